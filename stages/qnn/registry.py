@@ -1,0 +1,126 @@
+"""The QNN dialect's operators: Relax operators `relax.qnn.*`, each with a NumPy meaning.
+
+An operator is one `Operator` row: its arguments, the type of its result and what it computes.
+Registering it makes it a pure Relax operator that prints and parses as `R.qnn.<name>`; the NumPy
+meaning lets any module be executed after any stage and compared with the stage before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import tvm.relax.script.parser as relax_parser
+from tvm import relax
+from tvm.ir import Call, Op, register_op_attr
+from tvm.ir import _ffi_api as ir_ffi
+
+PREFIX = "relax.qnn."
+
+Infer = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+Meaning = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of the dialect.
+
+    `infer` maps argument types and attributes to the result type; `meaning` maps NumPy arguments
+    and attributes (as keywords) to the NumPy result. Sub-byte tensors travel in NumPy as the
+    smallest integer dtype that holds them.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    infer: Infer
+    meaning: Meaning
+
+
+OPERATORS: dict[str, Operator] = {}
+_script_namespace = SimpleNamespace()
+relax_parser.qnn = _script_namespace
+
+
+def register(
+    name: str, arguments: Sequence[str], infer: Infer
+) -> Callable[[Meaning], Callable[..., Any]]:
+    """Register `qnn.<name>`; decorates the NumPy meaning and returns the Relax call builder."""
+
+    def decorate(meaning: Meaning) -> Callable[..., Any]:
+        operator = Operator(name, tuple(arguments), infer, meaning)
+        OPERATORS[PREFIX + name] = operator
+        _register_with_tvm(operator)
+
+        def build(*args: Any, **attrs: Any) -> Any:
+            if len(args) != len(operator.arguments):
+                raise TypeError(f"qnn.{name} takes {operator.arguments}, got {len(args)} arguments")
+            return Call(Op.get(PREFIX + name), list(args), attrs)
+
+        build.__name__ = name
+        build.__doc__ = meaning.__doc__
+        setattr(_script_namespace, name, build)
+        return build
+
+    return decorate
+
+
+def _register_with_tvm(operator: Operator) -> None:
+    full_name = PREFIX + operator.name
+    if full_name not in {str(known) for known in Op.list_op_names()}:
+        ir_ffi.RegisterOp(full_name, operator.meaning.__doc__ or operator.name)
+    op = Op.get(full_name)
+    op.set_num_inputs(len(operator.arguments))
+    for argument in operator.arguments:
+        op.add_argument(argument, "Tensor", "")
+
+    def infer_type(call: Any, _builder: Any) -> Any:
+        return operator.infer([argument.ty for argument in call.args], attributes(call))
+
+    register_op_attr(full_name, "FInferType", infer_type)
+    register_op_attr(full_name, "FPurity", True)
+
+
+def attributes(call: Any) -> dict[str, Any]:
+    """The attributes of a dialect call as plain Python values."""
+    return {str(key): _plain(value) for key, value in (call.attrs or {}).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if hasattr(value, "value"):
+        return value.value
+    return [_plain(element) for element in value]
+
+
+def is_op(expr: Any, name: str) -> bool:
+    """Whether `expr` calls the Relax operator `name` (full name, such as `relax.qnn.conv2d`)."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name
+
+
+def shape_of(tensor_type: Any) -> tuple[int, ...]:
+    """The static shape of a tensor type."""
+    return tuple(int(extent) for extent in tensor_type.shape)
+
+
+def dtype_of(tensor_type: Any) -> str:
+    """The element type of a tensor type, such as `uint2`."""
+    return str(tensor_type.dtype)
+
+
+def tensor_type(shape: Sequence[int], dtype: str) -> Any:
+    """A Relax tensor type of static shape."""
+    return relax.TensorType(tuple(int(extent) for extent in shape), dtype)
+
+
+def storage_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy dtype that holds a dialect dtype: `uint2` is stored as uint8, `int3` as int8."""
+    if dtype.startswith(("int", "uint")):
+        kind, bits = dtype.rstrip("0123456789"), int(dtype.lstrip("uint"))
+        return np.dtype(f"{kind}{max(8, 1 << (bits - 1).bit_length())}")
+    return np.dtype(dtype)
