@@ -1,0 +1,140 @@
+"""A hardware profile: what the compiler may assume about the processor it builds for."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Architecture = Literal["x86_64", "aarch64", "armv7"]
+Isa = Literal["sse2", "avx2", "avx512bw", "avx512vpopcntdq", "neon_aarch64", "neon_armv7"]
+Core = Literal[
+    "cortex-a53",
+    "cortex-a72",
+    "generic-aarch64",
+    "haswell",
+    "cascadelake",
+    "icelake",
+    "sapphirerapids",
+    "generic-x86-64",
+]
+
+ISAS: dict[Architecture, tuple[Isa, ...]] = {
+    "x86_64": ("sse2", "avx2", "avx512bw", "avx512vpopcntdq"),
+    "aarch64": ("neon_aarch64",),
+    "armv7": ("neon_armv7",),
+}
+VECTOR_BITS: dict[Isa, int] = {
+    "sse2": 128,
+    "avx2": 256,
+    "avx512bw": 512,
+    "avx512vpopcntdq": 512,
+    "neon_aarch64": 128,
+    "neon_armv7": 128,
+}
+_AVX512BW = ("+avx2", "+avx512f", "+avx512bw")
+NEEDED: dict[Isa, tuple[str, ...]] = {
+    "sse2": (),
+    "avx2": ("+avx2",),
+    "avx512bw": _AVX512BW,
+    "avx512vpopcntdq": (*_AVX512BW, "+avx512vpopcntdq"),
+    "neon_aarch64": (),
+    "neon_armv7": ("+neon",),
+}
+_CORES: dict[Architecture, tuple[Core, ...]] = {
+    "x86_64": ("haswell", "cascadelake", "icelake", "sapphirerapids", "generic-x86-64"),
+    "aarch64": ("cortex-a53", "cortex-a72", "generic-aarch64"),
+    "armv7": ("cortex-a53", "cortex-a72"),
+}
+_TRIPLE_HEADS: dict[Architecture, tuple[str, ...]] = {
+    "x86_64": ("x86_64",),
+    "aarch64": ("aarch64",),
+    "armv7": ("armv7a", "armv7"),
+}
+_ZIG_HEADS: dict[Architecture, str] = {"x86_64": "x86_64", "aarch64": "aarch64", "armv7": "arm"}
+
+
+class Hardware(BaseModel):
+    """One target processor, self-checking; equal profiles give equal binaries."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    """Short name, equal to the board file's stem."""
+    description: str = ""
+    """One line for people; no part of any key."""
+    architecture: Architecture
+    """Instruction set family."""
+    triple: str
+    """LLVM target triple."""
+    cpu: str
+    """LLVM processor name (-mcpu)."""
+    features: tuple[str, ...] = ()
+    """LLVM features beyond those of `cpu`, each as '+name'."""
+    float_abi: Literal["hard"] | None = None
+    """Floating-point calling convention, where the triple leaves it open."""
+    zig_target: str
+    """Target for the C compiler, with the oldest glibc a package must run on."""
+    zig_cpu: str = "baseline"
+    """Processor for the C compiler: what the runtime may use before it has checked features."""
+    isa: Isa
+    """The vector instructions that kernels are written in."""
+    core: Core
+    """The microarchitecture whose costs steer schedules."""
+    threads: int = Field(ge=1, le=1024)
+    """Threads worth running: usually the number of cores."""
+    memory_mib: int | None = Field(default=None, ge=1)
+    """Main memory in MiB, where known."""
+    l1d_kib: int = Field(ge=1)
+    """First-level data cache of one core, KiB."""
+    l2_kib: int = Field(ge=1)
+    """Second-level cache that one core sees, KiB."""
+
+    @field_validator("features")
+    @classmethod
+    def _well_formed(cls, features: tuple[str, ...]) -> tuple[str, ...]:
+        for feature in features:
+            if not re.fullmatch(r"\+[a-z0-9][a-z0-9._-]*", feature):
+                raise ValueError(f"'{feature}' is not a feature; write '+name', as LLVM does")
+        return tuple(sorted(set(features)))
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Hardware:
+        arch = self.architecture
+        if self.isa not in ISAS[arch]:
+            raise ValueError(f"isa {self.isa} does not exist on {arch}; {_one_of(ISAS[arch])}")
+        missing = [feature for feature in NEEDED[self.isa] if feature not in self.features]
+        if missing:
+            raise ValueError(f"isa {self.isa} needs the features {', '.join(missing)}")
+        if self.core not in _CORES[arch]:
+            raise ValueError(f"core {self.core} is not an {arch} core; {_one_of(_CORES[arch])}")
+        if self.triple.split("-")[0] not in _TRIPLE_HEADS[arch]:
+            raise ValueError(f"triple {self.triple} does not begin with {_TRIPLE_HEADS[arch][0]}-")
+        if self.zig_target.split("-")[0] != _ZIG_HEADS[arch]:
+            raise ValueError(
+                f"zig_target {self.zig_target} does not begin with {_ZIG_HEADS[arch]}-"
+            )
+        if (self.float_abi is not None) != (arch == "armv7"):
+            raise ValueError("float_abi is hard on armv7 and left out everywhere else")
+        return self
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of one vector register of `isa`, bits."""
+        return VECTOR_BITS[self.isa]
+
+    @property
+    def vnni(self) -> bool:
+        """Whether u8 x s8 dot products into int32 exist (AVX512-VNNI or AVX-VNNI)."""
+        return "+avx512vnni" in self.features or "+avxvnni" in self.features
+
+    def ingredients(self) -> dict[str, object]:
+        """Return what may influence a build, as plain JSON data: all but the description."""
+        return self.model_dump(mode="json", exclude={"description"})
+
+
+def _one_of(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"accepted: {', '.join(names)}"

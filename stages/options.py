@@ -1,0 +1,193 @@
+"""The options each stage takes: its own slice of a recipe, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Algorithm = Literal["bitserial", "mac8"]
+Encoding = Literal["unipolar", "bipolar", "signed"]
+PackageFormat = Literal["shared", "static", "executable"]
+ZooName = Literal["resnet18", "residual_block"]
+
+Bits = Annotated[int, Field(ge=1, le=8, description="Width of one value in bits.", examples=[2])]
+LayerPattern = Annotated[
+    str,
+    Field(
+        min_length=1,
+        description="Layer names as a glob, case-sensitive; one that matches nothing is an error.",
+        examples=["layer4.*"],
+    ),
+]
+PACKAGE_FORMATS: tuple[PackageFormat, ...] = get_args(PackageFormat)
+
+
+class Options(BaseModel):
+    """Base of all options: immutable, strict, and closed to unknown fields."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
+
+
+class TensorQuantization(Options):
+    """How a tensor's values are stored.
+
+    With b bits and a stored integer q, unipolar means q in 0..2^b-1, signed means
+    q in -2^(b-1)..2^(b-1)-1, and bipolar means the odd levels 2q-(2^b-1): -1, +1 at one bit.
+    """
+
+    bits: Bits
+    encoding: Encoding
+    """Which real levels the stored integers stand for, up to the scale."""
+
+    @model_validator(mode="after")
+    def _levels_exist(self) -> TensorQuantization:
+        if self.encoding == "signed" and self.bits == 1:
+            raise ValueError("one signed bit holds only 0 and -1; use encoding: bipolar for -1, +1")
+        return self
+
+
+class TensorOverride(Options):
+    """A change to a tensor's quantization; what is not said stays as it was."""
+
+    bits: Bits | None = None
+    """Width of one value in bits."""
+    encoding: Encoding | None = None
+    """Which real levels the stored integers stand for."""
+
+    def apply(self, base: TensorQuantization) -> TensorQuantization:
+        """Return `base` with what this override says replaced."""
+        return TensorQuantization(
+            bits=base.bits if self.bits is None else self.bits,
+            encoding=base.encoding if self.encoding is None else self.encoding,
+        )
+
+
+class LayerAlgorithm(Options):
+    """The algorithm wanted for the layers a pattern matches."""
+
+    match: LayerPattern
+    algorithm: Algorithm
+    """How the layer multiplies: popcounts of bit planes, or 8-bit multiply-accumulate."""
+
+
+class LayerOverride(Options):
+    """What is different about the layers a pattern matches; later entries win."""
+
+    match: LayerPattern
+    activations: TensorOverride | None = None
+    """Change to the quantization of the layer's input."""
+    weights: TensorOverride | None = None
+    """Change to the quantization of the layer's weights."""
+    algorithm: Algorithm | None = None
+    """How the layer multiplies; without it the legalizer chooses."""
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> LayerOverride:
+        if self.activations is None and self.weights is None and self.algorithm is None:
+            raise ValueError("changes nothing; give activations, weights or algorithm")
+        return self
+
+
+class ImportOptions(Options):
+    """What the importer must know beyond the model file."""
+
+    inputs: dict[str, tuple[Annotated[int, Field(ge=1)], ...]] = {}
+    """Shapes of graph inputs, for dimensions the file leaves open."""
+
+
+class ZooOptions(Options):
+    """A network from the zoo at a precision."""
+
+    name: ZooName
+    """Which network."""
+    activations: TensorQuantization
+    """Activations of the inner layers."""
+    weights: TensorQuantization
+    """Weights of the inner layers."""
+    stem: Literal["int8"] = "int8"
+    """Precision of the first convolution."""
+    head: Literal["int8"] = "int8"
+    """Precision of the classifier."""
+    layers: tuple[LayerOverride, ...] = ()
+    """Overrides of precision by layer name, in order; the zoo ignores their algorithm."""
+    seed: int = Field(default=0, ge=0, description="Seed of the weights.")
+    image_size: int = Field(default=224, ge=8, description="Height and width of the input, pixels.")
+
+
+class GoldenOptions(Options):
+    """Which golden vectors to compute."""
+
+    samples: int = Field(default=2, ge=1, le=1024, description="Number of golden inputs.")
+    seed: int = Field(default=0, ge=0, description="Seed of the golden inputs.")
+
+
+class LegalizeOptions(Options):
+    """Choices of algorithm that the recipe makes."""
+
+    layers: tuple[LayerAlgorithm, ...] = ()
+    """Algorithms by layer name, in order; later entries win."""
+
+
+class ScheduleOptions(Options):
+    """How schedules are found."""
+
+    trials: int = Field(
+        default=0, ge=0, description="Candidates to measure per layer; 0 uses the cost model alone."
+    )
+
+    @field_validator("trials")
+    @classmethod
+    def _no_measuring_yet(cls, trials: int) -> int:
+        if trials > 0:
+            raise ValueError(
+                f"{trials} trials would measure on the target, which this version cannot; "
+                "leave it at 0: measuring comes with `doit tune`"
+            )
+        return trials
+
+
+class PackageOptions(Options):
+    """What a package holds and how its symbols are called."""
+
+    name: str = Field(description="Prefix of the package's symbols, a C identifier.")
+    formats: tuple[PackageFormat, ...] = Field(
+        default=PACKAGE_FORMATS, min_length=1, description="What to link."
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _is_identifier(cls, name: str) -> str:
+        return c_identifier(name)
+
+    @field_validator("formats")
+    @classmethod
+    def _each_once(cls, formats: tuple[PackageFormat, ...]) -> tuple[PackageFormat, ...]:
+        return formats_in_order(formats)
+
+
+def is_match(pattern: str, layer: str) -> bool:
+    """Whether a recipe's layer pattern means this layer."""
+    return fnmatchcase(layer, pattern)
+
+
+def c_identifier(name: str) -> str:
+    """Return `name` if it can prefix C symbols, else raise ValueError."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name) or name.endswith("_") or "__" in name:
+        raise ValueError(
+            f"'{name}' cannot prefix C symbols; use lower-case letters, digits and single "
+            "underscores, starting with a letter, at most 63 characters"
+        )
+    return name
+
+
+def formats_in_order(formats: tuple[PackageFormat, ...]) -> tuple[PackageFormat, ...]:
+    """Return the formats in one canonical order, so that their order is no part of any key."""
+    twice = sorted({item for item in formats if formats.count(item) > 1})
+    if twice:
+        raise ValueError(f"'{twice[0]}' is listed twice")
+    return tuple(item for item in PACKAGE_FORMATS if item in formats)
