@@ -1,4 +1,4 @@
-"""The program a package runs: kernels in call order over named buffers, with nothing of TVM left."""
+"""The program a package runs: kernels in call order over named buffers; nothing of TVM is left."""
 
 from __future__ import annotations
 
