@@ -1,0 +1,187 @@
+"""Operators of the integer dialect: NHWC activations, OHWI weights, int32 accumulators.
+
+Between two of them no float tensor exists. Their NumPy meanings are exact: sums are taken in
+float64, whose 53 bits hold every accumulator that int32 can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stages.qnn.algebra import numerators
+from stages.qnn.registry import register, shape_of, storage_dtype, tensor_type
+from stages.qnn.source import ROUNDING
+
+Array = np.ndarray[Any, Any]
+Attrs = Mapping[str, Any]
+
+
+def output_size(size: int, kernel: int, stride: int, before: int, after: int) -> int:
+    """Extent of a convolution's or a pool's output along one axis."""
+    return (size + before + after - kernel) // stride + 1
+
+
+def _window_type(data: Any, kernel: Sequence[int], channels: int, dtype: str, attrs: Attrs) -> Any:
+    n, h, w, _ = shape_of(data)
+    top, left, bottom, right = attrs["padding"]
+    stride_h, stride_w = attrs["strides"]
+    oh = output_size(h, kernel[0], stride_h, top, bottom)
+    ow = output_size(w, kernel[1], stride_w, left, right)
+    return tensor_type((n, oh, ow, channels), dtype)
+
+
+def _infer_conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
+    oc, kh, kw, _ = shape_of(types[1])
+    return _window_type(types[0], (kh, kw), oc, "int32", attrs)
+
+
+def _infer_pool(types: Sequence[Any], attrs: Attrs, dtype: str | None = None) -> Any:
+    data = types[0]
+    return _window_type(data, attrs["kernel"], shape_of(data)[3], dtype or str(data.dtype), attrs)
+
+
+def _infer_dense(types: Sequence[Any], _attrs: Attrs) -> Any:
+    return tensor_type((shape_of(types[0])[0], shape_of(types[1])[0]), "int32")
+
+
+def _infer_dtype(types: Sequence[Any], attrs: Attrs) -> Any:
+    return tensor_type(shape_of(types[0]), attrs["dtype"])
+
+
+def windows(x: Array, kernel: Sequence[int], strides: Sequence[int]) -> Array:
+    """Sliding windows of a padded NHWC tensor: [N, OH, OW, C, KH, KW] (a view)."""
+    view = np.lib.stride_tricks.sliding_window_view(x, tuple(kernel), axis=(1, 2))
+    return view[:, :: strides[0], :: strides[1]]
+
+
+def pad_spatial(x: Array, padding: Sequence[int], value: float) -> Array:
+    """`x` (NHWC) padded by (top, left, bottom, right) with `value`."""
+    top, left, bottom, right = padding
+    return np.pad(x, [(0, 0), (top, bottom), (left, right), (0, 0)], constant_values=value)
+
+
+def convolve(data: Array, weight: Array, strides: Sequence[int], groups: int) -> Array:
+    """Integer convolution of padded NHWC numerators with OHWI numerators: int32 [N, OH, OW, O]."""
+    oc, kh, kw, group_channels = weight.shape
+    view = windows(data.astype(np.float64), (kh, kw), strides)
+    n, oh, ow = view.shape[:3]
+    parts = []
+    for group in range(groups):
+        channels = slice(group * group_channels, (group + 1) * group_channels)
+        outputs = slice(group * oc // groups, (group + 1) * oc // groups)
+        columns = view[:, :, :, channels].transpose(0, 1, 2, 4, 5, 3).reshape(n * oh * ow, -1)
+        matrix = weight[outputs].reshape(oc // groups, -1).astype(np.float64)
+        parts.append((columns @ matrix.T).reshape(n, oh, ow, -1))
+    return np.concatenate(parts, axis=3).astype(np.int32)
+
+
+def _conv2d_meaning(
+    data: Array,
+    weight: Array,
+    *,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    groups: int,
+    data_zero_point_x2: int,
+    weight_zero_point_x2: int,
+    pad_value: int,
+) -> Array:
+    """Convolution of numerators, int32; padded positions have the numerator `pad_value`."""
+    padded = pad_spatial(numerators(data, data_zero_point_x2), padding, pad_value)
+    return convolve(padded, numerators(weight, weight_zero_point_x2), strides, groups)
+
+
+def _dense_meaning(
+    data: Array, weight: Array, *, data_zero_point_x2: int, weight_zero_point_x2: int
+) -> Array:
+    """Matrix product of numerators: data [N, K], weight [O, K], result int32 [N, O]."""
+    a = numerators(data, data_zero_point_x2).astype(np.float64)
+    w = numerators(weight, weight_zero_point_x2).astype(np.float64)
+    return (a @ w.T).astype(np.int32)
+
+
+conv2d = register("conv2d", ["data", "weight"], _infer_conv2d)(_conv2d_meaning)
+bitserial_conv2d = register("bitserial_conv2d", ["data", "weight"], _infer_conv2d)(_conv2d_meaning)
+dense = register("dense", ["data", "weight"], _infer_dense)(_dense_meaning)
+bitserial_dense = register("bitserial_dense", ["data", "weight"], _infer_dense)(_dense_meaning)
+
+
+@register("add", ["lhs", "rhs"], lambda types, _: tensor_type(shape_of(types[0]), "int32"))
+def add(lhs: Array, rhs: Array, *, lhs_zero_point: int, rhs_zero_point: int) -> Array:
+    """Sum of two tensors that share one scale, zero points removed: int32."""
+    return (lhs.astype(np.int32) - lhs_zero_point) + (rhs.astype(np.int32) - rhs_zero_point)
+
+
+@register("max_pool2d", ["data"], _infer_pool)
+def max_pool2d(
+    data: Array, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
+) -> Array:
+    """Maximum over windows; padded positions never win."""
+    lowest = np.iinfo(data.dtype).min
+    return windows(pad_spatial(data, padding, lowest), kernel, strides).max(axis=(4, 5))
+
+
+@register("sum_pool2d", ["data"], lambda types, attrs: _infer_pool(types, attrs, "int32"))
+def sum_pool2d(
+    data: Array,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    zero_point: int,
+) -> Array:
+    """Sum over windows with the zero point removed (an average before its division): int32."""
+    padded = pad_spatial(data.astype(np.int32) - zero_point, padding, 0)
+    return windows(padded, kernel, strides).sum(axis=(4, 5), dtype=np.int32)
+
+
+@register("threshold", ["data", "thresholds", "flip"], _infer_dtype)
+def threshold(data: Array, thresholds: Array, flip: Array, *, dtype: str) -> Array:
+    """Level = number of thresholds `t` with `data >= t` (with `data < t` where `flip` is 1).
+
+    `thresholds` is [T, C] of the data's dtype, `flip` uint8 [C]; C is the last axis of `data`.
+    """
+    level = np.zeros(data.shape, storage_dtype(dtype))
+    for row in thresholds:
+        level += (data >= row) ^ (flip != 0)
+    return level
+
+
+@register("requantize", ["data", "multiplier", "offset"], _infer_dtype)
+def requantize(
+    data: Array, multiplier: Array, offset: Array, *, low: int, high: int, dtype: str
+) -> Array:
+    """`clip(round_half_even(float32(data) * multiplier + offset), low, high)` in float32.
+
+    `multiplier` and `offset` are float32 [C]; the product is rounded before the sum (no fma).
+    """
+    scaled = data.astype(np.float32) * multiplier + offset
+    return np.clip(np.rint(scaled), low, high).astype(storage_dtype(dtype))
+
+
+@register("quantize", ["x", "scale", "zero_point"], _infer_dtype)
+def quantize(
+    x: Array,
+    scale: Array,
+    zero_point: Array,
+    *,
+    low: int,
+    high: int,
+    shift: int,
+    rounding: str,
+    dtype: str,
+) -> Array:
+    """Integers of a QONNX Quant: `round(clip(x / scale + zero_point, low, high)) + shift`."""
+    clipped = np.clip(x / scale + zero_point, np.float32(low), np.float32(high))
+    return (ROUNDING[rounding](clipped) + np.float32(shift)).astype(storage_dtype(dtype))
+
+
+@register(
+    "dequantize", ["data", "scale"], lambda types, _: tensor_type(shape_of(types[0]), "float32")
+)
+def dequantize(data: Array, scale: Array, *, zero_point: int) -> Array:
+    """`float32(data - zero_point) * scale`; `scale` is float32, scalar or [C] (last axis)."""
+    return (data.astype(np.int32) - zero_point).astype(np.float32) * scale
