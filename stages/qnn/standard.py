@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn.integer import convolve, pad_spatial, windows
+from stages.qnn.integer import pad_spatial, windows
 from stages.qnn.registry import shape_of, storage_dtype
 
 Array = np.ndarray[Any, Any]
