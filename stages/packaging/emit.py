@@ -1,0 +1,315 @@
+"""Writes a program as C: one file for the graph, one header for its users, and its constants."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hw.profile import Hardware
+from stages.packaging import features
+from stages.packaging.arena import SLACK, Arena, align
+from stages.packaging.program import Call, Program, Slot, TensorSpec
+
+ABI_VERSION = 1
+
+PUBLIC = (
+    "abi_version",
+    "arena_size",
+    "context_size",
+    "supported",
+    "init",
+    "run",
+    "finish",
+    "error",
+)
+"""The functions of a package; graph.c defines package_f, which the packager names NAME_f."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """All constants as one read-only blob, and where each begins; equal ones are stored once."""
+
+    blob: bytes
+    offsets: dict[str, int]
+
+
+def pack_constants(program: Program) -> Constants:
+    """Lay out the constants 64-byte aligned in their given order, slack at the end."""
+    blob = bytearray()
+    offsets: dict[str, int] = {}
+    seen: dict[tuple[int, bytes], int] = {}
+    for name, value in program.constants.items():
+        data = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False)
+        raw = data.tobytes()
+        key = (len(raw), hashlib.sha256(raw).digest())
+        if key not in seen:
+            blob += b"\0" * (align(len(blob)) - len(blob))
+            seen[key] = len(blob)
+            blob += raw
+        offsets[name] = seen[key]
+    blob += b"\0" * SLACK
+    return Constants(bytes(blob), offsets)
+
+
+def constants_source(hardware: Hardware) -> str:
+    """Return the assembler file that turns constants.bin into an aligned read-only symbol."""
+    mark = "%" if hardware.architecture == "armv7" else "@"
+    return "\n".join(
+        (
+            f'.section .rodata.constants,"a",{mark}progbits',
+            ".balign 64",
+            ".globl graph_constants",
+            ".hidden graph_constants",
+            f".type graph_constants,{mark}object",
+            "graph_constants:",
+            '    .incbin "constants.bin"',
+            ".size graph_constants, . - graph_constants",
+            f'.section .note.GNU-stack,"",{mark}progbits',
+            "",
+        )
+    )
+
+
+def graph_source(program: Program, arena: Arena, constants: Constants, hardware: Hardware) -> str:
+    """Return graph.c: the context, the kernel calls in order, and the package's functions."""
+    return "\n".join(
+        (
+            "/* The graph: which kernel runs when, on what memory. Generated; do not edit. */",
+            '#include "package.h"',
+            '#include "runtime.h"',
+            "",
+            *_prototypes(program),
+            "",
+            "extern const uint8_t graph_constants[];",
+            "",
+            *_context(program),
+            "",
+            *_graph(program, arena, constants),
+            "",
+            *_processor(hardware),
+            "",
+            *_package(program, arena),
+            "",
+            *_tensor_sizes("input", program.inputs),
+            "",
+            *_tensor_sizes("output", program.outputs),
+            "",
+        )
+    )
+
+
+def _prototypes(program: Program) -> list[str]:
+    lines = {}
+    for call in program.calls:
+        arguments = ["const void *"] * len(call.reads) + ["void *"] * len(call.writes)
+        text = ", ".join([*arguments, "void *", "int32_t", "int32_t"])
+        lines[call.symbol] = f"void {call.symbol}({text});"
+    return list(lines.values())
+
+
+def _context(program: Program) -> list[str]:
+    return [
+        "struct context {",
+        "    struct rt_context runtime;",
+        "    /* Where kernels find the tensors of this run: the caller's memory or the arena. */",
+        f"    const uint8_t *in[{max(1, len(program.inputs))}];",
+        f"    uint8_t *out[{len(program.outputs)}];",
+        "};",
+    ]
+
+
+def _graph(program: Program, arena: Arena, constants: Constants) -> list[str]:
+    lines = [
+        "static void graph(const struct rt_context *runtime, int32_t task)",
+        "{",
+        "    const struct context *context = (const struct context *)runtime;",
+        "    uint8_t *const arena = runtime->arena;",
+        f"    uint8_t *const scratch = arena + {arena.buffer_bytes}",
+        f"                             + (size_t){arena.scratch_bytes} * (size_t)task;",
+        "    int32_t n_tasks;",
+        "    (void)context;",
+    ]
+    for index, call in enumerate(program.calls):
+        lines += ["", *_call(program, arena, constants, index, call)]
+    return [*lines, "}"]
+
+
+def _call(
+    program: Program, arena: Arena, constants: Constants, index: int, call: Call
+) -> list[str]:
+    inputs = {spec.name: at for at, spec in enumerate(program.inputs)}
+    outputs = {spec.name: at for at, spec in enumerate(program.outputs)}
+
+    def pointer(slot: Slot) -> str:
+        if slot.kind == "constant":
+            return f"graph_constants + {constants.offsets[slot.name] + slot.offset}"
+        if slot.kind == "buffer":
+            return f"arena + {arena.offsets['buffer', slot.name] + slot.offset}"
+        base = (
+            f"context->in[{inputs[slot.name]}]"
+            if slot.kind == "input"
+            else f"context->out[{outputs[slot.name]}]"
+        )
+        return f"{base} + {slot.offset}" if slot.offset else base
+
+    arguments = [
+        f"            {pointer(slot)}, /* {comment(f'{slot.kind} {slot.name}')} */"
+        for slot in (*call.reads, *call.writes)
+    ]
+    return [
+        f"    /* {index}: {comment(call.layer)} */",
+        f"    n_tasks = rt_tasks(runtime, {call.max_tasks});",
+        "    if (task < n_tasks)",
+        f"        {call.symbol}(",
+        *arguments,
+        "            scratch, task, n_tasks);",
+        *(["    rt_sync(runtime);"] if index + 1 < len(program.calls) else []),
+    ]
+
+
+def _processor(hardware: Hardware) -> list[str]:
+    needed = features.needed(hardware)
+    rows = [
+        f"    {{{{{', '.join(f'{word:#x}u' for word in check)}}}}}, /* {name} */"
+        for name in needed
+        for check in [features.check_of(hardware.architecture, name)]
+    ]
+    return [
+        "static const struct rt_feature needed[] = {",
+        *rows,
+        "};",
+        f"enum {{ N_NEEDED = {len(needed)} }};",
+        "",
+        "const char *package_error(int code)",
+        "{",
+        "    return rt_error_text(code,",
+        f'                         "{refusal(hardware)}");',
+        "}",
+        "",
+        "int package_supported(void)",
+        "{",
+        "    return rt_system_has_features(needed, N_NEEDED) ? RT_OK : RT_PROCESSOR;",
+        "}",
+    ]
+
+
+def refusal(hardware: Hardware) -> str:
+    """Return the sentence with which the package refuses a processor."""
+    names = ", ".join(features.needed(hardware))
+    return (
+        f"this package needs a processor with {names}, and an operating system that lets "
+        "programs use them; this one lacks at least one"
+    )
+
+
+def _package(program: Program, arena: Arena) -> list[str]:
+    stage_in, stage_out, copy_out = [], [], []
+    for index, spec in enumerate(program.inputs):
+        offset = arena.offsets.get(("input", spec.name))
+        if offset is not None:
+            stage_in += [
+                f"    context->in[{index}] = in[{index}];",
+                f"    if (!rt_in_place(in[{index}], {spec.nbytes})) {{",
+                f"        rt_copy(arena + {offset}, in[{index}], {spec.nbytes});",
+                f"        context->in[{index}] = arena + {offset};",
+                "    }",
+            ]
+    for index, spec in enumerate(program.outputs):
+        offset = arena.offsets["output", spec.name]
+        stage_out += [
+            f"    context->out[{index}] = rt_in_place(out[{index}], {spec.nbytes})",
+            f"                               ? (uint8_t *)out[{index}] : arena + {offset};",
+        ]
+        copy_out += [
+            f"    if (context->out[{index}] != out[{index}])",
+            f"        rt_copy(out[{index}], context->out[{index}], {spec.nbytes});",
+        ]
+    return [
+        "int32_t package_abi_version(void)",
+        "{",
+        f"    return {ABI_VERSION};",
+        "}",
+        "",
+        "size_t package_context_size(void)",
+        "{",
+        "    return sizeof(struct context);",
+        "}",
+        "",
+        "size_t package_arena_size(int32_t n_threads)",
+        "{",
+        "    if (n_threads < 1 || n_threads > RT_MAX_THREADS)",
+        "        return 0;",
+        f"    return (size_t){arena.buffer_bytes} + (size_t){arena.scratch_bytes}"
+        " * (size_t)n_threads + RT_SLACK;",
+        "}",
+        "",
+        "int package_init(void *context, void *arena, int32_t n_threads)",
+        "{",
+        "    if (context == NULL || arena == NULL)",
+        "        return RT_NULL_POINTER;",
+        "    if ((uintptr_t)context % RT_ALIGNMENT != 0 || (uintptr_t)arena % RT_ALIGNMENT != 0)",
+        "        return RT_MISALIGNED;",
+        "    if (n_threads < 1 || n_threads > RT_MAX_THREADS)",
+        "        return RT_BAD_THREADS;",
+        "    if (!rt_has_features(needed, N_NEEDED))",
+        "        return RT_PROCESSOR;",
+        "    return rt_init(&((struct context *)context)->runtime, arena, n_threads, graph);",
+        "}",
+        "",
+        "int package_run(void *opaque, const void *const in[], void *const out[])",
+        "{",
+        "    struct context *context = opaque;",
+        "    if (context == NULL || in == NULL || out == NULL)",
+        "        return RT_NULL_POINTER;",
+        "    if (!rt_is_ready(&context->runtime))",
+        "        return RT_NOT_READY;",
+        f"    for (int i = 0; i < {len(program.inputs)}; i++)",
+        "        if (in[i] == NULL)",
+        "            return RT_NULL_POINTER;",
+        f"    for (int i = 0; i < {len(program.outputs)}; i++)",
+        "        if (out[i] == NULL)",
+        "            return RT_NULL_POINTER;",
+        "    uint8_t *const arena = context->runtime.arena;",
+        *stage_in,
+        *stage_out,
+        "    rt_run(&context->runtime);",
+        *copy_out,
+        "    return RT_OK;",
+        "}",
+        "",
+        "void package_finish(void *opaque)",
+        "{",
+        "    struct context *context = opaque;",
+        "    if (context != NULL && rt_is_ready(&context->runtime))",
+        "        rt_finish(&context->runtime);",
+        "}",
+    ]
+
+
+def _tensor_sizes(kind: str, specs: Sequence[TensorSpec]) -> list[str]:
+    return [
+        f"int32_t graph_{kind}s(void)",
+        "{",
+        f"    return {len(specs)};",
+        "}",
+        "",
+        f"uint64_t graph_{kind}_bytes(int32_t index)",
+        "{",
+        "    switch (index) {",
+        *(
+            f"    case {index}: /* {comment(spec.name)} */ return {spec.nbytes};"
+            for index, spec in enumerate(specs)
+        ),
+        "    default: return 0;",
+        "    }",
+        "}",
+    ]
+
+
+def comment(text: str) -> str:
+    """Make a name from a model file safe inside a C comment: one line of plain characters."""
+    return re.sub(r"[^A-Za-z0-9_.:()\[\]{}<>=+|,;!'@#$%&~^/ -]", "?", text)

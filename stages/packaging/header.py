@@ -1,0 +1,120 @@
+"""Writes the C header a package's users include: its functions, and each tensor in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from hw.profile import Hardware
+from stages.packaging.emit import ABI_VERSION, comment, refusal
+from stages.packaging.program import Program, TensorSpec
+
+_TEXT = """\
+/* {name}.h: a compiled neural network for {target}. Generated; do not edit.
+ *
+{tensors}
+ *
+ * The caller owns all memory. Once:
+ *
+ *     void *context = aligned_alloc(64, {name}_context_size());
+ *     void *arena = aligned_alloc(64, {name}_arena_size(n_threads));
+ *     int error = {name}_init(context, arena, n_threads);
+ *     if (error) puts({name}_error(error));
+ *
+ * (Round the sizes up to a multiple of 64 where aligned_alloc insists.) Then, as often as wanted:
+ *
+ *     const void *in[] = {{ {ins} }};
+ *     void *out[] = {{ {outs} }};
+ *     error = {name}_run(context, in, out);
+ *
+ * Tensors are row-major without padding, in the byte order of the processor. Any alignment works;
+ * 64-byte aligned ones are usually used in place, others are copied. No output may overlap another
+ * tensor. One context runs one inference at a time; any number of contexts may run side by side.
+ * Nothing is allocated after init, and with n_threads = 1 neither init nor run calls libc. */
+#ifndef {guard}
+#define {guard}
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+#define {upper}_ABI_VERSION {abi}
+{sizes}
+
+/* The library's own ABI version; it must equal {upper}_ABI_VERSION. */
+int32_t {name}_abi_version(void);
+
+/* Bytes of arena and context; the arena grows with n_threads (1..256, else 0 is returned). */
+size_t {name}_arena_size(int32_t n_threads);
+size_t {name}_context_size(void);
+
+/* 0, or an error code if this processor lacks a feature. It may call libc; init asks the same
+ * {supported} */
+int {name}_supported(void);
+
+/* Each returns 0 or an error code. init starts n_threads - 1 threads, which sleep between runs. */
+int {name}_init(void *context, void *arena, int32_t n_threads);
+int {name}_run(void *context, const void *const in[], void *const out[]);
+
+/* Ends the threads; context and arena may be freed afterwards. */
+void {name}_finish(void *context);
+
+/* One sentence for an error code. For an unsupported processor it is:
+ * {refusal}. */
+const char *{name}_error(int code);
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+
+def header_source(program: Program, name: str, hardware: Hardware) -> str:
+    """Return NAME.h."""
+    upper = name.upper()
+    asks_system = hardware.architecture == "armv7"
+    return _TEXT.format(
+        name=name,
+        upper=upper,
+        guard=f"{upper}_H",
+        abi=ABI_VERSION,
+        target=f"{hardware.architecture} ({hardware.cpu})",
+        tensors="\n".join(
+            f" * {line}".rstrip()
+            for line in (
+                *_tensors("in", program.inputs),
+                *_tensors("out", program.outputs),
+            )
+        ),
+        ins=", ".join(f"in_{index}" for index in range(len(program.inputs))) or "NULL",
+        outs=", ".join(f"out_{index}" for index in range(len(program.outputs))),
+        sizes="\n".join(
+            f"#define {upper}_{kind}_{index}_BYTES {spec.nbytes}"
+            for kind, specs in (("IN", program.inputs), ("OUT", program.outputs))
+            for index, spec in enumerate(specs)
+        ),
+        supported=(
+            "only on other processors: 32-bit ARM tells nobody but the operating system."
+            if asks_system
+            else "without libc."
+        ),
+        refusal=refusal(hardware),
+    )
+
+
+def _tensors(array: str, specs: Sequence[TensorSpec]) -> list[str]:
+    lines = []
+    for index, spec in enumerate(specs):
+        extents = "".join(f"[{extent}]" for extent in spec.shape)
+        lines.append(f"{array}[{index}]: {spec.c_type}{extents}  {comment(spec.name)}")
+        if spec.dtype == "float16":
+            lines.append("       each element the 16 bits of an IEEE half")
+        if spec.quantization:
+            text = json.dumps(dict(spec.quantization), sort_keys=True)
+            lines.append(f"       quantization: {comment(text.replace(chr(34), chr(39)))}")
+    return lines

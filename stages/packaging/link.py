@@ -1,0 +1,174 @@
+"""Compiles the runtime and the graph, and links packages for any target with one C compiler."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from hw.profile import Hardware
+from stages.errors import StageError
+from stages.packaging.emit import PUBLIC
+from stages.packaging.symbols import ObjectFile
+
+RUNTIME_SOURCES = ("pool.c", "processor.c", "memory.c", "error.c")
+RUNTIME_HEADERS = ("runtime.h", "package.h")
+REPLAY_SOURCE = "replay.c"
+
+_COMPILE = (
+    *("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden"),
+    *("-fno-sanitize=all", "-fno-stack-protector"),
+    *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables"),
+    *("-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Werror"),
+)
+_LINK = ("-Wl,--build-id=none", "-Wl,--gc-sections", "-s")
+
+# What an object may leave to libc, and (a pattern) to the compiler's own support library.
+_LIBC = re.compile(
+    r"pthread_(create|join|mutex_(init|destroy|lock|unlock)|cond_(init|destroy|wait|broadcast))"
+    r"|getauxval|_GLOBAL_OFFSET_TABLE_"
+)
+_COMPILER_RT = re.compile(
+    r"__aeabi_(u?idiv(mod)?|u?ldivmod|l(mul|lsl|lsr|asr)|u?l2[fd]|[fd]2u?lz|f2h|h2f|d2h)"
+    r"|__u?(div|mod)(di|ti)3|__u?divmoddi4|__(trunc[sd]fhf2|extendhfsf2|gnu_[fh]2[fh]_ieee)"
+)
+
+
+def default_cache() -> Path:
+    """Return where the C compiler keeps what it builds once per target, such as libc stubs."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    return root / "bitkiln" / "zig"
+
+
+@dataclass(frozen=True)
+class Linker:
+    """The C compiler working in one build folder, for one target and one package name."""
+
+    folder: Path
+    name: str
+    hardware: Hardware
+    cache: Path
+
+    def compile_package(self, sources: Mapping[str, str | bytes]) -> Path:
+        """Compile runtime and graph into one object; `sources` are graph.c and what it needs."""
+        self._unpack((*RUNTIME_SOURCES, *RUNTIME_HEADERS))
+        for name, content in sources.items():
+            data = content.encode() if isinstance(content, str) else content
+            (self.folder / name).write_bytes(data)
+        compiled = [name for name in sources if name.endswith((".c", ".S"))]
+        # -fno-builtin: a loop in memory.c must not become a call of the function it is in.
+        return self._compile("package.o", (*RUNTIME_SOURCES, *compiled), "-fno-builtin")
+
+    def compile_replay(self) -> Path:
+        """Compile the program that replays golden vectors."""
+        self._unpack((REPLAY_SOURCE, *RUNTIME_HEADERS))
+        return self._compile("replay.o", (REPLAY_SOURCE,))
+
+    def privatize(self, objects: Mapping[str, bytes], extra: Mapping[str, bytes]) -> list[str]:
+        """Write objects with prefixed names, hidden unless public; return the file names.
+
+        `objects` define the package and go into every format; `extra` (the replay program) refers
+        to them and keeps what it takes from libc.
+        """
+        parsed = [ObjectFile(data, name) for name, data in objects.items()]
+        owners: dict[str, str] = {}
+        for item in parsed:
+            for symbol in item.symbols:
+                if symbol.is_defined and owners.setdefault(symbol.name, item.name) != item.name:
+                    raise StageError(
+                        f"{owners[symbol.name]} and {item.name} both define {symbol.name}"
+                    )
+        _check_undefined(parsed, owners.keys())
+        public = {f"{self.name}_{function}" for function in PUBLIC}
+
+        def rename(symbol: str) -> str:
+            function = symbol.removeprefix("package_")
+            if symbol == f"package_{function}" and function in PUBLIC:
+                return f"{self.name}_{function}"
+            # Two underscores cannot occur in a package's name, so no prefix begins another.
+            return f"{self.name}__{symbol}" if symbol in owners else symbol
+
+        def rename_reference(symbol: str) -> str:
+            return rename(symbol) if symbol.startswith(("package_", "graph_")) else symbol
+
+        renamed = [(item.name, item.renamed(rename, public.__contains__)) for item in parsed]
+        for name, data in extra.items():
+            program = ObjectFile(data, name)
+            renamed.append((name, program.renamed(rename_reference, lambda _: True)))
+        for name, data in renamed:
+            (self.folder / f"{self.name}_{name}").write_bytes(data)
+        return [f"{self.name}_{name}" for name, _ in renamed]
+
+    def shared(self, objects: Sequence[str]) -> bytes:
+        """Link libNAME.so, which imports nothing but libc's threads."""
+        out = f"lib{self.name}.so"
+        soname = f"-Wl,-soname,{out}"
+        self._cc("-shared", "-nostartfiles", soname, *_LINK, *objects, "-lpthread", "-o", out)
+        return (self.folder / out).read_bytes()
+
+    def static(self, objects: Sequence[str]) -> bytes:
+        """Archive libNAME.a."""
+        out = f"lib{self.name}.a"
+        self._zig("ar", "rcsD", out, *objects)
+        return (self.folder / out).read_bytes()
+
+    def executable(self, objects: Sequence[str]) -> bytes:
+        """Link the replay program NAME against the target's libc."""
+        self._cc(*_LINK, *objects, "-lpthread", "-o", self.name)
+        return (self.folder / self.name).read_bytes()
+
+    def _unpack(self, names: Iterable[str]) -> None:
+        runtime = files("stages.packaging").joinpath("runtime")
+        for name in names:
+            (self.folder / name).write_bytes(runtime.joinpath(name).read_bytes())
+
+    def _compile(self, out: str, sources: Iterable[str], *flags: str) -> Path:
+        outline = ("-mno-outline-atomics",) if self.hardware.architecture == "aarch64" else ()
+        self._cc("-c", *_COMPILE, *outline, *flags, *sources, "-o", out)
+        return self.folder / out
+
+    def _cc(self, *arguments: str) -> None:
+        target = ("-target", self.hardware.zig_target, f"-mcpu={self.hardware.zig_cpu}")
+        self._zig("cc", *target, *arguments)
+
+    def _zig(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "ziglang", *arguments]
+        environment = {
+            "HOME": os.environ.get("HOME", ""),
+            "PATH": os.environ.get("PATH", ""),
+            "ZIG_GLOBAL_CACHE_DIR": str(self.cache),
+            # Objects of this one build; they go with the build folder.
+            "ZIG_LOCAL_CACHE_DIR": str(self.folder / "zig-cache"),
+        }
+        self.cache.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode == 0:
+            return
+        if "No module named ziglang" in done.stderr:
+            raise StageError("no C compiler", hint="install the package ziglang into this Python")
+        raise StageError(
+            f"the C compiler failed on {self.hardware.zig_target}: "
+            f"zig {' '.join(arguments)}\n{done.stderr.strip()[-2000:]}"
+        )
+
+
+def _check_undefined(objects: Iterable[ObjectFile], defined: Iterable[str]) -> None:
+    known = set(defined)
+    for item in objects:
+        for symbol in item.symbols:
+            if symbol.is_defined or symbol.name in known:
+                continue
+            if _LIBC.fullmatch(symbol.name) or _COMPILER_RT.fullmatch(symbol.name):
+                continue
+            raise StageError(
+                f"{item.name} refers to {symbol.name}, which neither the kernels nor the "
+                "package's runtime define"
+            )

@@ -1,0 +1,137 @@
+/* The thread pool: every thread runs the whole graph and meets the others at a barrier after each
+ * call. Between runs the workers wait at that same barrier. */
+#include "runtime.h"
+
+static const uint64_t MAGIC = 0x6e6c696b746962ull; /* "bitkiln" */
+
+enum { SPINS = 4000 }; /* some tens of microseconds: longer than most kernels, shorter than a wink */
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory"); /* `yield` does nothing on most cores */
+#else
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+static void barrier(struct rt_context *c)
+{
+    /* Nobody can open the next generation before this thread has arrived. */
+    uint32_t generation = atomic_load_explicit(&c->generation, memory_order_relaxed);
+    int32_t arrived = atomic_fetch_add_explicit(&c->arrived, 1, memory_order_acq_rel) + 1;
+
+    if (arrived == atomic_load_explicit(&c->n_threads, memory_order_relaxed)) {
+        atomic_store_explicit(&c->arrived, 0, memory_order_relaxed);
+        /* Sequentially consistent, here and below: either the sleeper sees the new generation or
+         * we see the sleeper. */
+        atomic_store(&c->generation, generation + 1);
+        if (atomic_load(&c->sleepers) != 0) {
+            pthread_mutex_lock(&c->mutex);
+            pthread_cond_broadcast(&c->woken);
+            pthread_mutex_unlock(&c->mutex);
+        }
+        return;
+    }
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&c->generation, memory_order_acquire) != generation)
+            return;
+        relax();
+    }
+    pthread_mutex_lock(&c->mutex);
+    atomic_fetch_add(&c->sleepers, 1);
+    while (atomic_load(&c->generation) == generation)
+        pthread_cond_wait(&c->woken, &c->mutex);
+    atomic_fetch_sub(&c->sleepers, 1);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+void rt_sync(const struct rt_context *context)
+{
+    if (atomic_load_explicit(&context->n_threads, memory_order_relaxed) > 1)
+        barrier((struct rt_context *)context);
+}
+
+static void *work(void *argument)
+{
+    struct rt_context *c = argument;
+    int32_t task = atomic_fetch_add(&c->numbered, 1);
+    for (;;) {
+        barrier(c);
+        if (c->stop)
+            return NULL;
+        c->graph(c, task);
+        barrier(c);
+    }
+}
+
+/* Let the first `n` workers go and wait for them. */
+static void stop(struct rt_context *c, int32_t n)
+{
+    c->stop = 1;
+    atomic_store(&c->n_threads, n + 1);
+    if (n > 0)
+        barrier(c);
+    for (int32_t i = 0; i < n; i++)
+        pthread_join(c->threads[i], NULL);
+    pthread_cond_destroy(&c->woken);
+    pthread_mutex_destroy(&c->mutex);
+}
+
+static int start(struct rt_context *c, int32_t n_threads)
+{
+    if (pthread_mutex_init(&c->mutex, NULL) != 0)
+        return RT_NO_THREAD;
+    if (pthread_cond_init(&c->woken, NULL) != 0) {
+        pthread_mutex_destroy(&c->mutex);
+        return RT_NO_THREAD;
+    }
+    for (int32_t i = 0; i < n_threads - 1; i++)
+        if (pthread_create(&c->threads[i], NULL, work, c) != 0) {
+            stop(c, i);
+            return RT_NO_THREAD;
+        }
+    return RT_OK;
+}
+
+int rt_init(struct rt_context *c, void *arena, int32_t n_threads, rt_graph graph)
+{
+    c->magic = 0;
+    c->arena = arena;
+    c->graph = graph;
+    c->stop = 0;
+    atomic_init(&c->n_threads, n_threads);
+    atomic_init(&c->numbered, 1);
+    atomic_init(&c->arrived, 0);
+    atomic_init(&c->generation, 0);
+    atomic_init(&c->sleepers, 0);
+    if (n_threads > 1) {
+        int error = start(c, n_threads);
+        if (error != RT_OK)
+            return error;
+    }
+    c->magic = MAGIC;
+    return RT_OK;
+}
+
+int rt_is_ready(const struct rt_context *c)
+{
+    return c->magic == MAGIC;
+}
+
+void rt_run(struct rt_context *c)
+{
+    rt_sync(c);
+    c->graph(c, 0);
+    rt_sync(c);
+}
+
+void rt_finish(struct rt_context *c)
+{
+    int32_t n_threads = atomic_load_explicit(&c->n_threads, memory_order_relaxed);
+    if (n_threads > 1)
+        stop(c, n_threads - 1);
+    c->magic = 0;
+}

@@ -1,0 +1,93 @@
+/* What every package shares: a pool of threads around one barrier, and the processor check.
+ *
+ * Names here carry no prefix; the packager prefixes and hides every symbol of every object, so
+ * several packages live in one process. Nothing here is writable outside the caller's memory, and
+ * with one thread nothing here calls libc. */
+#ifndef RUNTIME_H
+#define RUNTIME_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    RT_ALIGNMENT = 64,     /* of the arena, the context and every tensor a kernel sees, bytes */
+    RT_SLACK = 64,         /* a kernel may read this far past the end of a tensor, bytes */
+    RT_MAX_THREADS = 256,
+};
+
+enum rt_error {
+    RT_OK = 0,
+    RT_NULL_POINTER = 1,
+    RT_MISALIGNED = 2,
+    RT_BAD_THREADS = 3,
+    RT_PROCESSOR = 4,
+    RT_NO_THREAD = 5,
+    RT_NOT_READY = 6,
+};
+
+struct rt_context;
+typedef void (*rt_graph)(const struct rt_context *context, int32_t task);
+
+/* Begins every package's context. The members that threads hammer on sit in lines of their own. */
+struct rt_context {
+    uint64_t magic;
+    uint8_t *arena;
+    rt_graph graph;
+    int32_t stop;
+    _Atomic int32_t n_threads;
+    _Atomic int32_t numbered;     /* threads that have taken a number so far */
+    _Alignas(64) _Atomic int32_t arrived;
+    _Alignas(64) _Atomic uint32_t generation;
+    _Atomic int32_t sleepers;
+    _Alignas(64) pthread_mutex_t mutex;
+    pthread_cond_t woken;
+    pthread_t threads[RT_MAX_THREADS];
+};
+
+int rt_init(struct rt_context *context, void *arena, int32_t n_threads, rt_graph graph);
+int rt_is_ready(const struct rt_context *context);
+void rt_run(struct rt_context *context);
+void rt_finish(struct rt_context *context);
+
+/* Wait until every thread of the context has come here. */
+void rt_sync(const struct rt_context *context);
+
+/* The number of tasks a call that can use `most` is split into. */
+static inline int32_t rt_tasks(const struct rt_context *context, int32_t most)
+{
+    int32_t n = atomic_load_explicit(&context->n_threads, memory_order_relaxed);
+    return n < most ? n : most;
+}
+
+/* Whether kernels may use the caller's tensor in place: aligned, and the slack behind its end
+ * lies in its last page. */
+static inline int rt_in_place(const void *tensor, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)tensor, last = first + bytes - 1;
+    return first % RT_ALIGNMENT == 0 && last % 4096 + RT_SLACK < 4096;
+}
+
+/* One sentence for an error code; `refusal` is the one for RT_PROCESSOR. */
+const char *rt_error_text(int code, const char *refusal);
+
+void rt_copy(void *to, const void *from, size_t bytes);
+
+/* One feature of a processor, in the words of its own architecture:
+ * x86-64: CPUID leaf, subleaf, register 0-3 = eax-edx, bit, and the bits of XCR0 that the
+ *         operating system must have set;
+ * aarch64: the ID register's op2 + 8 * CRm, the field's lowest bit, the least value, 0, 0;
+ * armv7: 0 = AT_HWCAP or 1 = AT_HWCAP2, the bit, 0, 0, 0. */
+struct rt_feature {
+    uint32_t what[5];
+};
+
+/* Whether the processor has all `n` features, as far as can be told without an operating system:
+ * always true on 32-bit ARM. */
+int rt_has_features(const struct rt_feature *features, int32_t n);
+
+/* The same with the operating system's help; may call libc. */
+int rt_system_has_features(const struct rt_feature *features, int32_t n);
+
+#endif
