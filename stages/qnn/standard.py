@@ -108,6 +108,8 @@ STANDARD: Mapping[str, Callable[..., Array]] = {
     "relax.multiply": lambda _call, a, b: a * b,
     "relax.divide": lambda _call, a, b: a / b,
     "relax.matmul": lambda _call, a, b: np.matmul(a, b),
+    "relax.maximum": lambda _call, a, b: np.maximum(a, b),
+    "relax.minimum": lambda _call, a, b: np.minimum(a, b),
     "relax.nn.relu": lambda _call, a: np.maximum(a, 0),
     "relax.sign": lambda _call, a: np.sign(a),
     "relax.sqrt": lambda _call, a: np.sqrt(a),

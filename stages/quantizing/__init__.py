@@ -1,0 +1,20 @@
+"""Quantizing: a float source graph with quantizers becomes a graph of integer operators.
+
+Afterwards no float tensor remains between two quantized layers: scale, bias, normalization and
+activation have become thresholds or requantization, exact against the source's own arithmetic.
+"""
+
+from __future__ import annotations
+
+from stages.kinds import Model
+from stages.quantizing.check import check
+from stages.quantizing.rewrite import Rewriter
+
+__all__ = ["check", "run"]
+
+
+def run(*, model: Model) -> Model:
+    """Rewrite an imported model; raises StageError naming the layer that has no integer form."""
+    result = Rewriter(model).run()
+    check(result)
+    return result

@@ -1,0 +1,78 @@
+"""Quantized constants: weights behind a quantizer, and float tensors that hold integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stages.errors import StageError
+from stages.qnn.source import ROUNDING, quant_range
+from stages.quantizing.values import KnownQuantized
+
+Array = np.ndarray[Any, Any]
+MAX_WEIGHT_BITS = 8
+
+
+def quant_constant(
+    value: Array, scale: Array, zero_point: Array, attrs: dict[str, Any], layer: str
+) -> KnownQuantized:
+    """The integers of a QONNX Quant over a constant (output channels first)."""
+    bits = int(attrs["bits"])
+    if bits > MAX_WEIGHT_BITS:
+        raise StageError(
+            f"weights of {bits} bits; up to {MAX_WEIGHT_BITS} are supported", layer=layer
+        )
+    low, high = quant_range(bits, attrs["signed"], attrs["narrow"])
+    clipped = np.clip(value / scale + zero_point, np.float32(low), np.float32(high))
+    q = ROUNDING[attrs["rounding"]](clipped)
+    return KnownQuantized(
+        q.astype(np.int16),
+        _per_channel(scale, value, layer),
+        zero_point_x2(zero_point, layer),
+        bits,
+    )
+
+
+def bipolar_constant(value: Array, scale: Array, layer: str) -> KnownQuantized:
+    """The bits of a BipolarQuant over a constant: 1 is +scale, and 0 counts as positive."""
+    doubled = _per_channel(scale, value, layer) * np.float32(2)
+    return KnownQuantized((value >= 0).astype(np.int16), doubled, 1, 1)
+
+
+def zero_point_x2(zero_point: Array, layer: str) -> int:
+    """Twice the zero point, which must be one multiple of 1/2 for the whole tensor."""
+    doubled = np.unique(np.asarray(zero_point, np.float64) * 2)
+    if doubled.size != 1 or doubled[0] != np.rint(doubled[0]):
+        raise StageError(
+            f"zero points {np.unique(zero_point)[:4].tolist()}; one multiple of 1/2 per tensor "
+            "is supported",
+            layer=layer,
+        )
+    return int(doubled[0])
+
+
+def integer_constant(value: Array) -> KnownQuantized | None:
+    """The quantized form of a float tensor that holds small integers (FINN-ONNX weights)."""
+    if not np.array_equal(value, np.rint(value)) or np.abs(value).max(initial=0) > 127:
+        return None
+    one = np.float32(1)
+    if np.all(np.abs(value) == 1):
+        return KnownQuantized((value > 0).astype(np.int16), np.float32(2) * one, 1, 1)
+    low, high = int(value.min()), int(value.max())
+    bits = next(b for b in range(2, 9) if -(1 << (b - 1)) <= low and high < 1 << (b - 1))
+    return KnownQuantized(value.astype(np.int16), one, 0, bits)
+
+
+def _per_channel(scale: Array, value: Array, layer: str) -> Array:
+    """A scale as scalar or [O], for a constant whose first axis is the output channel."""
+    scale = np.asarray(scale, np.float32)
+    if scale.size == 1:
+        return scale.reshape(())
+    if scale.shape[:1] == value.shape[:1] and scale.size == value.shape[0]:
+        return scale.reshape(-1)
+    raise StageError(
+        f"weight scale of shape {list(scale.shape)} for weights {list(value.shape)}; one scale per "
+        "tensor or per output channel is supported",
+        layer=layer,
+    )

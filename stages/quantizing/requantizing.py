@@ -1,0 +1,148 @@
+"""Chains that end in a quantizer become thresholds, or one float32 multiply-add where exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stages.errors import StageError
+from stages.qnn import integer
+from stages.qnn.builder import ModelBuilder
+from stages.quantizing.chain import affine, breakpoints, direction, evaluate
+from stages.quantizing.quantizers import Quantizer, ThresholdQuantizer, UniformQuantizer
+from stages.quantizing.values import Chain, Quantized
+
+Array = np.ndarray[Any, Any]
+
+MAX_PACKED_BITS = 3
+"""Up to here thresholds are the cheapest form; beyond, a multiply-add is tried first."""
+
+
+def quantize_chain(
+    builder: ModelBuilder, chain: Chain, quantizer: Quantizer, name: str
+) -> Quantized:
+    """Emit the quantized form of a chain, exact for every value its base can hold."""
+    if chain.is_integer:
+        variable = _quantize_integers(builder, chain, quantizer, name)
+    else:
+        variable = _quantize_floats(builder, chain, quantizer, name)
+    for number, pool in enumerate(chain.pools):
+        variable = builder.emit(integer.max_pool2d(variable, **pool), f"{name}.pool{number}")
+    return Quantized(variable, quantizer.scale, quantizer.zero_point_x2, quantizer.levels)
+
+
+def _dtype(quantizer: Quantizer) -> str:
+    return f"uint{max(1, (quantizer.levels - 1).bit_length())}"
+
+
+def _quantize_integers(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, name: str) -> Any:
+    if chain.pools and not chain.is_rising():
+        raise StageError(
+            "max pooling before a quantizer that falls with its input",
+            layer=name,
+            hint="move the quantizer in front of the pooling in the source model",
+        )
+    channels = chain.low.size
+    rising = np.broadcast_to(direction(chain.steps), (channels,)) >= 0
+
+    def composed(base: Array) -> Array:
+        return quantizer.level(evaluate(chain.steps, base))
+
+    table = breakpoints(composed, rising, chain.low, chain.high, quantizer.levels - 1)
+    found = None
+    if quantizer.levels > 1 << MAX_PACKED_BITS:
+        found = _multiply_add(chain, quantizer, table, rising)
+    if found is None:
+        call = integer.threshold(
+            chain.base,
+            builder.tensor(f"{name}.thresholds", table),
+            builder.tensor(f"{name}.flip", (~rising).astype(np.uint8)),
+            dtype=_dtype(quantizer),
+        )
+    else:
+        multiplier, offset, low, high = found
+        call = integer.requantize(
+            chain.base,
+            builder.tensor(f"{name}.multiplier", multiplier),
+            builder.tensor(f"{name}.offset", offset),
+            low=low,
+            high=high,
+            dtype=_dtype(quantizer),
+        )
+    return builder.emit(call, name)
+
+
+def _multiply_add(
+    chain: Chain, quantizer: Quantizer, table: Array, rising: Array
+) -> tuple[Array, Array, int, int] | None:
+    """float32 multiplier and offset [C] with clip bounds that equal the chain, or None.
+
+    Two monotone functions of an integer are equal where their breakpoints are, so comparing those
+    compares every accumulator value.
+    """
+    if not quantizer.rounds:
+        return None
+    channels = chain.low.size
+    slope, intercept = (np.broadcast_to(part, (channels,)) for part in affine(chain.steps))
+    scale = np.float64(quantizer.scale)
+    multiplier = (slope / scale).astype(np.float32)
+    offset = (intercept / scale + quantizer.zero_point_x2 / 2).astype(np.float32)
+    ends = quantizer.level(evaluate(chain.steps, np.stack([chain.low, chain.high])))
+    low, high = int(ends.min()), int(ends.max())
+
+    def candidate(base: Array) -> Array:
+        return np.clip(np.rint(base.astype(np.float32) * multiplier + offset), low, high)
+
+    if np.any((multiplier >= 0) != rising):
+        return None
+    found = breakpoints(candidate, rising, chain.low, chain.high, quantizer.levels - 1)
+    return (multiplier, offset, low, high) if np.array_equal(found, table) else None
+
+
+def _quantize_floats(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, name: str) -> Any:
+    value = emit_steps(builder, chain.base, chain, name)
+    if isinstance(quantizer, UniformQuantizer):
+        call = integer.quantize(
+            value,
+            builder.tensor(f"{name}.scale", np.asarray(quantizer.scale)),
+            builder.tensor(f"{name}.zero_point", np.asarray(quantizer.source_zero_point)),
+            low=quantizer.low,
+            high=quantizer.high,
+            shift=-quantizer.low,
+            rounding=quantizer.rounding,
+            dtype=_dtype(quantizer),
+        )
+        return builder.emit(call, name)
+    channels = int(value.ty.shape[-1])
+    rows = (
+        quantizer.thresholds
+        if isinstance(quantizer, ThresholdQuantizer)
+        else np.zeros((1, 1), np.float32)
+    )
+    call = integer.threshold(
+        value,
+        builder.tensor(f"{name}.thresholds", np.broadcast_to(rows, (rows.shape[0], channels))),
+        builder.tensor(f"{name}.flip", np.zeros(channels, np.uint8)),
+        dtype=_dtype(quantizer),
+    )
+    return builder.emit(call, name)
+
+
+def emit_steps(builder: ModelBuilder, value: Any, chain: Chain, name: str) -> Any:
+    """Emit a chain's float steps one by one, as the source has them; returns the float variable."""
+    from tvm import relax
+
+    emitters = {
+        "add": relax.op.add,
+        "subtract": relax.op.subtract,
+        "subtract_from": lambda x, c: relax.op.subtract(c, x),
+        "multiply": relax.op.multiply,
+        "divide": relax.op.divide,
+        "maximum": relax.op.maximum,
+        "minimum": relax.op.minimum,
+    }
+    for number, each in enumerate(chain.steps):
+        operand = builder.tensor(f"{name}.{each.op}{number}", each.operand)
+        value = builder.emit(emitters[each.op](value, operand), f"{name}.step{number}")
+    return value
