@@ -66,6 +66,8 @@ class Hardware(BaseModel):
     """Short name, equal to the board file's stem."""
     description: str = ""
     """One line for people; no part of any key."""
+    sources: tuple[str, ...] = ()
+    """Where the facts come from; no part of any key."""
     architecture: Architecture
     """Instruction set family."""
     triple: str
@@ -132,8 +134,8 @@ class Hardware(BaseModel):
         return "+avx512vnni" in self.features or "+avxvnni" in self.features
 
     def ingredients(self) -> dict[str, object]:
-        """Return what may influence a build, as plain JSON data: all but the description."""
-        return self.model_dump(mode="json", exclude={"description"})
+        """Return what may influence a build, as plain JSON data: all but words for people."""
+        return self.model_dump(mode="json", exclude={"description", "sources"})
 
 
 def _one_of(names: tuple[str, ...]) -> str:

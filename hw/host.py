@@ -1,0 +1,211 @@
+"""The machine at hand as a hardware profile: `host` becomes named features."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from hw.profile import NEEDED, Core, Hardware, Isa
+
+# /proc/cpuinfo flag → (LLVM feature, features LLVM switches on with it). Only what kernels and
+# the compiler can use is listed, so that machines which differ elsewhere share their artifacts.
+X86_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "pni": ("sse3", ()),
+    "ssse3": ("ssse3", ("sse3",)),
+    "sse4_1": ("sse4.1", ("ssse3",)),
+    "sse4_2": ("sse4.2", ("sse4.1",)),
+    "popcnt": ("popcnt", ()),
+    "abm": ("lzcnt", ()),
+    "bmi1": ("bmi", ()),
+    "bmi2": ("bmi2", ()),
+    "avx": ("avx", ("sse4.2",)),
+    "f16c": ("f16c", ("avx",)),
+    "fma": ("fma", ("avx",)),
+    "avx2": ("avx2", ("avx",)),
+    "avx_vnni": ("avxvnni", ("avx2",)),
+    "avx512f": ("avx512f", ("avx2", "f16c", "fma")),
+    "avx512cd": ("avx512cd", ("avx512f",)),
+    "avx512dq": ("avx512dq", ("avx512f",)),
+    "avx512bw": ("avx512bw", ("avx512f",)),
+    "avx512vl": ("avx512vl", ("avx512f",)),
+    "avx512vbmi": ("avx512vbmi", ("avx512bw",)),
+    "avx512_vbmi2": ("avx512vbmi2", ("avx512bw",)),
+    "avx512_vnni": ("avx512vnni", ("avx512f",)),
+    "avx512_bitalg": ("avx512bitalg", ("avx512bw",)),
+    "avx512_vpopcntdq": ("avx512vpopcntdq", ("avx512f",)),
+}
+# Advanced SIMD is part of every aarch64 Linux processor.
+ARM_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "asimd": ("neon", ()),
+    "asimddp": ("dotprod", ("neon",)),
+    "i8mm": ("i8mm", ("neon",)),
+}
+
+# Intel family 6 models; a shrink counts as the core it was shrunk from, and Skylake-SP (85, like
+# Cascade Lake) as Cascade Lake: one core. Source: Linux arch/x86/include/asm/intel-family.h
+_INTEL_CORES: Mapping[int, Core] = {
+    **dict.fromkeys((60, 63, 69, 70, 61, 71, 79, 86), "haswell"),
+    **dict.fromkeys((85,), "cascadelake"),
+    **dict.fromkeys((106, 108, 125, 126), "icelake"),
+    **dict.fromkeys((143, 207), "sapphirerapids"),
+}
+# Arm Ltd. part numbers. Source: Linux arch/arm64/include/asm/cputype.h
+_ARM_CORES: Mapping[int, Core] = {0xD03: "cortex-a53", 0xD08: "cortex-a72"}
+
+# First- and second-level data cache in KiB, where the system does not tell.
+_CACHES: Mapping[Core, tuple[int, int]] = {
+    "cortex-a53": (32, 512),
+    "cortex-a72": (32, 1024),
+    "generic-aarch64": (32, 512),
+    "haswell": (32, 256),
+    "cascadelake": (32, 1024),
+    "icelake": (48, 1280),
+    "sapphirerapids": (48, 2048),
+    "generic-x86-64": (32, 256),
+}
+_X86_ISAS: tuple[Isa, ...] = ("avx512vpopcntdq", "avx512bw", "avx2", "sse2")
+
+
+def from_flags(
+    *,
+    machine: str,
+    flags: Collection[str],
+    vendor: str = "",
+    family: int = 0,
+    model: int = 0,
+    threads: int = 1,
+    l1d_kib: int | None = None,
+    l2_kib: int | None = None,
+) -> Hardware:
+    """Return the profile of a processor described in the words of /proc/cpuinfo.
+
+    `machine` is `uname -m`; on aarch64 `vendor` is the implementer ('0x41') and `model` the part.
+    Features whose prerequisites a hypervisor hides are left out. Raises ValueError for a machine
+    that is neither x86_64 nor aarch64.
+    """
+    core: Core
+    if machine in ("x86_64", "amd64"):
+        features = _named(flags, X86_FEATURES)
+        isa = next(isa for isa in _X86_ISAS if set(NEEDED[isa]) <= set(features))
+        is_intel = vendor == "GenuineIntel" and family == 6
+        core = _INTEL_CORES.get(model, "generic-x86-64") if is_intel else "generic-x86-64"
+        l1d, l2 = _CACHES[core]
+        return Hardware(
+            name="host",
+            architecture="x86_64",
+            triple="x86_64-linux-gnu",
+            cpu="x86-64",  # the baseline: all that may be used beyond it stands in `features`
+            features=features,
+            zig_target="x86_64-linux-gnu.2.28",
+            isa=isa,
+            core=core,
+            threads=threads,
+            l1d_kib=l1d_kib or l1d,
+            l2_kib=l2_kib or l2,
+        )
+    if machine in ("aarch64", "arm64"):
+        core = _ARM_CORES.get(model, "generic-aarch64") if vendor == "0x41" else "generic-aarch64"
+        l1d, l2 = _CACHES[core]
+        return Hardware(
+            name="host",
+            architecture="aarch64",
+            triple="aarch64-linux-gnu",
+            cpu="generic",
+            features=_named({*flags, "asimd"}, ARM_FEATURES),
+            zig_target="aarch64-linux-gnu.2.28",
+            isa="neon_aarch64",
+            core=core,
+            threads=threads,
+            l1d_kib=l1d_kib or l1d,
+            l2_kib=l2_kib or l2,
+        )
+    raise ValueError(
+        f"this machine ({machine or 'unknown'}) is neither x86_64 nor aarch64; "
+        "name the board to build for, for example hardware=rpi3"
+    )
+
+
+def _named(
+    flags: Collection[str], table: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> tuple[str, ...]:
+    """Return the LLVM features of the flags, without any whose prerequisites are missing."""
+    kept: set[str] = set()
+    for flag, (feature, needs) in table.items():  # prerequisites stand above what needs them
+        if flag in flags and kept.issuperset(needs):
+            kept.add(feature)
+    return tuple(sorted(f"+{feature}" for feature in kept))
+
+
+def parse_cpuinfo(text: str) -> dict[str, str]:
+    """Return the fields of the first processor that /proc/cpuinfo lists."""
+    first: dict[str, str] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if colon and key.strip() not in first:
+            first[key.strip()] = value.strip()
+    return first
+
+
+def from_cpuinfo(
+    text: str,
+    *,
+    machine: str,
+    threads: int = 1,
+    l1d_kib: int | None = None,
+    l2_kib: int | None = None,
+) -> Hardware:
+    """Return the profile of the machine whose /proc/cpuinfo reads `text`."""
+    cpu = parse_cpuinfo(text)
+    return from_flags(
+        machine=machine,
+        flags=frozenset(cpu.get("flags", cpu.get("Features", "")).split()),
+        vendor=cpu.get("vendor_id", cpu.get("CPU implementer", "")),
+        family=_number(cpu.get("cpu family", "0")),
+        model=_number(cpu.get("model", cpu.get("CPU part", "0"))),
+        threads=threads,
+        l1d_kib=l1d_kib,
+        l2_kib=l2_kib,
+    )
+
+
+def detect() -> Hardware:
+    """Return the profile of this machine; ValueError where it cannot be read or built for."""
+    if platform.system() != "Linux":
+        raise ValueError(
+            f"the host can be detected on Linux only, and this is {platform.system()}; "
+            "name the board to build for, for example hardware=rpi3"
+        )
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    l1d_kib, l2_kib = _cache_sizes(Path("/sys/devices/system/cpu/cpu0/cache"))
+    return from_cpuinfo(
+        text,
+        machine=platform.machine(),
+        threads=os.cpu_count() or 1,
+        l1d_kib=l1d_kib,
+        l2_kib=l2_kib,
+    )
+
+
+def _cache_sizes(folder: Path) -> tuple[int | None, int | None]:
+    """Return the first- and second-level data cache in KiB, None where sysfs lacks it."""
+    sizes: dict[int, int] = {}
+    for index in sorted(folder.glob("index*")):
+        try:
+            level, kind, size = (
+                (index / name).read_text().strip() for name in ("level", "type", "size")
+            )
+        except OSError:
+            continue
+        if kind in ("Data", "Unified") and level.isdigit() and re.fullmatch(r"\d+K", size):
+            sizes.setdefault(int(level), int(size[:-1]))
+    return sizes.get(1), sizes.get(2)
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        return 0

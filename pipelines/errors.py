@@ -1,0 +1,137 @@
+"""The errors a user can cause: what was found, where, what is accepted, and the next step."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_WIDEST_LINE = 120
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text that says something: a YAML file, or one variable of the command line."""
+
+    name: str
+    """How to call it: a path as the user would write it, or 'command line'."""
+    folder: Path
+    """What relative paths in it are relative to."""
+    lines: tuple[str, ...]
+
+    @property
+    def is_command_line(self) -> bool:
+        """Whether this is a variable of the command line, which has no line numbers."""
+        return self.name == COMMAND_LINE
+
+
+@dataclass(frozen=True)
+class Span:
+    """A place in a source; line and column count from 1."""
+
+    source: Source
+    line: int
+    column: int
+    width: int = 1
+
+    @property
+    def origin(self) -> str:
+        """Where a value came from, in short: 'base.yaml:7' or 'command line'."""
+        if self.source.is_command_line:
+            return COMMAND_LINE
+        return f"{Path(self.source.name).name}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing wrong with a user's text: where, in which field, and one sentence."""
+
+    span: Span
+    field: str
+    """The field's path, as in layers[0].match; empty for the text as a whole."""
+    sentence: str
+
+    def render(self) -> str:
+        """Return file:line:column, field and sentence, then the source line with a caret."""
+        span = self.span
+        place = (
+            span.source.name
+            if span.source.is_command_line
+            else f"{span.source.name}:{span.line}:{span.column}"
+        )
+        field = f"{self.field}: " if self.field else ""
+        head = f"{place}: {field}{self.sentence}"
+        if not 1 <= span.line <= len(span.source.lines):
+            return head
+        text, column = _visible(span.source.lines[span.line - 1], span.column)
+        label = "    " if span.source.is_command_line else f"{span.line:5d} | "
+        bar = "    " if span.source.is_command_line else "      | "
+        width = max(1, min(span.width, len(text) - column + 1))
+        return f"{head}\n{label}{text}\n{bar}{' ' * (column - 1)}{'^' * width}"
+
+
+class UserError(Exception):
+    """A mistake of the user's, already worded; commands print it without a traceback."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+    @classmethod
+    def of(cls, faults: Iterable[Fault]) -> UserError:
+        """Return one error that reports every fault, files first, by line and column."""
+        ordered = sorted(
+            dict.fromkeys(faults),
+            key=lambda fault: (
+                fault.span.source.is_command_line,
+                fault.span.source.name,
+                fault.span.line,
+                fault.span.column,
+                fault.field,
+                fault.sentence,
+            ),
+        )
+        return cls("\n".join(fault.render() for fault in ordered))
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word most like `word`, or None if none is alike.
+
+    A word without dots is also compared with the last parts of dotted ones.
+    """
+    names = list(dict.fromkeys(known))
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return close[0]
+    tails = {name.rsplit(".", 1)[-1]: name for name in reversed(names)}
+    close = difflib.get_close_matches(word.rsplit(".", 1)[-1], tails, n=1, cutoff=0.7)
+    return tails[close[0]] if close else None
+
+
+def did_you_mean(word: str, known: Sequence[str], *, otherwise: str = "accepted") -> str:
+    """Return '; did you mean …?' if something is alike, else '; accepted: …'."""
+    close = nearest(word, known)
+    if close:
+        return f"; did you mean '{close}'?"
+    return f"; {otherwise}: {', '.join(known)}" if known else ""
+
+
+def shown(path: Path) -> str:
+    """Return a path as the user would write it: relative if it lies below the current folder."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _visible(line: str, column: int) -> tuple[str, int]:
+    """Return the line as one can print it, cut to the part around `column`, and the new column."""
+    text = "".join(char if char.isprintable() else " " for char in line).rstrip()
+    if len(text) <= _WIDEST_LINE:
+        return text, column
+    start = max(0, column - 1 - _WIDEST_LINE // 2)
+    cut = text[start : start + _WIDEST_LINE]
+    return (f"…{cut[1:]}" if start else cut), column - start

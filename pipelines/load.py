@@ -1,0 +1,228 @@
+"""Recipe files to checked recipes: `extends`, overrides, paths, and where each value came from."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hw.profile import Hardware
+from pipelines import fields, overrides, validate
+from pipelines.board import load_board
+from pipelines.documents import is_path_like, merge, read
+from pipelines.errors import Fault, Span, UserError, nearest, shown
+from pipelines.positions import Entry, Node
+from pipelines.recipe import Recipe, contradictions, flatten
+from stages.options import c_identifier
+
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+MODEL_SUFFIXES = (".onnx",)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A recipe with all its values, where each came from, and the hardware it is for."""
+
+    name: str
+    path: Path
+    recipe: Recipe
+    hardware: Hardware
+    origins: Mapping[str, str]
+    """Field path → 'base.yaml:7', 'command line' or 'default', for every leaf."""
+    _tree: Node = field(repr=False, compare=False)
+
+    def values(self) -> dict[str, Any]:
+        """Return every leaf of the recipe as plain data, by the same paths as `origins`."""
+        return dict(flatten(self.recipe.model_dump(mode="json")))
+
+    def error(self, location: str, sentence: str) -> UserError:
+        """Return the error of a field with which only a later step could find fault."""
+        return UserError.of([Fault(_place(self._tree, location), location, sentence)])
+
+    def require_file(self, location: str, path: Path | None) -> Path:
+        """Return a file the recipe names, or raise a UserError that points at its field."""
+        if path is None:
+            raise self.error(location, "is missing: this command needs it")
+        if not path.is_file():
+            raise self.error(location, _no_file(path))
+        return path
+
+
+def load_recipe(name_or_path: str, variables: Mapping[str, str] | None = None) -> Resolved:
+    """Return a recipe by name (in recipes/) or path, with fields overridden by dotted name.
+
+    Raises one UserError with every fault of the recipe, its parents, its board and the overrides.
+    """
+    path = find_recipe(name_or_path)
+    faults: list[Fault] = []
+    tree = _with_parents(path, faults, ())
+    if tree is None:
+        raise UserError.of(faults)
+    tree = overrides.apply(tree, variables or {}, faults)
+    tree = _absolute(tree, Recipe)
+    recipe = validate.validate(Recipe, tree, faults)
+    _cross_check(recipe, tree, path, faults)
+    hardware = _hardware(tree, faults)
+    if faults or recipe is None or hardware is None:
+        raise UserError.of(faults)
+    return Resolved(path.stem, path, recipe, hardware, _origins(recipe, tree), tree)
+
+
+def list_recipes() -> list[tuple[str, str]]:
+    """Return (name, description) of every recipe in recipes/ that names a model."""
+    listed = []
+    for path in sorted(RECIPES.rglob("*.yaml")):
+        name = path.relative_to(RECIPES).with_suffix("").as_posix()
+        faults: list[Fault] = []
+        tree = _with_parents(path, faults, ())
+        if tree is None:
+            listed.append((name, f"cannot be read: {faults[0].sentence}"))
+        elif validate.find(tree, ("model",)) is not None:
+            node = validate.find(tree, ("description",))
+            listed.append((name, str(node.value) if node is not None else ""))
+    return listed
+
+
+def find_recipe(name_or_path: str) -> Path:
+    """Return the file of a recipe, given by path or by its name in recipes/."""
+    if is_path_like(name_or_path):
+        path = Path(name_or_path).expanduser().absolute()
+        if not path.is_file():
+            raise UserError(f"no recipe file '{name_or_path}' (in {Path.cwd()})")
+        return Path(os.path.normpath(path))
+    path = RECIPES / f"{name_or_path}.yaml"
+    if name_or_path and path.is_file():
+        return path
+    known = [name for name, _ in list_recipes()]
+    close = nearest(name_or_path, known)
+    hint = f"did you mean '{close}'?" if close else f"accepted: {', '.join(known)}"
+    raise UserError(
+        f"no recipe '{name_or_path}' in {shown(RECIPES)}; {hint} "
+        "(`doit recipes` lists them; a path must end in .yaml)"
+    )
+
+
+def _with_parents(path: Path, faults: list[Fault], below: tuple[Path, ...]) -> Node | None:
+    """Return a file's tree laid over those it extends; None if any of them cannot be read."""
+    tree = read(path, faults)
+    if tree is None or not isinstance(tree.value, Mapping):
+        return None
+    extends = tree.value.get("extends")
+    if extends is None or not isinstance(extends.node.value, str):
+        return tree
+    name, span = extends.node.value, extends.node.span
+    parent = _find_parent(name, path.parent)
+    if parent is None:
+        known = sorted({file.stem for folder in (path.parent, RECIPES) for file in _yaml(folder)})
+        close = nearest(name, known)
+        hint = f"; did you mean '{close}'?" if close else ""
+        faults.append(Fault(span, "extends", f"no recipe '{name}'{hint}"))
+        return tree
+    line = (*below, path)
+    if parent.resolve() in [file.resolve() for file in line]:
+        chain = " → ".join(file.name for file in (*line, parent))
+        faults.append(Fault(span, "extends", f"goes in a circle: {chain}"))
+        return tree
+    base = _with_parents(parent, faults, line)
+    return None if base is None else merge(base, tree)
+
+
+def _find_parent(name: str, folder: Path) -> Path | None:
+    """Return the file a recipe extends: a path from its folder, or a name there or in recipes/."""
+    if is_path_like(name):
+        candidates = [folder / Path(name).expanduser()]
+    else:
+        candidates = [folder / f"{name}.yaml", RECIPES / f"{name}.yaml"]
+    return next((Path(os.path.normpath(path)) for path in candidates if path.is_file()), None)
+
+
+def _yaml(folder: Path) -> Iterator[Path]:
+    return folder.glob("*.yaml")
+
+
+def _absolute(tree: Node, annotation: Any) -> Node:
+    """Return the tree with each path made absolute, from the folder of what states it."""
+    kind, inner = fields.kind_of(annotation)
+    if isinstance(tree.value, str) and fields.is_path(annotation):
+        path = tree.span.source.folder / Path(tree.value).expanduser()
+        return Node(os.path.normpath(path), tree.span)
+    if isinstance(tree.value, Mapping) and kind in ("model", "mapping"):
+        entries = {}
+        for key, entry in tree.value.items():
+            below = inner
+            if kind == "model":
+                below = inner.model_fields[key].annotation if key in inner.model_fields else None
+            entries[key] = Entry(entry.key, _absolute(entry.node, below))
+        return Node(entries, tree.span)
+    if isinstance(tree.value, tuple) and kind == "list":
+        return Node(tuple(_absolute(item, inner) for item in tree.value), tree.span)
+    return tree
+
+
+def _cross_check(recipe: Recipe | None, tree: Node, path: Path, faults: list[Fault]) -> None:
+    """Report what is wrong between sections, and files that are not there.
+
+    If some sections are faulty, the others are still checked, so that all is reported at once.
+    """
+    suspect: set[str] = set()
+    if recipe is None and isinstance(tree.value, Mapping):
+        for fault in faults:
+            section = re.split(r"[.\[]", fault.field)[0]
+            suspect |= {section, nearest(section, fields.names(Recipe)) or section}
+        known = [name for name in fields.names(Recipe) if name not in suspect]
+        healthy = {name: tree.value[name] for name in known if name in tree.value}
+        recipe = validate.validate(Recipe, Node(healthy, tree.span), [])
+    if recipe is None:
+        return
+    for field_path, sentence, about in contradictions(recipe):
+        if not suspect.intersection(about):
+            faults.append(Fault(_place(tree, field_path), field_path, sentence))
+    model = recipe.model.file
+    if model is not None:
+        place = _place(tree, "model.file")
+        if model.suffix not in MODEL_SUFFIXES:
+            accepted = ", ".join(MODEL_SUFFIXES)
+            sentence = f"cannot import '{model.name}'; accepted: files that end in {accepted}"
+            faults.append(Fault(place, "model.file", sentence))
+        elif not model.is_file():
+            faults.append(Fault(place, "model.file", _no_file(model)))
+    if recipe.package.name is None and "package" not in suspect:
+        try:
+            c_identifier(path.stem)
+        except ValueError as error:
+            sentence = f"the file's name is the package's: {error}; or set package.name"
+            faults.append(Fault(tree.span, "", sentence))
+
+
+def _hardware(tree: Node, faults: list[Fault]) -> Hardware | None:
+    node = validate.find(tree, ("hardware",))
+    if node is None:
+        name, span = Recipe.model_fields["hardware"].default, tree.span
+    elif isinstance(node.value, str) and node.value:
+        name, span = node.value, node.span
+    else:
+        return None
+    return load_board(name, span, faults)
+
+
+def _origins(recipe: Recipe, tree: Node) -> dict[str, str]:
+    stated = {path: span.origin for path, span in tree.leaves()}
+    leaves = flatten(recipe.model_dump(mode="json"))
+    return {path: stated.get(path, "default") for path, _ in leaves}
+
+
+def _no_file(path: Path) -> str:
+    what = "is a folder" if path.is_dir() else "does not exist"
+    return f"the file {shown(path)} {what}; paths are relative to what states them"
+
+
+def _place(tree: Node, location: str) -> Span:
+    """Return where a field stands, by its path as people write it."""
+    exact = dict(tree.leaves()).get(location)
+    if exact is not None:
+        return exact
+    parts = re.findall(r"[^.\[\]]+", location)
+    return validate.locate(tree, tuple(int(part) if part.isdigit() else part for part in parts))

@@ -1,0 +1,344 @@
+"""Everything a recipe may say, and the slice of it that each stage sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from stages.options import (
+    PACKAGE_FORMATS,
+    Encoding,
+    GoldenOptions,
+    ImportOptions,
+    LayerAlgorithm,
+    LayerOverride,
+    LegalizeOptions,
+    PackageFormat,
+    PackageOptions,
+    ScheduleOptions,
+    TensorQuantization,
+    ZooName,
+    ZooOptions,
+    c_identifier,
+    formats_in_order,
+)
+
+IMAGE_SIZES: Mapping[ZooName, int] = {"resnet18": 224, "residual_block": 16}
+_CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1}
+
+
+class Section(BaseModel):
+    """Base of a recipe's parts: immutable, strict, and closed to unknown fields."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+
+class ModelSource(Section):
+    """The network: one from the zoo, or a file."""
+
+    zoo: ZooName | None = Field(default=None, examples=["resnet18"])
+    """A network that is built at the precision of `quantization`, with seeded weights."""
+    file: Path | None = Field(default=None, examples=["models/digits.onnx"])
+    """A model file (.onnx), relative to the recipe."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of a zoo network's weights."""
+    image_size: int | None = Field(default=None, ge=8, examples=[224])
+    """Height and width of a zoo network's input in pixels; without it, the network's own."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelSource:
+        if (self.zoo is None) == (self.file is None):
+            found = "neither" if self.zoo is None else "both"
+            raise ValueError(f"needs exactly one of zoo and file, and has {found}")
+        if self.file is not None and (self.seed or self.image_size is not None):
+            raise ValueError("seed and image_size are for a zoo network; a file has its own")
+        return self
+
+
+class InputSpec(Section):
+    """One graph input: its shape, and how a picture becomes it."""
+
+    shape: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+        default=None, max_length=8, examples=[[1, 3, 224, 224]]
+    )
+    """Shape as in the model file, for dimensions that the file leaves open."""
+    color: Literal["rgb", "bgr", "gray"] | None = None
+    """Channel order of a picture; without it, one channel is gray and three are rgb."""
+    resize: int | None = Field(default=None, ge=1, examples=[256])
+    """First scale the picture's shorter side to this many pixels."""
+    crop: int | None = Field(default=None, ge=1, examples=[224])
+    """Then cut a square of this many pixels from its middle."""
+    scale: float = Field(default=1 / 255, gt=0)
+    """Multiply pixels, which are 0 to 255, by this."""
+    mean: tuple[float, ...] = Field(default=(), examples=[[0.485, 0.456, 0.406]])
+    """Then subtract this, per channel."""
+    std: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        default=(), examples=[[0.229, 0.224, 0.225]]
+    )
+    """Then divide by this, per channel."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> InputSpec:
+        if self.resize is not None and self.crop is not None and self.crop > self.resize:
+            raise ValueError(f"crop {self.crop} is larger than resize {self.resize}")
+        if self.mean and self.std and len(self.mean) != len(self.std):
+            raise ValueError(
+                f"mean has {len(self.mean)} channels and std {len(self.std)}; give both alike"
+            )
+        channels = _CHANNELS.get(self.color or "")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if channels and values and len(values) != channels:
+                raise ValueError(
+                    f"color {self.color} has {channels} channels, {name} {len(values)}"
+                )
+        return self
+
+
+class OutputSpec(Section):
+    """One graph output and what its numbers mean."""
+
+    postprocess: Literal["none", "softmax", "argmax"] = "none"
+    """What to do with the output before it is shown."""
+    labels: Path | None = Field(default=None, examples=["imagenet.txt"])
+    """A text file with one class name a line, relative to the recipe."""
+
+
+class ActivationQuantization(TensorQuantization):
+    """Quantization of the inner layers' activations."""
+
+    encoding: Encoding = "unipolar"
+    """Which real levels the stored integers stand for: unipolar is 0, 1 … times the scale."""
+
+
+class WeightQuantization(TensorQuantization):
+    """Quantization of the inner layers' weights."""
+
+    encoding: Encoding = "bipolar"
+    """Which real levels the stored integers stand for: bipolar is -1, +1 times the scale."""
+
+
+class Quantization(Section):
+    """The precision of a network that does not bring its own."""
+
+    activations: ActivationQuantization
+    """Activations of the inner layers."""
+    weights: WeightQuantization
+    """Weights of the inner layers."""
+    stem: Literal["int8"] = "int8"
+    """Precision of the first layer."""
+    head: Literal["int8"] = "int8"
+    """Precision of the classifier."""
+
+
+class Calibration(Section):
+    """How the ranges of a float model's activations are found."""
+
+    data: Path
+    """Inputs, a .npz file; relative to the recipe."""
+    samples: int = Field(default=100, ge=1)
+    """How many inputs to use."""
+    method: Literal["minmax"] = "minmax"
+    """How a range follows from what was seen."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the choice of inputs."""
+
+
+class Evaluation(Section):
+    """What `doit accuracy` measures."""
+
+    data: Path = Field(examples=["models/digits_test.npz"])
+    """A .npz file with arrays `images`, as the model takes them, and `labels`."""
+    metric: Literal["top1", "top5"] = "top1"
+    """Share of images whose label is the first, or among the first five, of the classes."""
+    tolerance: float = Field(default=0.0, ge=0, le=100)
+    """How many points of the metric, of 100, the package may lose against the source model."""
+
+
+class Package(Section):
+    """What the package holds."""
+
+    name: str | None = Field(default=None, examples=["my_net"])
+    """Prefix of the package's symbols; without it, the recipe's name."""
+    formats: tuple[PackageFormat, ...] = Field(default=PACKAGE_FORMATS, min_length=1)
+    """What to link: shared and static library, and an executable that checks and times itself."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_identifier(cls, name: str | None) -> str | None:
+        return name if name is None else c_identifier(name)
+
+    @field_validator("formats")
+    @classmethod
+    def _each_once(cls, formats: tuple[PackageFormat, ...]) -> tuple[PackageFormat, ...]:
+        return formats_in_order(formats)
+
+
+class Recipe(Section):
+    """A network, its precision, the hardware, and what to build; its name is its file's stem."""
+
+    extends: str | None = Field(default=None, examples=["base"])
+    """A recipe to start from, a name or a path: mappings merge, lists and scalars replace."""
+    description: str = Field(default="", examples=["ResNet-18, 2-bit activations, 1-bit weights"])
+    """One line for people."""
+    model: ModelSource
+    """The network."""
+    inputs: dict[str, InputSpec] = Field(
+        default={}, examples=[{"data": {"shape": [1, 3, 224, 224], "resize": 256, "crop": 224}}]
+    )
+    """Graph inputs by name."""
+    outputs: dict[str, OutputSpec] = Field(
+        default={}, examples=[{"out": {"postprocess": "softmax"}}]
+    )
+    """Graph outputs by name."""
+    quantization: Quantization | None = Field(
+        default=None, examples=[{"activations": {"bits": 2}, "weights": {"bits": 1}}]
+    )
+    """Precision, for a network that does not bring its own."""
+    layers: tuple[LayerOverride, ...] = Field(
+        default=(), examples=[[{"match": "layer4.*", "weights": {"bits": 2}}]]
+    )
+    """What is different about some layers, in order; later entries win."""
+    golden: GoldenOptions = GoldenOptions()
+    """The golden vectors that `verify` replays."""
+    calibration: Calibration | None = None
+    """How the ranges of a float model are found."""
+    evaluation: Evaluation | None = None
+    """What `accuracy` measures."""
+    hardware: str = Field(default="host", min_length=1, examples=["rpi3", "boards/mine.yaml"])
+    """A board of hw/boards by name, or the path of a board file relative to the recipe."""
+    schedule: ScheduleOptions = ScheduleOptions()
+    """How schedules are found."""
+    package: Package = Package()
+    """What the package holds."""
+
+
+class Contradiction(NamedTuple):
+    """A fault between sections: where to show it, one sentence, and the sections it is about."""
+
+    field: str
+    sentence: str
+    about: tuple[str, ...]
+
+
+def contradictions(recipe: Recipe) -> Iterator[Contradiction]:
+    """Yield what no single section can know to be wrong.
+
+    Whether `quantization` contradicts a model file is known only once the file is imported.
+    """
+    zoo, base = recipe.model.zoo, recipe.quantization
+    if zoo is None:
+        return
+    if base is None:
+        yield Contradiction(
+            "model.zoo",
+            f"{zoo} needs a precision; add quantization: "
+            "{activations: {bits: 2}, weights: {bits: 1}}",
+            ("model", "quantization"),
+        )
+    if recipe.calibration is not None:
+        yield Contradiction(
+            "calibration",
+            "has nothing to calibrate: a zoo network's scales are fixed",
+            ("model", "calibration"),
+        )
+    for index, layer in enumerate(recipe.layers if base is not None else ()):
+        for name in _levels_missing(base, layer):
+            yield Contradiction(
+                f"layers[{index}].{name}",
+                "one signed bit holds only 0 and -1; use encoding: bipolar for -1, +1",
+                ("model", "quantization", "layers"),
+            )
+
+
+def _levels_missing(base: Quantization | None, layer: LayerOverride) -> Iterator[str]:
+    """Yield the tensors of a layer to which an override gives levels that do not exist."""
+    if base is None:
+        return
+    for name, override, start in (
+        ("activations", layer.activations, base.activations),
+        ("weights", layer.weights, base.weights),
+    ):
+        if override is not None:
+            try:
+                override.apply(tensor(start))
+            except ValueError:
+                yield name
+
+
+def tensor(quantization: ActivationQuantization | WeightQuantization) -> TensorQuantization:
+    """Return a recipe's quantization of a tensor in the stages' words."""
+    return TensorQuantization(bits=quantization.bits, encoding=quantization.encoding)
+
+
+def zoo_options(recipe: Recipe) -> ZooOptions | None:
+    """Return what the zoo builds; None for a recipe with a model file."""
+    if recipe.model.zoo is None or recipe.quantization is None:
+        return None
+    return ZooOptions(
+        name=recipe.model.zoo,
+        activations=tensor(recipe.quantization.activations),
+        weights=tensor(recipe.quantization.weights),
+        stem=recipe.quantization.stem,
+        head=recipe.quantization.head,
+        layers=tuple(
+            layer.model_copy(update={"algorithm": None})
+            for layer in recipe.layers
+            if layer.activations is not None or layer.weights is not None
+        ),
+        seed=recipe.model.seed,
+        image_size=recipe.model.image_size or IMAGE_SIZES[recipe.model.zoo],
+    )
+
+
+def import_options(recipe: Recipe) -> ImportOptions:
+    """Return what the importer must know beyond the file."""
+    return ImportOptions(
+        inputs={name: spec.shape for name, spec in recipe.inputs.items() if spec.shape is not None}
+    )
+
+
+def golden_options(recipe: Recipe) -> GoldenOptions:
+    """Return which golden vectors to compute."""
+    return recipe.golden
+
+
+def legalize_options(recipe: Recipe) -> LegalizeOptions:
+    """Return the algorithms the recipe chooses, by layer."""
+    return LegalizeOptions(
+        layers=tuple(
+            LayerAlgorithm(match=layer.match, algorithm=layer.algorithm)
+            for layer in recipe.layers
+            if layer.algorithm is not None
+        )
+    )
+
+
+def schedule_options(recipe: Recipe) -> ScheduleOptions:
+    """Return how schedules are found."""
+    return recipe.schedule
+
+
+def package_options(recipe: Recipe, name: str) -> PackageOptions:
+    """Return what to package; `name` is the recipe's name, used where it gives no other."""
+    return PackageOptions(name=recipe.package.name or name, formats=recipe.package.formats)
+
+
+def flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of every leaf of plain data; a list of plain values is a leaf."""
+    if isinstance(data, dict) and data:
+        for key, value in data.items():
+            yield from flatten(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(data, list) and any(isinstance(item, dict) for item in data):
+        for index, item in enumerate(data):
+            yield from flatten(item, f"{path}[{index}]")
+    else:
+        yield path, data
