@@ -1,0 +1,24 @@
+"""Instruction sets: what each instruction means, and which rows the kernel families use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hw.isa.instruction import Instruction, Isa
+from hw.isa.neon import AARCH64, ARMV7
+from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2, VPDPBUSD
+from hw.profile import Hardware
+
+__all__ = ["ISAS", "Instruction", "Isa", "isa_of"]
+
+ISAS: dict[str, Isa] = {
+    isa.name: isa for isa in (SSE2, AVX2, AVX512BW, AVX512VPOPCNTDQ, AARCH64, ARMV7)
+}
+
+
+def isa_of(hardware: Hardware) -> Isa:
+    """The instruction set of a profile, with the dot product its features allow."""
+    isa = ISAS[hardware.isa]
+    if hardware.vnni and isa.lanes == 16:
+        return replace(isa, dot=VPDPBUSD, dot_group=4)
+    return isa
