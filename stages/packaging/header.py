@@ -21,7 +21,7 @@ _TEXT = """\
  *     int error = {name}_init(context, arena, n_threads);
  *     if (error) puts({name}_error(error));
  *
- * (Round the sizes up to a multiple of 64 where aligned_alloc insists.) Then, as often as wanted:
+ * Then, as often as wanted:
  *
  *     const void *in[] = {{ {ins} }};
  *     void *out[] = {{ {outs} }};
