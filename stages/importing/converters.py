@@ -1,0 +1,221 @@
+"""ONNX and QONNX nodes to Relax: the table of what is supported, and the walk over a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from stages.errors import StageError
+from stages.importing import convert_arithmetic as arithmetic
+from stages.importing import convert_layers as layers
+from stages.importing.folding import fold
+from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
+from stages.importing.relax_builder import RelaxBuilder, UnsupportedError
+from stages.kinds import Model
+from stages.options import ImportOptions
+
+Converter = Callable[[RelaxBuilder, Node], Any]
+
+CONVERTERS: Mapping[tuple[str, str], Converter] = {
+    ("", "Conv"): layers.conv,
+    ("", "Gemm"): layers.gemm,
+    ("", "MatMul"): layers.matmul,
+    ("", "Add"): arithmetic.elementwise(relax.op.add),
+    ("", "Sub"): arithmetic.elementwise(relax.op.subtract),
+    ("", "Mul"): arithmetic.elementwise(relax.op.multiply),
+    ("", "Div"): arithmetic.elementwise(relax.op.divide),
+    ("", "BatchNormalization"): arithmetic.batch_norm,
+    ("", "Relu"): arithmetic.relu,
+    ("", "Clip"): arithmetic.clip,
+    ("", "Sign"): arithmetic.sign,
+    ("", "MaxPool"): layers.max_pool,
+    ("", "AveragePool"): layers.average_pool,
+    ("", "GlobalAveragePool"): layers.global_average_pool,
+    ("", "ReduceMean"): layers.reduce_mean,
+    ("", "Flatten"): layers.flatten,
+    ("", "Reshape"): layers.reshape,
+    ("", "Squeeze"): layers.squeeze,
+    ("", "Unsqueeze"): layers.unsqueeze,
+    ("", "Transpose"): layers.transpose,
+    ("", "Identity"): layers.identity,
+    ("", "Dropout"): layers.identity,
+    (QONNX, "Quant"): arithmetic.quant,
+    (QONNX, "IntQuant"): arithmetic.quant,
+    (QONNX, "BipolarQuant"): arithmetic.bipolar_quant,
+    (QONNX, "MultiThreshold"): arithmetic.multi_threshold,
+}
+
+POSTPROCESSING = frozenset({"TopK", "ArgMax", "Softmax", "LogSoftmax"})
+"""Operators that, at the very end of a graph, are left to the caller of the package."""
+
+_WHY = {
+    "If": "control flow is not supported; export the model for inference",
+    "Loop": "control flow is not supported; export the model for inference",
+    "Scan": "control flow is not supported; export the model for inference",
+    "TopK": "it is supported only as the last operator, where it is left to the caller",
+    "ArgMax": "it is supported only as the last operator, where it is left to the caller",
+    "Softmax": "it is supported only as the last operator, where it is left to the caller",
+    "FloatQuant": "small floating-point formats are not supported",
+    "QuantizeLinear": "QDQ models are not supported yet; QONNX models are",
+    "DequantizeLinear": "QDQ models are not supported yet; QONNX models are",
+}
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """Nodes of one operator that cannot be imported for one reason."""
+
+    op: str
+    why: str
+    layers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.layers[:3]) + (", ..." if len(self.layers) > 3 else "")
+        return f"{self.op} ({len(self.layers)}x: {shown}): {self.why}"
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A graph walked to its end: the model, unless something was unsupported."""
+
+    model: Model | None
+    shapes: dict[str, tuple[int, ...]]
+    outputs: tuple[str, ...]
+    cut: tuple[Node, ...] = ()
+    unsupported: tuple[Unsupported, ...] = field(default=())
+
+
+def convert(graph: SourceGraph, options: ImportOptions) -> Model:
+    """The Relax model of a source graph; StageError names everything unsupported at once."""
+    result = walk(graph, options)
+    if result.model is None:
+        listed = "\n".join(f"  {item}" for item in result.unsupported)
+        raise StageError(f"these operators cannot be imported:\n{listed}")
+    return result.model
+
+
+def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
+    """Convert what can be converted, and collect what cannot."""
+    builder = RelaxBuilder()
+    builder.constants.update(graph.constants)
+    for name, shape in input_shapes(graph, options).items():
+        builder.add_input(name, shape)
+    outputs, cut = importable_outputs(graph)
+    problems: dict[tuple[str, str], list[str]] = {}
+    needed = _needed(graph, outputs)
+    for node, proto in zip(graph.nodes, graph.model.graph.node, strict=True):
+        if not needed.isdisjoint(node.outputs):
+            try:
+                _convert_node(builder, graph, node, proto)
+            except UnsupportedError as error:
+                problems.setdefault((node.kind, str(error)), []).append(node.layer)
+    for name in outputs:
+        if name in builder.constants and not problems:
+            problems[("output", "is a constant; no input reaches it")] = [name]
+    shapes = {name: builder.shape(name) for name in (*builder.variables, *builder.constants)}
+    unsupported = tuple(Unsupported(op, why, tuple(at)) for (op, why), at in problems.items())
+    model = None if unsupported else builder.finish(outputs, _attributes(graph))
+    return Converted(model, shapes, outputs, cut, unsupported)
+
+
+def _convert_node(builder: RelaxBuilder, graph: SourceGraph, node: Node, proto: Any) -> None:
+    key = (node.domain, node.op)
+    known = all(
+        not name or name in builder.constants or name in builder.variables for name in node.inputs
+    )
+    if known:
+        if key == ("", "Shape"):
+            builder.constants[node.outputs[0]] = _shape(builder, node)
+            return
+        folded = fold(graph, node, proto, builder.constants)
+        if folded is not None:
+            builder.constants.update(zip(node.outputs, folded, strict=True))
+            return
+    if key not in CONVERTERS:
+        raise UnsupportedError(_WHY.get(node.op, "there is no converter for it"))
+    if not known:
+        return  # something before it is unsupported, and has been reported
+    try:
+        value = CONVERTERS[key](builder, node)
+    except (IndexError, ValueError) as error:
+        raise UnsupportedError("has too few inputs or attributes of the wrong length") from error
+    builder.variables[node.outputs[0]] = value
+
+
+def _shape(builder: RelaxBuilder, node: Node) -> np.ndarray[Any, Any]:
+    extents = np.array(builder.shape(node.inputs[0]), np.int64)
+    return extents[node.attributes.get("start", 0) : node.attributes.get("end")]
+
+
+def _attributes(graph: SourceGraph) -> dict[str, Any]:
+    datatypes = {name: kind for name, kind in graph.datatypes.items() if kind != "FLOAT32"}
+    return {"numerics": "qonnx", "finn_datatypes": datatypes}
+
+
+def _needed(graph: SourceGraph, outputs: tuple[str, ...]) -> set[str]:
+    """Tensors the outputs depend on."""
+    needed = set(outputs)
+    for node in reversed(graph.nodes):
+        if not needed.isdisjoint(node.outputs):
+            needed.update(node.inputs)
+    return needed
+
+
+def importable_outputs(graph: SourceGraph) -> tuple[tuple[str, ...], tuple[Node, ...]]:
+    """The tensors a package computes, and the final nodes it leaves to its caller.
+
+    A ranking or softmax at the very end is cut off: its input becomes the output.
+    """
+    producers = {name: node for node in graph.nodes for name in node.outputs}
+    outputs: list[str] = []
+    cut: list[Node] = []
+    for name in graph.outputs:
+        node = producers.get(name)
+        if node is not None and not node.domain and node.op in POSTPROCESSING:
+            if node not in cut:
+                cut.append(node)
+            name = node.inputs[0]
+        if name not in outputs:
+            outputs.append(name)
+    return tuple(outputs), tuple(cut)
+
+
+def input_shapes(graph: SourceGraph, options: ImportOptions) -> dict[str, tuple[int, ...]]:
+    """The static shape of every graph input; an open batch becomes 1."""
+    names = [item.name for item in graph.inputs]
+    strange = sorted(set(options.inputs) - set(names))
+    if strange:
+        raise StageError(f"the model has no input '{strange[0]}'; its inputs are {names}")
+    return {item.name: _input_shape(item, options.inputs.get(item.name)) for item in graph.inputs}
+
+
+def _input_shape(item: GraphInput, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
+    if item.dtype != "float32":
+        raise StageError(f"input '{item.name}' is {item.dtype}; float32 is accepted")
+    if wanted is not None:
+        fits = item.shape is None or (
+            len(item.shape) == len(wanted)
+            and all(given in (None, w) for given, w in zip(item.shape, wanted, strict=True))
+        )
+        if not fits:
+            raise StageError(
+                f"input '{item.name}' is given the shape {list(wanted)}, "
+                f"but the file says {_shown(item)}"
+            )
+        return wanted
+    if item.shape is None or any(extent is None for extent in item.shape[1:]):
+        raise StageError(
+            f"the file leaves the shape of input '{item.name}' open: {_shown(item)}",
+            hint="state it in the recipe's inputs",
+        )
+    return tuple(1 if extent is None else extent for extent in item.shape)
+
+
+def _shown(item: GraphInput) -> str:
+    if item.shape is None:
+        return "no shape"
+    return "[" + ", ".join("?" if e is None else str(e) for e in item.shape) + "]"

@@ -1,0 +1,200 @@
+"""What a model file contains, for `doit import`, and a recipe to start from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stages.errors import StageError
+from stages.importing.converters import Converted, Unsupported, importable_outputs, walk
+from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph, read
+from stages.importing.samples import draw
+from stages.kinds import Table
+from stages.options import ImportOptions
+
+_LAYERS = {"Conv", "Gemm", "MatMul"}
+_KEEPS_VALUES = {
+    "Transpose",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Identity",
+    "Dropout",
+    "MaxPool",
+}
+
+
+def describe(*, source: bytes, options: ImportOptions | None = None) -> Table:
+    """Everything `doit import` shows of an ONNX file; what is unsupported is listed, not raised.
+
+    Raises StageError only for bytes that are no valid ONNX file at all.
+    """
+    graph = read(source)
+    problems: list[Unsupported] = []
+    shapes: dict[str, tuple[int, ...]] = {}
+    outputs, cut = importable_outputs(graph)
+    try:
+        converted: Converted = walk(graph, options or ImportOptions())
+        problems, shapes = list(converted.unsupported), converted.shapes
+    except StageError as error:
+        problems = [Unsupported("input", str(error), ())]
+    return {
+        "format": _format(graph),
+        "bytes": len(source),
+        "opset": graph.opset,
+        "producer": f"{graph.model.producer_name} {graph.model.producer_version}".strip(),
+        "inputs": [_input(graph, item) for item in graph.inputs],
+        "outputs": [{"name": name, "shape": _extents(shapes.get(name))} for name in outputs],
+        "left_to_caller": [{"op": node.op, "layer": node.layer} for node in cut],
+        "operators": dict(sorted(Counter(node.kind for node in graph.nodes).items())),
+        "parameters": sum(int(value.size) for value in graph.constants.values()),
+        "layers": _layers(graph),
+        "unsupported": [
+            {"op": item.op, "why": item.why, "layers": list(item.layers)} for item in problems
+        ],
+    }
+
+
+def starter_recipe(description: Table, model_path: str, name: str) -> str:
+    """A recipe, as YAML text, that builds the described file for this machine."""
+    widths = sorted(
+        {
+            f"A{layer['activations']['bits']}W{layer['weights']['bits']}"
+            for layer in description["layers"]
+            if layer["activations"] and layer["weights"]
+        }
+    )
+    precision = ", ".join(widths) or "no quantized layers"
+    title = f"{name}: {description['format']}, {precision}"
+    lines = [
+        f"description: {json.dumps(title)}",
+        f"model: {{file: {json.dumps(model_path)}}}",
+        *_recipe_inputs(description),
+        *_recipe_outputs(description),
+        "golden: {samples: 2, seed: 0}",
+        "hardware: host",
+    ]
+    for item in description["unsupported"]:
+        at = f" at {', '.join(item['layers'][:3])}" if item["layers"] else ""
+        lines.append(f"# not supported yet: {item['op']}{at}: {' '.join(item['why'].split())}")
+    return "\n".join(lines) + "\n"
+
+
+def _recipe_inputs(description: Table) -> list[str]:
+    lines = []
+    for item in description["inputs"]:
+        fields = []
+        shape = item["shape"]
+        if shape is None or None in shape[1:]:
+            lines.append(f"# state the shape: {json.dumps(item['name'])}: {{shape: [1, ...]}}")
+        elif None in shape:
+            fields.append(f"shape: {[1, *shape[1:]]}")
+        if item["smallest"] == 0 and item["largest"] > 1:
+            fields.append("scale: 1.0")
+        if fields:
+            lines.append(f"  {json.dumps(item['name'])}: {{{', '.join(fields)}}}")
+    return ["inputs:", *lines] if any(line.startswith("  ") for line in lines) else lines
+
+
+def _recipe_outputs(description: Table) -> list[str]:
+    endings = {item["op"] for item in description["left_to_caller"]}
+    if not endings:
+        return []
+    post = "softmax" if endings & {"Softmax", "LogSoftmax"} else "argmax"
+    names = [json.dumps(item["name"]) for item in description["outputs"]]
+    return ["outputs:", *(f"  {name}: {{postprocess: {post}}}" for name in names)]
+
+
+def _format(graph: SourceGraph) -> str:
+    operators = {node.op for node in graph.nodes if node.domain == QONNX}
+    if operators & {"Quant", "IntQuant", "BipolarQuant"}:
+        return "QONNX"
+    if operators or graph.datatypes or any("finn" in node.domain for node in graph.nodes):
+        return "FINN-ONNX"
+    return "ONNX"
+
+
+def _input(graph: SourceGraph, item: GraphInput) -> Table:
+    sample = draw(graph, item.name)(np.random.default_rng(0), (4096,))
+    return {
+        "name": item.name,
+        "dtype": item.dtype,
+        "shape": _extents(item.shape),
+        "smallest": float(sample.min()),
+        "largest": float(sample.max()),
+    }
+
+
+def _extents(shape: tuple[int | None, ...] | None) -> list[int | None] | None:
+    return None if shape is None else list(shape)
+
+
+def _layers(graph: SourceGraph) -> list[Table]:
+    producers = {name: node for node in graph.nodes for name in node.outputs}
+    return [
+        {
+            "layer": node.layer,
+            "op": node.op,
+            "weight_shape": _weight_shape(graph, producers, node.inputs[1]),
+            "activations": _quantization(graph, producers, node.inputs[0]),
+            "weights": _quantization(graph, producers, node.inputs[1]),
+        }
+        for node in graph.nodes
+        if not node.domain and node.op in _LAYERS
+    ]
+
+
+def _weight_shape(
+    graph: SourceGraph, producers: Mapping[str, Node], tensor: str
+) -> list[int | None] | None:
+    while tensor not in graph.constants and tensor in producers:
+        tensor = next(iter(producers[tensor].inputs), "")
+    return _extents(graph.constants[tensor].shape) if tensor in graph.constants else None
+
+
+def _quantization(graph: SourceGraph, producers: Mapping[str, Node], tensor: str) -> Table | None:
+    """Bits and encoding of a tensor, found at the quantizer its values come from."""
+    while tensor in producers and not producers[tensor].domain:
+        node = producers[tensor]
+        if node.op not in _KEEPS_VALUES:
+            return None
+        tensor = node.inputs[0]
+    if tensor not in producers:
+        return _datatype(graph.datatypes.get(tensor, ""))
+    node = producers[tensor]
+    if node.op == "BipolarQuant":
+        return {"bits": 1, "encoding": "bipolar"}
+    if node.op == "MultiThreshold":
+        return _datatype(str(node.attributes.get("out_dtype", "")))
+    if node.op in ("Quant", "IntQuant"):
+        return _quant(graph, node)
+    return None
+
+
+def _quant(graph: SourceGraph, node: Node) -> Table | None:
+    zero_point, bits = (graph.constants.get(name) for name in node.inputs[2:4])
+    if zero_point is None or bits is None or bits.size != 1:
+        return None
+    width, signed = int(bits.item()), bool(node.attributes.get("signed", 1))
+    encoding = "signed" if signed else "unipolar"
+    has_odd_levels = not signed and bool((zero_point == (2**width - 1) / 2).all())
+    if has_odd_levels or (width == 1 and signed):
+        encoding = "bipolar"
+    elif zero_point.any():
+        encoding = "asymmetric"
+    return {"bits": width, "encoding": encoding}
+
+
+def _datatype(name: str) -> dict[str, Any] | None:
+    if name in ("BIPOLAR", "BINARY"):
+        return {"bits": 1, "encoding": "bipolar" if name == "BIPOLAR" else "unipolar"}
+    match = re.fullmatch(r"(U?)INT(\d+)", name)
+    if match is None:
+        return None
+    return {"bits": int(match[2]), "encoding": "unipolar" if match[1] else "signed"}

@@ -1,0 +1,207 @@
+"""The oracle: the source graph as it came, executed node by node in float32 NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops import load_op
+
+from stages.errors import StageError
+from stages.importing import arithmetic
+from stages.importing.onnx_reader import QONNX, SourceGraph, read
+from stages.importing.windows import windows_of
+
+Array = np.ndarray[Any, Any]
+
+
+class Quant(OpRun):
+    """QONNX Quant."""
+
+    op_domain = QONNX
+
+    def _run(
+        self,
+        x: Array,
+        scale: Array,
+        zero_point: Array,
+        bits: Array,
+        signed: int = 1,
+        narrow: int = 0,
+        rounding_mode: str = "ROUND",
+        **_exporter_extras: Any,
+    ) -> tuple[Array]:
+        return (
+            arithmetic.quant(
+                x,
+                scale,
+                zero_point,
+                int(np.asarray(bits).item()),
+                bool(signed),
+                bool(narrow),
+                rounding_mode,
+            ),
+        )
+
+
+class IntQuant(Quant):
+    """QONNX's newer name of Quant."""
+
+
+class BipolarQuant(OpRun):
+    """QONNX BipolarQuant."""
+
+    op_domain = QONNX
+
+    def _run(self, x: Array, scale: Array, **_exporter_extras: Any) -> tuple[Array]:
+        return (arithmetic.bipolar_quant(x, scale),)
+
+
+class MultiThreshold(OpRun):
+    """FINN MultiThreshold."""
+
+    op_domain = QONNX
+
+    def _run(
+        self,
+        x: Array,
+        thresholds: Array,
+        out_scale: float = 1.0,
+        out_bias: float = 0.0,
+        data_layout: str = "",
+        **_exporter_extras: Any,
+    ) -> tuple[Array]:
+        axis = channel_axis(data_layout, x.ndim)
+        return (arithmetic.multi_threshold(x, thresholds, out_scale, out_bias, axis),)
+
+
+def channel_axis(data_layout: str, rank: int) -> int:
+    """Where FINN's data layout puts the channels; without one, as FINN guesses from the rank."""
+    layout = data_layout or {2: "NC", 3: "NWC", 4: "NCHW"}.get(rank, "")
+    return layout.index("C") if "C" in layout else 1
+
+
+class _Replacement(OpRun):
+    """An ONNX operator of our own where onnx's reference is slow or wrong; it may defer to it."""
+
+    op_domain = ""
+
+    def _elsewhere(self, *args: Any, **attributes: Any) -> Any:
+        reference = load_op("", type(self).__name__, self.run_params["opsets"][""])
+        return reference(self.onnx_node, self.run_params)._run(*args, **attributes)
+
+
+class BatchNormalization(_Replacement):
+    """ONNX BatchNormalization at inference.
+
+    onnx's reference of opsets 7 to 13 blends in the statistics of the batch when the node states
+    a momentum, which the operator does only in training.
+    """
+
+    def _run(self, *tensors: Array, epsilon: float = 1e-5, **attributes: Any) -> tuple[Array, ...]:
+        if attributes.get("training_mode"):
+            return self._elsewhere(*tensors, epsilon=epsilon, **attributes)
+        x, gamma, beta, mean, variance = tensors
+        return (arithmetic.batch_norm(x, gamma, beta, mean, variance, epsilon),)
+
+
+class Conv(_Replacement):
+    """ONNX Conv by matrix products."""
+
+    def _run(
+        self, x: Array, weight: Array, bias: Array | None = None, **attributes: Any
+    ) -> tuple[Array]:
+        if x.ndim != 4:
+            return self._elsewhere(x, weight, bias, **attributes)
+        windows = windows_of(attributes, weight.shape[2:], x.shape[2:])
+        result = arithmetic.conv2d(x, weight, windows, attributes.get("group") or 1)
+        return (result if bias is None else result + bias.reshape(1, -1, 1, 1),)
+
+
+class MaxPool(_Replacement):
+    """ONNX MaxPool without Python loops."""
+
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        if x.ndim != 4 or attributes.get("ceil_mode") or len(self.onnx_node.output) > 1:
+            return self._elsewhere(x, **attributes)
+        windows = windows_of(attributes, attributes["kernel_shape"], x.shape[2:])
+        return (arithmetic.max_pool2d(x, windows),)
+
+
+class AveragePool(_Replacement):
+    """ONNX AveragePool without Python loops."""
+
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        if x.ndim != 4 or attributes.get("ceil_mode"):
+            return self._elsewhere(x, **attributes)
+        windows = windows_of(attributes, attributes["kernel_shape"], x.shape[2:])
+        include = bool(attributes.get("count_include_pad"))
+        return (arithmetic.average_pool2d(x, windows, include),)
+
+
+OPERATORS = (
+    Quant,
+    IntQuant,
+    BipolarQuant,
+    MultiThreshold,
+    BatchNormalization,
+    Conv,
+    MaxPool,
+    AveragePool,
+)
+
+
+class Oracle:
+    """A source graph made ready to execute any number of times.
+
+    Calling it maps inputs, by name and in the graph's own shapes, to the graph's outputs and to
+    the tensors named in `also`.
+    """
+
+    def __init__(self, graph: SourceGraph, also: tuple[str, ...] = ()) -> None:
+        self.graph = graph
+        model = graph.model
+        extra = [name for name in also if name not in graph.outputs]
+        if extra:
+            model = onnx.ModelProto()
+            model.CopyFrom(graph.model)
+            model.graph.output.extend(
+                onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+                for name in extra
+            )
+        self.names = (*graph.outputs, *extra)
+        try:
+            self._evaluator = ReferenceEvaluator(model, new_ops=list(OPERATORS))
+        except (NotImplementedError, RuntimeError, TypeError) as error:
+            raise StageError(
+                f"the source graph cannot be executed: {_first_line(error)}"
+            ) from error
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Execute the graph on one set of inputs."""
+        wanted = {item.name for item in self.graph.inputs}
+        if set(inputs) != wanted:
+            raise StageError(f"the graph takes the inputs {sorted(wanted)}, not {sorted(inputs)}")
+        try:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                results = self._evaluator.run(list(self.names), dict(inputs))
+        except Exception as error:
+            # onnx's reference operators raise whatever NumPy raises on shapes that do not fit.
+            raise StageError(
+                f"the source graph cannot be executed: {_first_line(error)}"
+            ) from error
+        return dict(zip(self.names, results, strict=True))
+
+
+def evaluate(*, source: bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Execute an ONNX file on `inputs` (source names, shapes and dtypes) exactly as it came."""
+    return Oracle(read(source))(inputs)
+
+
+def _first_line(error: Exception) -> str:
+    cause = error.__cause__ or error
+    return (str(cause).strip() or type(cause).__name__).splitlines()[0]

@@ -1,0 +1,95 @@
+"""Building the imported Relax function: values by source name, parameters, bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import tvm
+
+from stages.importing.onnx_reader import MAX_ELEMENTS
+from stages.kinds import Model
+from stages.qnn.builder import ModelBuilder
+from stages.qnn.registry import dtype_of, shape_of
+
+Array = np.ndarray[Any, Any]
+
+
+class UnsupportedError(Exception):
+    """Why a node cannot be imported; the sentence continues the node's name ("has pads ...")."""
+
+
+class RelaxBuilder:
+    """One Relax function under construction.
+
+    A source tensor is either a constant (a NumPy array) or a Relax variable. Constants become
+    parameters only when an operator reads them, under their source names.
+    """
+
+    def __init__(self) -> None:
+        self.constants: dict[str, Array] = {}
+        self.variables: dict[str, Any] = {}
+        self._parameters: dict[tuple[str, tuple[int, ...]], Any] = {}
+        self._builder = ModelBuilder()
+
+    def add_input(self, name: str, shape: Sequence[int]) -> None:
+        """Declare a float32 graph input."""
+        self.variables[name] = self._builder.input(name, shape, "float32")
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """The static shape of a source tensor."""
+        if tensor in self.constants:
+            return self.constants[tensor].shape
+        return shape_of(self.variables[tensor].ty)
+
+    def is_constant(self, tensor: str) -> bool:
+        """Whether a source tensor's value is known at import."""
+        return tensor in self.constants
+
+    def constant(self, tensor: str) -> Array:
+        """The value of a source tensor that must be constant."""
+        if tensor not in self.constants:
+            raise UnsupportedError(f"needs '{tensor}' to be constant; the graph computes it")
+        return self.constants[tensor]
+
+    def read(self, tensor: str, shape: Sequence[int] | None = None) -> Any:
+        """The Relax expression of a source tensor, a constant seen in `shape` where given."""
+        if tensor not in self.constants:
+            return self.variables[tensor]
+        value = self.constants[tensor]
+        return self.parameter(tensor, value if shape is None else value.reshape(tuple(shape)))
+
+    def parameter(self, name: str, value: Array) -> Any:
+        """The variable of a parameter, made when first asked for under this name and shape."""
+        if value.dtype != np.float32:
+            raise UnsupportedError(f"reads '{name}' of type {value.dtype}; float32 is accepted")
+        if not np.isfinite(value).all():
+            raise UnsupportedError(f"reads '{name}', which holds infinities or NaN")
+        key = (name, value.shape)
+        if key not in self._parameters:
+            self._parameters[key] = self._builder.tensor(name, value)
+        return self._parameters[key]
+
+    def emit(self, call: Any, name: str) -> Any:
+        """Bind a Relax call to a variable called `name`; infers and checks its type."""
+        try:
+            var = self._builder.emit(call, name)
+        except (tvm.TVMError, ValueError, TypeError) as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise UnsupportedError(f"has inputs that do not fit together ({reason})") from error
+        shape = shape_of(var.ty)
+        if not all(extent > 0 for extent in shape) or prod(shape) > MAX_ELEMENTS:
+            raise UnsupportedError(
+                f"gives the shape {list(shape)}; every extent must be at least 1 and the whole "
+                f"at most {MAX_ELEMENTS:,} elements"
+            )
+        if dtype_of(var.ty) != "float32":
+            raise UnsupportedError(f"gives {dtype_of(var.ty)}; float32 is accepted")
+        return var
+
+    def finish(self, outputs: Sequence[str], attributes: Mapping[str, Any]) -> Model:
+        """The model whose `main` computes these source tensors (a tuple if several)."""
+        results = [self.variables[tensor] for tensor in outputs]
+        return self._builder.model(results, outputs, attrs=attributes)

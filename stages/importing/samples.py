@@ -1,0 +1,86 @@
+"""Inputs a network was made for: seeded values in the range its first operators expect.
+
+The range comes from, in this order: FINN's datatype annotation of the input; the quantizer that
+reads it (whole steps of its grid, from end to end); a division by a constant c > 1, the mark of
+pixels about to be scaled (integers 0 .. c). Else pixels already scaled: k/255 in 0 .. 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from stages.importing.arithmetic import quant_limits
+from stages.importing.onnx_reader import QONNX, Node, SourceGraph
+
+Array = np.ndarray[Any, Any]
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+
+_PASSING = {"Reshape", "Flatten", "Transpose", "Identity", "Squeeze", "Unsqueeze", "Dropout"}
+
+
+def draw(graph: SourceGraph, name: str) -> Draw:
+    """How to draw values for the graph input `name`."""
+    from_annotation = _annotated(graph.datatypes.get(name, ""))
+    if from_annotation is not None:
+        return from_annotation
+    for node, tensor in _first_readers(graph, name):
+        found = _grid(graph, node) or _pixels(graph, node, tensor)
+        if found is not None:
+            return found
+    return _integers(0, 255, np.float32(1 / 255))
+
+
+def _integers(low: int, high: int, scale: Any = 1.0, zero_point: Any = 0.0) -> Draw:
+    def values(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        stored = rng.integers(low, high, size=shape, endpoint=True).astype(np.float32)
+        return ((stored - np.float32(zero_point)) * np.float32(scale)).astype(np.float32)
+
+    return values
+
+
+def _annotated(datatype: str) -> Draw | None:
+    if datatype == "BIPOLAR":
+        return _integers(0, 1, 2.0, 0.5)
+    if datatype == "BINARY":
+        return _integers(0, 1)
+    match = re.fullmatch(r"(U?)INT([1-9]|[12][0-9])", datatype)
+    if match is None:
+        return None
+    return _integers(*quant_limits(int(match[2]), not match[1], narrow=False))
+
+
+def _first_readers(graph: SourceGraph, name: str) -> Iterator[tuple[Node, str]]:
+    """Nodes that read the input or a mere rearrangement of it, with the tensor they read."""
+    same = {name}
+    for node in graph.nodes:
+        if node.inputs and node.inputs[0] in same:
+            if not node.domain and node.op in _PASSING:
+                same.add(node.outputs[0])
+            else:
+                yield node, node.inputs[0]
+
+
+def _grid(graph: SourceGraph, node: Node) -> Draw | None:
+    if node.domain != QONNX or node.op not in ("Quant", "IntQuant"):
+        return None
+    values = [graph.constants.get(tensor) for tensor in node.inputs[1:4]]
+    if any(value is None or value.size != 1 for value in values):
+        return None
+    scale, zero_point, bits = (float(np.asarray(value).item()) for value in values)
+    if not 1 <= bits <= 24:
+        return None
+    signed, narrow = bool(node.attributes.get("signed", 1)), bool(node.attributes.get("narrow", 0))
+    return _integers(*quant_limits(int(bits), signed, narrow), scale, zero_point)
+
+
+def _pixels(graph: SourceGraph, node: Node, tensor: str) -> Draw | None:
+    if node.domain or node.op != "Div" or node.inputs[0] != tensor:
+        return None
+    divisor = graph.constants.get(node.inputs[1])
+    if divisor is None or divisor.size != 1 or not 1 < divisor.item() <= 2**24:
+        return None
+    return _integers(0, int(divisor.item()))
