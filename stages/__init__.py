@@ -1,0 +1,91 @@
+"""The stages, in order: what each takes, what it gives, and which part of a recipe it sees."""
+
+from __future__ import annotations
+
+from stages.registry import Stage
+
+_TVM = ("apache-tvm", "apache-tvm-ffi")
+
+STAGES: tuple[Stage, ...] = (
+    # A recipe that names a file has no zoo step: the file's bytes are the source.
+    Stage(
+        "zoo",
+        "stages.importing.zoo:build",
+        "source",
+        options={"options": "ZooOptions"},
+        tools=("onnx",),
+    ),
+    Stage(
+        "importing",
+        "stages.importing:run",
+        "model",
+        takes={"source": "zoo"},
+        options={"options": "ImportOptions"},
+        tools=("onnx", *_TVM),
+    ),
+    Stage(
+        "golden",
+        "stages.importing:golden",
+        "golden",
+        takes={"source": "zoo"},
+        options={"options": "GoldenOptions", "imports": "ImportOptions"},
+        tools=("onnx", "numpy"),
+    ),
+    Stage("quantizing", "stages.quantizing:run", "model", takes={"model": "importing"}, tools=_TVM),
+    Stage(
+        "legalizing",
+        "stages.legalizing:run",
+        "model",
+        takes={"model": "quantizing"},
+        options={"options": "LegalizeOptions"},
+        hardware=True,
+        tools=_TVM,
+    ),
+    Stage(
+        "canonicalizing",
+        "stages.canonicalizing:run",
+        "model",
+        takes={"model": "legalizing"},
+        tools=_TVM,
+    ),
+    Stage(
+        "bitpacking",
+        "stages.bitpacking:run",
+        "model",
+        takes={"model": "canonicalizing"},
+        hardware=True,
+        tools=_TVM,
+    ),
+    Stage(
+        "synthesizing",
+        "stages.synthesizing:run",
+        "table",
+        takes={"model": "bitpacking"},
+        hardware=True,
+        tools=_TVM,
+    ),
+    Stage(
+        "tuning",
+        "stages.tuning:run",
+        "table",
+        takes={"model": "bitpacking"},
+        options={"options": "ScheduleOptions"},
+        hardware=True,
+        tools=_TVM,
+    ),
+    Stage(
+        "packaging",
+        "stages.packaging:run",
+        "files",
+        takes={
+            "model": "bitpacking",
+            "bodies": "synthesizing",
+            "schedules": "tuning",
+            "golden": "golden",
+        },
+        options={"options": "PackageOptions"},
+        hardware=True,
+        items=True,
+        tools=(*_TVM, "ziglang"),
+    ),
+)

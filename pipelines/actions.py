@@ -1,0 +1,138 @@
+"""What doit's tasks do: plain functions of plain data that turn known errors into messages."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import importlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from doit.exceptions import TaskFailed
+
+from pipelines import execute, roots
+from pipelines.errors import UserError, shown
+from pipelines.plan import Plan, Step
+from stages.errors import StageError
+
+_DISK = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
+_DISK |= {errno.EACCES: "permission denied", errno.EROFS: "the disk is read-only"}
+
+
+def plain_errors(action: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn what a user can cause into doit's TaskFailed; the rest stays a traceback."""
+
+    @functools.wraps(action)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return action(*args, **kwargs)
+        except (UserError, StageError) as error:
+            return TaskFailed(str(error))
+        except OSError as error:
+            if error.errno not in _DISK:
+                raise
+            return TaskFailed(f"{error.filename}: {_DISK[error.errno]}; make room and try again")
+
+    return run
+
+
+def is_current(plan: Plan, name: str) -> bool:
+    """Whether a step's artifact is in the store; evaluated after the steps before it ran."""
+    return execute.Workshop(plan).is_current(plan.step(name))
+
+
+@plain_errors
+def build(plan: Plan, name: str) -> dict[str, Any]:
+    """Build one step unless another process just did; the result is for the progress line."""
+    started = time.monotonic()
+    step = plan.step(name)
+    try:
+        manifest, built = execute.Workshop(plan).produce(step)
+    except StageError as error:
+        raise UserError(f"{name}: {error}") from error
+    return {
+        "status": "built" if built else "cached",
+        "seconds": round(time.monotonic() - started, 3),
+        "artifact": shown(execute.STORE.folder(name, manifest.key)),
+    }
+
+
+def clean(plan: Plan, name: str, dryrun: bool = False) -> None:
+    """Remove what this step of this recipe left, unless another recipe uses it too."""
+    for removed in roots.clean(execute.STORE, plan.recipe, name, dryrun=dryrun):
+        print(f"{'would remove' if dryrun else 'removed'} {shown(execute.STORE.root / removed)}")
+
+
+def published(plan: Plan) -> Path:
+    """Return the folder that shows a recipe's package."""
+    return execute.STORE.root / "packages" / plan.recipe
+
+
+def last(plan: Plan) -> Step:
+    """Return the step whose artifact is the package."""
+    return plan.steps[-1]
+
+
+def is_published(plan: Plan) -> bool:
+    """Whether the package's folder shows what the last step gave, and its roots are noted."""
+    workshop = execute.Workshop(plan)
+    if not workshop.is_current(last(plan)):
+        return False
+    manifest = workshop.current(last(plan))
+    if manifest is None or not execute.STORE.is_published(manifest, published(plan)):
+        return False
+    known = roots.of(execute.STORE, plan.recipe)
+    return all(known.get(name, [""])[0] == key for name, key in _keys(workshop).items())
+
+
+@plain_errors
+def publish(plan: Plan) -> dict[str, Any]:
+    """Put the package's files where a reader looks for them, and note what the recipe uses."""
+    workshop = execute.Workshop(plan)
+    files = workshop.load(last(plan))
+    execute.STORE.publish(files, published(plan))
+    roots.note(execute.STORE, plan.recipe, _keys(workshop))
+    return {"status": "written", "artifact": shown(published(plan))}
+
+
+def unpublish(plan: Plan, dryrun: bool = False) -> None:
+    """Remove the folder that shows a recipe's package."""
+    if published(plan).exists():
+        print(f"{'would remove' if dryrun else 'removed'} {shown(published(plan))}")
+        if not dryrun:
+            execute.STORE.remove(published(plan))
+
+
+@plain_errors
+def command(module: str, given: dict[str, Any], files: Sequence[str] = ()) -> None:
+    """Run a command; `files` are the words behind its name, for the one that takes such."""
+    words = {"files": tuple(files or ())} if "files" in given else {}
+    importlib.import_module(f"pipelines.commands.{module}").run(**given | words)
+
+
+@plain_errors
+def verify(plan: Plan) -> dict[str, Any]:
+    """Replay the golden vectors in the package; note the result beside the artifacts."""
+    from pipelines import verifying
+
+    return verifying.build(plan)
+
+
+def is_verified(plan: Plan) -> bool:
+    """Whether this very package was verified before."""
+    from pipelines import verifying
+
+    return verifying.is_current(plan)
+
+
+@plain_errors
+def fail(message: str) -> None:
+    """Say why a task cannot run."""
+    raise UserError(message)
+
+
+def _keys(workshop: execute.Workshop) -> dict[str, str]:
+    found = {step.name: workshop.current(step) for step in workshop.plan.steps}
+    return {name: manifest.key for name, manifest in found.items() if manifest is not None}

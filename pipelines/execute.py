@@ -1,0 +1,184 @@
+"""Building one step: read its inputs, call the stage, commit its artifact, note it as a root.
+
+A step's key holds the digests of its *actual* inputs. It is therefore known only when these are
+built, and a stage whose inputs came out as before is not run again whatever changed above it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines import keys, roots
+from pipelines.items import Memo
+from pipelines.plan import Plan, Step
+from pipelines.store import Content, DamagedError, Manifest, Parts, Store, output_digest
+
+STORE = Store(keys.ROOT / "artifacts")
+"""The store of this clone."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a step's artifact is kept, and all that went into that key."""
+
+    key: str
+    ingredients: dict[str, Any]
+
+
+class Workshop:
+    """One recipe's steps over one store."""
+
+    def __init__(self, plan: Plan, store: Store = STORE) -> None:
+        self.plan = plan
+        self.store = store
+        self._known: dict[str, Manifest] = {}
+
+    def ingredients(self, step: Step) -> dict[str, Any]:
+        """Return all that goes into a step's key; an input that is not built yet is None."""
+        inputs: dict[str, str | None] = {}
+        for argument, producer in self.plan.producers(step):
+            if producer is None:
+                inputs[argument] = self._source_digest()
+            else:
+                manifest = self.current(producer)
+                inputs[argument] = manifest.output if manifest else None
+        found: dict[str, Any] = {
+            "code": keys.code_ingredients(step.stage.entry.partition(":")[0]),
+            "tools": {name: keys.tool_version(name) for name in step.stage.tools},
+            "inputs": inputs,
+        }
+        found |= step.options
+        if step.hardware is not None:
+            found["hardware"] = dict(step.hardware)
+        return found
+
+    def address(self, step: Step) -> Address | None:
+        """Return a step's address, or None while something it takes is not built."""
+        found = self.ingredients(step)
+        if None in found["inputs"].values():
+            return None
+        return Address(keys.digest(keys.canonical([step.name, found])), found)
+
+    def current(self, step: Step) -> Manifest | None:
+        """Return the manifest of a step's artifact, or None; DamagedError if it is broken."""
+        if step.name not in self._known:
+            address = self.address(step)
+            if address is None:
+                return None
+            manifest = self.store.manifest(step.name, address.key)
+            if manifest is None:
+                return None
+            self._known[step.name] = manifest
+        return self._known[step.name]
+
+    def is_current(self, step: Step) -> bool:
+        """Whether a step's artifact is there and looks whole."""
+        try:
+            return self.current(step) is not None
+        except DamagedError:
+            return False
+
+    def produce(self, step: Step) -> tuple[Manifest, bool]:
+        """Return the manifest of a step's artifact and whether it had to be built for it."""
+        producers = dict(self.plan.producers(step))
+        for producer in producers.values():
+            if producer is not None:
+                self.produce(producer)
+        address = self.address(step)
+        assert address is not None, "all inputs were just produced"
+        manifest = self._sound(step, address.key)
+        if manifest is not None:
+            return manifest, False
+        arguments: dict[str, Any] = {
+            argument: self._source() if producer is None else self.load(producer)
+            for argument, producer in producers.items()
+        }
+        code = keys.digest(keys.canonical(address.ingredients["code"]))
+        memo = Memo(self.store, code, address.ingredients["tools"])
+        value = _call(step, arguments, memo)
+        manifest = self._commit(step, address, value, tuple(sorted(memo.used)))
+        self._known[step.name] = manifest
+        return manifest, True
+
+    def load(self, step: Step) -> Any:
+        """Return a step's artifact as the stage gave it, building what is missing or damaged."""
+        from stages import artifacts
+
+        for _ in range(3):
+            manifest, _built = self.produce(step)
+            try:
+                parts = self.store.read(manifest)
+            except DamagedError as damage:
+                self._drop(step, manifest.key, damage)
+                continue
+            whole = artifacts.Parts(dict(parts.files), dict(parts.tensors))
+            return artifacts.put_together(manifest.kind, whole)
+        raise DamagedError(f"{step.name}: what was written cannot be read back; is the disk sound?")
+
+    def _sound(self, step: Step, key: str) -> Manifest | None:
+        """Return the manifest of a step's artifact; if it is broken, warn and drop it."""
+        try:
+            return self.current(step)
+        except DamagedError as damage:
+            self._drop(step, key, damage)
+            return None
+
+    def _drop(self, step: Step, key: str, damage: DamagedError) -> None:
+        print(f"warning: artifact {damage}; building it again", file=sys.stderr)
+        self.store.discard(step.name, key)
+        self._known.clear()
+
+    def _commit(self, step: Step, address: Address, value: Any, items: tuple[str, ...]) -> Manifest:
+        from stages import artifacts
+
+        parts = artifacts.take_apart(step.stage.gives, value)
+        with self.store.lock():
+            manifest = self.store.commit(
+                step.name,
+                address.key,
+                step.stage.gives,
+                Parts(parts.files, parts.tensors),
+                address.ingredients,
+                items,
+            )
+        roots.note(self.store, self.plan.recipe, {step.name: address.key})
+        return manifest
+
+    def _source(self) -> bytes:
+        assert self.plan.source is not None
+        return self.plan.source.read_bytes()
+
+    def _source_digest(self) -> str:
+        assert self.plan.source is not None
+        stat = self.plan.source.stat()
+        return _file_output(self.plan.source, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.cache
+def _file_output(path: Path, mtime_ns: int, size: int) -> str:
+    """Return the digest a file has as an input: the one the zoo's artifact of its bytes would."""
+    del mtime_ns, size  # only there to notice a change within one run
+    data = path.read_bytes()
+    return output_digest("source", (Content("source.onnx", keys.digest(data), len(data)),), ())
+
+
+def _call(step: Step, arguments: dict[str, Any], memo: Memo) -> Any:
+    module, _, function = step.stage.entry.partition(":")
+    run = getattr(importlib.import_module(module), function)
+    for argument, model in step.stage.options.items():
+        arguments[argument] = _validated("stages.options", model, step.options[argument])
+    if step.hardware is not None:
+        arguments["hardware"] = _validated("hw.profile", "Hardware", step.hardware)
+    if step.stage.items:
+        arguments["memo"] = memo
+    return run(**arguments)
+
+
+def _validated(module: str, model: str, data: Any) -> Any:
+    """Return plain data as the model a stage expects; JSON, since strict models want tuples."""
+    return getattr(importlib.import_module(module), model).model_validate_json(keys.canonical(data))

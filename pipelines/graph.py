@@ -1,0 +1,129 @@
+"""The doit tasks: one a command, and below `build` one a stage. Names are static, data is plain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines import actions
+from pipelines.plan import SOURCE, Plan
+
+Task = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A task that is not a stage: `pipelines.commands.<module>.run(**arguments)`."""
+
+    name: str
+    doc: str
+    module: str
+    after: tuple[str, ...] = ()
+    """Tasks that must have run."""
+    recipe: bool = True
+    """Whether it works on one recipe, handed in as `resolved` and `plan`."""
+    positional: str | None = None
+    """Name of the argument that takes what stands behind the task's name."""
+
+
+_BUILT = ("build:publishing",)
+
+COMMANDS: tuple[Command, ...] = (
+    Command("import", "what a model file contains; writes a starter recipe", "importing",
+            recipe=False, positional="files"),
+    Command("run", "run one input through the package: input=FILE.npy [out=FILE.npz]", "run",
+            after=_BUILT),
+    Command("verify", "replay the golden vectors after every stage and in the package", "verify",
+            after=_BUILT),
+    Command("accuracy", "the rate of right answers on the recipe's evaluation data", "accuracy",
+            after=_BUILT),
+    Command("show", "every value with its origin; which stages are cached, and why not", "show"),
+    Command("recipes", "the recipes there are", "recipes", recipe=False),
+    Command("doctor", "what is installed, what is missing and what to do about it", "doctor",
+            recipe=False),
+    Command("check", "lint, types and tests", "check", recipe=False),
+)  # fmt: skip
+
+COMMAND_NAMES = ("build", *(command.name for command in COMMANDS), "clean")
+
+
+def tasks(
+    plan: Plan | None, arguments: Mapping[str, Any], without_recipe: str = ""
+) -> Iterator[Task]:
+    """Yield all tasks. Without a plan those that need one fail, saying `without_recipe`."""
+    if plan is None:
+        yield {
+            "basename": "build",
+            "doc": _BUILD_DOC,
+            "actions": [(actions.fail, [without_recipe])],
+        }
+    else:
+        yield from _build(plan)
+    for command in COMMANDS:
+        yield _command(command, plan, arguments, without_recipe)
+
+
+_BUILD_DOC = "build a recipe's package, stage by stage: recipe=NAME [field=value ...]"
+
+
+def _build(plan: Plan) -> Iterator[Task]:
+    yield {"basename": "build", "name": None, "doc": _BUILD_DOC}
+    for step in plan.steps:
+        takes = [stage for stage in step.stage.takes.values() if not _is_file(plan, stage)]
+        yield {
+            "basename": "build",
+            "name": step.name,
+            "doc": f"{', '.join(takes) or 'the model'} -> {step.stage.gives}",
+            "actions": [(actions.build, [plan, step.name])],
+            "uptodate": [(actions.is_current, [plan, step.name])],
+            "task_dep": [f"build:{stage}" for stage in dict.fromkeys(takes)],
+            "clean": [(actions.clean, [plan, step.name])],
+        }
+    yield {
+        "basename": "build",
+        "name": "publishing",
+        "doc": f"puts the package's files at artifacts/packages/{plan.recipe}",
+        "actions": [(actions.publish, [plan])],
+        "uptodate": [(actions.is_published, [plan])],
+        "task_dep": [f"build:{step.name}" for step in plan.steps],
+        "clean": [(actions.unpublish, [plan])],
+    }
+    yield {
+        "basename": "build",
+        "name": "verifying",
+        "doc": "replays the golden vectors in the package",
+        "actions": [(actions.verify, [plan])],
+        "uptodate": [(actions.is_verified, [plan])],
+        "task_dep": ["build:publishing"],
+        "clean": [(actions.clean, [plan, "verifying"])],
+    }
+
+
+def _is_file(plan: Plan, stage: str) -> bool:
+    return stage == SOURCE and plan.source is not None
+
+
+def _command(
+    command: Command, plan: Plan | None, arguments: Mapping[str, Any], without_recipe: str
+) -> Task:
+    task: Task = {
+        "basename": command.name,
+        "doc": command.doc,
+        # Commands draw on the terminal themselves; doit need not keep what they print.
+        "io": {"capture": False},
+        "uptodate": [False],
+    }
+    if command.positional:
+        task["pos_arg"] = command.positional
+    if command.recipe and plan is None:
+        return task | {"actions": [(actions.fail, [without_recipe])]}
+    given = {"variables": arguments["variables"]}
+    if command.recipe:
+        given |= {"plan": plan, "resolved": arguments["resolved"]}
+    if command.positional:
+        given[command.positional] = ()
+    return task | {
+        "actions": [(actions.command, [command.module, given])],
+        "task_dep": list(command.after),
+    }

@@ -1,0 +1,55 @@
+"""Items: results smaller than a stage, kept under their own problem and shared by all recipes."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+
+from pipelines import keys
+from pipelines.store import DamagedError, Parts, Store
+
+_CONTENT = "content"
+
+
+class Memo:
+    """The item store as a stage sees it; remembers what it handed out. Safe to share by threads."""
+
+    def __init__(self, store: Store, code: str, tools: Mapping[str, str]) -> None:
+        self._store = store
+        self._code = code
+        self._tools = dict(tools)
+        self._lock = threading.Lock()
+        self.used: set[str] = set()
+        self.built = 0
+
+    def __call__(
+        self, kind: str, problem: Mapping[str, object], build: Callable[[], bytes]
+    ) -> bytes:
+        """Return the bytes kept for this problem, or what `build` returns, which is then kept.
+
+        `problem` is plain JSON data and must say all that `build` depends on besides its code.
+        """
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", kind):
+            raise ValueError(f"'{kind}' cannot name a kind of item; use a-z, 0-9 and _")
+        ingredients = {"code": self._code, "tools": self._tools, "problem": dict(problem)}
+        folder, key = f"items/{kind}", keys.digest(keys.canonical(ingredients))
+        with self._lock:
+            self.used.add(f"{folder}/{key}")
+        kept = self._read(folder, key)
+        if kept is not None:
+            return kept
+        data = build()
+        parts = Parts({_CONTENT: data}, {})
+        self._store.commit(folder, key, "files", parts, ingredients)
+        with self._lock:
+            self.built += 1
+        return data
+
+    def _read(self, folder: str, key: str) -> bytes | None:
+        try:
+            manifest = self._store.manifest(folder, key)
+            return None if manifest is None else self._store.read(manifest).files[_CONTENT]
+        except DamagedError:
+            self._store.discard(folder, key)
+            return None

@@ -1,0 +1,157 @@
+"""Cache keys: canonical JSON, digests, the code a stage runs, and the versions of its tools."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import json
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The root of the clone: first-party modules are found below it."""
+
+FIRST_PARTY = ("stages", "hw")
+"""Packages whose code can influence an artifact; pipelines only carries things about."""
+
+
+def canonical(value: object) -> str:
+    """Return the one JSON text of plain data: sorted keys, no spaces, no NaN.
+
+    Raises TypeError or ValueError for what JSON cannot hold, or would silently change.
+    """
+    _check_plain(value, "$")
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(data: bytes | str) -> str:
+    """Return the SHA-256 of bytes, or of a text as UTF-8, in hex."""
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def code_ingredients(
+    module: str, root: Path = ROOT, packages: tuple[str, ...] = FIRST_PARTY
+) -> dict[str, str]:
+    """Return path → digest for each file of the code `module` runs, paths relative to root.
+
+    These are its imports inside `packages`, read from the syntax tree without executing anything,
+    comments and docstrings aside. A package under stages/ also contributes its data files
+    (runtime sources), since its code reads them.
+    """
+    files = _closure(module, root, packages)
+    found = {str(path.relative_to(root)): _source_digest(path) for path in files}
+    for folder in {path.parent for path in files if path.name == "__init__.py"}:
+        if folder.parent == root / "stages":
+            found |= {str(p.relative_to(root)): digest(p.read_bytes()) for p in _data_files(folder)}
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def tool_version(distribution: str) -> str:
+    """Return the installed version of a distribution, or 'absent'."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+def _check_plain(value: object, where: str) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: key {key!r} is not a string")
+            _check_plain(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _check_plain(item, f"{where}[{index}]")
+    elif value is not None and type(value) not in (str, bool, int, float):
+        raise TypeError(f"{where}: {type(value).__name__} has no canonical JSON form")
+
+
+def _data_files(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and path.suffix not in (".py", ".pyc")
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def _closure(module: str, root: Path, packages: tuple[str, ...]) -> set[Path]:
+    """Return the files of a module and of all it imports, transitively, inside `packages`."""
+    seen: set[Path] = set()
+    todo = [module]
+    while todo:
+        path = _find(todo.pop(), root)
+        if path is not None and path not in seen:
+            seen.add(path)
+            todo += _imports(path, root, packages)
+    return seen
+
+
+def _find(module: str, root: Path) -> Path | None:
+    base = root.joinpath(*module.split("."))
+    for path in (base.with_name(base.name + ".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def _imports(path: Path, root: Path, packages: tuple[str, ...]) -> list[str]:
+    """Return the first-party modules a file may import; some may turn out to be attributes."""
+    package = path.relative_to(root).parent.parts
+    names: list[str] = [".".join(package)] if len(package) > 1 else []
+    stat = path.stat()
+    for base, level, attributes in _parsed(path, stat.st_mtime_ns, stat.st_size)[1]:
+        above = package[: len(package) - level + 1] if level else ()
+        full = ".".join((*above, base) if base else above)
+        names += [full, *(f"{full}.{name}" for name in attributes)]
+    return [
+        parent for name in names if name.split(".")[0] in packages for parent in _with_parents(name)
+    ]
+
+
+def _with_parents(module: str) -> list[str]:
+    """Return a module and the packages above it, without the outermost.
+
+    stages/__init__.py lists all stages: a change to one row must not touch the others' keys.
+    """
+    parts = module.split(".")
+    return [".".join(parts[:length]) for length in range(2, len(parts) + 1)]
+
+
+def _source_digest(path: Path) -> str:
+    stat = path.stat()
+    return _parsed(path, stat.st_mtime_ns, stat.st_size)[0]
+
+
+_Import = tuple[str, int, tuple[str, ...]]
+
+
+@functools.cache
+def _parsed(path: Path, mtime_ns: int, size: int) -> tuple[str, tuple[_Import, ...]]:
+    """Return the digest of a file's normalized syntax tree, and its imports as written."""
+    del mtime_ns, size  # only there to notice a change within one run
+    tree = ast.parse(path.read_bytes())
+    imports: list[_Import] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports += [(alias.name, 0, ()) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = tuple(alias.name for alias in node.names)
+            imports.append((node.module or "", node.level, names))
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [item for item in body if not _is_text(item)]  # type: ignore[attr-defined]
+    return digest(ast.dump(tree)), tuple(imports)
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether a statement is a bare string: a docstring, or one beside a field."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

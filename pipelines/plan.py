@@ -1,0 +1,96 @@
+"""A recipe's steps: for each stage the options, hardware and inputs it gets. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from pipelines import recipe as slicing
+from stages import STAGES
+from stages.registry import Stage
+
+if TYPE_CHECKING:
+    from pipelines.load import Resolved
+
+SOURCE = "zoo"
+"""The stage whose artifact is the model's source; a recipe with a file has the file instead."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage with all it is told; what it is given is known once its inputs are built."""
+
+    stage: Stage
+    options: Mapping[str, Any]
+    """Argument name → plain data of the options handed in under that name."""
+    hardware: Mapping[str, Any] | None
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.stage.name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of one recipe, in order, and where its source comes from if not from a step."""
+
+    recipe: str
+    steps: tuple[Step, ...]
+    source: Path | None
+
+    def step(self, name: str) -> Step:
+        """Return a step by its stage's name."""
+        return next(step for step in self.steps if step.name == name)
+
+    def producers(self, step: Step) -> Iterator[tuple[str, Step | None]]:
+        """Yield each argument of a step with the step that gives it; None stands for the file."""
+        for argument, stage in step.stage.takes.items():
+            yield argument, None if self._is_file(stage) else self.step(stage)
+
+    def _is_file(self, stage: str) -> bool:
+        return stage == SOURCE and self.source is not None
+
+
+def make(
+    recipe: str,
+    *,
+    source: Path | None,
+    options: Mapping[str, Mapping[str, Any]],
+    hardware: Mapping[str, Any],
+    stages: Sequence[Stage] = STAGES,
+) -> Plan:
+    """Return the plan of a recipe: `options` holds plain data by class name in stages.options."""
+    steps = tuple(
+        Step(
+            stage,
+            {argument: options[model] for argument, model in stage.options.items()},
+            hardware if stage.hardware else None,
+        )
+        for stage in stages
+        if not (stage.name == SOURCE and source is not None)
+    )
+    return Plan(recipe, steps, source)
+
+
+def of(resolved: Resolved) -> Plan:
+    """Return the plan of a resolved recipe: to each stage its own slice, and no more."""
+    recipe = resolved.recipe
+    slices: dict[str, BaseModel | None] = {
+        "ZooOptions": slicing.zoo_options(recipe),
+        "ImportOptions": slicing.import_options(recipe),
+        "GoldenOptions": slicing.golden_options(recipe),
+        "LegalizeOptions": slicing.legalize_options(recipe),
+        "ScheduleOptions": slicing.schedule_options(recipe),
+        "PackageOptions": slicing.package_options(recipe, resolved.name),
+    }
+    return make(
+        resolved.name,
+        source=recipe.model.file,
+        options={name: s.model_dump(mode="json") for name, s in slices.items() if s is not None},
+        hardware=resolved.hardware.ingredients(),
+    )

@@ -1,0 +1,104 @@
+"""Which artifacts each recipe uses: what `clean` may remove, and what `show` compares with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pipelines.store import DamagedError, Store
+
+HISTORY = 20
+"""Keys remembered per stage, most recent first; older ones become nobody's."""
+
+Roots = dict[str, list[str]]
+
+
+def note(store: Store, recipe: str, built: Mapping[str, str]) -> None:
+    """Remember for a recipe the key that each of these stages has now."""
+    with store.lock(exclusive=True):
+        before = of(store, recipe)
+        after = dict(before)
+        for stage, key in built.items():
+            older = [other for other in before.get(stage, []) if other != key]
+            after[stage] = [key, *older][:HISTORY]
+        if after != before:
+            text = json.dumps(after, indent=1, sort_keys=True) + "\n"
+            store.write_text(_path(store, recipe), text)
+
+
+def of(store: Store, recipe: str) -> Roots:
+    """Return the keys a recipe used, by stage, most recent first; none if unknown or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        tree = json.loads(_path(store, recipe).read_text(encoding="utf-8"))
+        if isinstance(tree, dict) and all(isinstance(found, list) for found in tree.values()):
+            return tree
+    return {}
+
+
+def clean(store: Store, recipe: str, stage: str, *, dryrun: bool) -> list[str]:
+    """Remove what one stage of a recipe left and no other recipe uses; return what went."""
+    with store.lock(exclusive=True):
+        mine = _artifacts(store, {stage: of(store, recipe).get(stage, [])})
+        others: set[str] = set()
+        for other in _recipes(store):
+            found = of(store, other)
+            if other == recipe:
+                found.pop(stage, None)
+            others |= _artifacts(store, found)
+        doomed = sorted(mine - others)
+        if dryrun:
+            return doomed
+        for name in doomed:
+            store.remove(store.root / name)
+        _forget(store, recipe, stage)
+        _sweep_blobs(store)
+    return doomed
+
+
+def _artifacts(store: Store, found: Roots) -> set[str]:
+    """Return the folders, relative to the store, of these artifacts and of the items they used."""
+    names: set[str] = set()
+    for stage, kept in found.items():
+        for key in kept:
+            names.add(_relative(store, stage, key))
+            with contextlib.suppress(DamagedError):
+                manifest = store.manifest(stage, key)
+                for item in manifest.items if manifest else ():
+                    folder, _, item_key = item.rpartition("/")
+                    names.add(_relative(store, folder, item_key))
+    return names
+
+
+def _relative(store: Store, stage: str, key: str) -> str:
+    return str(store.folder(stage, key).relative_to(store.root))
+
+
+def _recipes(store: Store) -> Iterator[str]:
+    yield from (path.stem for path in sorted((store.root / "roots").glob("*.json")))
+
+
+def _forget(store: Store, recipe: str, stage: str) -> None:
+    left = of(store, recipe)
+    left.pop(stage, None)
+    if left:
+        store.write_text(_path(store, recipe), json.dumps(left, indent=1, sort_keys=True) + "\n")
+    else:
+        _path(store, recipe).unlink(missing_ok=True)
+
+
+def _sweep_blobs(store: Store) -> None:
+    """Remove tensors no artifact refers to; the caller holds the store alone."""
+    kept: set[str] = set()
+    for path in store.root.glob("*/*/manifest.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            tree = json.loads(path.read_bytes())
+            kept |= {tensor["sha256"] for tensor in tree["tensors"]}
+    for blob in store.root.glob("blobs/*/*"):
+        if blob.name not in kept:
+            blob.unlink(missing_ok=True)
+
+
+def _path(store: Store, recipe: str) -> Path:
+    return store.root / "roots" / f"{recipe}.json"

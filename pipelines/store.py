@@ -1,0 +1,312 @@
+"""The store of artifacts: content-addressed tensors, one folder a key, committed by renaming.
+
+Below its root lie `blobs/` (tensors as .npy, by digest), `<stage>/<key[:12]>/` (a manifest and
+small files) and `roots/` (which keys a recipe last used). Everything is first written below
+`tmp/` and renamed into place, so a reader sees all of an artifact or none, and of two builds
+that commit the same key one wins and both are right. What is read is hashed: damage is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines import keys
+
+FORMAT = 1
+_SHORT = 12
+_GRACE_SECONDS = 600
+_ELF = b"\x7fELF"
+
+
+class DamagedError(Exception):
+    """An artifact that is there but is not what its manifest says."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """One file or tensor of an artifact: its name, SHA-256 and size in bytes."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What one artifact is made of and holds."""
+
+    stage: str
+    key: str
+    kind: str
+    output: str
+    """Digest of the content alone: equal outputs of different keys are interchangeable."""
+    ingredients: dict[str, Any]
+    files: tuple[Content, ...]
+    tensors: tuple[Content, ...]
+    items: tuple[str, ...] = ()
+    """Items used on the way, as `<folder>/<key>`."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Content to commit or just read: files by relative path, tensors by name, in order."""
+
+    files: Mapping[str, bytes]
+    tensors: Mapping[str, np.ndarray]
+
+
+class Store:
+    """Artifacts below one root; the root may vanish at any time."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, stage: str, key: str) -> Path:
+        """Return where the artifact of a key lies, or would lie."""
+        return self.root / stage / key[:_SHORT]
+
+    def manifest(self, stage: str, key: str) -> Manifest | None:
+        """Return the manifest of an artifact, or None where there is none.
+
+        Raises DamagedError when a manifest cannot be read, or a file is missing or of wrong size.
+        Content is hashed on `read`, not here: this must stay cheap.
+        """
+        folder = self.folder(stage, key)
+        try:
+            manifest = _parse((folder / "manifest.json").read_bytes())
+        except FileNotFoundError:
+            if folder.exists():
+                raise DamagedError(f"{self._name(folder)}: its manifest is missing") from None
+            return None
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise DamagedError(f"{self._name(folder)}: its manifest is unreadable") from error
+        if (manifest.stage, manifest.key) != (stage, key):
+            raise DamagedError(f"{self._name(folder)}: its manifest belongs to another key")
+        for content, path in self._places(manifest):
+            try:
+                size = path.stat().st_size
+            except OSError:
+                raise DamagedError(f"{self._name(folder)}: {content.name} is missing") from None
+            if size != content.size:
+                raise DamagedError(
+                    f"{self._name(folder)}: {content.name} has {size} bytes, "
+                    f"not the {content.size} it was written with"
+                )
+        return manifest
+
+    def has(self, stage: str, key: str) -> bool:
+        """Whether an artifact is there and looks whole."""
+        try:
+            return self.manifest(stage, key) is not None
+        except DamagedError:
+            return False
+
+    def read(self, manifest: Manifest) -> Parts:
+        """Return an artifact's content, each part checked against its digest, or DamagedError."""
+        folder = self.folder(manifest.stage, manifest.key)
+        data: dict[str, bytes] = {}
+        for content, path in self._places(manifest):
+            try:
+                data[content.sha256] = path.read_bytes()
+            except OSError:
+                raise DamagedError(f"{self._name(folder)}: {content.name} is missing") from None
+            if keys.digest(data[content.sha256]) != content.sha256:
+                # A tensor may be shared; whoever rebuilds it must not find the bad one there.
+                path.unlink(missing_ok=True)
+                raise DamagedError(f"{self._name(folder)}: {content.name} has changed since")
+        return Parts(
+            {content.name: data[content.sha256] for content in manifest.files},
+            {content.name: _tensor(data[content.sha256]) for content in manifest.tensors},
+        )
+
+    def commit(
+        self,
+        stage: str,
+        key: str,
+        kind: str,
+        parts: Parts,
+        ingredients: dict[str, Any],
+        items: tuple[str, ...] = (),
+    ) -> Manifest:
+        """Write an artifact and return its manifest; an equal one that is there already stays."""
+        with self._workspace() as work:
+            target = work / "artifact"
+            target.mkdir()
+            files = tuple(_write(target / "files" / n, n, d) for n, d in parts.files.items())
+            tensors = tuple(self._put_blob(work, n, t) for n, t in parts.tensors.items())
+            output = output_digest(kind, files, tensors)
+            manifest = Manifest(stage, key, kind, output, ingredients, files, tensors, items)
+            text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1, sort_keys=True)
+            (target / "manifest.json").write_text(text + "\n", encoding="utf-8")
+            self._move(target, self.folder(stage, key), work)
+        return manifest
+
+    def discard(self, stage: str, key: str) -> None:
+        """Remove an artifact, damaged or not; its tensors stay, others may use them."""
+        self.remove(self.folder(stage, key))
+
+    def publish(self, files: Mapping[str, bytes], target: Path) -> None:
+        """Make `target` hold exactly these files, replacing the folder as a whole if it differs."""
+        if _holds(target, files):
+            return
+        with self._workspace() as work:
+            for name, data in files.items():
+                _write(work / "new" / name, name, data)
+                if data.startswith(_ELF):
+                    (work / "new" / name).chmod(0o755)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._move(work / "new", target, work, replace=True)
+
+    def is_published(self, manifest: Manifest, target: Path) -> bool:
+        """Whether `target` holds exactly the files of an artifact."""
+        there = {p.relative_to(target).as_posix() for p in target.rglob("*") if not p.is_dir()}
+        return there == {content.name for content in manifest.files} and all(
+            keys.digest((target / content.name).read_bytes()) == content.sha256
+            for content in manifest.files
+        )
+
+    def remove(self, path: Path) -> None:
+        """Remove a folder of the store as a whole, if it is there."""
+        with contextlib.suppress(FileNotFoundError), self._workspace() as work:
+            path.rename(work / "removed")
+
+    @contextlib.contextmanager
+    def lock(self, *, exclusive: bool = False) -> Iterator[None]:
+        """Hold the store: builds share it, cleaning has it alone. The system frees a dead one's."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / ".lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield
+
+    def write_text(self, path: Path, text: str) -> None:
+        """Replace a small file of the store at once."""
+        with self._workspace() as work:
+            (work / "text").write_text(text, encoding="utf-8")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (work / "text").replace(path)
+
+    def blob(self, sha256: str) -> Path:
+        """Return where a tensor of this digest lies."""
+        return self.root / "blobs" / sha256[:2] / sha256
+
+    def _places(self, manifest: Manifest) -> Iterator[tuple[Content, Path]]:
+        files = self.folder(manifest.stage, manifest.key) / "files"
+        yield from ((content, files / content.name) for content in manifest.files)
+        yield from ((content, self.blob(content.sha256)) for content in manifest.tensors)
+
+    def _name(self, folder: Path) -> str:
+        return str(folder.relative_to(self.root))
+
+    @contextlib.contextmanager
+    def _workspace(self) -> Iterator[Path]:
+        """Give a private folder on the store's own file system; what a killed build left goes."""
+        (self.root / "tmp").mkdir(parents=True, exist_ok=True)
+        for left in (self.root / "tmp").iterdir():
+            if _is_abandoned(left):
+                shutil.rmtree(left, ignore_errors=True)
+        work = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.root / "tmp"))
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _put_blob(self, work: Path, name: str, tensor: np.ndarray) -> Content:
+        data = _npy(tensor)
+        content = Content(name, keys.digest(data), len(data))
+        path = self.blob(content.sha256)
+        if not path.exists() or path.stat().st_size != content.size:
+            (work / "blob").write_bytes(data)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (work / "blob").replace(path)
+        return content
+
+    def _move(self, source: Path, target: Path, work: Path, *, replace: bool = False) -> None:
+        """Rename a folder into place; one that is there stays if whole, unless told to replace."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for attempt in range(100):
+            try:
+                source.rename(target)
+                return
+            except OSError:
+                if not target.exists():
+                    raise
+            if not replace and self._is_whole(target):
+                return
+            with contextlib.suppress(FileNotFoundError):  # another build was faster
+                target.rename(work / f"replaced{attempt}")
+        raise OSError(f"{target} cannot be replaced")
+
+    def _is_whole(self, folder: Path) -> bool:
+        try:
+            manifest = _parse((folder / "manifest.json").read_bytes())
+            self.read(manifest)
+        except (DamagedError, ValueError, TypeError, KeyError, OSError):
+            return False
+        return True
+
+
+def output_digest(kind: str, files: tuple[Content, ...], tensors: tuple[Content, ...]) -> str:
+    """Return the digest by which the content of an artifact enters the keys that depend on it."""
+    described = [kind, [asdict(c) for c in files], [asdict(c) for c in tensors]]
+    return keys.digest(keys.canonical(described))
+
+
+def _parse(text: bytes) -> Manifest:
+    tree = json.loads(text)
+    if tree.pop("format") != FORMAT:
+        raise ValueError("another format")
+    for name in ("files", "tensors"):
+        tree[name] = tuple(Content(**content) for content in tree[name])
+    return Manifest(**{**tree, "items": tuple(tree["items"])})
+
+
+def _npy(tensor: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    # Not ascontiguousarray: it turns a scalar tensor into a vector.
+    np.lib.format.write_array(buffer, np.asarray(tensor, order="C"), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _tensor(data: bytes) -> np.ndarray:
+    array: np.ndarray = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    return array
+
+
+def _write(path: Path, name: str, data: bytes) -> Content:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return Content(name, keys.digest(data), len(data))
+
+
+def _holds(folder: Path, files: Mapping[str, bytes]) -> bool:
+    there = {str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir()}
+    return there == set(files) and all((folder / n).read_bytes() == d for n, d in files.items())
+
+
+def _is_abandoned(workspace: Path) -> bool:
+    """Whether the process a temporary folder is named after is gone, and has been for a while.
+
+    The wait is for processes we cannot see: those of another container at the same folder.
+    """
+    try:
+        if time.time() - workspace.stat().st_mtime < _GRACE_SECONDS:
+            return False
+        os.kill(int(workspace.name.partition("-")[0]), 0)
+    except (ProcessLookupError, ValueError):
+        return True
+    except OSError:
+        pass
+    return False

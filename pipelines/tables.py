@@ -1,0 +1,55 @@
+"""Tables that commands print, and the same results as a JSON file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import UserError, shown
+
+Row = Mapping[str, Any]
+
+
+def show(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    """Print rows below a title; on a terminal they wrap, elsewhere each is one plain line."""
+    if not rows:
+        return
+    texts = [[_text(row.get(column)) for column in columns] for row in rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*columns, title=title, title_justify="left", box=None)
+        for line in texts:
+            table.add_row(*(Text(cell) for cell in line))
+        Console().print(table)
+        return
+    print(title)
+    widths = [max(len(line[i]) for line in texts) for i in range(len(columns))]
+    for line in texts:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print(f"  {'  '.join(cells)}".rstrip())
+
+
+def write_json(name: str | None, result: Any) -> None:
+    """Write a command's result where json=FILE says, if it does."""
+    if name is None:
+        return
+    path = Path(name)
+    try:
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"json={name}: cannot write it: {error.strerror}") from error
+    print(f"written: {shown(path.resolve())}", file=sys.stderr)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    return json.dumps(value) if isinstance(value, list | dict | bool) else str(value)

@@ -1,0 +1,160 @@
+"""Replaying golden vectors: in a package as built, and in the module after every stage."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from pipelines import keys, packages, roots
+from pipelines.errors import UserError
+from pipelines.execute import STORE, Workshop
+from pipelines.plan import Plan
+from pipelines.store import DamagedError, Parts
+from stages.kinds import Golden
+
+NAME = "verifying"
+GOLDEN = "golden"
+CLOSE = 1e-5
+"""Relative to the largest value: as near as float arithmetic in another order comes."""
+
+Array = np.ndarray[Any, Any]
+Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output over all samples beside what the source graph gives."""
+
+    output: str
+    samples: int
+    values: int
+    differing: int
+    largest_difference: float
+    largest_value: float
+
+    @property
+    def verdict(self) -> str:
+        """exact; close, for float outputs that differ by rounding alone; or departs."""
+        if self.differing == 0:
+            return "exact"
+        is_close = self.largest_difference <= CLOSE * self.largest_value
+        return "close" if is_close else "departs"
+
+
+def compare(golden: Golden, run: Execute) -> list[Comparison]:
+    """Run every sample and compare every output with the oracle's."""
+    samples = len(next(iter(golden.inputs.values())))
+    given: dict[str, list[Array]] = {name: [] for name in golden.outputs}
+    for index in range(samples):
+        outputs = run({name: array[index] for name, array in golden.inputs.items()})
+        if set(outputs) != set(given):
+            raise UserError(f"gives outputs {sorted(outputs)}, the source graph {sorted(given)}")
+        for name, values in outputs.items():
+            given[name].append(np.asarray(values))
+    return [_compared(name, golden.outputs[name], found) for name, found in given.items()]
+
+
+def _compared(name: str, wanted: Array, found: list[Array]) -> Comparison:
+    stacked = np.stack(found).reshape(wanted.shape).astype(np.float64)
+    expected = wanted.astype(np.float64)
+    same = (stacked == expected) | (np.isnan(stacked) & np.isnan(expected))
+    difference = np.where(same, 0.0, np.abs(stacked - expected))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    is_float = wanted.dtype.kind == "f"
+    return Comparison(
+        output=name,
+        samples=len(wanted),
+        values=int(wanted.size),
+        differing=int((~same).sum()),
+        largest_difference=float(difference.max(initial=0.0)),
+        largest_value=float(np.abs(expected).max(initial=0.0)) if is_float else 0.0,
+    )
+
+
+def after_stages(workshop: Workshop) -> Iterator[tuple[str, list[Comparison], float]]:
+    """Yield each stage that gives a module, how its outputs compare, and the seconds it took."""
+    from stages.qnn import interpret
+
+    golden = workshop.load(workshop.plan.step(GOLDEN))
+    for step in workshop.plan.steps:
+        if step.stage.gives == "model":
+            started = time.monotonic()
+            model = workshop.load(step)
+            found = compare(golden, functools.partial(interpret.run, model))
+            yield step.name, found, time.monotonic() - started
+
+
+def in_package(workshop: Workshop, threads: int = 1) -> tuple[list[Comparison], str]:
+    """Return how the published package's outputs compare, and how it was run.
+
+    Raises packages.UnavailableError if this machine cannot run it.
+    """
+    golden = workshop.load(workshop.plan.step(GOLDEN))
+    with packages.opened(workshop.plan, threads=threads) as package:
+        return compare(golden, package.run), package.how
+
+
+def is_current(plan: Plan) -> bool:
+    """Whether this very package was found right before, by the runners as they are now."""
+    workshop = Workshop(plan)
+    if not workshop.is_current(workshop.plan.steps[-1]):
+        return False
+    return STORE.has(NAME, _key(_ingredients(workshop)))
+
+
+def build(plan: Plan) -> dict[str, Any]:
+    """Verify the published package and note the result; UserError if it departs."""
+    started = time.monotonic()
+    workshop = Workshop(plan)
+    ingredients = _ingredients(workshop)
+    try:
+        found, how = in_package(workshop)
+    except packages.UnavailableError as why:
+        return {"status": "skipped", "note": f"{why}"}
+    for item in found:
+        if item.verdict == "departs":
+            raise UserError(f"{NAME}: {describe(item)}; `doit verify recipe=…` says since when")
+    table = [asdict(item) for item in found]
+    from stages import artifacts
+
+    parts = artifacts.take_apart("table", table)
+    key = _key(ingredients)
+    try:
+        STORE.manifest(NAME, key)
+    except DamagedError:
+        STORE.discard(NAME, key)
+    with STORE.lock():
+        STORE.commit(NAME, key, "table", Parts(parts.files, {}), ingredients)
+    roots.note(STORE, plan.recipe, {NAME: key})
+    verdict = ", ".join(dict.fromkeys(item.verdict for item in found))
+    return {
+        "status": "built",
+        "seconds": round(time.monotonic() - started, 3),
+        "note": f"{found[0].samples} golden samples {verdict}, {how}",
+    }
+
+
+def describe(item: Comparison) -> str:
+    """Return one sentence on an output that differs."""
+    return (
+        f"output '{item.output}' differs from the source graph in {item.differing} of "
+        f"{item.values} values, by at most {item.largest_difference:g}"
+    )
+
+
+def _ingredients(workshop: Workshop) -> dict[str, Any]:
+    inputs = {}
+    for name in (GOLDEN, workshop.plan.steps[-1].name):
+        manifest = workshop.current(workshop.plan.step(name))
+        inputs[name] = manifest.output if manifest else None
+    code = keys.code_ingredients("pipelines.runners", packages=("pipelines",))
+    return {"inputs": inputs, "code": code, "tools": {"unicorn": keys.tool_version("unicorn")}}
+
+
+def _key(ingredients: dict[str, Any]) -> str:
+    return keys.digest(keys.canonical([NAME, ingredients]))

@@ -1,0 +1,248 @@
+"""A clone of the project with small stages of its own, driven through doit as a user would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+REGISTRY = '''
+"""The stages of a test."""
+from stages.registry import Stage
+
+STAGES = (
+    Stage("zoo", "stages.importing.zoo:build", "source", options={"options": "ZooOptions"}),
+    Stage("importing", "stages.importing:run", "table", {"source": "zoo"},
+          {"options": "ImportOptions"}),
+    Stage("golden", "stages.importing:golden", "golden", {"source": "zoo"},
+          {"options": "GoldenOptions"}),
+    Stage("legalizing", "stages.legalizing:run", "table", {"model": "importing"},
+          {"options": "LegalizeOptions"}, hardware=True),
+    Stage("packaging", "stages.packaging:run", "files",
+          {"model": "legalizing", "golden": "golden"}, {"options": "PackageOptions"},
+          hardware=True, items=True),
+)
+'''
+
+LOG = '''
+"""Notes which stage ran: the one impurity of these stages, so that a test can count."""
+import os
+from pathlib import Path
+
+
+def ran(name):
+    """Note a run."""
+    with Path(os.environ["FAKE_LOG"]).open("a") as file:
+        file.write(name + "\\n")
+'''
+
+ZOO = '''
+"""A source."""
+from stages.log import ran
+
+
+def build(*, options):
+    """Write the bits of a net."""
+    ran("zoo")
+    layers = [f"{item.match}={item.weights.bits}" for item in options.layers if item.weights]
+    return f"net {options.weights.bits} {options.seed} {' '.join(layers)}".encode()
+'''
+
+IMPORTING = '''
+"""The first stage."""
+import numpy as np
+
+from stages.kinds import Golden
+from stages.log import ran
+
+
+def run(*, source, options):
+    """Parse."""
+    ran("importing")
+    words = source.decode().split()
+    bits = dict(word.split("=") for word in words[3:])
+    names = ["conv1", "conv2", "conv3"]
+    return {"layers": {name: int(bits.get(name, words[1])) for name in names}}
+
+
+def golden(*, source, options):
+    """Run the oracle."""
+    ran("golden")
+    x = np.arange(options.samples * 6, dtype=np.float32).reshape(options.samples, 2, 3)
+    return Golden({"x": x}, {"y": x + len(source)})
+'''
+
+LEGALIZING = '''
+"""The second stage."""
+import os
+import time
+
+from stages.errors import StageError
+from stages.log import ran
+
+
+def run(*, model, options, hardware):
+    """Choose."""
+    ran("legalizing")
+    time.sleep(float(os.environ.get("FAKE_SLEEP", "0")))
+    if any(item.algorithm == "mac8" for item in options.layers):
+        raise StageError("no 8-bit kernel", layer="conv2", hint="use algorithm: bitserial")
+    if os.environ.get("FAKE_CRASH"):
+        raise RuntimeError("a bug")
+    return {**model, "isa": hardware.isa}
+'''
+
+PACKAGING = '''
+"""The last stage."""
+from stages.log import ran
+
+
+def run(*, model, golden, options, hardware, memo):
+    """Compile each layer and link."""
+    ran("packaging")
+    layers = model["layers"]
+    names = sorted(layers)
+    files = {}
+    for index, name in enumerate(names):
+        above = layers[names[index - 1]] if index else 8
+        problem = {"bits": layers[name], "above": above, "isa": hardware.isa, "name": name}
+
+        def build(name=name):
+            ran(f"item:{name}")
+            return name.encode() * 100
+
+        files[f"lib/{name}.o"] = memo("composite", problem, build)
+    files["formats"] = f"{options.name} {options.formats}".encode()
+    files["added"] = str(int((golden.outputs["y"] - golden.inputs["x"]).max())).encode()
+    return files
+'''
+
+RUNNERS = '''
+"""Runs the packages of these stages: they add a number."""
+import contextlib
+import os
+from types import SimpleNamespace
+
+import numpy as np
+
+from pipelines.errors import UserError
+
+Package = SimpleNamespace
+
+
+@contextlib.contextmanager
+def choose(folder, machine):
+    """Give a runner."""
+    if os.environ.get("FAKE_NO_EMULATOR"):
+        raise UserError("the emulator is not installed; run: pip install -e .[emulator]")
+    added = np.float32((folder / "added").read_text()) + np.float32(os.environ.get("FAKE_OFF", 0))
+    tensor = SimpleNamespace(name="x", shape=(2, 3), dtype="float32")
+    package = SimpleNamespace(inputs=(tensor,), outputs=(SimpleNamespace(name="y"),))
+
+    def run(inputs, threads):
+        return {"y": inputs["x"] + added}
+
+    yield SimpleNamespace(package=package, how="in a test", run=run)
+'''
+
+STAGES = {
+    "__init__.py": REGISTRY,
+    "log.py": LOG,
+    "importing/__init__.py": IMPORTING,
+    "importing/zoo.py": ZOO,
+    "legalizing/__init__.py": LEGALIZING,
+    "packaging/__init__.py": PACKAGING,
+    "qnn/__init__.py": '"""Nothing."""\n',
+}
+
+TOY = """
+description: a toy
+model: {zoo: residual_block}
+quantization: {activations: {bits: 2}, weights: {bits: 1}}
+hardware: rpi3
+"""
+
+
+class Clone:
+    """A folder like a user's clone, with fake stages and recipes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        ignored = shutil.ignore_patterns("__pycache__", "artifacts", ".*")
+        for folder in ("pipelines", "hw"):
+            shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+        shutil.copy(ROOT / "pyproject.toml", root)
+        for name in ("options.py", "errors.py", "kinds.py", "artifacts.py", "registry.py"):
+            self.write(f"stages/{name}", (ROOT / "stages" / name).read_text())
+        for name, text in STAGES.items():
+            self.write(f"stages/{name}", text)
+        shutil.rmtree(root / "pipelines" / "runners")
+        self.write("pipelines/runners/__init__.py", RUNNERS)
+        self.write("pipelines/runners/package.py", "Tensor = object\n")
+        self.write("recipes/toy.yaml", TOY)
+        self.log = root / "log.txt"
+        self.environment: dict[str, str] = {}
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        text = (self.root / name).read_text()
+        assert old in text
+        self.write(name, text.replace(old, new))
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "FAKE_LOG": str(self.log), **self.environment}
+        environment.pop("PYTHONPATH", None)
+        return subprocess.Popen(
+            [sys.executable, "-m", "doit", *arguments],
+            cwd=self.root,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def doit(self, *arguments: str, expect: int = 0) -> tuple[str, str]:
+        """Run doit to its end; its exit code must be `expect`."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == expect, f"exit {process.returncode}\n{out}\n{err}"
+        return out, err
+
+    def counted(self, *arguments: str, expect: int = 0) -> dict[str, int]:
+        """Run doit and return how often each stage and item was built meanwhile."""
+        self.log.unlink(missing_ok=True)
+        self.doit(*arguments, expect=expect)
+        return self.runs()
+
+    def runs(self) -> dict[str, int]:
+        return dict(Counter(self.log.read_text().split())) if self.log.exists() else {}
+
+    def package(self, recipe: str = "toy") -> dict[str, bytes]:
+        folder = self.root / "artifacts" / "packages" / recipe
+        files = (path for path in folder.rglob("*") if path.is_file())
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+    def manifests(self, stage: str) -> list[Path]:
+        return sorted((self.root / "artifacts" / stage).glob("*/manifest.json"))
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return what a store holds but for doit's database, the lock and Python's own files."""
+    skipped: Any = (".doit.db", ".lock")
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in skipped
+    }
