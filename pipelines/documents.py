@@ -25,6 +25,8 @@ def read(path: Path, faults: list[Fault]) -> Node | None:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         column = error.start - (error.object.rfind(b"\n", 0, error.start) + 1) + 1
+        lines = tuple(error.object.decode("utf-8", "replace").splitlines())
+        source = Source(source.name, source.folder, lines)
         faults.append(Fault(Span(source, line, column), "", "is not UTF-8 text"))
         return None
     source = Source(shown(path), path.parent, tuple(text.splitlines()))

@@ -61,8 +61,8 @@ class Fault:
             if span.source.is_command_line
             else f"{span.source.name}:{span.line}:{span.column}"
         )
-        field = f"{self.field}: " if self.field else ""
-        head = f"{place}: {field}{self.sentence}"
+        field = f"{_cut(self.field)}: " if self.field else ""
+        head = _printable(f"{place}: {field}{_cut(self.sentence, 4 * _WIDEST_LINE)}")
         if not 1 <= span.line <= len(span.source.lines):
             return head
         text, column = _visible(span.source.lines[span.line - 1], span.column)
@@ -127,9 +127,18 @@ def shown(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
+def _printable(text: str) -> str:
+    """Return the text with what a terminal would obey, or not show, replaced by spaces."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _cut(text: str, width: int = _WIDEST_LINE) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
 def _visible(line: str, column: int) -> tuple[str, int]:
     """Return the line as one can print it, cut to the part around `column`, and the new column."""
-    text = "".join(char if char.isprintable() else " " for char in line).rstrip()
+    text = _printable(line).rstrip()
     if len(text) <= _WIDEST_LINE:
         return text, column
     start = max(0, column - 1 - _WIDEST_LINE // 2)

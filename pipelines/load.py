@@ -63,7 +63,8 @@ def load_recipe(name_or_path: str, variables: Mapping[str, str] | None = None) -
         raise UserError.of(faults)
     tree = overrides.apply(tree, variables or {}, faults)
     tree = _absolute(tree, Recipe)
-    recipe = validate.validate(Recipe, tree, faults)
+    is_partial = any(fault.field == "extends" for fault in faults)
+    recipe = validate.validate(Recipe, tree, faults, is_partial=is_partial)
     _cross_check(recipe, tree, path, faults)
     hardware = _hardware(tree, faults)
     if faults or recipe is None or hardware is None:
@@ -168,11 +169,15 @@ def _cross_check(recipe: Recipe | None, tree: Node, path: Path, faults: list[Fau
     If some sections are faulty, the others are still checked, so that all is reported at once.
     """
     suspect: set[str] = set()
+    if any(fault.field == "extends" for fault in faults):
+        suspect.update(fields.names(Recipe))  # a parent that was not found may set anything
     if recipe is None and isinstance(tree.value, Mapping):
+        faulty = set()
         for fault in faults:
             section = re.split(r"[.\[]", fault.field)[0]
-            suspect |= {section, nearest(section, fields.names(Recipe)) or section}
-        known = [name for name in fields.names(Recipe) if name not in suspect]
+            faulty |= {section, nearest(section, fields.names(Recipe)) or section}
+        suspect |= faulty
+        known = [name for name in fields.names(Recipe) if name not in faulty]
         healthy = {name: tree.value[name] for name in known if name in tree.value}
         recipe = validate.validate(Recipe, Node(healthy, tree.span), [])
     if recipe is None:

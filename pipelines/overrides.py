@@ -13,12 +13,7 @@ from pipelines.positions import Entry, Node
 from pipelines.positions import parse as parse_yaml
 from pipelines.recipe import Recipe
 
-COMMAND_VARIABLES: Mapping[str, str] = {
-    "recipe": "a recipe's name, or the path of a recipe file",
-    "input": "an input for `run`: a .npy file or a picture",
-    "json": "a file to write a command's result to",
-    "threads": "threads for `run`, `verify` and `accuracy`",
-}
+COMMAND_VARIABLES = ("recipe", "file", "input", "out", "json", "threads")
 _VARIABLE = re.compile(r"([^\W\d]\w*(?:[.\[]\S*?)?)=(.*)", re.DOTALL)
 # `extends` says where a file starts from; on the command line that is recipe= itself.
 _FIELDS = tuple(name for name in fields.dotted(Recipe) if name != "extends")
@@ -37,7 +32,7 @@ class Variables:
         return self.command.get("recipe")
 
 
-def parse(argv: Sequence[str], allowed: Collection[str] = tuple(COMMAND_VARIABLES)) -> Variables:
+def parse(argv: Sequence[str], allowed: Collection[str] = COMMAND_VARIABLES) -> Variables:
     """Return the name=value arguments among `argv`; the others are doit's own.
 
     `allowed` are the variables of commands; any field of a recipe may be named besides. Unknown

@@ -162,9 +162,13 @@ class _Converter:
         span = self.span(node)
         self.budget -= 1
         if self.budget < 0:
-            raise _UnreadableError(Fault(span, path, f"expands to more than {MAX_NODES} values"))
+            section = path.partition("[")[0]
+            raise _UnreadableError(Fault(span, section, f"expands to more than {MAX_NODES} values"))
         if depth > MAX_DEPTH:
-            raise _UnreadableError(Fault(span, path, f"is nested deeper than {MAX_DEPTH} levels"))
+            section = path.partition("[")[0]
+            raise _UnreadableError(
+                Fault(span, section, f"is nested deeper than {MAX_DEPTH} levels")
+            )
         if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
             return Node(self.entries(node, path, depth), span)
         if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":

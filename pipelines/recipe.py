@@ -58,7 +58,10 @@ class ModelSource(Section):
     def _one_source(self) -> ModelSource:
         if (self.zoo is None) == (self.file is None):
             found = "neither" if self.zoo is None else "both"
-            raise ValueError(f"needs exactly one of zoo and file, and has {found}")
+            raise ValueError(
+                f"needs exactly one of zoo and file, and has {found}; "
+                "null unsets what a parent states"
+            )
         if self.file is not None and (self.seed or self.image_size is not None):
             raise ValueError("seed and image_size are for a zoo network; a file has its own")
         return self
@@ -92,13 +95,13 @@ class InputSpec(Section):
             raise ValueError(f"crop {self.crop} is larger than resize {self.resize}")
         if self.mean and self.std and len(self.mean) != len(self.std):
             raise ValueError(
-                f"mean has {len(self.mean)} channels and std {len(self.std)}; give both alike"
+                f"mean has {len(self.mean)} values and std {len(self.std)}; give one per channel"
             )
         channels = _CHANNELS.get(self.color or "")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if channels and values and len(values) != channels:
                 raise ValueError(
-                    f"color {self.color} has {channels} channels, {name} {len(values)}"
+                    f"{name} has {len(values)} values, and color {self.color} needs {channels}"
                 )
         return self
 
@@ -190,7 +193,7 @@ class Recipe(Section):
     description: str = Field(default="", examples=["ResNet-18, 2-bit activations, 1-bit weights"])
     """One line for people."""
     model: ModelSource
-    """The network."""
+    """The network, as {zoo: resnet18} or {file: model.onnx}."""
     inputs: dict[str, InputSpec] = Field(
         default={}, examples=[{"data": {"shape": [1, 3, 224, 224], "resize": 256, "crop": 224}}]
     )

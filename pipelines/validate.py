@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -17,13 +17,23 @@ Location = tuple[str | int, ...]
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
-def validate(model: type[AnyModel], tree: Node, faults: list[Fault]) -> AnyModel | None:
-    """Return the model a tree describes; None, with what is wrong in `faults`, if it does not."""
+def validate(
+    model: type[AnyModel], tree: Node, faults: list[Fault], *, is_partial: bool = False
+) -> AnyModel | None:
+    """Return the model a tree describes; None, with what is wrong in `faults`, if it does not.
+
+    A field that already has a fault gets no second one; in a partial tree nothing is missing.
+    """
     try:
         # By way of JSON, since strict mode takes lists for tuples and text for paths only there.
         return model.model_validate_json(json.dumps(tree.plain()))
     except ValidationError as error:
-        faults.extend(_faults(model, tree, error))
+        known = {fault.field for fault in faults}
+        faults.extend(
+            fault
+            for is_missing, fault in _faults(model, tree, error)
+            if fault.field not in known and not (is_partial and is_missing)
+        )
         return None
 
 
@@ -74,8 +84,10 @@ def described(value: object) -> str:
     return "a mapping" if isinstance(value, Mapping) else "a list"
 
 
-def _faults(model: type[BaseModel], tree: Node, error: ValidationError) -> list[Fault]:
-    found: list[Fault] = []
+def _faults(
+    model: type[BaseModel], tree: Node, error: ValidationError
+) -> Iterator[tuple[bool, Fault]]:
+    """Yield what pydantic found, in our words, and whether it is a field that is missing."""
     excused: set[Location] = set()  # fields that are missing only because their name is misspelt
     errors = error.errors(include_url=False)
     for item in errors:
@@ -89,18 +101,20 @@ def _faults(model: type[BaseModel], tree: Node, error: ValidationError) -> list[
                 excused.add((*parent, close))
             span = _key_span(tree, location)
             sentence = f"unknown field{did_you_mean(word, known)}"
-            found.append(Fault(span, fields.text(location), sentence))
+            yield False, Fault(span, fields.text(location), sentence)
     for item in errors:
         location = item["loc"]
         if item["type"] == "extra_forbidden" or location in excused:
             continue
         node = find(tree, location)
         value = None if node is None else node.value
-        sentence = _sentence(item["type"], value, item.get("ctx", {}), item["msg"])
-        if item["type"] == "missing":
-            sentence = _missing(model, location)
-        found.append(Fault(locate(tree, location), fields.text(location), sentence))
-    return found
+        is_missing = item["type"] == "missing"
+        sentence = (
+            _missing(model, location)
+            if is_missing
+            else _sentence(item["type"], value, item.get("ctx", {}), item["msg"])
+        )
+        yield is_missing, Fault(locate(tree, location), fields.text(location), sentence)
 
 
 def _key_span(tree: Node, location: Location) -> Span:

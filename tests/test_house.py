@@ -1,0 +1,146 @@
+"""The order of the house: who may import whom, and what may not be imported at all."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HOUSE = ("pipelines", "stages", "hw")
+ALLOWED = {"pipelines": {"pipelines", "stages", "hw"}, "stages": {"stages", "hw"}, "hw": {"hw"}}
+HEAVY = {"tvm", "tvm_ffi", "onnx", "onnxruntime", "torch", "unicorn"}
+# Words that sibling stages share; everything else below stages/ belongs to one stage.
+SHARED = {"qnn", "kinds", "options", "errors", "artifacts"}
+FILES = sorted(path for name in HOUSE for path in (ROOT / name).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.AST, package: str, *, top_level_only: bool) -> Iterator[tuple[str, int]]:
+    """Yield the full name of each import and its line; `from a import b` yields a and a.b."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            yield base, node.lineno
+            yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
+        elif top_level_only and is_deferred(node):
+            continue
+        else:
+            yield from imported(node, package, top_level_only=top_level_only)
+
+
+def is_deferred(node: ast.AST) -> bool:
+    """Whether what stands below a node is not run when its module is imported."""
+    if isinstance(node, ast.If):
+        return "TYPE_CHECKING" in ast.unparse(node.test)
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+
+def package_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).parent.parts)
+
+
+@cache
+def imports_of(path: Path, top_level_only: bool) -> tuple[tuple[str, int], ...]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return tuple(imported(tree, package_of(path), top_level_only=top_level_only))
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_imports_go_one_way(path: Path) -> None:
+    own = path.relative_to(ROOT).parts[0]
+    for name, line in imports_of(path, False):
+        head = name.split(".")[0]
+        if head in (*HOUSE, "tests"):
+            assert head in ALLOWED[own], (
+                f"{path.relative_to(ROOT)}:{line} imports {name}; "
+                f"{own} may import {', '.join(sorted(ALLOWED[own]))} only"
+            )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "stages").rglob("*.py")), ids=module_name)
+def test_sibling_stages_do_not_import_each_other(path: Path) -> None:
+    parts = module_name(path).split(".")
+    own = parts[1] if len(parts) > 1 else ""
+    for name, line in imports_of(path, False):
+        target = name.split(".")
+        if target[0] != "stages" or len(target) < 2 or not (ROOT / "stages" / target[1]).is_dir():
+            continue
+        assert target[1] in SHARED or target[1] == own, (
+            f"{path.relative_to(ROOT)}:{line} imports {name}; a stage may import itself and "
+            f"{', '.join(sorted(SHARED))}: what two stages share belongs in stages/qnn"
+        )
+
+
+def test_no_file_of_pipelines_shadows_the_standard_library() -> None:
+    names = {path.stem for path in (ROOT / "pipelines").glob("*") if path.suffix in ("", ".py")}
+    shadowing = names & (sys.stdlib_module_names - {"__init__"})
+    assert not shadowing, f"pipelines/ is on sys.path ahead of the standard library: {shadowing}"
+
+
+def reach(path: Path) -> dict[str, str]:
+    """Return what importing a file imports in turn, each with the file that imports it."""
+    found: dict[str, str] = {}
+    todo = [path]
+    seen = set()
+    while todo:
+        here = todo.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        for name, _line in imports_of(here, True):
+            found.setdefault(name, module_name(here))
+            parts = name.split(".")
+            for end in range(1, len(parts) + 1):  # importing a.b runs a/__init__.py too
+                target = ROOT.joinpath(*parts[:end])
+                for file in (target.with_suffix(".py"), target / "__init__.py"):
+                    if parts[0] in HOUSE and file.is_file():
+                        todo.append(file)
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "pipelines").glob("*.py")), ids=module_name)
+def test_pipelines_imports_nothing_heavy(path: Path) -> None:
+    heavy = {name: by for name, by in reach(path).items() if name.split(".")[0] in HEAVY}
+    assert not heavy, f"importing {module_name(path)} imports {heavy}; import inside the function"
+
+
+def test_loading_every_recipe_imports_nothing_heavy() -> None:
+    code = f"""
+import sys
+from pipelines import load, schema
+for name, _ in load.list_recipes():
+    if name.startswith("ci/"):
+        load.load_recipe(name)
+print(sorted({HEAVY!r} & sys.modules.keys()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_checks_see_what_they_forbid() -> None:
+    source = "import tvm\ndef f():\n    from stages import importing\nfrom . import b\n"
+    tree = ast.parse(source)
+    assert {name for name, _ in imported(tree, "stages.x", top_level_only=True)} == {
+        "tvm",
+        "stages.x",
+        "stages.x.b",
+    }
+    every = {name for name, _ in imported(tree, "stages.x", top_level_only=False)}
+    assert {"stages", "stages.importing"} <= every
