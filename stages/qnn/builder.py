@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.ir import Call
 
 from stages.kinds import Model
 from stages.qnn.registry import tensor_type
@@ -113,3 +114,20 @@ def outputs_of(function: Any) -> list[Any]:
 def bindings_of(function: Any) -> list[Any]:
     """A function's bindings in order."""
     return [binding for block in function.body.blocks for binding in block.bindings]
+
+
+def remap(expr: Any, mapping: Mapping[Any, Any]) -> Any:
+    """`expr` with its variables replaced by what `mapping` says."""
+    if isinstance(expr, relax.Var):
+        return mapping[expr]
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([remap(field, mapping) for field in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(remap(expr.tuple_value, mapping), expr.index)
+    if isinstance(expr, Call):
+        arguments = [
+            remap(a, mapping) if isinstance(a, (relax.Var, Call, relax.Tuple)) else a
+            for a in expr.args
+        ]
+        return Call(expr.op, arguments, expr.attrs)
+    return expr

@@ -1,0 +1,135 @@
+"""Legalizing: every layer gets an algorithm the chip has, and operands in the form it takes.
+
+Afterwards each convolution and matrix product is either `bitserial_*` (bit planes and popcounts)
+or computes 8-bit products u8 x s8 (weights as int8 numerators, without zero point). Which one is a
+function of the layer's precision and the core's costs; the recipe may say otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hw.profile import Hardware
+from stages.errors import StageError
+from stages.kinds import Model
+from stages.legalizing.choice import Layer, choose
+from stages.options import LegalizeOptions, is_match
+from stages.qnn import integer
+from stages.qnn.algebra import numerators
+from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.interpret import output_names
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+
+__all__ = ["check", "run"]
+
+LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
+
+
+def run(*, model: Model, options: LegalizeOptions, hardware: Hardware) -> Model:
+    """Choose an algorithm per layer; StageError for a pattern without a match or a bad override."""
+    result = Legalizer(model, options, hardware).run()
+    check(result)
+    return result
+
+
+def check(model: Model) -> None:
+    """Raise AssertionError unless every product has operands its algorithm takes."""
+    for binding in bindings_of(model.module["main"]):
+        if any(is_op(binding.value, name) for name in LINEAR):
+            data, weight = binding.value.args
+            assert dtype_of(weight.ty) == "int8", binding.var.name
+            assert dtype_of(data.ty).startswith("uint"), binding.var.name
+            assert attributes(binding.value)["weight_zero_point_x2"] == 0, binding.var.name
+
+
+class Legalizer:
+    """One pass over `main`."""
+
+    def __init__(self, model: Model, options: LegalizeOptions, hardware: Hardware) -> None:
+        self.source, self.options, self.hardware = model, options, hardware
+        self.builder = ModelBuilder()
+        self.mapping: dict[Any, Any] = {}
+
+    def run(self) -> Model:
+        """The model with algorithms chosen."""
+        main = self.source.module["main"]
+        self._refuse_unmatched(main)
+        inputs = int(main.attrs["num_input"])
+        for parameter in main.params[:inputs]:
+            self.mapping[parameter] = self.builder.input(
+                parameter.name, shape_of(parameter.ty), dtype_of(parameter.ty)
+            )
+        for parameter in main.params[inputs:]:
+            if not self._is_weight(main, parameter):
+                self.mapping[parameter] = self.builder.tensor(
+                    parameter.name, self.source.params[parameter.name], dtype_of(parameter.ty)
+                )
+        outputs = {variable: variable for variable in outputs_of(main)}
+        for binding in bindings_of(main):
+            if binding.var in outputs:
+                self.mapping[binding.var] = self.mapping[binding.value]
+                continue
+            linear = any(is_op(binding.value, name) for name in LINEAR)
+            call = self._linear(binding) if linear else remap(binding.value, self.mapping)
+            self.mapping[binding.var] = self.builder.emit(call, binding.var.name)
+        results = [self.mapping[output] for output in outputs]
+        return self.builder.model(results, output_names(self.source))
+
+    def _is_weight(self, main: Any, parameter: Any) -> bool:
+        return any(
+            any(is_op(binding.value, name) for name in LINEAR)
+            and parameter.same_as(binding.value.args[1])
+            for binding in bindings_of(main)
+        )
+
+    def _refuse_unmatched(self, main: Any) -> None:
+        names = [
+            str(binding.var.name)
+            for binding in bindings_of(main)
+            if any(is_op(binding.value, name) for name in LINEAR)
+        ]
+        for override in self.options.layers:
+            if not any(is_match(override.match, name) for name in names):
+                raise StageError(
+                    f"the pattern '{override.match}' matches no layer",
+                    hint=f"the layers are {', '.join(names)}",
+                )
+
+    def _linear(self, binding: Any) -> Any:
+        call, name = binding.value, str(binding.var.name)
+        attrs = attributes(call)
+        data, weight = call.args
+        q = self.source.params[weight.name]
+        wanted = [o.algorithm for o in self.options.layers if is_match(o.match, name)]
+        layer = Layer(name, dtype_of(data.ty), dtype_of(weight.ty), attrs, q)
+        algorithm = choose(layer, wanted[-1] if wanted else None, self.hardware)
+        is_conv = is_op(call, "relax.qnn.conv2d")
+        if algorithm == "bitserial":
+            tensor = self.builder.tensor(weight.name, q, dtype_of(weight.ty))
+            build = integer.bitserial_conv2d if is_conv else integer.bitserial_dense
+        else:
+            tensor = self.builder.tensor(weight.name, _products_weight(layer))
+            attrs["weight_zero_point_x2"] = 0
+            if is_conv:
+                attrs["groups"] = 1
+            build = integer.conv2d if is_conv else integer.dense
+        return build(self.mapping[data], tensor, **attrs)
+
+
+def _products_weight(layer: Layer) -> np.ndarray[Any, Any]:
+    """Weights as int8 numerators; a grouped convolution becomes a dense one with zeros between."""
+    values = numerators(layer.weight, layer.attrs["weight_zero_point_x2"])
+    if values.max() > 127 or values.min() < -128:
+        raise StageError("the weights do not fit 8 bits with their zero point", layer=layer.name)
+    groups = layer.attrs.get("groups", 1)
+    if groups == 1:
+        return values.astype(np.int8)
+    o, kh, kw, group_channels = values.shape
+    dense = np.zeros((o, kh, kw, group_channels * groups), np.int8)
+    for group in range(groups):
+        outputs = slice(group * o // groups, (group + 1) * o // groups)
+        channels = slice(group * group_channels, (group + 1) * group_channels)
+        dense[outputs, :, :, channels] = values[outputs]
+    return dense

@@ -1,0 +1,153 @@
+"""Physical operators: packed planes and padded bytes, as kernels read and write them.
+
+Batch is 1 and left out. An edge has a halo, rows and columns around the picture that its producer
+fills, so that no kernel tests for borders; channels are padded to whole words or blocks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from stages.qnn.integer import windows
+from stages.qnn.packing import pack_planes, raw_sums, round_up, unpack_planes, unpack_weights
+from stages.qnn.registry import register, shape_of, storage_dtype, tensor_type
+from stages.qnn.signature import BLOCK, Correction, KernelSignature, Term
+
+Array = np.ndarray[Any, Any]
+Attrs = Mapping[str, Any]
+
+
+def signature_text(signature: KernelSignature) -> str:
+    """A signature as canonical JSON, the form it has as an attribute."""
+    return json.dumps(asdict(signature), sort_keys=True, separators=(",", ":"))
+
+
+def parse_signature(text: str) -> KernelSignature:
+    """Undo `signature_text`."""
+    fields = json.loads(text)
+    fields["terms"] = tuple(Term(**term) for term in fields["terms"])
+    return KernelSignature(**fields)
+
+
+def border_classes(size: int, before: int, after: int) -> Array:
+    """Class of every output position along one axis: leading ones, the inside, trailing ones.
+
+    `before` and `after` count the positions whose window reaches into the halo.
+    """
+    position = np.arange(size)
+    if size < before + after + 1:
+        return position
+    return np.minimum(position, before) + np.maximum(0, position - (size - 1 - after))
+
+
+def class_count(size: int, before: int, after: int) -> int:
+    """How many classes `border_classes` has."""
+    return min(size, before + after + 1)
+
+
+def _conv_type(types: Sequence[Any], attrs: Attrs) -> Any:
+    oh, ow = attrs["output"]
+    return tensor_type((1, oh, ow, round_up(attrs["channels"][1], BLOCK)), "int32")
+
+
+@register("packed_conv2d", ["data", "weights", "bias"], _conv_type)
+def packed_conv2d(
+    data: Array,
+    weights: Array,
+    bias: Array,
+    *,
+    signature: str,
+    scale: int,
+    channels: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    origin: Sequence[int],
+    output: Sequence[int],
+    border: Sequence[int],
+) -> Array:
+    """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
+
+    `data` is uint32 [P, Hp, Wp, CW] or uint8 [Hp, Wp, Cp]; `bias` is int32 [classes, OCp].
+    """
+    kernel = parse_signature(signature)
+    padded_channels = data.shape[-1] * (32 if kernel.family == "popcount" else 1)
+    levels = data if kernel.family == "mac8" else unpack_planes(data, padded_channels)
+    kh, kw = window
+    view = windows(levels[None], (kh, kw), (1, 1))[0]
+    rows = origin[0] + strides[0] * np.arange(output[0])
+    columns = origin[1] + strides[1] * np.arange(output[1])
+    patches = view[rows[:, None], columns[None, :]].transpose(0, 1, 3, 4, 2)
+    outputs = round_up(channels[1], BLOCK)
+    q = unpack_weights(kernel, weights, (outputs, kh, kw, padded_channels))
+    raw = raw_sums(kernel, patches.reshape(*output, -1), q.reshape(outputs, -1))
+    top, left, bottom, right = border
+    across = class_count(output[1], left, right)
+    classes = border_classes(output[0], top, bottom)[:, None] * across
+    classes = classes + border_classes(output[1], left, right)[None, :]
+    return (scale * raw + bias[classes])[None].astype(np.int32)
+
+
+def _bytes_type(types: Sequence[Any], attrs: Attrs) -> Any:
+    _, h, w, _ = shape_of(types[0])
+    top, left, bottom, right = attrs["halo"]
+    return tensor_type((h + top + bottom, w + left + right, attrs["channels"]), "uint8")
+
+
+@register("to_bytes", ["levels"], _bytes_type)
+def to_bytes(levels: Array, *, halo: Sequence[int], channels: int, fill: int) -> Array:
+    """Levels [1, H, W, C] as uint8 [Hp, Wp, channels] with a halo of `fill`."""
+    top, left, bottom, right = halo
+    values = levels[0, :, :, :channels].astype(np.uint8)
+    widened = np.pad(values, [(0, 0), (0, 0), (0, channels - values.shape[2])])
+    return np.pad(widened, [(top, bottom), (left, right), (0, 0)], constant_values=fill)
+
+
+def _planes_type(types: Sequence[Any], attrs: Attrs) -> Any:
+    _, h, w, c = shape_of(types[0])
+    top, left, bottom, right = attrs["halo"]
+    shape = (attrs["planes"], h + top + bottom, w + left + right, round_up(c, 32) // 32)
+    return tensor_type(shape, "uint32")
+
+
+@register("bitpack", ["levels"], _planes_type)
+def bitpack(levels: Array, *, halo: Sequence[int], planes: int) -> Array:
+    """Levels [1, H, W, C] as bit planes uint32 [planes, Hp, Wp, CW] with a halo of 0."""
+    top, left, bottom, right = halo
+    return np.pad(pack_planes(levels[0], planes), [(0, 0), (top, bottom), (left, right), (0, 0)])
+
+
+def _cropped_type(types: Sequence[Any], attrs: Attrs) -> Any:
+    h, w = attrs["size"]
+    return tensor_type((1, h, w, shape_of(types[0])[2]), attrs["dtype"])
+
+
+@register("from_bytes", ["data"], _cropped_type)
+def from_bytes(data: Array, *, origin: Sequence[int], size: Sequence[int], dtype: str) -> Array:
+    """The picture inside a padded uint8 [Hp, Wp, Cp] edge: [1, H, W, Cp]."""
+    rows, columns = (slice(o, o + s) for o, s in zip(origin, size, strict=True))
+    return data[None, rows, columns].astype(storage_dtype(dtype))
+
+
+def _channels_type(types: Sequence[Any], attrs: Attrs) -> Any:
+    return tensor_type((*shape_of(types[0])[:-1], attrs["channels"]), str(types[0].dtype))
+
+
+@register("take_channels", ["data"], _channels_type)
+def take_channels(data: Array, *, channels: int) -> Array:
+    """The first `channels` channels: what padding to blocks had added is dropped."""
+    return data[..., :channels]
+
+
+def correction_of(signature: KernelSignature, activation_factor: int) -> Correction:
+    """How the raw sums of a plan become numerator products.
+
+    `and`, signed weights: a * w is the product itself. `xor`, bipolar weights: minus the raw sum.
+    """
+    if signature.family == "mac8" or signature.terms[0].op == "and":
+        return Correction(activation_factor)
+    return Correction(-activation_factor)

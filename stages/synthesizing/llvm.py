@@ -1,0 +1,100 @@
+"""LLVM IR as text, built line by line: fresh names, loops with carried values, declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hw.isa import Instruction
+
+
+@dataclass
+class FunctionText:
+    """The body of one LLVM function under construction."""
+
+    lines: list[str] = field(default_factory=list)
+    declarations: dict[str, None] = field(default_factory=dict)
+    _count: int = 0
+    _block: str = "entry"
+
+    def name(self) -> str:
+        """A fresh local value name."""
+        self._count += 1
+        return f"%v{self._count}"
+
+    def let(self, right_hand_side: str) -> str:
+        """Bind a right-hand side to a fresh name."""
+        name = self.name()
+        self.lines.append(f"  {name} = {right_hand_side}")
+        return name
+
+    def do(self, statement: str) -> None:
+        """Append a statement without a result."""
+        self.lines.append(f"  {statement}")
+
+    def apply(self, instruction: Instruction, *operands: str) -> str:
+        """Apply an instruction, with bitcasts where an operand has another shape of its type."""
+        if instruction.declares:
+            self.declarations[instruction.declares] = None
+        return self.let(instruction.emit.format(*operands))
+
+    def bitcast(self, value: str, source: str, target: str) -> str:
+        """Reinterpret a vector; nothing where the types agree."""
+        return value if source == target else self.let(f"bitcast {source} {value} to {target}")
+
+    def splat(self, value: str, element: str, count: int) -> str:
+        """A scalar in every lane."""
+        kind = f"<{count} x {element}>"
+        single = self.let(f"insertelement {kind} poison, {element} {value}, i64 0")
+        return self.let(
+            f"shufflevector {kind} {single}, {kind} poison, <{count} x i32> zeroinitializer"
+        )
+
+    def pointer(self, base: str, offset: str) -> str:
+        """`base` moved by `offset` bytes."""
+        return self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    def load(self, kind: str, base: str, align: int, offset: int = 0) -> str:
+        """Load a value `offset` bytes behind `base`."""
+        source = self.pointer(base, str(offset)) if offset else base
+        return self.let(f"load {kind}, ptr {source}, align {align}")
+
+    def store(self, kind: str, value: str, base: str, align: int, offset: int = 0) -> None:
+        """Store a value `offset` bytes behind `base`."""
+        target = self.pointer(base, str(offset)) if offset else base
+        self.do(f"store {kind} {value}, ptr {target}, align {align}")
+
+    def loop(
+        self,
+        count: str,
+        carried: Sequence[tuple[str, str]],
+        body: Callable[[str, list[str]], list[str]],
+    ) -> list[str]:
+        """A loop of `count` (i64, at least 1) iterations over carried `(type, initial)` values."""
+        self._count += 1
+        label = f"loop{self._count}"
+        before = self._block
+        self.do(f"br label %{label}")
+        self.lines.append(f"{label}:")
+        self._block = label
+        index = self.name()
+        names = [self.name() for _ in carried]
+        phis = len(self.lines)
+        results = body(index, names)
+        following = self.let(f"add nuw nsw i64 {index}, 1")
+        latch = self._block
+        header = [f"  {index} = phi i64 [ 0, %{before} ], [ {following}, %{latch} ]"]
+        for name, (kind, initial), result in zip(names, carried, results, strict=True):
+            header.append(f"  {name} = phi {kind} [ {initial}, %{before} ], [ {result}, %{latch} ]")
+        self.lines[phis:phis] = header
+        again = self.let(f"icmp ult i64 {following}, {count}")
+        end = f"end{label.removeprefix('loop')}"
+        self.do(f"br i1 {again}, label %{label}, label %{end}")
+        self.lines.append(f"{end}:")
+        self._block = end
+        return results
+
+    def function(self, name: str, parameters: Sequence[str], result: str = "void") -> str:
+        """The finished function, always inlined, without its declarations."""
+        head = f"define internal {result} @{name}({', '.join(parameters)}) alwaysinline nounwind {{"
+        return "\n".join([head, "entry:", *self.lines, "}"])
