@@ -19,11 +19,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from pipelines import keys
+
+if TYPE_CHECKING:
+    # NumPy takes a good part of the second that `doit list` may take.
+    import numpy as np
 
 FORMAT = 1
 _SHORT = 12
@@ -274,6 +276,8 @@ def _parse(text: bytes) -> Manifest:
 
 
 def _npy(tensor: np.ndarray) -> bytes:
+    import numpy as np
+
     buffer = io.BytesIO()
     # Not ascontiguousarray: it turns a scalar tensor into a vector.
     np.lib.format.write_array(buffer, np.asarray(tensor, order="C"), allow_pickle=False)
@@ -281,6 +285,8 @@ def _npy(tensor: np.ndarray) -> bytes:
 
 
 def _tensor(data: bytes) -> np.ndarray:
+    import numpy as np
+
     array: np.ndarray = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     return array
 

@@ -23,12 +23,13 @@ def show(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(*columns, title=title, title_justify="left", box=None)
+        table = Table(*(c.replace("_", " ") for c in columns), title=title, title_justify="left", box=None)
         for line in texts:
             table.add_row(*(Text(cell) for cell in line))
         Console().print(table)
         return
     print(title)
+    texts.insert(0, [column.replace("_", " ") for column in columns])
     widths = [max(len(line[i]) for line in texts) for i in range(len(columns))]
     for line in texts:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))

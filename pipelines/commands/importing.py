@@ -1,0 +1,99 @@
+"""`doit import FILE`: what a model file contains, what is unsupported, and a starter recipe."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines import keys, tables
+from pipelines.errors import UserError, shown
+from pipelines.load import RECIPES
+from pipelines.overrides import Variables
+
+_MOST_BYTES = 2 << 30  # what one ONNX file can hold
+
+
+def run(*, variables: Variables, files: Sequence[str]) -> None:
+    """Print the file's contents and write recipes/<name>.yaml unless there is one."""
+    from stages import importing
+
+    path = _path(variables, files)
+    description = importing.describe(source=_read(path))
+    _tell(path, description)
+    target = RECIPES / f"{recipe_name(path)}.yaml"
+    text = importing.starter_recipe(description, _as_stated(path, target.parent), target.stem)
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(text)
+        print(f"written: {shown(target)}; next: doit build recipe={target.stem}")
+    except FileExistsError:
+        print(f"kept: {shown(target)} is there already; next: doit build recipe={target.stem}")
+    except OSError as error:
+        raise UserError(f"{shown(target)}: cannot write it: {error.strerror}") from error
+    result = {**description, "recipe": target.stem}
+    tables.write_json(variables.command.get("json"), result)
+
+
+def recipe_name(path: Path) -> str:
+    """Return the recipe's name for a model file: its stem as a C identifier can be."""
+    words = re.sub(r"[^a-z0-9]+", "_", path.stem.lower()).strip("_")
+    return words if words[:1].isalpha() else f"model_{words}".rstrip("_")
+
+
+def _path(variables: Variables, files: Sequence[str]) -> Path:
+    given = [*files, *filter(None, [variables.command.get("file")])]
+    if len(given) != 1:
+        found = f"found {len(given)}: {', '.join(given)}" if given else "found none"
+        raise UserError(f"import takes one model file, {found}; for example: doit import net.onnx")
+    return Path(given[0]).expanduser().absolute()
+
+
+def _read(path: Path) -> bytes:
+    if path.suffix != ".onnx":
+        raise UserError(
+            f"{shown(path)}: '{path.suffix or path.name}' is not accepted; accepted: .onnx "
+            "(ONNX, QONNX, FINN-ONNX)"
+        )
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UserError(f"{shown(path)}: larger than 2 GiB, which no ONNX file is")
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{shown(path)}: {error.strerror}") from error
+
+
+def _as_stated(path: Path, folder: Path) -> str:
+    """Return a path as the recipe states it: relative inside the clone, whole outside."""
+    inside = path.is_relative_to(keys.ROOT)
+    return Path(os.path.relpath(path, folder)).as_posix() if inside else path.as_posix()
+
+
+def _tell(path: Path, found: dict[str, Any]) -> None:
+    by = f", written by {found['producer']}" if found["producer"] else ""
+    print(f"{shown(path)}: {found['format']}, opset {found['opset']}{by}")
+    print(f"  {found['parameters']:,} parameters in {found['bytes']:,} bytes")
+    tables.show("inputs", found["inputs"], ["name", "dtype", "shape"])
+    tables.show("outputs", found["outputs"], ["name", "shape"])
+    layers = [
+        {**layer, **{name: _precision(layer[name]) for name in ("activations", "weights")}}
+        for layer in found["layers"]
+    ]
+    columns = ["layer", "op", "weight_shape", "activations", "weights"]
+    tables.show(f"layers ({len(layers)})", layers, columns)
+    counts = [{"operator": name, "count": n} for name, n in found["operators"].items()]
+    tables.show("operators", counts, ["operator", "count"])
+    for item in found["left_to_caller"]:
+        print(f"left to the caller: {item['op']} ({item['layer']}) at the end; it is not packaged")
+    rows = [{**item, "layers": ", ".join(item["layers"])} for item in found["unsupported"]]
+    if rows:
+        tables.show(f"NOT SUPPORTED ({len(rows)})", rows, ["op", "why", "layers"])
+        print("a build of this file stops at these")
+    else:
+        print("everything in it is supported")
+
+
+def _precision(found: dict[str, Any] | None) -> str:
+    return f"{found['bits']}-bit {found['encoding']}" if found else "float"
