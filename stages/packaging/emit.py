@@ -128,8 +128,8 @@ def _graph(program: Program, arena: Arena, constants: Constants) -> list[str]:
         "{",
         "    const struct context *context = (const struct context *)runtime;",
         "    uint8_t *const arena = runtime->arena;",
-        f"    uint8_t *const scratch = arena + {arena.buffer_bytes}",
-        f"                             + (size_t){arena.scratch_bytes} * (size_t)task;",
+        f"    uint8_t *const scratch ="
+        f" arena + {arena.buffer_bytes} + (size_t){arena.scratch_bytes} * (size_t)task;",
         "    int32_t n_tasks;",
         "    (void)context;",
     ]
@@ -186,8 +186,8 @@ def _processor(hardware: Hardware) -> list[str]:
         "",
         "const char *package_error(int code)",
         "{",
-        "    return rt_error_text(code,",
-        f'                         "{refusal(hardware)}");',
+        "    return rt_error_text(",
+        f'        code, "{refusal(hardware)}");',
         "}",
         "",
         "int package_supported(void)",
@@ -221,8 +221,8 @@ def _package(program: Program, arena: Arena) -> list[str]:
     for index, spec in enumerate(program.outputs):
         offset = arena.offsets["output", spec.name]
         stage_out += [
-            f"    context->out[{index}] = rt_in_place(out[{index}], {spec.nbytes})",
-            f"                               ? (uint8_t *)out[{index}] : arena + {offset};",
+            f"    context->out[{index}] ="
+            f" rt_in_place(out[{index}], {spec.nbytes}) ? out[{index}] : arena + {offset};",
         ]
         copy_out += [
             f"    if (context->out[{index}] != out[{index}])",

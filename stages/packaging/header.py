@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 
 from hw.profile import Hardware
@@ -51,7 +52,7 @@ int32_t {name}_abi_version(void);
 size_t {name}_arena_size(int32_t n_threads);
 size_t {name}_context_size(void);
 
-/* 0, or an error code if this processor lacks a feature. It may call libc; init asks the same
+/* 0, or an error code if this processor lacks a feature. It may call libc.
  * {supported} */
 int {name}_supported(void);
 
@@ -63,7 +64,7 @@ int {name}_run(void *context, const void *const in[], void *const out[]);
 void {name}_finish(void *context);
 
 /* One sentence for an error code. For an unsupported processor it is:
- * {refusal}. */
+{refusal} */
 const char *{name}_error(int code);
 
 #ifdef __cplusplus
@@ -99,11 +100,13 @@ def header_source(program: Program, name: str, hardware: Hardware) -> str:
             for index, spec in enumerate(specs)
         ),
         supported=(
-            "only on other processors: 32-bit ARM tells nobody but the operating system."
+            "Call it before init: 32-bit ARM tells only the operating system, so init cannot ask."
             if asks_system
-            else "without libc."
+            else "init asks the same without libc."
         ),
-        refusal=refusal(hardware),
+        refusal=textwrap.fill(
+            refusal(hardware) + ".", 98, initial_indent=" * ", subsequent_indent=" * "
+        ),
     )
 
 

@@ -89,6 +89,8 @@ class ObjectFile:
 
     def _read_symbols(self) -> None:
         layout = self._layout
+        if self._header(self._short(layout.header_count)) > len(self.data):
+            raise ValueError("its section headers are cut off")
         tables = [
             index
             for index in range(self._short(layout.header_count))

@@ -118,26 +118,33 @@ void add(const void *b, const void *c, const void *bias, void *y, void *scratch,
 """
 
 
+def zig(folder: Path, *arguments: str) -> None:
+    """Run the C compiler in a folder; for the oldest glibc of this machine if none is named."""
+    target = () if "-target" in arguments else ("-target", X86_64.zig_target)
+    caches = {
+        "ZIG_GLOBAL_CACHE_DIR": str(default_cache()),
+        "ZIG_LOCAL_CACHE_DIR": str(folder / "zig-cache"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "ziglang", *arguments, *target],
+        cwd=folder,
+        env={**os.environ, **caches},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @lru_cache
 def compile_object(source: str, hardware: Hardware) -> bytes:
     """Compile kernels to one relocatable object for the target."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "k.c").write_text(source)
-        flags = ("-c", "-O2", "-g0", "-fPIC", "-ffreestanding", "-fno-sanitize=all", "-o", "k.o")
+        flags = ("-O2", "-g0", "-fPIC", "-ffreestanding", "-fno-sanitize=all")
         cpu = "cortex_a53" if hardware.architecture != "x86_64" else "baseline"
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "ziglang", "cc", "-target", hardware.zig_target),
-                *(f"-mcpu={cpu}", *flags, "k.c"),
-            ],
-            cwd=folder,
-            check=True,
-            env={
-                **os.environ,
-                "ZIG_GLOBAL_CACHE_DIR": str(default_cache()),
-                "ZIG_LOCAL_CACHE_DIR": f"{folder}/cache",
-            },
-        )
+        target = ("-target", hardware.zig_target, f"-mcpu={cpu}")
+        zig(Path(folder), "cc", *target, "-c", *flags, "k.c", "-o", "k.o")
         return (Path(folder) / "k.o").read_bytes()
 
 

@@ -1,0 +1,173 @@
+/* The graph: which kernel runs when, on what memory. Generated; do not edit. */
+#include "package.h"
+#include "runtime.h"
+
+void look_up(const void *, const void *, void *, void *, int32_t, int32_t);
+void window(const void *, void *, void *, int32_t, int32_t);
+void divide(const void *, void *, void *, int32_t, int32_t);
+void add(const void *, const void *, const void *, void *, void *, int32_t, int32_t);
+
+extern const uint8_t graph_constants[];
+
+struct context {
+    struct rt_context runtime;
+    /* Where kernels find the tensors of this run: the caller's memory or the arena. */
+    const uint8_t *in[1];
+    uint8_t *out[2];
+};
+
+static void graph(const struct rt_context *runtime, int32_t task)
+{
+    const struct context *context = (const struct context *)runtime;
+    uint8_t *const arena = runtime->arena;
+    uint8_t *const scratch = arena + 13120 + (size_t)65536 * (size_t)task;
+    int32_t n_tasks;
+    (void)context;
+
+    /* 0: stem */
+    n_tasks = rt_tasks(runtime, 8);
+    if (task < n_tasks)
+        look_up(
+            context->in[0], /* input image */
+            graph_constants + 0, /* constant table */
+            context->out[1], /* output levels */
+            scratch, task, n_tasks);
+    rt_sync(runtime);
+
+    /* 1: left */
+    n_tasks = rt_tasks(runtime, 8);
+    if (task < n_tasks)
+        window(
+            context->out[1], /* output levels */
+            arena + 0, /* buffer b */
+            scratch, task, n_tasks);
+    rt_sync(runtime);
+
+    /* 2: right */
+    n_tasks = rt_tasks(runtime, 2);
+    if (task < n_tasks)
+        divide(
+            context->out[1], /* output levels */
+            arena + 4032, /* buffer c */
+            scratch, task, n_tasks);
+    rt_sync(runtime);
+
+    /* 3: sum */
+    n_tasks = rt_tasks(runtime, 1);
+    if (task < n_tasks)
+        add(
+            arena + 0, /* buffer b */
+            arena + 4032, /* buffer c */
+            graph_constants + 256, /* constant bias again */
+            context->out[0], /* output scores ?/ */
+            scratch, task, n_tasks);
+}
+
+static const struct rt_feature needed[] = {
+    {{0x20u, 0x14u, 0x0u, 0x0u, 0x0u}}, /* neon */
+};
+enum { N_NEEDED = 1 };
+
+const char *package_error(int code)
+{
+    return rt_error_text(
+        code, "this package needs a processor with neon, and an operating system that lets programs use them; this one lacks at least one");
+}
+
+int package_supported(void)
+{
+    return rt_system_has_features(needed, N_NEEDED) ? RT_OK : RT_PROCESSOR;
+}
+
+int32_t package_abi_version(void)
+{
+    return 1;
+}
+
+size_t package_context_size(void)
+{
+    return sizeof(struct context);
+}
+
+size_t package_arena_size(int32_t n_threads)
+{
+    if (n_threads < 1 || n_threads > RT_MAX_THREADS)
+        return 0;
+    return (size_t)13120 + (size_t)65536 * (size_t)n_threads + RT_SLACK;
+}
+
+int package_init(void *context, void *arena, int32_t n_threads)
+{
+    if (context == NULL || arena == NULL)
+        return RT_NULL_POINTER;
+    if ((uintptr_t)context % RT_ALIGNMENT != 0 || (uintptr_t)arena % RT_ALIGNMENT != 0)
+        return RT_MISALIGNED;
+    if (n_threads < 1 || n_threads > RT_MAX_THREADS)
+        return RT_BAD_THREADS;
+    if (!rt_has_features(needed, N_NEEDED))
+        return RT_PROCESSOR;
+    return rt_init(&((struct context *)context)->runtime, arena, n_threads, graph);
+}
+
+int package_run(void *opaque, const void *const in[], void *const out[])
+{
+    struct context *context = opaque;
+    if (context == NULL || in == NULL || out == NULL)
+        return RT_NULL_POINTER;
+    if (!rt_is_ready(&context->runtime))
+        return RT_NOT_READY;
+    for (int i = 0; i < 1; i++)
+        if (in[i] == NULL)
+            return RT_NULL_POINTER;
+    for (int i = 0; i < 2; i++)
+        if (out[i] == NULL)
+            return RT_NULL_POINTER;
+    uint8_t *const arena = context->runtime.arena;
+    context->in[0] = in[0];
+    if (!rt_in_place(in[0], 1003)) {
+        rt_copy(arena + 0, in[0], 1003);
+        context->in[0] = arena + 0;
+    }
+    context->out[0] = rt_in_place(out[0], 4012) ? out[0] : arena + 8064;
+    context->out[1] = rt_in_place(out[1], 1003) ? out[1] : arena + 12096;
+    rt_run(&context->runtime);
+    if (context->out[0] != out[0])
+        rt_copy(out[0], context->out[0], 4012);
+    if (context->out[1] != out[1])
+        rt_copy(out[1], context->out[1], 1003);
+    return RT_OK;
+}
+
+void package_finish(void *opaque)
+{
+    struct context *context = opaque;
+    if (context != NULL && rt_is_ready(&context->runtime))
+        rt_finish(&context->runtime);
+}
+
+int32_t graph_inputs(void)
+{
+    return 1;
+}
+
+uint64_t graph_input_bytes(int32_t index)
+{
+    switch (index) {
+    case 0: /* image */ return 1003;
+    default: return 0;
+    }
+}
+
+int32_t graph_outputs(void)
+{
+    return 2;
+}
+
+uint64_t graph_output_bytes(int32_t index)
+{
+    switch (index) {
+    case 0: /* scores ?/ */ return 4012;
+    case 1: /* levels */ return 1003;
+    default: return 0;
+    }
+}

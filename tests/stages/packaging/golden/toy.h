@@ -1,0 +1,67 @@
+/* toy.h: a compiled neural network for armv7 (cortex-a53). Generated; do not edit.
+ *
+ * in[0]: uint8_t[1][17][59]  image
+ *        quantization: {'scale': 0.5, 'zero_point': 3}
+ * out[0]: int32_t[1][1003]  scores ?/
+ * out[1]: uint8_t[1][17][59]  levels
+ *
+ * The caller owns all memory. Once:
+ *
+ *     void *context = aligned_alloc(64, toy_context_size());
+ *     void *arena = aligned_alloc(64, toy_arena_size(n_threads));
+ *     int error = toy_init(context, arena, n_threads);
+ *     if (error) puts(toy_error(error));
+ *
+ * Then, as often as wanted:
+ *
+ *     const void *in[] = { in_0 };
+ *     void *out[] = { out_0, out_1 };
+ *     error = toy_run(context, in, out);
+ *
+ * Tensors are row-major without padding, in the byte order of the processor. Any alignment works;
+ * 64-byte aligned ones are usually used in place, others are copied. No output may overlap another
+ * tensor. One context runs one inference at a time; any number of contexts may run side by side.
+ * Nothing is allocated after init, and with n_threads = 1 neither init nor run calls libc. */
+#ifndef TOY_H
+#define TOY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TOY_ABI_VERSION 1
+#define TOY_IN_0_BYTES 1003
+#define TOY_OUT_0_BYTES 4012
+#define TOY_OUT_1_BYTES 1003
+
+/* The library's own ABI version; it must equal TOY_ABI_VERSION. */
+int32_t toy_abi_version(void);
+
+/* Bytes of arena and context; the arena grows with n_threads (1..256, else 0 is returned). */
+size_t toy_arena_size(int32_t n_threads);
+size_t toy_context_size(void);
+
+/* 0, or an error code if this processor lacks a feature. It may call libc.
+ * Call it before init: 32-bit ARM tells only the operating system, so init cannot ask. */
+int toy_supported(void);
+
+/* Each returns 0 or an error code. init starts n_threads - 1 threads, which sleep between runs. */
+int toy_init(void *context, void *arena, int32_t n_threads);
+int toy_run(void *context, const void *const in[], void *const out[]);
+
+/* Ends the threads; context and arena may be freed afterwards. */
+void toy_finish(void *context);
+
+/* One sentence for an error code. For an unsupported processor it is:
+ * this package needs a processor with crc, hwdiv-arm, neon, vfp4, and an operating system that
+ * lets programs use them; this one lacks at least one. */
+const char *toy_error(int code);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

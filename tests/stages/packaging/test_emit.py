@@ -1,0 +1,47 @@
+"""The emitted C: golden text, and what names from a model file may do to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.packaging import emit
+from stages.packaging.arena import ALIGNMENT, SLACK, plan
+from stages.packaging.header import header_source
+from tests.stages.packaging import golden_text
+from tests.stages.packaging.support import AARCH64, ARMV7, X86_64, make_program, zig
+
+
+def test_graph_source_is_as_agreed() -> None:
+    program = make_program(AARCH64)
+    text = emit.graph_source(program, plan(program), emit.pack_constants(program), AARCH64)
+    golden_text.check("graph.c", text)
+
+
+def test_header_is_as_agreed() -> None:
+    golden_text.check("toy.h", header_source(make_program(ARMV7), "toy", ARMV7))
+
+
+@pytest.mark.parametrize("compiler", ["cc", "c++"])
+def test_header_compiles_alone(compiler: str, tmp_path: Path) -> None:
+    (tmp_path / "toy.h").write_text(header_source(make_program(X86_64), "toy", X86_64))
+    source = tmp_path / f"use.{'c' if compiler == 'cc' else 'cc'}"
+    source.write_text('#include "toy.h"\nint main(void) { return toy_abi_version(); }\n')
+    zig(tmp_path, compiler, "-c", "-Wall", "-Wextra", "-Wpedantic", "-Werror", source.name)
+
+
+def test_equal_constants_are_stored_once_and_all_are_aligned() -> None:
+    constants = emit.pack_constants(make_program(X86_64))
+    assert constants.offsets == {"table": 0, "bias": 256, "bias again": 256}
+    assert all(offset % ALIGNMENT == 0 for offset in constants.offsets.values())
+    assert len(constants.blob) == 256 + 20 + SLACK
+
+
+@given(st.text())
+def test_no_name_ends_a_comment(text: str) -> None:
+    safe = emit.comment(text)
+    assert safe.isascii() and safe.isprintable()
+    assert not set(safe) & set('*"\\')
