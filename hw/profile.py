@@ -42,7 +42,7 @@ NEEDED: dict[Isa, tuple[str, ...]] = {
     "neon_aarch64": (),
     "neon_armv7": ("+neon",),
 }
-_CORES: dict[Architecture, tuple[Core, ...]] = {
+CORES: dict[Architecture, tuple[Core, ...]] = {
     "x86_64": ("haswell", "cascadelake", "icelake", "sapphirerapids", "generic-x86-64"),
     "aarch64": ("cortex-a53", "cortex-a72", "generic-aarch64"),
     "armv7": ("cortex-a53", "cortex-a72"),
@@ -111,8 +111,8 @@ class Hardware(BaseModel):
         missing = [feature for feature in NEEDED[self.isa] if feature not in self.features]
         if missing:
             raise ValueError(f"isa {self.isa} needs the features {', '.join(missing)}")
-        if self.core not in _CORES[arch]:
-            raise ValueError(f"core {self.core} is not an {arch} core; {_one_of(_CORES[arch])}")
+        if self.core not in CORES[arch]:
+            raise ValueError(f"core {self.core} is not an {arch} core; {_one_of(CORES[arch])}")
         if self.triple.split("-")[0] not in _TRIPLE_HEADS[arch]:
             raise ValueError(f"triple {self.triple} does not begin with {_TRIPLE_HEADS[arch][0]}-")
         if self.zig_target.split("-")[0] != _ZIG_HEADS[arch]:

@@ -104,13 +104,21 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
     A word without dots is also compared with the last parts of dotted ones.
     """
-    names = list(dict.fromkeys(known))
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if close:
-        return close[0]
-    tails = {name.rsplit(".", 1)[-1]: name for name in reversed(names)}
-    close = difflib.get_close_matches(word.rsplit(".", 1)[-1], tails, n=1, cutoff=0.7)
-    return tails[close[0]] if close else None
+    best, best_score = None, 0.0
+    for name in known:
+        score = _likeness(word[:80], name)
+        if score > best_score:
+            best, best_score = name, score
+    return best
+
+
+def _likeness(word: str, name: str) -> float:
+    """Return how alike two names are, 0 to 1; below a threshold they are not."""
+    whole = difflib.SequenceMatcher(None, word, name).ratio()
+    tail = difflib.SequenceMatcher(None, word.rpartition(".")[2], name.rpartition(".")[2]).ratio()
+    has_tail = "." in name
+    # The whole name counts for a little more, so that of two equal tails the nearer one wins.
+    return max(whole if whole >= 0.6 else 0.0, tail - 0.05 if has_tail and tail >= 0.7 else 0.0)
 
 
 def did_you_mean(word: str, known: Sequence[str], *, otherwise: str = "accepted") -> str:

@@ -10,7 +10,7 @@ import yaml
 
 from pipelines.errors import Fault, Source, Span
 
-MAX_BYTES = 256 * 1024
+MAX_BYTES = 64 * 1024
 MAX_NODES = 20_000
 MAX_DEPTH = 32
 
