@@ -39,7 +39,10 @@ class FunctionBuilder:
 
     def emit(self, expr: Any, name: str) -> Any:
         """Bind `expr` (its type inferred) to a new variable called `name`."""
-        value = self._normalizer.normalize(expr)
+        return self.emit_typed(self._normalizer.normalize(expr), name)
+
+    def emit_typed(self, value: Any, name: str) -> Any:
+        """Bind an expression that knows its type, such as a call of a function."""
         variable = relax.DataflowVar(self.unique(name), value.ty)
         self._bindings.append(relax.VarBinding(variable, value))
         return variable

@@ -1,0 +1,95 @@
+"""Canonicalizing: the graph becomes calls of composites, one main operator with its epilogue each.
+
+Afterwards `main` only calls private functions marked `composite` and takes their outputs apart.
+A composite is one kernel, one unit of tuning and of caching: its tensors are parameters, and two
+layers of equal form call the same function.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+from tvm.ir import Call
+
+from stages.canonicalizing.grouping import Group, escaping, group, variables_of
+from stages.kinds import Model
+from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.interpret import output_names
+from stages.qnn.registry import dtype_of, shape_of
+
+__all__ = ["check", "run"]
+
+
+def run(*, model: Model) -> Model:
+    """Outline every main operator with its epilogue; equal composites are one function."""
+    main = model.module["main"]
+    groups = group(main)
+    outputs = escaping(groups, main)
+    builder = ModelBuilder()
+    mapping = _declare(builder, model)
+    functions = relax.BlockBuilder()
+    for each, results in zip(groups, outputs, strict=True):
+        arguments = _arguments(each)
+        function = _composite(each, arguments, results)
+        # Adding a function equal to an earlier one gives the earlier one's name.
+        callee = functions.add_func(function, each.kind)
+        call = Call(callee, [mapping[a] for a in arguments], ret_ty=function.ret_ty)
+        value = builder.emit_typed(call, each.layer)
+        if len(results) == 1:
+            mapping[results[0]] = value
+            continue
+        for index, result in enumerate(results):
+            mapping[result] = builder.emit(relax.TupleGetItem(value, index), result.name)
+    returned = {b.var: b.value for b in bindings_of(main) if b.var in outputs_of(main)}
+    results = [mapping[returned[output]] for output in outputs_of(main)]
+    result = builder.model(results, output_names(model), dict(functions.get().functions))
+    check(result)
+    return result
+
+
+def check(model: Model) -> None:
+    """Raise AssertionError unless `main` holds composite calls and tuple projections only."""
+    main = model.module["main"]
+    for binding in bindings_of(main):
+        value = binding.value
+        if isinstance(value, (relax.TupleGetItem, relax.Var)):
+            continue
+        assert isinstance(value, Call) and isinstance(value.op, relax.GlobalVar), binding.var.name
+        assert "composite" in model.module[value.op].attrs, value.op.name_hint
+
+
+def _declare(builder: ModelBuilder, model: Model) -> dict[Any, Any]:
+    """Graph inputs and tensors, as they were."""
+    main, mapping = model.module["main"], {}
+    inputs = int(main.attrs["num_input"])
+    for number, parameter in enumerate(main.params):
+        shape, dtype = shape_of(parameter.ty), dtype_of(parameter.ty)
+        if number < inputs:
+            mapping[parameter] = builder.input(parameter.name, shape, dtype)
+        else:
+            tensor = model.params[parameter.name]
+            mapping[parameter] = builder.tensor(parameter.name, tensor, dtype)
+    return mapping
+
+
+def _arguments(each: Group) -> list[Any]:
+    """What a group reads from outside, in order of first use."""
+    defined, seen = set(each.defined), dict[Any, None]()
+    for binding in each.bindings:
+        for variable in variables_of(binding.value):
+            if variable not in defined:
+                seen[variable] = None
+    return list(seen)
+
+
+def _composite(each: Group, arguments: list[Any], results: list[Any]) -> Any:
+    """The private function of a group; names inside say nothing about the layer."""
+    builder = FunctionBuilder()
+    mapping = {
+        variable: builder.param(f"p{number}", shape_of(variable.ty), dtype_of(variable.ty))
+        for number, variable in enumerate(arguments)
+    }
+    for number, binding in enumerate(each.bindings):
+        mapping[binding.var] = builder.emit(remap(binding.value, mapping), f"v{number}")
+    return builder.finish([mapping[result] for result in results], {"composite": each.kind})

@@ -1,0 +1,94 @@
+"""Which bindings form one composite: a main operator and the epilogue that follows it.
+
+Operators are taken in order. A main operator opens a group. Anything elementwise joins the last
+group that one of its arguments comes from, so that groups stay in an executable order and no
+accumulator leaves its group; whatever else a group's values are needed for becomes an output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import relax
+from tvm.ir import Call
+
+from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.registry import dtype_of
+
+MAIN = {
+    "relax.qnn.conv2d",
+    "relax.qnn.bitserial_conv2d",
+    "relax.qnn.dense",
+    "relax.qnn.bitserial_dense",
+    "relax.qnn.max_pool2d",
+    "relax.qnn.sum_pool2d",
+}
+"""Operators that open a group; so does anything that reads graph inputs alone."""
+
+
+@dataclass
+class Group:
+    """A composite under construction: bindings in order; `kind` names its main operator."""
+
+    kind: str
+    layer: str
+    bindings: list[Any] = field(default_factory=list)
+
+    @property
+    def defined(self) -> list[Any]:
+        """The variables the group computes."""
+        return [binding.var for binding in self.bindings]
+
+
+def operator_name(expr: Any) -> str:
+    """Full name of the operator a binding calls."""
+    if not isinstance(expr, Call):
+        raise AssertionError(f"a {type(expr).__name__} where an operator was expected")
+    return str(expr.op.name)
+
+
+def variables_of(call: Any) -> list[Any]:
+    """The variables among a call's arguments."""
+    return [argument for argument in call.args if isinstance(argument, relax.Var)]
+
+
+def group(function: Any) -> list[Group]:
+    """The composites of a legalized `main`, in execution order."""
+    outputs = outputs_of(function)
+    groups: list[Group] = []
+    home: dict[Any, int] = {}
+    for binding in bindings_of(function):
+        if binding.var in outputs:
+            continue
+        name = operator_name(binding.value)
+        sources = [home[v] for v in variables_of(binding.value) if v in home]
+        if name in MAIN or not sources:
+            kind = name.removeprefix("relax.").replace(".", "_") if name in MAIN else "elementwise"
+            groups.append(Group(kind, str(binding.var.name)))
+            place = len(groups) - 1
+        else:
+            place = max(sources)
+        groups[place].bindings.append(binding)
+        home[binding.var] = place
+    return groups
+
+
+def escaping(groups: list[Group], function: Any) -> list[list[Any]]:
+    """Per group, the variables that others (or the graph's outputs) read, in order."""
+    home = {variable: number for number, g in enumerate(groups) for variable in g.defined}
+    returned = {
+        binding.value
+        for binding in bindings_of(function)
+        if binding.var in outputs_of(function)
+    }
+    needed = set(returned)
+    for number, g in enumerate(groups):
+        for binding in g.bindings:
+            needed |= {v for v in variables_of(binding.value) if home.get(v, number) != number}
+    result = [[v for v in g.defined if v in needed] for g in groups]
+    for g, variables in zip(groups, result, strict=True):
+        for variable in variables:
+            if dtype_of(variable.ty) == "int32":
+                raise AssertionError(f"the accumulator {variable.name} leaves composite {g.layer}")
+    return result
