@@ -44,7 +44,7 @@ def bitserial_obstacle(layer: Layer) -> str | None:
     if layer.attrs.get("groups", 1) != 1:
         return "it is a grouped convolution"
     point, top = layer.attrs["weight_zero_point_x2"], (1 << layer.weight_bits) - 1
-    if point not in (0, top):
+    if point and (point != top or layer.weight_dtype.startswith("int")):
         return f"its weights have the zero point {point / 2}, neither 0 nor the middle of the range"
     return None
 

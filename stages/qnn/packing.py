@@ -67,7 +67,7 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
     )
     ordered = np.ascontiguousarray(bytes_.transpose(0, 2, 3, 1, 4))
     words = kh * kw * (padded.shape[3] // 4)
-    return ordered.view(np.uint32).reshape(-1, 1, words, signature.channels)
+    return ordered.reshape(-1).view(np.uint32).reshape(-1, 1, words, signature.channels)
 
 
 def unpack_weights(

@@ -1,0 +1,32 @@
+"""Bit-packing: a kernel signature per layer and a layout per edge, packing as a decision.
+
+Afterwards every composite reads and writes tensors as they lie in memory: bit planes or bytes with
+halos, weights in the order their kernel reads them, biases with every correction folded in.
+"""
+
+from __future__ import annotations
+
+from hw.profile import Hardware
+from stages.bitpacking.rewrite import Packer
+from stages.kinds import Model
+from stages.qnn.builder import bindings_of
+from stages.qnn.registry import dtype_of
+
+__all__ = ["check", "run"]
+
+STORED = ("float32", "uint8", "uint32")
+
+
+def run(*, model: Model, hardware: Hardware) -> Model:
+    """Choose signatures and layouts, and pack weights accordingly."""
+    result = Packer(model, hardware).run()
+    check(result)
+    return result
+
+
+def check(model: Model) -> None:
+    """Raise AssertionError if a tensor between composites is not stored as planes or bytes."""
+    for binding in bindings_of(model.module["main"]):
+        kind = binding.var.ty
+        fields = list(kind.fields) if hasattr(kind, "fields") else [kind]
+        assert all(dtype_of(field) in STORED for field in fields), binding.var.name

@@ -1,0 +1,131 @@
+"""Layout of every edge between composites, solved once for the whole graph.
+
+An edge exists as bit planes where a bit-serial layer reads it and as bytes where anything else
+does; its producer writes every form that has a reader, so no repacking kernel is ever needed. Its
+halo is the largest padding of its readers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tvm import relax
+from tvm.ir import Call
+
+from stages.qnn.builder import bindings_of
+from stages.qnn.packing import round_up
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.signature import BLOCK
+
+Form = Literal["planes", "bytes", "float"]
+LINEAR = ("conv2d", "dense", "bitserial_conv2d", "bitserial_dense")
+
+
+@dataclass
+class Layout:
+    """How one edge is stored in one form; `halo` is (top, left, bottom, right)."""
+
+    form: Form
+    height: int
+    width: int
+    channels: int
+    bits: int
+    halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    fill: int = 0
+    block: int = BLOCK
+
+    @property
+    def padded_channels(self) -> int:
+        """Channels with padding to whole words or blocks."""
+        return round_up(self.channels, 32 if self.form == "planes" else self.block)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the stored tensor."""
+        top, left, bottom, right = self.halo
+        size = (self.height + top + bottom, self.width + left + right)
+        if self.form == "planes":
+            return (self.bits, *size, self.padded_channels // 32)
+        return (*size, self.padded_channels)
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the stored tensor."""
+        return "uint32" if self.form == "planes" else "uint8"
+
+
+Edges = dict[tuple[Any, Form], Layout]
+
+
+def nhwc(tensor_type: Any) -> tuple[int, int, int]:
+    """(H, W, C) of an activation of rank 4, or of rank 2 as one pixel."""
+    shape = shape_of(tensor_type)
+    return (1, 1, shape[1]) if len(shape) == 2 else (shape[1], shape[2], shape[3])
+
+
+def solve(module: Any) -> Edges:
+    """The layouts of all edges of a canonicalized module."""
+    main = module["main"]
+    edges: Edges = {}
+    from_input: set[Any] = set()
+    for binding in bindings_of(main):
+        if isinstance(binding.value, relax.TupleGetItem):
+            if binding.value.tuple_value in from_input:
+                from_input.add(binding.var)
+            continue
+        if not isinstance(binding.value, Call):
+            continue
+        function = module[binding.value.op]
+        if str(function.attrs["composite"]) == "elementwise":
+            from_input.add(binding.var)
+        for parameter, argument in zip(function.params, binding.value.args, strict=True):
+            for form, padding, zero_point_x2 in readings(function, parameter):
+                layout = edges.get((argument, form))
+                if layout is None:
+                    bits = int(dtype_of(argument.ty).lstrip("uint"))
+                    layout = Layout(form, *nhwc(argument.ty), bits)
+                    edges[argument, form] = layout
+                layout.halo = [max(a, b) for a, b in zip(layout.halo, padding, strict=True)]
+                if zero_point_x2 is not None and zero_point_x2 % 2 == 0 and form == "bytes":
+                    layout.fill = max(0, zero_point_x2 // 2)
+    _narrow_inputs(module, edges, from_input)
+    return edges
+
+
+def _narrow_inputs(module: Any, edges: Edges, from_input: set[Any]) -> None:
+    """Bytes made from a float input and read by products alone are padded to words, not blocks."""
+    others: set[Any] = set()
+    for binding in bindings_of(module["main"]):
+        if isinstance(binding.value, Call):
+            function = module[binding.value.op]
+            for parameter, argument in zip(function.params, binding.value.args, strict=True):
+                if any(p is None for _, _, p in readings(function, parameter)):
+                    others.add(argument)
+    for (variable, form), layout in edges.items():
+        if form == "bytes" and variable in from_input and variable not in others:
+            layout.block = 4
+
+
+def readings(function: Any, parameter: Any) -> list[tuple[Form, list[int], int | None]]:
+    """How a composite reads a parameter: form, padding, and a product's zero point (doubled).
+
+    Empty for tensors (weights, thresholds …) and for float graph inputs.
+    """
+    result: list[tuple[Form, list[int], int | None]] = []
+    for binding in bindings_of(function):
+        call = binding.value
+        if not isinstance(call, Call) or not dtype_of(parameter.ty).startswith("uint"):
+            continue
+        positions = [i for i, a in enumerate(call.args) if parameter.same_as(a)]
+        name = str(call.op.name).removeprefix("relax.qnn.")
+        if not positions or (positions[0] > 0 and name != "add"):
+            continue
+        if name in LINEAR:
+            attrs = attributes(call)
+            padding = attrs.get("padding", [0, 0, 0, 0])
+            form: Form = "planes" if name.startswith("bitserial") else "bytes"
+            result.append((form, padding, attrs["data_zero_point_x2"]))
+        elif is_op(call, f"relax.qnn.{name}"):
+            result.append(("bytes", [0, 0, 0, 0], None))
+    return result

@@ -1,0 +1,91 @@
+"""What a layer's tensors become: packed weights, and biases that hold every correction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stages.qnn.algebra import factor, numerators, offset
+from stages.qnn.packed import border_classes, class_count
+from stages.qnn.packing import raw_sums, round_up
+from stages.qnn.signature import BLOCK, KernelSignature
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Geometry of a convolution: kernel, strides, padding (top, left, bottom, right), output."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    size: tuple[int, int]
+    output: tuple[int, int]
+
+
+def border(window: Window) -> list[int]:
+    """How many output rows and columns at each side have windows that reach into the padding."""
+    counts = []
+    for axis in (0, 1):
+        start = np.arange(window.output[axis]) * window.strides[axis] - window.padding[axis]
+        before = int((start < 0).sum())
+        after = int((start + window.kernel[axis] > window.size[axis]).sum())
+        counts.append((before, after))
+    return [counts[0][0], counts[1][0], counts[0][1], counts[1][1]]
+
+
+def fold_bias(
+    signature: KernelSignature,
+    scale: int,
+    q: Array,
+    data_zero_point_x2: int,
+    weight_zero_point_x2: int,
+    pad_value: int,
+    fill: int,
+    window: Window,
+) -> tuple[Array, list[int]]:
+    """Bias int32 [classes, OCp] and the border counts it is indexed by.
+
+    The kernel computes `scale * raw` over a window whose halo holds `fill`. What is missing is, per
+    output channel, everything that does not depend on the activations, and per border class the
+    difference between what the padding means and what the halo holds.
+    """
+    outputs = q.shape[0]
+    n = numerators(q, weight_zero_point_x2).astype(np.int64)
+    o, d = offset(data_zero_point_x2), factor(data_zero_point_x2)
+    flat = q.reshape(outputs, -1)
+    at_zero = raw_sums(signature, np.zeros((1, flat.shape[1]), np.uint8), flat)[0]
+    base = -o * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
+    difference = pad_value - (d * fill - o)
+    counts = border(window) if difference else [0, 0, 0, 0]
+    top, left, bottom, right = counts
+    rows = border_classes(window.output[0], top, bottom)
+    columns = border_classes(window.output[1], left, right)
+    classes = class_count(window.output[0], top, bottom), class_count(window.output[1], left, right)
+    bias = np.zeros((*classes, outputs), np.int64)
+    for y_class in range(classes[0]):
+        outside_y = _outside(window, 0, int(np.argmax(rows == y_class)))
+        for x_class in range(classes[1]):
+            outside_x = _outside(window, 1, int(np.argmax(columns == x_class)))
+            padded = outside_y[:, None] | outside_x[None, :]
+            bias[y_class, x_class] = base + difference * n[:, padded].sum((1, 2))
+    padding = round_up(outputs, BLOCK) - outputs
+    result = np.pad(bias.reshape(-1, outputs), [(0, 0), (0, padding)])
+    return result.astype(np.int32), counts
+
+
+def _outside(window: Window, axis: int, position: int) -> Array:
+    """Which taps along an axis lie in the padding for one output position."""
+    taps = position * window.strides[axis] - window.padding[axis] + np.arange(window.kernel[axis])
+    return (taps < 0) | (taps >= window.size[axis])
+
+
+def pad_channels(values: Array, channels: int, fill: float) -> Array:
+    """A tensor [..., C] (or one value) as [..., channels]."""
+    if values.size == 1:
+        return np.full(channels, values.reshape(-1)[0], values.dtype)
+    width = [(0, 0)] * (values.ndim - 1) + [(0, channels - values.shape[-1])]
+    return np.pad(values, width, constant_values=values.dtype.type(fill))

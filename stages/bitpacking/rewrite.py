@@ -1,0 +1,286 @@
+"""Rewrite every composite from logical tensors to packed ones."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call
+
+from hw.profile import Hardware
+from stages.bitpacking.choosing import Problem, choose_signature
+from stages.bitpacking.edges import Edges, Form, Layout, nhwc, readings, solve
+from stages.bitpacking.folding import Window, fold_bias, pad_channels
+from stages.kinds import Model
+from stages.qnn import packed
+from stages.qnn.algebra import factor
+from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.interpret import output_names
+from stages.qnn.packing import pack_weights, round_up
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+
+Array = np.ndarray[Any, Any]
+LINEAR = (
+    "relax.qnn.conv2d",
+    "relax.qnn.bitserial_conv2d",
+    "relax.qnn.dense",
+    "relax.qnn.bitserial_dense",
+)
+OPERANDS: dict[str, tuple[tuple[str, float | None], ...]] = {
+    # A padded channel never reaches a threshold, so its packed bit is 0.
+    "threshold": (("thresholds", np.iinfo(np.int32).max), ("flip", 0)),
+    "requantize": (("multiplier", 0), ("offset", 0)),
+    "dequantize": (("scale", 1),),
+    "quantize": (("scale", None), ("zero_point", None)),
+}
+"""Tensor operands behind the first argument: name, and what fills padded channels."""
+FLOAT_OPERAND: tuple[tuple[str, float | None], ...] = (("operand", 1),)
+
+
+class Packer:
+    """The walk over `main`: one new composite per call, with its own tensors."""
+
+    def __init__(self, model: Model, hardware: Hardware) -> None:
+        self.source, self.hardware = model, hardware
+        self.main = model.module["main"]
+        self.edges: Edges = solve(model.module)
+        self.builder = ModelBuilder()
+        self.functions = relax.BlockBuilder()
+        self.stored: dict[tuple[Any, Form], Any] = {}
+        self.tensors: dict[Any, Array] = {}
+
+    def run(self) -> Model:
+        """The packed model."""
+        inputs = int(self.main.attrs["num_input"])
+        for parameter in self.main.params[:inputs]:
+            self.stored[parameter, "float"] = self.builder.input(
+                parameter.name, shape_of(parameter.ty), dtype_of(parameter.ty)
+            )
+        for parameter in self.main.params[inputs:]:
+            self.tensors[parameter] = self.source.params[parameter.name]
+        bindings = bindings_of(self.main)
+        parts: dict[Any, dict[int, Any]] = {}
+        for binding in bindings:
+            if isinstance(binding.value, relax.TupleGetItem):
+                parts.setdefault(binding.value.tuple_value, {})[binding.value.index] = binding.var
+        returned = {b.var: b.value for b in bindings if b.var in outputs_of(self.main)}
+        for binding in bindings:
+            if isinstance(binding.value, Call):
+                fields = parts.get(binding.var, {0: binding.var})
+                self._call(binding, [fields[index] for index in sorted(fields)])
+        results = [self.stored[returned[output], "float"] for output in outputs_of(self.main)]
+        functions = dict(self.functions.get().functions)
+        return self.builder.model(results, output_names(self.source), functions)
+
+    def _call(self, binding: Any, results: list[Any]) -> None:
+        composite = Composite(self, binding, results)
+        function = composite.build()
+        kind = str(function.attrs["composite"])
+        callee = self.functions.add_func(function, kind)
+        call = Call(callee, composite.arguments, ret_ty=function.ret_ty)
+        value = self.builder.emit_typed(call, binding.var.name)
+        if len(composite.written) == 1:
+            self.stored[composite.written[0]] = value
+            return
+        for index, (variable, form) in enumerate(composite.written):
+            self.stored[variable, form] = self.builder.emit(
+                relax.TupleGetItem(value, index), f"{variable.name}.{form}"
+            )
+
+
+class Composite:
+    """One composite being rewritten for one call."""
+
+    def __init__(self, packer: Packer, binding: Any, results: list[Any]) -> None:
+        self.packer, self.results = packer, results
+        self.layer = str(binding.var.name)
+        self.source = packer.source.module[binding.value.op]
+        self.actual = dict(zip(self.source.params, binding.value.args, strict=True))
+        self.builder = FunctionBuilder()
+        self.arguments: list[Any] = []
+        self.values: dict[Any, Any] = {}
+        self.written: list[tuple[Any, Form]] = []
+
+    def build(self) -> Any:
+        """The new function; `arguments` and `written` then say how `main` calls it."""
+        bindings = bindings_of(self.source)
+        inner = {b.var: b.value for b in bindings if b.var in outputs_of(self.source)}
+        for binding in bindings:
+            if binding.var not in inner:
+                self.values[binding.var] = self._binding(binding)
+        outputs = []
+        for output, variable in zip(outputs_of(self.source), self.results, strict=True):
+            outputs += self._write(inner[output], variable)
+        return self.builder.finish(outputs, {"composite": str(self.source.attrs["composite"])})
+
+    # -- operands ----------------------------------------------------------------------------
+
+    def _stored(self, parameter: Any, form: Form) -> Any:
+        """The parameter for an edge in one form."""
+        outer = self.packer.stored[self.actual[parameter], form]
+        if any(outer.same_as(argument) for argument in self.arguments):
+            position = next(i for i, a in enumerate(self.arguments) if outer.same_as(a))
+            return self.builder.params[position]
+        self.arguments.append(outer)
+        return self.builder.param(f"p{len(self.arguments)}", shape_of(outer.ty), dtype_of(outer.ty))
+
+    def _tensor(self, name: str, value: Array) -> Any:
+        """A parameter for a tensor of this layer."""
+        self.arguments.append(self.packer.builder.tensor(f"{self.layer}.{name}", value))
+        return self.builder.param(f"p{len(self.arguments)}", value.shape, str(value.dtype))
+
+    def _value(self, variable: Any) -> Any:
+        """An operand: computed here, or the picture inside an edge stored as bytes."""
+        if variable in self.values:
+            return self.values[variable]
+        actual = self.actual[variable]
+        if not readings(self.source, variable):
+            return self._stored(variable, "float")
+        layout = self.packer.edges[actual, "bytes"]
+        top, left, _, _ = layout.halo
+        call = packed.from_bytes(
+            self._stored(variable, "bytes"),
+            origin=[top, left],
+            size=[layout.height, layout.width],
+            dtype=dtype_of(variable.ty),
+        )
+        self.values[variable] = self.builder.emit(call, "data")
+        return self.values[variable]
+
+    def _is_tensor(self, variable: Any) -> bool:
+        return variable not in self.values and self.actual.get(variable) in self.packer.tensors
+
+    # -- operators ---------------------------------------------------------------------------
+
+    def _binding(self, binding: Any) -> Any:
+        call = binding.value
+        name = str(call.op.name)
+        if name in LINEAR:
+            return self.builder.emit(self._linear(call), "sums")
+        if is_op(call, "relax.permute_dims") or is_op(call, "relax.reshape"):
+            if not self._is_from_input(call.args[0]):
+                # The output side: channels are last and padded until the result is written.
+                return self._value(call.args[0])
+            return self.builder.emit(remap(call, {call.args[0]: self._value(call.args[0])}), "x")
+        operands = OPERANDS.get(name.removeprefix("relax.qnn."), FLOAT_OPERAND)
+        arguments = []
+        for position, argument in enumerate(call.args):
+            if self._is_tensor(argument):
+                role, fill = operands[position - 1]
+                value = self.packer.tensors[self.actual[argument]]
+                if fill is not None:
+                    value = pad_channels(value, int(arguments[0].ty.shape[-1]), fill)
+                arguments.append(self._tensor(role, value))
+            else:
+                arguments.append(self._value(argument))
+        return self.builder.emit(Call(call.op, arguments, call.attrs), "v")
+
+    def _is_from_input(self, variable: Any) -> bool:
+        """Whether a value descends from the graph's float input (not from accumulators)."""
+        return str(self.source.attrs["composite"]) == "elementwise" and not any(
+            readings(self.source, parameter) for parameter in self.source.params
+        )
+
+    def _linear(self, call: Any) -> Any:
+        attrs = attributes(call)
+        data, weight = call.args
+        form: Form = "planes" if "bitserial" in call.op.name else "bytes"
+        actual = self.actual[data]
+        layout = self.packer.edges[actual, form]
+        q = self.packer.tensors[self.actual[weight]]
+        q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
+        _, oh, ow = (1, *nhwc(call.ty)[:2])
+        window = Window(
+            kernel=(q.shape[1], q.shape[2]),
+            strides=tuple(attrs.get("strides", (1, 1))),
+            padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
+            size=(layout.height, layout.width),
+            output=(oh, ow),
+        )
+        widened = np.pad(q, [(0, 0)] * 3 + [(0, layout.padded_channels - q.shape[3])])
+        bits = int(dtype_of(weight.ty).lstrip("uint"))
+        encoding = _encoding(dtype_of(weight.ty), attrs["weight_zero_point_x2"], bits)
+        words = layout.padded_channels // (32 if form == "planes" else 4)
+        signature = choose_signature(
+            Problem(
+                bitserial=form == "planes",
+                activation_bits=layout.bits,
+                weight_bits=bits,
+                weights=encoding,
+                output_width=ow,
+                window_rows=q.shape[1],
+                row_words=q.shape[2] * words,
+            ),
+            self.packer.hardware,
+        )
+        point = attrs["data_zero_point_x2"]
+        scale = packed.correction_of(signature, factor(point)).scale
+        bias, border = fold_bias(
+            signature,
+            scale,
+            q,
+            point,
+            attrs["weight_zero_point_x2"],
+            attrs.get("pad_value", 0),
+            layout.fill,
+            window,
+        )
+        return packed.packed_conv2d(
+            self._stored(data, form),
+            self._tensor("weights", pack_weights(signature, widened)),
+            self._tensor("bias", bias),
+            signature=packed.signature_text(signature),
+            scale=scale,
+            channels=[q.shape[3], q.shape[0]],
+            window=list(window.kernel),
+            strides=list(window.strides),
+            origin=[layout.halo[0] - window.padding[0], layout.halo[1] - window.padding[1]],
+            output=[oh, ow],
+            border=border,
+        )
+
+    # -- results -----------------------------------------------------------------------------
+
+    def _write(self, inner: Any, variable: Any) -> list[Any]:
+        """Store a result in every form that has a reader, or as the graph's float output."""
+        value = self.values[inner]
+        if dtype_of(inner.ty) == "float32":
+            self.written.append((variable, "float"))
+            return [self._float_output(value, inner)]
+        if len(value.ty.shape) == 2:
+            value = self.builder.emit(
+                relax.op.reshape(value, (1, 1, 1, nhwc(value.ty)[2])), "pixel"
+            )
+        results = []
+        for form in ("planes", "bytes"):
+            layout = self.packer.edges.get((variable, form))
+            if layout is not None:
+                self.written.append((variable, form))
+                results.append(self.builder.emit(_store(value, layout), form))
+        return results
+
+    def _float_output(self, value: Any, inner: Any) -> Any:
+        channels = shape_of(inner.ty)[1]
+        value = self.builder.emit(packed.take_channels(value, channels=channels), "out")
+        shape = shape_of(inner.ty)
+        if len(shape) == 4:
+            value = self.builder.emit(relax.op.permute_dims(value, [0, 3, 1, 2]), "nchw")
+        if shape_of(value.ty) != shape:
+            value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
+        return value
+
+
+def _store(value: Any, layout: Layout) -> Any:
+    if layout.form == "planes":
+        return packed.bitpack(value, halo=layout.halo, planes=layout.bits)
+    channels = round_up(layout.channels, layout.block)
+    return packed.to_bytes(value, halo=layout.halo, channels=channels, fill=layout.fill)
+
+
+def _encoding(
+    dtype: str, zero_point_x2: int, bits: int
+) -> Literal["unipolar", "bipolar", "signed"]:
+    if dtype.startswith("int"):
+        return "signed"
+    return "bipolar" if zero_point_x2 == (1 << bits) - 1 else "unipolar"
