@@ -88,7 +88,7 @@ _ARMV7: dict[str, Check] = {
     "crc": (1, 4, 0, 0, 0),
 }
 
-_CHECKS = {"x86_64": _X86_64, "aarch64": _AARCH64, "armv7": _ARMV7}
+CHECKS = {"x86_64": _X86_64, "aarch64": _AARCH64, "armv7": _ARMV7}
 
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
@@ -133,7 +133,7 @@ _OF_CPU: dict[str, dict[str, tuple[str, ...]]] = {
 
 def needed(hardware: Hardware) -> tuple[str, ...]:
     """Return the features that kernels for this hardware may use, sorted, by LLVM's names."""
-    known = _CHECKS[hardware.architecture]
+    known = CHECKS[hardware.architecture]
     of_cpu = _OF_CPU[hardware.architecture]
     if hardware.cpu not in of_cpu:
         raise StageError(
@@ -153,4 +153,4 @@ def needed(hardware: Hardware) -> tuple[str, ...]:
 
 def check_of(architecture: str, feature: str) -> Check:
     """Return how the runtime asks a processor of this architecture for a feature."""
-    return _CHECKS[architecture][feature]
+    return CHECKS[architecture][feature]

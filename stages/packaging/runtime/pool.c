@@ -4,7 +4,7 @@
 
 static const uint64_t MAGIC = 0x6e6c696b746962ull; /* "bitkiln" */
 
-enum { SPINS = 4000 }; /* some tens of microseconds: longer than most kernels, shorter than a wink */
+enum { SPINS = 2000 }; /* some tens of microseconds: as long as a short kernel takes */
 
 static inline void relax(void)
 {

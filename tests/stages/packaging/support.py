@@ -119,8 +119,10 @@ void add(const void *b, const void *c, const void *bias, void *y, void *scratch,
 
 
 def zig(folder: Path, *arguments: str) -> None:
-    """Run the C compiler in a folder; for the oldest glibc of this machine if none is named."""
-    target = () if "-target" in arguments else ("-target", X86_64.zig_target)
+    """Run the C compiler in a folder, for x86-64 if no target is named."""
+    # As packages are linked: the C compiler builds its support libraries once per such choice.
+    here = ("-target", X86_64.zig_target, "-mcpu=baseline", "-O2", "-fno-sanitize=all", "-s")
+    target = () if "-target" in arguments else here
     caches = {
         "ZIG_GLOBAL_CACHE_DIR": str(default_cache()),
         "ZIG_LOCAL_CACHE_DIR": str(folder / "zig-cache"),
