@@ -20,7 +20,7 @@ from stages.importing.zoo.writer import BatchNorm, QonnxWriter, Quantizer, Tenso
 Array = np.ndarray[Any, Any]
 
 SEED = 0
-EPOCHS = 30
+EPOCHS = 14
 BATCH = 48
 TEST_IMAGES = 360
 EPSILON = 1e-5
@@ -28,6 +28,7 @@ EPSILON = 1e-5
 IMAGE = Quantizer(2.0**-4, 8)
 """Pixels are 0 to 16; the images hold them divided by 16."""
 ACTIVATION = Quantizer(0.5, 2)
+LAST = Quantizer(2.0**-5, 8)
 FEATURES = Quantizer(2.0**-6, 8)
 
 
@@ -85,7 +86,7 @@ class ConvBlock:
         rng: np.random.Generator,
         shape: tuple[int, int],
         weights: Quantizer,
-        activation: Quantizer | None,
+        activation: Quantizer,
         pools: bool,
     ) -> None:
         outputs, inputs = shape
@@ -113,9 +114,8 @@ class ConvBlock:
         normal = (sums - mean) / deviation
         result = np.maximum(normal * self.gamma.value + self.beta.value, 0)
         alive = result > 0
-        if self.activation is not None:
-            result, inside = straight_through(result, self.activation)
-            alive &= inside
+        result, inside = straight_through(result, self.activation)
+        alive &= inside
         result = result.transpose(0, 3, 1, 2)
         largest = np.zeros(0)
         if self.pools:
@@ -168,7 +168,7 @@ class DigitsNet:
         self.blocks = [
             ConvBlock(rng, (32, 1), int8, ACTIVATION, pools=False),
             ConvBlock(rng, (64, 32), bipolar, ACTIVATION, pools=True),
-            ConvBlock(rng, (64, 64), bipolar, None, pools=False),
+            ConvBlock(rng, (64, 64), bipolar, LAST, pools=False),
         ]
         self.head_weights = int8
         self.head = Parameter((rng.standard_normal((10, 64)) / 8).astype(np.float32))
@@ -212,12 +212,9 @@ class DigitsNet:
         shape = (-1, block.inputs, 3, 3)
         stored = block.weights.apply(block.weight.value).reshape(shape)
         x = writer.conv(layer, x, writer.weights(layer, stored, block.weights), 1, 1)
-        norm = BatchNorm(
-            block.gamma.value, block.beta.value, block.mean, block.variance, EPSILON
-        )
+        norm = BatchNorm(block.gamma.value, block.beta.value, block.mean, block.variance, EPSILON)
         x = writer.relu(f"{layer}.relu", writer.batch_norm(f"{layer}.bn", x, norm))
-        if block.activation is not None:
-            x = writer.quantize(f"{layer}.act_quant", x, block.activation)
+        x = writer.quantize(f"{layer}.act_quant", x, block.activation)
         return writer.max_pool(f"{layer}.pool", x, 2, 2, 0) if block.pools else x
 
 
