@@ -178,6 +178,8 @@ class _Machine:
         self._word = 8 if architecture == "aarch64" else 4
         if architecture == "aarch64":
             self._cpu = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+            # MAX has every extension that unicorn knows, so newer cores' packages run as well.
+            self._cpu.ctl_set_cpu_model(arm64_const.UC_CPU_ARM64_MAX)
             self._cpu.reg_write(arm64_const.UC_ARM64_REG_CPACR_EL1, 3 << 20)
             registers, prefix = arm64_const, "UC_ARM64_REG_"
             names = ("X0", "X1", "X2", "X3")

@@ -47,6 +47,19 @@ def test_a_library_imports_nothing_but_libc_and_threads(hardware: Hardware) -> N
 
 
 @every_target
+@pytest.mark.parametrize("name", ["libtoy.so", "toy"])
+def test_glibc_2_28_is_new_enough(hardware: Hardware, name: str) -> None:
+    elf = elffile.ELFFile(io.BytesIO(package(hardware)[name]))
+    versions = {
+        version.name
+        for _, auxiliaries in elf.get_section_by_name(".gnu.version_r").iter_versions()
+        for version in auxiliaries
+    }
+    numbers = [tuple(map(int, item.removeprefix("GLIBC_").split("."))) for item in versions]
+    assert numbers and max(numbers) <= (2, 28)
+
+
+@every_target
 def test_a_library_exports_its_interface_alone(hardware: Hardware) -> None:
     table = library(package(hardware)).get_section_by_name(".dynsym").iter_symbols()
     exported = {item.name for item in table if item["st_shndx"] != "SHN_UNDEF"}
