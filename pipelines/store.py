@@ -162,7 +162,7 @@ class Store:
 
     def publish(self, files: Mapping[str, bytes], target: Path) -> None:
         """Make `target` hold exactly these files, replacing the folder as a whole if it differs."""
-        if _holds(target, files):
+        if _holds(target, {name: keys.digest(data) for name, data in files.items()}):
             return
         with self._workspace() as work:
             for name, data in files.items():
@@ -174,11 +174,7 @@ class Store:
 
     def is_published(self, manifest: Manifest, target: Path) -> bool:
         """Whether `target` holds exactly the files of an artifact."""
-        there = {p.relative_to(target).as_posix() for p in target.rglob("*") if not p.is_dir()}
-        return there == {content.name for content in manifest.files} and all(
-            keys.digest((target / content.name).read_bytes()) == content.sha256
-            for content in manifest.files
-        )
+        return _holds(target, {content.name: content.sha256 for content in manifest.files})
 
     def remove(self, path: Path) -> None:
         """Remove a folder of the store as a whole, if it is there."""
@@ -297,9 +293,15 @@ def _write(path: Path, name: str, data: bytes) -> Content:
     return Content(name, keys.digest(data), len(data))
 
 
-def _holds(folder: Path, files: Mapping[str, bytes]) -> bool:
-    there = {str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir()}
-    return there == set(files) and all((folder / n).read_bytes() == d for n, d in files.items())
+def _holds(folder: Path, wanted: Mapping[str, str]) -> bool:
+    """Whether a folder holds exactly these files, by digest; another process may replace it."""
+    try:
+        there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+        return there == set(wanted) and all(
+            keys.digest((folder / name).read_bytes()) == sha256 for name, sha256 in wanted.items()
+        )
+    except OSError:
+        return False
 
 
 def _is_abandoned(workspace: Path) -> bool:

@@ -18,18 +18,19 @@ def show(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
     if not rows:
         return
     texts = [[_text(row.get(column)) for column in columns] for row in rows]
+    heads = [column.replace("_", " ") for column in columns]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(*(c.replace("_", " ") for c in columns), title=title, title_justify="left", box=None)
+        table = Table(*heads, title=title, title_justify="left", box=None)
         for line in texts:
             table.add_row(*(Text(cell) for cell in line))
         Console().print(table)
         return
     print(title)
-    texts.insert(0, [column.replace("_", " ") for column in columns])
+    texts.insert(0, heads)
     widths = [max(len(line[i]) for line in texts) for i in range(len(columns))]
     for line in texts:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))

@@ -14,7 +14,7 @@ from pipelines import keys, packages, roots
 from pipelines.errors import UserError
 from pipelines.execute import STORE, Workshop
 from pipelines.plan import Plan
-from pipelines.store import DamagedError, Parts
+from pipelines.store import Parts
 from stages.kinds import Golden
 
 NAME = "verifying"
@@ -63,7 +63,8 @@ def _compared(name: str, wanted: Array, found: list[Array]) -> Comparison:
     stacked = np.stack(found).reshape(wanted.shape).astype(np.float64)
     expected = wanted.astype(np.float64)
     same = (stacked == expected) | (np.isnan(stacked) & np.isnan(expected))
-    difference = np.where(same, 0.0, np.abs(stacked - expected))
+    with np.errstate(invalid="ignore"):
+        difference = np.where(same, 0.0, np.abs(stacked - expected))
     difference = np.where(np.isnan(difference), np.inf, difference)
     is_float = wanted.dtype.kind == "f"
     return Comparison(
@@ -104,7 +105,8 @@ def is_current(plan: Plan) -> bool:
     workshop = Workshop(plan)
     if not workshop.is_current(workshop.plan.steps[-1]):
         return False
-    return STORE.has(NAME, _key(_ingredients(workshop)))
+    key = _key(_ingredients(workshop))
+    return STORE.has(NAME, key) and roots.of(STORE, plan.recipe).get(NAME, [""])[0] == key
 
 
 def build(plan: Plan) -> dict[str, Any]:
@@ -112,22 +114,22 @@ def build(plan: Plan) -> dict[str, Any]:
     started = time.monotonic()
     workshop = Workshop(plan)
     ingredients = _ingredients(workshop)
+    key = _key(ingredients)
+    if STORE.has(NAME, key):
+        roots.note(STORE, plan.recipe, {NAME: key})
+        return {"status": "cached"}
     try:
         found, how = in_package(workshop)
     except packages.UnavailableError as why:
         return {"status": "skipped", "note": f"{why}"}
     for item in found:
         if item.verdict == "departs":
-            raise UserError(f"{NAME}: {describe(item)}; `doit verify recipe=…` says since when")
+            since = f"`doit verify recipe={plan.recipe}` says since when"
+            raise UserError(f"{NAME}: {describe(item)}; {since}")
     table = [asdict(item) for item in found]
     from stages import artifacts
 
     parts = artifacts.take_apart("table", table)
-    key = _key(ingredients)
-    try:
-        STORE.manifest(NAME, key)
-    except DamagedError:
-        STORE.discard(NAME, key)
     with STORE.lock():
         STORE.commit(NAME, key, "table", Parts(parts.files, {}), ingredients)
     roots.note(STORE, plan.recipe, {NAME: key})

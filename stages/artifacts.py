@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -98,6 +100,9 @@ def _without_spans(text: str) -> str:
 def _module(text: bytes) -> Any:
     import tvm
 
-    import stages.qnn  # noqa: F401  # registers the operators the module may call
+    import stages.qnn
 
+    for found in pkgutil.iter_modules(stages.qnn.__path__):
+        # Imported for the operators they register: the module may call any of them.
+        importlib.import_module(f"stages.qnn.{found.name}")
     return tvm.ir.load_json(text.decode())

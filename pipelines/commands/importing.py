@@ -18,10 +18,11 @@ _MOST_BYTES = 2 << 30  # what one ONNX file can hold
 
 def run(*, variables: Variables, files: Sequence[str]) -> None:
     """Print the file's contents and write recipes/<name>.yaml unless there is one."""
-    from stages import importing
-
     path = _path(variables, files)
-    description = importing.describe(source=_read(path))
+    source = _read(path)
+    from stages import importing  # takes seconds, so only once there is something to read
+
+    description = importing.describe(source=source)
     _tell(path, description)
     target = RECIPES / f"{recipe_name(path)}.yaml"
     text = importing.starter_recipe(description, _as_stated(path, target.parent), target.stem)

@@ -174,7 +174,7 @@ class Clone:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        ignored = shutil.ignore_patterns("__pycache__", "artifacts", ".*")
+        ignored = shutil.ignore_patterns("artifacts", ".*")
         for folder in ("pipelines", "hw"):
             shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
         shutil.copy(ROOT / "pyproject.toml", root)

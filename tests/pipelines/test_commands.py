@@ -1,0 +1,208 @@
+"""The commands through the front door, with a package that adds a number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines import samples, verifying
+from pipelines.commands.importing import recipe_name
+from pipelines.errors import UserError
+from pipelines.recipe import InputSpec
+from pipelines.runners.package import Tensor
+from stages.kinds import Golden
+from tests.pipelines.fake_clone import TOY, Clone
+
+PIXELS = Tensor("x", "float32", (1, 3, 2, 2), None)
+
+
+def saved(clone: Clone, name: str, array: np.ndarray) -> str:
+    np.save(clone.root / name, array)
+    return name
+
+
+def test_run_builds_what_is_missing_and_prints_the_best(clone: Clone) -> None:
+    name = saved(clone, "x.npy", np.array([[1, 5, 2], [0, 3, 4]], np.float32))
+    out, _ = clone.doit("run", "recipe=toy", f"input={name}", "json=r.json", "out=r.npz")
+    assert "toy, in a test:" in out and "packaging       built" in out
+    result = json.loads((clone.root / "r.json").read_text())
+    added = int(clone.package()["added"])
+    best = result["outputs"]["y"]["best"]
+    assert [row["class"] for row in best] == [1, 5, 4, 2, 0]
+    assert best[0]["value"] == 5 + added
+    kept = np.load(clone.root / "r.npz")["y"]
+    assert (
+        kept.tolist()
+        == result["outputs"]["y"]["values"]
+        == [[1 + added, 5 + added, 2 + added], [added, 3 + added, 4 + added]]
+    )
+
+
+def test_run_knows_labels_and_softmax(clone: Clone) -> None:
+    clone.write("recipes/names.txt", "\n".join("abcdef"))
+    clone.write(
+        "recipes/toy.yaml", f"{TOY}outputs: {{y: {{postprocess: softmax, labels: names.txt}}}}\n"
+    )
+    name = saved(clone, "x.npy", np.array([[0, 9, 0], [0, 0, 0]], np.float32))
+    clone.doit("run", "recipe=toy", f"input={name}", "json=r.json")
+    best = json.loads((clone.root / "r.json").read_text())["outputs"]["y"]["best"]
+    assert best[0]["label"] == "b" and best[0]["probability"] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "input= is missing; for example: doit run recipe=toy input=FILE.npy"),
+        (["input=none.npy"], "none.npy: there is no such file"),
+        (["input=x.png"], "x.png: '.png' is not accepted; accepted: .npy, written by numpy.save"),
+        (["input=bad.npy"], "bad.npy: not a .npy file of plain numbers"),
+        (["input=big.npy"], "input 'x' takes [2, 3], found [4, 4]; axes of length 1 may be left "
+                            "out and channels may stand last"),
+        (["input=x.npy", "threads=many"], "threads=many: not a whole number from 1 to 256"),
+    ],
+)  # fmt: skip
+def test_what_run_refuses(clone: Clone, arguments: list[str], message: str) -> None:
+    clone.write("bad.npy", "no array")
+    saved(clone, "big.npy", np.zeros((4, 4), np.float32))
+    saved(clone, "x.npy", np.zeros((2, 3), np.float32))
+    _, err = clone.doit("run", "recipe=toy", *arguments, expect=1)
+    assert err == f"ERROR: {message}\n"
+
+
+def test_accuracy_prints_the_rate(clone: Clone) -> None:
+    images = np.eye(6, dtype=np.float32).reshape(6, 2, 3)
+    labels = np.array([0, 1, 2, 3, 0, 0])
+    np.savez(clone.root / "recipes" / "data.npz", x=images, y=labels)
+    clone.write("recipes/toy.yaml", f"{TOY}evaluation: {{data: data.npz}}\n")
+    out, _ = clone.doit("accuracy", "recipe=toy", "json=r.json")
+    assert out.splitlines()[-1] == "toy: top1 66.67 % (4 of 6), in a test"
+    result = json.loads((clone.root / "r.json").read_text())
+    assert result["predictions"] == [0, 1, 2, 3, 4, 5] and result["right"] == 4
+    out, _ = clone.doit("accuracy", "recipe=toy", "samples=4")
+    assert out.splitlines()[-1] == "toy: top1 100.00 % (4 of 4), in a test"
+
+
+def test_accuracy_wants_data(clone: Clone) -> None:
+    _, err = clone.doit("accuracy", "recipe=toy", expect=1)
+    assert "evaluation: is missing: this command needs it" in err
+
+
+def test_recipes_lists_the_broken_ones_too(clone: Clone) -> None:
+    clone.write("recipes/odd.yaml", TOY.replace("bits: 1", "bitz: 1"))
+    out, _ = clone.doit("recipes", "json=r.json")
+    rows = {row["recipe"]: row for row in json.loads((clone.root / "r.json").read_text())}
+    assert rows["toy"]["description"] == "a toy" and rows["toy"]["hardware"] == "rpi3"
+    assert rows["odd"]["description"].startswith("broken: ") and "bitz" in out
+
+
+def test_json_that_cannot_be_written(clone: Clone) -> None:
+    _, err = clone.doit("recipes", "json=no/folder.json", expect=1)
+    assert err == "ERROR: json=no/folder.json: cannot write it: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "import takes one model file, found none; for example: doit import net.onnx"),
+        (("a.onnx", "b.onnx"), "import takes one model file, found 2: a.onnx, b.onnx; "
+                               "for example: doit import net.onnx"),
+        (("a.onnx",), "a.onnx: No such file or directory"),
+        (("file=a.tflite",), "a.tflite: '.tflite' is not accepted; accepted: .onnx "
+                             "(ONNX, QONNX, FINN-ONNX)"),
+    ],
+)  # fmt: skip
+def test_what_import_refuses(clone: Clone, arguments: tuple[str, ...], message: str) -> None:
+    clone.write("stages/importing/__init__.py", "")
+    _, err = clone.doit("import", *arguments, expect=1)
+    assert err == f"ERROR: {message}\n"
+
+
+def test_import_writes_a_starter_recipe_once(clone: Clone) -> None:
+    clone.write(
+        "stages/importing/__init__.py",
+        "def describe(*, source):\n"
+        "    return dict(format='QONNX', opset=9, producer='', parameters=1, bytes=len(source),\n"
+        "                inputs=[], outputs=[], operators={'MatMul': 1}, left_to_caller=[],\n"
+        "                layers=[], unsupported=[dict(op='Odd', why='no', layers=['a', 'b'])])\n"
+        "def starter_recipe(description, model_path, name):\n"
+        "    return f'# {name} {model_path}\\n'\n",
+    )
+    clone.write("models/TFC 1W2A.onnx", "net")
+    out, _ = clone.doit("import", "models/TFC 1W2A.onnx")
+    target = clone.root / "recipes" / "tfc_1w2a.yaml"
+    assert target.read_text() == "# tfc_1w2a ../models/TFC 1W2A.onnx\n"
+    assert "NOT SUPPORTED (1)" in out and "a, b" in out
+    assert "written: recipes/tfc_1w2a.yaml; next: doit build recipe=tfc_1w2a" in out
+    target.write_text("mine")
+    out, _ = clone.doit("import", "models/TFC 1W2A.onnx")
+    assert target.read_text() == "mine" and "kept: recipes/tfc_1w2a.yaml is there already" in out
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [("TFC_1W2A", "tfc_1w2a"), ("a--b", "a_b"), ("8bit", "model_8bit"), ("é", "model")],
+)
+def test_recipe_names(stem: str, name: str) -> None:
+    assert recipe_name(Path(f"{stem}.onnx")) == name
+
+
+def test_samples_take_the_models_layout() -> None:
+    first = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    for given in (first, first[None], np.moveaxis(first, 0, -1), first.reshape(-1)):
+        np.testing.assert_array_equal(samples.prepare(given, PIXELS, None)[0], first)
+
+
+def test_pixels_are_scaled_as_the_recipe_says() -> None:
+    pixels = np.full((2, 2, 3), 255, np.uint8)
+    spec = InputSpec(mean=(0.0, 0.5, 1.0), std=(1.0, 0.5, 2.0))
+    found = samples.prepare(pixels, PIXELS, spec)
+    np.testing.assert_allclose(found[0, :, 0, 0], [1.0, 1.0, 0.0], atol=1e-6)
+    unscaled = samples.prepare(pixels, PIXELS, InputSpec(scale=1.0))
+    assert unscaled.max() == 255.0
+
+
+def test_an_integer_input_takes_nothing_it_would_change() -> None:
+    tensor = Tensor("x", "int8", (2,), None)
+    with pytest.raises(UserError, match="takes int8"):
+        samples.prepare(np.array([300, 1]), tensor, None)
+    assert samples.prepare(np.array([-3.0, 1.0]), tensor, None).tolist() == [-3, 1]
+
+
+def test_a_comparison_counts_and_measures() -> None:
+    golden = Golden({"x": np.zeros((2, 1))}, {"y": np.array([[1, 2], [3, 4]], np.float32)})
+    found = [{"y": np.array([1, 2.5], np.float32)}, {"y": np.array([3, 4], np.float32)}]
+    (result,) = verifying.compare(golden, lambda inputs: found.pop(0))
+    assert (result.differing, result.values, result.largest_difference) == (1, 4, 0.5)
+    assert result.verdict == "departs"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "verdict"),
+    [
+        (np.float32(1.0), np.float32(1.0), "exact"),
+        (np.float32(1.0), np.float32(1.000001), "close"),
+        (np.float32(1.0), np.float32(1.001), "departs"),
+        (np.float32(1.0), np.float32(np.nan), "departs"),
+        (np.float32(np.inf), np.float32(np.inf), "exact"),
+        (np.int32(100000), np.int32(100001), "departs"),
+    ],
+)
+def test_verdicts(wanted: np.generic, given: np.generic, verdict: str) -> None:
+    golden = Golden({"x": np.zeros((1, 1))}, {"y": np.array([wanted])})
+    (result,) = verifying.compare(golden, lambda inputs: {"y": np.asarray(given)})
+    assert result.verdict == verdict
+
+
+def test_doctor_names_every_dependency(clone: Clone) -> None:
+    clone.write("pipelines/runners/replay.py", "def qemu_prefix(architecture):\n    return None\n")
+    out, _ = clone.doit("doctor", "json=r.json")
+    rows = {row["what"]: row for row in json.loads((clone.root / "r.json").read_text())}
+    assert {"python", "platform", "processor", "apache-tvm", "C compiler", "ARM emulator"} <= set(
+        rows
+    )
+    assert rows["numpy"]["found"] == np.__version__
+    assert rows["qemu armv7"]["advice"] == "apt install qemu-user"
+    assert "doctor" in out

@@ -1,0 +1,104 @@
+"""Keys depend on what matters and on nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines import keys
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(PLAIN.filter(lambda value: "Infinity" not in json.dumps(value)))
+def test_canonical_text_says_the_same_value(value: object) -> None:
+    assert json.loads(keys.canonical(value)) == value
+
+
+@given(st.dictionaries(st.text(), st.integers(), min_size=2))
+def test_canonical_text_does_not_depend_on_order(value: dict[str, int]) -> None:
+    assert keys.canonical(dict(reversed(value.items()))) == keys.canonical(value)
+
+
+@pytest.mark.parametrize("value", [{1: 2}, b"", {"a": [set()]}, Path("x"), math.nan, math.inf])
+def test_what_json_would_change_is_refused(value: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        keys.canonical(value)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    files = {
+        "stages/__init__.py": "STAGES = ()",
+        "stages/first/__init__.py": "from stages.first.inner import f\nimport json",
+        "stages/first/inner.py": "def f():\n    from stages import shared\n    return shared",
+        "stages/first/runtime/pool.c": "int x;",
+        "stages/second/__init__.py": "X = 1",
+        "stages/shared.py": "from hw import profile",
+        "hw/__init__.py": "",
+        "hw/profile.py": '"""Text."""\n\nA = 1',
+        "hw/boards/rpi3.yaml": "a: 1",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_code_is_the_closure_of_imports_and_the_stages_data(tree: Path) -> None:
+    found = keys.code_ingredients("stages.first", tree)
+    assert list(found) == [
+        "hw/profile.py",
+        "stages/first/__init__.py",
+        "stages/first/inner.py",
+        "stages/first/runtime/pool.c",
+        "stages/shared.py",
+    ]
+
+
+def test_comments_and_docstrings_are_no_code(tree: Path) -> None:
+    before = keys.code_ingredients("stages.first", tree)
+    (tree / "hw/profile.py").write_text('"""Other text."""\n# a comment\nA  =  1\n"""About A."""\n')
+    (tree / "stages/first/inner.py").write_text(
+        'def f():\n    """Say."""\n    from stages import shared\n\n    return shared  # why\n'
+    )
+    assert keys.code_ingredients("stages.first", tree) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hw/profile.py", "A = 2"),
+        ("stages/first/runtime/pool.c", "int y;"),
+        ("stages/first/inner.py", "def f():\n    return 1"),
+    ],
+)
+def test_code_that_changed_is_named(tree: Path, name: str, text: str) -> None:
+    before = keys.code_ingredients("stages.first", tree)
+    (tree / name).write_text(text)
+    after = keys.code_ingredients("stages.first", tree)
+    assert after.get(name) != before[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["stages/__init__.py", "stages/second/__init__.py", "hw/boards/rpi3.yaml"]
+)
+def test_code_elsewhere_does_not_matter(tree: Path, name: str) -> None:
+    before = keys.code_ingredients("stages.first", tree)
+    (tree / name).write_text("Y = 5")
+    assert keys.code_ingredients("stages.first", tree) == before
+
+
+def test_relative_imports_are_followed(tree: Path) -> None:
+    (tree / "stages/first/__init__.py").write_text("from . import inner\nfrom ..shared import x")
+    assert "stages/shared.py" in keys.code_ingredients("stages.first", tree)
+    assert "stages/first/inner.py" in keys.code_ingredients("stages.first", tree)

@@ -1,0 +1,265 @@
+"""The store gives back what was committed, or says that it is damaged; never something else."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from pipelines import keys, roots, store
+from pipelines.items import Memo
+from pipelines.store import DamagedError, Manifest, Parts, Store
+
+KEY = keys.digest("a key")
+PARTS = Parts(
+    {"module.json": b"{}", "deep/er/file.bin": b"\0" * 100},
+    {"weights": np.arange(12, dtype=np.int8).reshape(3, 4), "scalar": np.float32(0.5)},
+)
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Store:
+    return Store(tmp_path / "artifacts")
+
+
+def commit(artifacts: Store, parts: Parts = PARTS, key: str = KEY) -> Manifest:
+    return artifacts.commit("importing", key, "model", parts, {"options": {"a": 1}})
+
+
+def test_what_was_committed_is_read_back(artifacts: Store) -> None:
+    manifest = artifacts.manifest("importing", commit(artifacts).key)
+    assert manifest is not None
+    assert manifest.ingredients == {"options": {"a": 1}}
+    found = artifacts.read(manifest)
+    assert found.files == PARTS.files
+    assert list(found.tensors) == ["weights", "scalar"]
+    for name, tensor in PARTS.tensors.items():
+        np.testing.assert_array_equal(found.tensors[name], tensor)
+        assert found.tensors[name].shape == np.shape(tensor)
+        assert found.tensors[name].dtype == tensor.dtype
+
+
+@given(
+    arrays.arrays(
+        dtype=st.sampled_from(["i1", "u1", "i4", "i8", "f4", "f8", "?"]),
+        shape=arrays.array_shapes(min_dims=0, min_side=0),
+    )
+)
+def test_any_tensor_survives(tensor: np.ndarray) -> None:
+    found = store._tensor(store._npy(tensor))
+    assert found.dtype == tensor.dtype and found.shape == tensor.shape
+    assert found.tobytes() == tensor.tobytes()
+
+
+def test_a_tensor_is_kept_once(artifacts: Store) -> None:
+    commit(artifacts)
+    commit(artifacts, key=keys.digest("another"))
+    assert len(list(artifacts.root.glob("blobs/*/*"))) == 2
+
+
+def test_equal_content_has_equal_output_whatever_its_key(artifacts: Store) -> None:
+    first, second = commit(artifacts), commit(artifacts, key=keys.digest("another"))
+    assert first.output == second.output
+    other = Parts({"module.json": b"{ }"}, PARTS.tensors)
+    assert commit(artifacts, other, keys.digest("third")).output != first.output
+
+
+def test_two_stores_hold_the_same_bytes(tmp_path: Path) -> None:
+    texts = []
+    for name in ("one", "two"):
+        there = Store(tmp_path / name)
+        commit(there)
+        files = sorted(p for p in there.root.rglob("*") if p.is_file())
+        texts.append([(p.relative_to(there.root), p.read_bytes()) for p in files])
+    assert texts[0] == texts[1]
+    assert not any(str(tmp_path).encode() in data for _, data in texts[0])
+
+
+def test_an_absent_artifact_is_no_error(artifacts: Store) -> None:
+    assert artifacts.manifest("importing", KEY) is None
+    assert not artifacts.has("importing", KEY)
+
+
+def broken_manifest(path: Path) -> None:
+    path.write_text(path.read_text()[:-20])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [broken_manifest, emptied, Path.unlink])
+def test_a_damaged_manifest_is_found(artifacts: Store, harm: object) -> None:
+    commit(artifacts)
+    harm(artifacts.folder("importing", KEY) / "manifest.json")  # type: ignore[operator]
+    with pytest.raises(DamagedError, match=r"manifest is (unreadable|missing)"):
+        artifacts.manifest("importing", KEY)
+    assert not artifacts.has("importing", KEY)
+
+
+@pytest.mark.parametrize("harm", [emptied, Path.unlink])
+def test_damaged_content_is_found_without_reading_it(artifacts: Store, harm: object) -> None:
+    manifest = commit(artifacts)
+    places = [
+        artifacts.folder("importing", KEY) / "files" / "module.json",
+        artifacts.blob(manifest.tensors[0].sha256),
+    ]
+    for place in places:
+        harm(place)  # type: ignore[operator]
+        assert not artifacts.has("importing", KEY)
+        artifacts.discard("importing", KEY)
+        commit(artifacts)
+        assert artifacts.has("importing", KEY)
+
+
+def test_a_flipped_bit_is_found_on_reading_and_heals(artifacts: Store) -> None:
+    manifest = commit(artifacts)
+    blob = artifacts.blob(manifest.tensors[0].sha256)
+    data = bytearray(blob.read_bytes())
+    data[-1] ^= 1
+    blob.write_bytes(data)
+    assert artifacts.has("importing", KEY)
+    with pytest.raises(DamagedError, match="weights has changed"):
+        artifacts.read(manifest)
+    artifacts.discard("importing", KEY)
+    artifacts.read(commit(artifacts))
+
+
+def test_a_key_with_the_same_beginning_is_not_taken_for_another(artifacts: Store) -> None:
+    commit(artifacts)
+    with pytest.raises(DamagedError, match="another key"):
+        artifacts.manifest("importing", KEY[:12] + "0" * 52)
+
+
+def test_a_whole_artifact_is_left_alone_and_a_broken_one_replaced(artifacts: Store) -> None:
+    commit(artifacts)
+    path = artifacts.folder("importing", KEY) / "files" / "module.json"
+    inode = path.stat().st_ino
+    commit(artifacts)
+    assert path.stat().st_ino == inode
+    path.write_bytes(b"[]")
+    commit(artifacts)
+    assert path.read_bytes() == b"{}"
+
+
+def _race(root: Path, rounds: int) -> None:
+    there = Store(root)
+    for number in range(rounds):
+        key = keys.digest(str(number))
+        manifest = commit(there, Parts({"f": bytes([number]) * 1000}, PARTS.tensors), key)
+        assert there.read(manifest).files["f"] == bytes([number]) * 1000
+        there.publish({"a": bytes([number]), "b": bytes([number])}, root / "packages" / "x")
+
+
+def test_processes_that_commit_the_same_keys_are_all_right(artifacts: Store) -> None:
+    context = multiprocessing.get_context("fork")
+    racers = [context.Process(target=_race, args=(artifacts.root, 40)) for _ in range(4)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join(60)
+    assert [racer.exitcode for racer in racers] == [0] * 4
+    for number in range(40):
+        assert artifacts.has("importing", keys.digest(str(number)))
+    shown = artifacts.root / "packages" / "x"
+    assert (shown / "a").read_bytes() == (shown / "b").read_bytes()
+    assert not list((artifacts.root / "tmp").iterdir())
+
+
+def test_publishing_replaces_the_folder_and_marks_programs(artifacts: Store) -> None:
+    target = artifacts.root / "packages" / "net"
+    artifacts.publish({"net": b"\x7fELF", "net.h": b"old", "gone": b""}, target)
+    artifacts.publish({"net": b"\x7fELF", "net.h": b"new"}, target)
+    assert sorted(path.name for path in target.iterdir()) == ["net", "net.h"]
+    assert (target / "net.h").read_bytes() == b"new"
+    assert os.access(target / "net", os.X_OK) and not os.access(target / "net.h", os.X_OK)
+
+
+def test_what_a_dead_build_left_is_removed_after_a_while(artifacts: Store) -> None:
+    commit(artifacts)
+    fresh, old, ours = (artifacts.root / "tmp" / name for name in ("1-x", "0-y", "z"))
+    ours = artifacts.root / "tmp" / f"{os.getpid()}-z"
+    dead = multiprocessing.get_context("fork").Process(target=int)
+    dead.start()
+    dead.join()
+    fresh, old = (artifacts.root / "tmp" / f"{dead.pid}-{name}" for name in ("x", "y"))
+    for folder in (fresh, old, ours):
+        folder.mkdir()
+    an_hour_ago = time.time() - 3600
+    for folder in (old, ours):
+        os.utime(folder, (an_hour_ago, an_hour_ago))
+    commit(artifacts, key=keys.digest("next"))
+    assert fresh.exists() and ours.exists() and not old.exists()
+
+
+def test_an_item_is_built_once_for_its_problem(artifacts: Store) -> None:
+    built = []
+
+    def build() -> bytes:
+        built.append(1)
+        return b"text"
+
+    memo = Memo(artifacts, "code", {"tvm": "1"})
+    assert memo("kernel", {"k": 3, "layout": [1, 2]}, build) == b"text"
+    assert memo("kernel", {"layout": [1, 2], "k": 3}, build) == b"text"
+    assert len(built) == memo.built == 1
+    memo("kernel", {"k": 5}, build)
+    Memo(artifacts, "other code", {"tvm": "1"})("kernel", {"k": 5}, build)
+    Memo(artifacts, "code", {"tvm": "2"})("kernel", {"k": 5}, build)
+    assert len(built) == 4 and len(memo.used) == 2
+
+
+def test_a_damaged_item_is_built_again(artifacts: Store) -> None:
+    memo = Memo(artifacts, "code", {})
+    memo("kernel", {"k": 3}, lambda: b"text")
+    (path,) = artifacts.root.glob("items/kernel/*/files/content")
+    path.write_bytes(b"tex!")
+    assert memo("kernel", {"k": 3}, lambda: b"text") == b"text"
+    assert path.read_bytes() == b"text"
+
+
+@pytest.mark.parametrize("kind", ["", "Kernel", "../x", "a b"])
+def test_an_items_kind_is_a_plain_word(artifacts: Store, kind: str) -> None:
+    with pytest.raises(ValueError, match="cannot name a kind"):
+        Memo(artifacts, "code", {})(kind, {}, bytes)
+
+
+def test_roots_remember_the_latest_first(artifacts: Store) -> None:
+    for key in ("1", "2", "1", "3"):
+        roots.note(artifacts, "net", {"importing": key})
+    assert roots.of(artifacts, "net") == {"importing": ["3", "1", "2"]}
+    for key in range(50):
+        roots.note(artifacts, "net", {"importing": str(key)})
+    assert len(roots.of(artifacts, "net")["importing"]) == roots.HISTORY
+
+
+def test_damaged_roots_are_no_roots(artifacts: Store) -> None:
+    roots.note(artifacts, "net", {"importing": "1"})
+    (artifacts.root / "roots" / "net.json").write_text('{"importing": ')
+    assert roots.of(artifacts, "net") == {}
+    roots.note(artifacts, "net", {"importing": "2"})
+    assert roots.of(artifacts, "net") == {"importing": ["2"]}
+
+
+def test_clean_leaves_what_another_recipe_uses(artifacts: Store) -> None:
+    shared, own = keys.digest("shared"), keys.digest("own")
+    commit(artifacts, key=shared)
+    commit(artifacts, Parts({}, {"only": np.ones(3)}), key=own)
+    roots.note(artifacts, "a", {"importing": shared})
+    roots.note(artifacts, "b", {"importing": shared})
+    roots.note(artifacts, "a", {"importing": own})
+    assert roots.clean(artifacts, "a", "importing", dryrun=True) == [f"importing/{own[:12]}"]
+    assert artifacts.has("importing", own)
+    assert roots.clean(artifacts, "a", "importing", dryrun=False) == [f"importing/{own[:12]}"]
+    assert artifacts.has("importing", shared) and not artifacts.has("importing", own)
+    assert len(list(artifacts.root.glob("blobs/*/*"))) == len(PARTS.tensors)
+    assert roots.of(artifacts, "a") == {}
+    roots.clean(artifacts, "b", "importing", dryrun=False)
+    assert not list(artifacts.root.glob("blobs/*/*"))
