@@ -77,14 +77,8 @@ class Linker:
         to them and keeps what it takes from libc.
         """
         parsed = [ObjectFile(data, name) for name, data in objects.items()]
-        owners: dict[str, str] = {}
-        for item in parsed:
-            for symbol in item.symbols:
-                if symbol.is_defined and owners.setdefault(symbol.name, item.name) != item.name:
-                    raise StageError(
-                        f"{owners[symbol.name]} and {item.name} both define {symbol.name}"
-                    )
-        _check_undefined(parsed, owners.keys())
+        defined = _defined(parsed)
+        _check_undefined(parsed, defined)
         public = {f"{self.name}_{function}" for function in PUBLIC}
 
         def rename(symbol: str) -> str:
@@ -92,7 +86,7 @@ class Linker:
             if symbol == f"package_{function}" and function in PUBLIC:
                 return f"{self.name}_{function}"
             # Two underscores cannot occur in a package's name, so no prefix begins another.
-            return f"{self.name}__{symbol}" if symbol in owners else symbol
+            return f"{self.name}__{symbol}" if symbol in defined else symbol
 
         def rename_reference(symbol: str) -> str:
             return rename(symbol) if symbol.startswith(("package_", "graph_")) else symbol
@@ -160,8 +154,24 @@ class Linker:
         )
 
 
-def _check_undefined(objects: Iterable[ObjectFile], defined: Iterable[str]) -> None:
-    known = set(defined)
+def _defined(objects: Iterable[ObjectFile]) -> set[str]:
+    """Return all defined names; every compiled kernel brings weak helpers that others bring too."""
+    owners: dict[str, str] = {}
+    weak: set[str] = set()
+    for item in objects:
+        for symbol in item.symbols:
+            if not symbol.is_defined:
+                continue
+            if symbol.is_weak:
+                weak.add(symbol.name)
+            elif symbol.name in owners:
+                raise StageError(f"{owners[symbol.name]} and {item.name} both define {symbol.name}")
+            else:
+                owners[symbol.name] = item.name
+    return weak | owners.keys()
+
+
+def _check_undefined(objects: Iterable[ObjectFile], known: set[str]) -> None:
     for item in objects:
         for symbol in item.symbols:
             if symbol.is_defined or symbol.name in known:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 SHT_SYMTAB = 2
-STB_LOCAL = 0
+STB_LOCAL, STB_WEAK = 0, 2
 STV_DEFAULT, STV_HIDDEN = 0, 2
 STV_MASK = 3
 
@@ -22,6 +22,7 @@ class Symbol:
 
     name: str
     is_defined: bool
+    is_weak: bool
     entry: int
 
 
@@ -105,9 +106,10 @@ class ObjectFile:
         for entry in range(start, start + size, layout.symbol_size):
             at = self._long(entry)
             name = strings[at : strings.index(b"\0", at)].decode()
-            if self.data[entry + layout.info_at] >> 4 != STB_LOCAL and name:
+            binding = self.data[entry + layout.info_at] >> 4
+            if binding != STB_LOCAL and name:
                 is_defined = self._short(entry + layout.index_at) != 0
-                self.symbols.append(Symbol(name, is_defined, entry))
+                self.symbols.append(Symbol(name, is_defined, binding == STB_WEAK, entry))
 
     def _short(self, at: int) -> int:
         value: int = struct.unpack_from("<H", self.data, at)[0]

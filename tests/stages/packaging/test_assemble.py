@@ -155,6 +155,17 @@ def test_two_kernels_of_one_name_are_refused() -> None:
         build(replace(program, objects=twice))
 
 
+def test_weak_helpers_may_come_with_every_kernel() -> None:
+    program = make_program(X86_64)
+    helper = "__attribute__((weak, noinline)) int helper(int x) { return x + 1; }"
+    more = {
+        f"{name}.o": compile_object(f"{helper} int {name}(int x) {{ return helper(x); }}", X86_64)
+        for name in ("one", "two")
+    }
+    files = build(replace(program, objects={**program.objects, **more}))
+    assert "libtoy.so" in files
+
+
 def test_a_missing_kernel_is_refused() -> None:
     program = make_program(X86_64)
     objects = {"other.o": compile_object("void other(void) {}", X86_64)}
