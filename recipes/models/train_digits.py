@@ -151,12 +151,12 @@ class ConvBlock:
 
 def _pool(x: Array) -> Array:
     n, channels, height, width = x.shape
-    return x.reshape(n, channels, height // 2, 2, width // 2, 2).max(axis=(3, 5))
+    return np.asarray(x.reshape(n, channels, height // 2, 2, width // 2, 2).max(axis=(3, 5)))
 
 
 def _pool_sum(x: Array) -> Array:
     n, channels, height, width = x.shape
-    return x.reshape(n, channels, height // 2, 2, width // 2, 2).sum(axis=(3, 5))
+    return np.asarray(x.reshape(n, channels, height // 2, 2, width // 2, 2).sum(axis=(3, 5)))
 
 
 class DigitsNet:

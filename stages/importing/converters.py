@@ -197,9 +197,8 @@ def _input_shape(item: GraphInput, wanted: tuple[int, ...] | None) -> tuple[int,
     if item.dtype != "float32":
         raise StageError(f"input '{item.name}' is {item.dtype}; float32 is accepted")
     if wanted is not None:
-        fits = item.shape is None or (
-            len(item.shape) == len(wanted)
-            and all(given in (None, w) for given, w in zip(item.shape, wanted, strict=True))
+        fits = len(item.shape) == len(wanted) and all(
+            given in (None, w) for given, w in zip(item.shape, wanted, strict=True)
         )
         if not fits:
             raise StageError(
@@ -207,7 +206,7 @@ def _input_shape(item: GraphInput, wanted: tuple[int, ...] | None) -> tuple[int,
                 f"but the file says {_shown(item)}"
             )
         return wanted
-    if item.shape is None or any(extent is None for extent in item.shape[1:]):
+    if any(extent is None for extent in item.shape[1:]):
         raise StageError(
             f"the file leaves the shape of input '{item.name}' open: {_shown(item)}",
             hint="state it in the recipe's inputs",
@@ -216,6 +215,4 @@ def _input_shape(item: GraphInput, wanted: tuple[int, ...] | None) -> tuple[int,
 
 
 def _shown(item: GraphInput) -> str:
-    if item.shape is None:
-        return "no shape"
     return "[" + ", ".join("?" if e is None else str(e) for e in item.shape) + "]"

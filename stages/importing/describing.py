@@ -91,7 +91,7 @@ def _recipe_inputs(description: Table) -> list[str]:
     for item in description["inputs"]:
         fields = []
         shape = item["shape"]
-        if shape is None or None in shape[1:]:
+        if None in shape[1:]:
             lines.append(f"# state the shape: {json.dumps(item['name'])}: {{shape: [1, ...]}}")
         elif None in shape:
             fields.append(f"shape: {[1, *shape[1:]]}")
@@ -125,7 +125,7 @@ def _input(graph: SourceGraph, item: GraphInput) -> Table:
     return {
         "name": item.name,
         "dtype": item.dtype,
-        "shape": _extents(item.shape),
+        "shape": list(item.shape),
         "smallest": float(sample.min()),
         "largest": float(sample.max()),
     }

@@ -67,11 +67,11 @@ class Node:
 
 @dataclass(frozen=True)
 class GraphInput:
-    """An input to feed; extents the file leaves open are None, or the whole shape is."""
+    """An input to feed; extents the file leaves open are None."""
 
     name: str
     dtype: str
-    shape: tuple[int | None, ...] | None
+    shape: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def _inputs(graph: GraphProto) -> tuple[GraphInput, ...]:
         shape = tuple(extent if extent > 0 else None for extent in extents)
         dtype = TensorProto.DataType.Name(tensor.elem_type).lower()
         dtype = "float32" if dtype == "float" else dtype
-        inputs.append(GraphInput(value.name, dtype, shape if tensor.HasField("shape") else None))
+        inputs.append(GraphInput(value.name, dtype, shape))
     return tuple(inputs)
 
 
