@@ -166,6 +166,15 @@ def test_weak_helpers_may_come_with_every_kernel() -> None:
     assert "libtoy.so" in files
 
 
+@every_target
+def test_a_kernel_may_call_rounding_functions(hardware: Hardware) -> None:
+    program = make_program(hardware)
+    source = "float rintf(float); double floor(double); void f(float *y) { *y = rintf(floor(*y)); }"
+    more = {"more.o": compile_object(source, hardware)}
+    files = build(replace(program, objects={**program.objects, **more}), hardware)
+    assert "libtoy.so" in files
+
+
 def test_a_missing_kernel_is_refused() -> None:
     program = make_program(X86_64)
     objects = {"other.o": compile_object("void other(void) {}", X86_64)}
@@ -173,11 +182,11 @@ def test_a_missing_kernel_is_refused() -> None:
         build(replace(program, objects=objects))
 
 
-def build(program: object) -> Files:
+def build(program: object, hardware: Hardware = X86_64) -> Files:
     return assemble(
         program=program,  # type: ignore[arg-type]
         golden=make_golden(),
         options=PackageOptions(name="toy", formats=("shared",)),
-        hardware=X86_64,
+        hardware=hardware,
         provenance={},
     )
