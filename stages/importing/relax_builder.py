@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import tvm
+from tvm import relax
 
 from stages.importing.onnx_reader import MAX_ELEMENTS
 from stages.kinds import Model
@@ -76,9 +76,12 @@ class RelaxBuilder:
         """Bind a Relax call to a variable called `name`; infers and checks its type."""
         try:
             var = self._builder.emit(call, name)
-        except (tvm.TVMError, ValueError, TypeError) as error:
-            reason = str(error).strip().splitlines()[-1]
-            raise UnsupportedError(f"has inputs that do not fit together ({reason})") from error
+        except (ValueError, TypeError, RuntimeError) as error:
+            shapes = [list(shape_of(argument.ty)) for argument in call.args if _is_tensor(argument)]
+            raise UnsupportedError(
+                f"has inputs of the shapes {' and '.join(map(str, shapes))}, "
+                "which do not fit together"
+            ) from error
         shape = shape_of(var.ty)
         if not all(extent > 0 for extent in shape) or prod(shape) > MAX_ELEMENTS:
             raise UnsupportedError(
@@ -93,3 +96,7 @@ class RelaxBuilder:
         """The model whose `main` computes these source tensors (a tuple if several)."""
         results = [self.variables[tensor] for tensor in outputs]
         return self._builder.model(results, outputs, attrs=attributes)
+
+
+def _is_tensor(argument: Any) -> bool:
+    return isinstance(argument.ty, relax.TensorType)

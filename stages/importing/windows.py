@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+MAX_EXTENT = 1 << 20
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -57,6 +59,8 @@ def windows_of(
         pads = _same_pads(auto_pad, kernel, strides, dilations, extents)
     else:
         raise ValueError(f"has auto_pad {auto_pad}, which ONNX does not define")
+    if max(*kernel, *strides, *dilations, *pads) > MAX_EXTENT:
+        raise ValueError(f"has a kernel, stride, dilation or pad above {MAX_EXTENT:,}")
     windows = Windows((kernel[0], kernel[1]), strides, dilations, (pads[0], pads[1], *pads[2:4]))
     if min(windows.output_extents(extents)) < 1:
         raise ValueError(f"has a {kernel[0]}x{kernel[1]} kernel larger than its padded input")

@@ -167,7 +167,7 @@ def test_external_data_in_a_constant_node_is_refused() -> None:
 )
 def test_quantizers_of_every_domain_without_its_import(domain: str) -> None:
     quant = helper.make_node("BipolarQuant", ["x", "s"], ["y"], domain=domain)
-    source = graph([quant], {"s": np.float32([1])}, [1, 3])
+    source = graph([quant], {"s": np.ones(1, np.float32)}, [1, 3])
     read_graph = read(source)
     assert [item.domain for item in read_graph.nodes] == [QONNX]
     assert {item.domain for item in read_graph.model.opset_import} == {"", QONNX}

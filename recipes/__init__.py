@@ -1,0 +1,1 @@
+"""Recipes, the models that come with them, and the script that trains one."""
