@@ -19,6 +19,7 @@ from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outpu
 from stages.qnn.interpret import output_names
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.signature import BLOCK
 
 Array = np.ndarray[Any, Any]
 LINEAR = (
@@ -159,10 +160,11 @@ class Composite:
         if name in LINEAR:
             return self.builder.emit(self._linear(call), "sums")
         if is_op(call, "relax.permute_dims") or is_op(call, "relax.reshape"):
-            if not self._is_from_input(call.args[0]):
-                # The output side: channels are last and padded until the result is written.
-                return self._value(call.args[0])
-            return self.builder.emit(remap(call, {call.args[0]: self._value(call.args[0])}), "x")
+            value = self._value(call.args[0])
+            # On the output side channels stay last and padded until the result is written.
+            if not self._from_input:
+                return value
+            return self.builder.emit(remap(call, {call.args[0]: value}), "x")
         operands = OPERANDS.get(name.removeprefix("relax.qnn."), FLOAT_OPERAND)
         arguments = []
         for position, argument in enumerate(call.args):
@@ -173,13 +175,26 @@ class Composite:
                     value = pad_channels(value, int(arguments[0].ty.shape[-1]), fill)
                 arguments.append(self._tensor(role, value))
             else:
-                arguments.append(self._value(argument))
+                arguments.append(self._in_blocks(self._value(argument)))
         return self.builder.emit(Call(call.op, arguments, call.attrs), "v")
 
-    def _is_from_input(self, variable: Any) -> bool:
-        """Whether a value descends from the graph's float input (not from accumulators)."""
-        return str(self.source.attrs["composite"]) == "elementwise" and not any(
-            readings(self.source, parameter) for parameter in self.source.params
+    def _in_blocks(self, value: Any) -> Any:
+        """A value as [1, H, W, C] with C a multiple of a block; accumulators already are."""
+        if len(value.ty.shape) == 2:
+            shape = (1, 1, 1, int(value.ty.shape[1]))
+            value = self.builder.emit(relax.op.reshape(value, shape), "pixel")
+        channels = int(value.ty.shape[-1])
+        if channels % BLOCK:
+            call = packed.pad_channels(value, channels=round_up(channels, BLOCK))
+            value = self.builder.emit(call, "padded")
+        return value
+
+    @property
+    def _from_input(self) -> bool:
+        """Whether the composite computes from a float graph input."""
+        return any(
+            dtype_of(p.ty) == "float32" and self.actual[p] not in self.packer.tensors
+            for p in self.source.params
         )
 
     def _linear(self, call: Any) -> Any:
@@ -248,17 +263,21 @@ class Composite:
         if dtype_of(inner.ty) == "float32":
             self.written.append((variable, "float"))
             return [self._float_output(value, inner)]
-        if len(value.ty.shape) == 2:
-            value = self.builder.emit(
-                relax.op.reshape(value, (1, 1, 1, nhwc(value.ty)[2])), "pixel"
-            )
         results = []
         for form in ("planes", "bytes"):
             layout = self.packer.edges.get((variable, form))
             if layout is not None:
                 self.written.append((variable, form))
-                results.append(self.builder.emit(_store(value, layout), form))
+                kept = self._kept(value, layout)
+                results.append(self.builder.emit(_store(kept, layout), form))
         return results
+
+    def _kept(self, value: Any, layout: Layout) -> Any:
+        """Levels whose padded channels are 0: a quantized input's would be its zero point."""
+        if layout.form == "bytes" or not self._from_input or layout.channels % BLOCK == 0:
+            return value
+        keep = (np.arange(layout.padded_channels) < layout.channels).astype(np.uint8)
+        return self.builder.emit(packed.keep_channels(value, self._tensor("keep", keep)), "kept")
 
     def _float_output(self, value: Any, inner: Any) -> Any:
         channels = shape_of(inner.ty)[1]

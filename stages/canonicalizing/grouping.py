@@ -78,9 +78,7 @@ def escaping(groups: list[Group], function: Any) -> list[list[Any]]:
     """Per group, the variables that others (or the graph's outputs) read, in order."""
     home = {variable: number for number, g in enumerate(groups) for variable in g.defined}
     returned = {
-        binding.value
-        for binding in bindings_of(function)
-        if binding.var in outputs_of(function)
+        binding.value for binding in bindings_of(function) if binding.var in outputs_of(function)
     }
     needed = set(returned)
     for number, g in enumerate(groups):

@@ -12,8 +12,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from hw.isa import Isa
+from stages.qnn.llvm import FunctionText
 from stages.qnn.signature import BLOCK, KernelSignature, Term
-from stages.synthesizing.llvm import FunctionText
 
 PARAMETERS = (
     "ptr noalias readonly %data",

@@ -1,0 +1,44 @@
+"""Packaging: compiled kernels, the graph in C and a small runtime become one deployable package.
+
+The result runs without Python and without TVM; it is checked by golden vectors it carries.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from hw.profile import Hardware
+from stages.kinds import Files, Golden, Model, Table
+from stages.options import PackageOptions
+from stages.packaging.assemble import assemble
+from stages.packaging.graph import Memo, program_of
+
+__all__ = ["run"]
+
+TOOLS = ("apache-tvm", "ziglang")
+
+
+def run(
+    *,
+    model: Model,
+    bodies: Table,
+    schedules: Table,
+    golden: Golden,
+    options: PackageOptions,
+    hardware: Hardware,
+    memo: Memo,
+) -> Files:
+    """Files of the package: header, libraries, executable, manifest, golden vectors."""
+    program = program_of(model, bodies, schedules, hardware, memo)
+    provenance = {
+        "hardware": hardware.ingredients(),
+        "kernels": {name: body["certificate"] for name, body in sorted(bodies.items())},
+        "tools": {tool: importlib.metadata.version(tool) for tool in TOOLS},
+    }
+    return assemble(
+        program=program,
+        golden=golden,
+        options=options,
+        hardware=hardware,
+        provenance=provenance,
+    )

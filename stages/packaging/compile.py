@@ -1,0 +1,92 @@
+"""From PrimFuncs to a relocatable object with the plain C ABI, by TVM's LLVM back end."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import PointerType, PrimType
+
+from hw.profile import Hardware
+
+PIPELINE = "bitkiln.plain_c"
+
+
+@tvm.transform.module_pass(opt_level=0, name="PlainCInterface")
+def plain_c_interface(module: Any, _context: Any) -> Any:
+    """Turn buffer parameters into bare pointers: no packed calls, no runtime symbol.
+
+    `f(A: Buffer((64,), "uint8"))` -> `f(a: pointer to uint8)` with `A` declared over `a`.
+    """
+    return tvm.IRModule(
+        {name: _with_pointers(function) for name, function in module.functions.items()}
+    )
+
+
+def _with_pointers(function: Any) -> Any:
+    parameters, declarations = [], []
+    for parameter in function.params:
+        if isinstance(parameter.ty, tirx.BufferType):
+            element = PointerType(PrimType(str(parameter.ty.dtype)))
+            pointer = tirx.Var(f"{parameter.name}_pointer", element)
+            parameters.append(pointer)
+            declarations.append(tirx.DeclBuffer(parameter, data=pointer))
+        else:
+            parameters.append(parameter)
+    plain = tirx.PrimFunc(
+        parameters, tirx.SeqStmt([*declarations, function.body]), function.ret_type
+    )
+    for key, value in function.attrs.items():
+        plain = plain.with_attr(key, value)
+    return plain.with_attr("tirx.noalias", True)
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    transform = tirx.transform
+    lowering = tvm.ir.transform.Sequential(
+        [
+            transform.StmtSimplify(),
+            transform.FlattenBuffer(),
+            transform.NarrowDataType(32),
+            transform.VectorizeLoop(True),
+            transform.UnrollLoop(),
+            transform.StmtSimplify(),
+            transform.SplitHostDevice(),
+            plain_c_interface,
+        ]
+    )
+    default = tirx.compilation_pipeline
+    return lowering, default.finalize_host_passes, default.finalize_device_passes
+
+
+tirx.register_tir_pipeline(PIPELINE, _pipeline)
+
+
+def target_of(hardware: Hardware) -> Any:
+    """The TVM target of a hardware profile."""
+    config: dict[str, Any] = {
+        "kind": "llvm",
+        "mtriple": hardware.triple,
+        "mcpu": hardware.cpu,
+        "mattr": list(hardware.features),
+    }
+    if hardware.float_abi:
+        config["mfloat-abi"] = hardware.float_abi
+    return tvm.target.Target(config)
+
+
+def build_library(functions: dict[str, Any], hardware: Hardware) -> Any:
+    """A TVM runtime module with the functions under the plain C ABI."""
+    return tirx.build(tvm.IRModule(functions), target=target_of(hardware), pipeline=PIPELINE)
+
+
+def compile_object(functions: dict[str, Any], hardware: Hardware) -> bytes:
+    """An ELF object for the target that defines every function by its name."""
+    library = build_library(functions, hardware)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.o"
+        library.write_to_file(str(path), "o")
+        return path.read_bytes()

@@ -1,0 +1,159 @@
+"""From a packed model to the program of a package: one call per composite, one object per kernel."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call as RelaxCall
+
+from hw.profile import Hardware
+from stages.kinds import Model, Table
+from stages.packaging.compile import compile_object
+from stages.packaging.lower import Kernel, lower
+from stages.packaging.program import Call, Program, Slot, TensorSpec
+from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.interpret import output_names
+from stages.qnn.packed import parse_signature
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+
+Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
+ITEM = "kernel-object"
+
+
+def program_of(
+    model: Model, bodies: Table, schedules: Table, hardware: Hardware, memo: Memo
+) -> Program:
+    """Lower and compile every composite (through `memo`, by its own problem), and order calls."""
+    return _Linearizer(model, bodies, schedules, hardware, memo).run()
+
+
+class _Linearizer:
+    def __init__(
+        self, model: Model, bodies: Table, schedules: Table, hardware: Hardware, memo: Memo
+    ) -> None:
+        self.model, self.bodies, self.schedules = model, bodies, schedules
+        self.hardware, self.memo = hardware, memo
+        self.slots: dict[Any, Slot | tuple[Slot, ...]] = {}
+        self.buffers: dict[str, int] = {}
+        self.kernels: dict[Any, tuple[str, Kernel]] = {}
+        self.objects: dict[str, bytes] = {}
+
+    def run(self) -> Program:
+        main = self.model.module["main"]
+        count = int(main.attrs["num_input"])
+        inputs = [_spec(p.name, p.ty) for p in main.params[:count]]
+        for parameter in main.params[:count]:
+            self.slots[parameter] = Slot("input", parameter.name)
+        constants: dict[str, np.ndarray[Any, Any]] = {}
+        for parameter in main.params[count:]:
+            self.slots[parameter] = Slot("constant", parameter.name)
+            constants[parameter.name] = self.model.params[parameter.name]
+        results = {
+            b.value: name
+            for b in bindings_of(main)
+            for output, name in zip(outputs_of(main), output_names(self.model), strict=True)
+            if b.var.same_as(output)
+        }
+        outputs = [_spec(name, v.ty) for v, name in results.items()]
+        calls = []
+        for binding in bindings_of(main):
+            if isinstance(binding.value, RelaxCall):
+                calls.append(self._call(binding, results))
+            elif isinstance(binding.value, relax.TupleGetItem):
+                self._take(binding)
+        return Program(
+            tuple(inputs), tuple(outputs), self.buffers, constants, tuple(calls), self.objects
+        )
+
+    def _call(self, binding: Any, results: Mapping[Any, str]) -> Call:
+        callee = binding.value.op
+        symbol, kernel = self._kernel(callee)
+        reads = tuple(self.slots[argument] for argument in binding.value.args)
+        kind = binding.var.ty
+        fields = list(kind.fields) if hasattr(kind, "fields") else [kind]
+        writes = []
+        for index, field in enumerate(fields):
+            result = self._result(binding.var, index, len(fields), results)
+            writes.append(result or self._buffer(f"{binding.var.name}.{index}", field))
+        self.slots[binding.var] = writes[0] if len(writes) == 1 else tuple(writes)
+        return Call(
+            symbol, binding.var.name, reads, tuple(writes), kernel.scratch_bytes, kernel.max_tasks
+        )
+
+    def _result(
+        self, variable: Any, index: int, count: int, results: Mapping[Any, str]
+    ) -> Slot | None:
+        """The graph output that a result is, if it is one."""
+        if count == 1:
+            return Slot("output", results[variable]) if variable in results else None
+        for binding in bindings_of(self.model.module["main"]):
+            value = binding.value
+            if (
+                isinstance(value, relax.TupleGetItem)
+                and value.tuple_value.same_as(variable)
+                and value.index == index
+                and binding.var in results
+            ):
+                return Slot("output", results[binding.var])
+        return None
+
+    def _take(self, binding: Any) -> None:
+        slots = self.slots[binding.value.tuple_value]
+        assert isinstance(slots, tuple)
+        self.slots[binding.var] = slots[binding.value.index]
+
+    def _buffer(self, name: str, tensor_type: Any) -> Slot:
+        size = prod(shape_of(tensor_type)) * np.dtype(dtype_of(tensor_type)).itemsize
+        self.buffers[name] = size
+        return Slot("buffer", name)
+
+    def _kernel(self, callee: Any) -> tuple[str, Kernel]:
+        """The compiled kernel of a composite; equal composites share it, also across models."""
+        if callee not in self.kernels:
+            function = self.model.module[callee]
+            schedule = self.schedules[callee.name_hint]
+            bodies = {name: self.bodies[name] for name in _signatures(function)}
+            problem = {
+                "function": function.script(),
+                "schedule": schedule,
+                "bodies": bodies,
+                "hardware": code_ingredients(self.hardware),
+            }
+            digest = hashlib.sha256(repr(sorted(problem.items())).encode()).hexdigest()[:12]
+            symbol = f"{function.attrs['composite']}_{digest}"
+            kernel = lower(function, symbol, schedule, bodies, self.hardware)
+            self.objects[f"{symbol}.o"] = self.memo(
+                ITEM,
+                problem | {"symbol": symbol},
+                lambda: compile_object({symbol: kernel.function}, self.hardware),
+            )
+            self.kernels[callee] = symbol, kernel
+        return self.kernels[callee]
+
+
+def code_ingredients(hardware: Hardware) -> dict[str, Any]:
+    """What of a hardware profile decides the code of a kernel whose schedule is fixed."""
+    return {
+        "triple": hardware.triple,
+        "cpu": hardware.cpu,
+        "features": list(hardware.features),
+        "float_abi": hardware.float_abi,
+        "isa": hardware.isa,
+    }
+
+
+def _signatures(function: Any) -> list[str]:
+    return [
+        parse_signature(attributes(binding.value)["signature"]).name
+        for binding in bindings_of(function)
+        if is_op(binding.value, "relax.qnn.packed_conv2d")
+    ]
+
+
+def _spec(name: str, tensor_type: Any) -> TensorSpec:
+    return TensorSpec(str(name), dtype_of(tensor_type), shape_of(tensor_type))
