@@ -1,8 +1,9 @@
-"""From a packed model to the program of a package: one call per composite, one object per kernel."""
+"""From a packed model to a package's program: one call per composite, one object per kernel."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
@@ -22,7 +23,7 @@ from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
-ITEM = "kernel-object"
+ITEM = "kernel"
 
 
 def program_of(
@@ -119,12 +120,13 @@ class _Linearizer:
             schedule = self.schedules[callee.name_hint]
             bodies = {name: self.bodies[name] for name in _signatures(function)}
             problem = {
-                "function": function.script(),
+                "function": str(function.script()),
                 "schedule": schedule,
                 "bodies": bodies,
                 "hardware": code_ingredients(self.hardware),
             }
-            digest = hashlib.sha256(repr(sorted(problem.items())).encode()).hexdigest()[:12]
+            text = json.dumps(problem, sort_keys=True)
+            digest = hashlib.sha256(text.encode()).hexdigest()[:12]
             symbol = f"{function.attrs['composite']}_{digest}"
             kernel = lower(function, symbol, schedule, bodies, self.hardware)
             self.objects[f"{symbol}.o"] = self.memo(

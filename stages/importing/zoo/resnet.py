@@ -191,7 +191,8 @@ class ResidualNetwork:
         return self._writer.batch_norm(norm, sums, parameters)
 
     def _head(self, junction: Junction) -> bytes:
-        pooled = self._writer.global_average_pool("avgpool", self._rectified(junction))
+        last = self._writer.quantize("avgpool.input_quant", self._rectified(junction), SHORTCUT)
+        pooled = self._writer.global_average_pool("avgpool", last)
         features = self._writer.quantize("fc.input_quant", pooled, FEATURES)
         flat = self._writer.flatten("flatten", features)
         shape = (self._architecture.classes, flat.value.shape[1])
