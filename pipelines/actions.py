@@ -52,8 +52,10 @@ def build(plan: Plan, name: str) -> dict[str, Any]:
         manifest, built = execute.Workshop(plan).produce(step)
     except StageError as error:
         raise UserError(f"{name}: {error}") from error
+    if not built:
+        return {"status": "cached"}
     return {
-        "status": "built" if built else "cached",
+        "status": "built",
         "seconds": round(time.monotonic() - started, 3),
         "artifact": shown(execute.STORE.folder(name, manifest.key)),
     }
@@ -128,9 +130,18 @@ def is_verified(plan: Plan) -> bool:
 
 
 @plain_errors
-def fail(message: str) -> None:
-    """Say why a task cannot run."""
-    raise UserError(message)
+def want_recipe(word: str) -> None:
+    """Fail, saying which recipes there are."""
+    raise UserError(without_recipe(word))
+
+
+def without_recipe(word: str) -> str:
+    """Return what to do about a missing recipe, with the recipes there are."""
+    from pipelines import load
+
+    names = [name for name, _description in load.list_recipes()]
+    lines = "\n".join(f"  {name}" for name in names) or "  none yet; doit import FILE writes one"
+    return f"say which recipe: doit {word} recipe=NAME; there are\n{lines}"
 
 
 def _keys(workshop: execute.Workshop) -> dict[str, str]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines import keys, roots
+from pipelines import keys, progress, roots
+from pipelines.errors import UserError
 from pipelines.items import Memo
 from pipelines.plan import Plan, Step
 from pipelines.store import Content, DamagedError, Manifest, Parts, Store, output_digest
@@ -48,7 +49,7 @@ class Workshop:
                 manifest = self.current(producer)
                 inputs[argument] = manifest.output if manifest else None
         found: dict[str, Any] = {
-            "code": keys.code_ingredients(step.stage.entry.partition(":")[0]),
+            "code": keys.code_at_start(step.stage.entry.partition(":")[0]),
             "tools": {name: keys.tool_version(name) for name in step.stage.tools},
             "inputs": inputs,
         }
@@ -99,8 +100,9 @@ class Workshop:
             for argument, producer in producers.items()
         }
         code = keys.digest(keys.canonical(address.ingredients["code"]))
-        memo = Memo(self.store, code, address.ingredients["tools"])
+        memo = Memo(self.store, code, address.ingredients["tools"], progress.detail)
         value = _call(step, arguments, memo)
+        _check_unedited(step, address)
         manifest = self._commit(step, address, value, tuple(sorted(memo.used)))
         self._known[step.name] = manifest
         return manifest, True
@@ -177,6 +179,18 @@ def _call(step: Step, arguments: dict[str, Any], memo: Memo) -> Any:
     if step.stage.items:
         arguments["memo"] = memo
     return run(**arguments)
+
+
+def _check_unedited(step: Step, address: Address) -> None:
+    """Refuse to keep what may have been made by code other than its key says."""
+    now = keys.code_ingredients(step.stage.entry.partition(":")[0])
+    was = address.ingredients["code"]
+    edited = sorted(name for name in now.keys() | was.keys() if now.get(name) != was.get(name))
+    if edited:
+        raise UserError(
+            f"{step.name}: {', '.join(edited)} changed while it ran, so its result is not kept; "
+            "build again"
+        )
 
 
 def _validated(module: str, model: str, data: Any) -> Any:

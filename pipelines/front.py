@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pipelines import execute, graph, keys, plan
+from pipelines import actions, execute, graph, keys, plan
 from pipelines.errors import UserError
 from pipelines.progress import Progress
 
@@ -39,16 +39,13 @@ class Codec:
 class Session:
     """One call of doit."""
 
-    word: str
-    """The first word that is neither a flag nor a variable."""
     plan: plan.Plan | None
     arguments: dict[str, Any]
     config: dict[str, Any]
 
     def tasks(self) -> Iterator[graph.Task]:
         """Yield every task."""
-        word = self.word if self.word in graph.COMMAND_NAMES else "build"
-        yield from graph.tasks(self.plan, self.arguments, "" if self.plan else without_recipe(word))
+        yield from graph.tasks(self.plan, self.arguments)
 
 
 def open_session(argv: Sequence[str]) -> Session:
@@ -63,18 +60,9 @@ def open_session(argv: Sequence[str]) -> Session:
     if variables.recipe is not None:
         resolved = load.load_recipe(variables.recipe, variables.fields)
     elif word in ("clean", "forget") and _is_bare(argv):
-        raise UserError(f"doit {word} works on one recipe\n{without_recipe(word)}")
+        raise UserError(f"doit {word} works on one recipe\n{actions.without_recipe(word)}")
     made = plan.of(resolved) if resolved else None
-    return Session(word, made, {"variables": variables, "resolved": resolved}, _config(word))
-
-
-def without_recipe(word: str = "build") -> str:
-    """Return what to do about a missing recipe, with the recipes there are."""
-    from pipelines import load
-
-    names = [name for name, _description in load.list_recipes()]
-    lines = "\n".join(f"  {name}" for name in names) or "  none yet; doit import FILE writes one"
-    return f"say which recipe: doit {word} recipe=NAME; there are\n{lines}"
+    return Session(made, {"variables": variables, "resolved": resolved}, _config(word))
 
 
 def _config(word: str) -> dict[str, Any]:

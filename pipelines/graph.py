@@ -48,20 +48,18 @@ COMMANDS: tuple[Command, ...] = (
 COMMAND_NAMES = ("build", *(command.name for command in COMMANDS), "clean")
 
 
-def tasks(
-    plan: Plan | None, arguments: Mapping[str, Any], without_recipe: str = ""
-) -> Iterator[Task]:
-    """Yield all tasks. Without a plan those that need one fail, saying `without_recipe`."""
+def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
+    """Yield all tasks. Without a plan those that need one fail, saying what recipes there are."""
     if plan is None:
         yield {
             "basename": "build",
             "doc": _BUILD_DOC,
-            "actions": [(actions.fail, [without_recipe])],
+            "actions": [(actions.want_recipe, ["build"])],
         }
     else:
         yield from _build(plan)
     for command in COMMANDS:
-        yield _command(command, plan, arguments, without_recipe)
+        yield _command(command, plan, arguments)
 
 
 _BUILD_DOC = "build a recipe's package, stage by stage: recipe=NAME [field=value ...]"
@@ -104,9 +102,7 @@ def _is_file(plan: Plan, stage: str) -> bool:
     return stage == SOURCE and plan.source is not None
 
 
-def _command(
-    command: Command, plan: Plan | None, arguments: Mapping[str, Any], without_recipe: str
-) -> Task:
+def _command(command: Command, plan: Plan | None, arguments: Mapping[str, Any]) -> Task:
     task: Task = {
         "basename": command.name,
         "doc": command.doc,
@@ -117,7 +113,7 @@ def _command(
     if command.positional:
         task["pos_arg"] = command.positional
     if command.recipe and plan is None:
-        return task | {"actions": [(actions.fail, [without_recipe])]}
+        return task | {"actions": [(actions.want_recipe, [command.name])]}
     given = {"variables": arguments["variables"]}
     if command.recipe:
         given |= {"plan": plan, "resolved": arguments["resolved"]}

@@ -15,10 +15,17 @@ _CONTENT = "content"
 class Memo:
     """The item store as a stage sees it; remembers what it handed out. Safe to share by threads."""
 
-    def __init__(self, store: Store, code: str, tools: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        code: str,
+        tools: Mapping[str, str],
+        told: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._store = store
         self._code = code
         self._tools = dict(tools)
+        self._told = told
         self._lock = threading.Lock()
         self.used: set[str] = set()
         self.built = 0
@@ -44,6 +51,7 @@ class Memo:
         self._store.commit(folder, key, "files", parts, ingredients)
         with self._lock:
             self.built += 1
+        self._told(f"{len(self.used)} {kind}s, {self.built} of them new")
         return data
 
     def _read(self, folder: str, key: str) -> bytes | None:

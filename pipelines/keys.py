@@ -48,6 +48,16 @@ def code_ingredients(
 
 
 @functools.cache
+def code_at_start(module: str) -> dict[str, str]:
+    """Return `code_ingredients` of a module as they were when this process first asked.
+
+    A stage imports its code once; whoever keeps a result compares again when it is there, so that
+    a file edited meanwhile is never taken for the code that ran.
+    """
+    return code_ingredients(module)
+
+
+@functools.cache
 def tool_version(distribution: str) -> str:
     """Return the installed version of a distribution, or 'absent'."""
     try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-import time
 from typing import Any
 
 from doit.exceptions import BaseFail, TaskFailed, UnmetDependency
@@ -11,6 +11,13 @@ from doit.reporter import ConsoleReporter
 
 BUILD = "build:"
 _FAULT = "this is a fault of bitkiln, not of your recipe; please report it with the lines above"
+_shown: Progress | None = None
+
+
+def detail(text: str) -> None:
+    """Show how far the running stage is, where someone is looking."""
+    if _shown is not None:
+        _shown.detail(text)
 
 
 class Progress(ConsoleReporter):
@@ -20,24 +27,31 @@ class Progress(ConsoleReporter):
 
     def __init__(self, outstream: Any, options: Any) -> None:
         super().__init__(outstream, options)
-        self._running: dict[str, float] = {}
-        self._spinner: Any = None
+        self._process = os.getpid()
+        self._running: dict[str, Any] = {}
+        self._live: Any = None
 
     def initialize(self, tasks: Any, selected_tasks: Any) -> None:
-        """Start the spinner if someone is looking."""
+        """Prepare the live lines if someone is looking."""
         del tasks, selected_tasks
         if self.outstream.isatty():
-            from rich.console import Console
+            global _shown
+            _shown = self
 
-            self._spinner = Console(file=self.outstream).status("")
+    def detail(self, text: str) -> None:
+        """Put a word behind the running stage; other processes than doit's own stay silent."""
+        if self._live is not None and os.getpid() == self._process:
+            for name, line in self._running.items():
+                self._live.update(line, description=f"{_stage(name)}: {text}")
 
     def execute_task(self, task: Any) -> None:
         """Show that a stage is being built."""
-        if task.name.startswith(BUILD):
-            self._running[task.name] = time.monotonic()
-            self._spin()
-        else:
-            self._stop()  # a command prints its own progress
+        if not task.name.startswith(BUILD):
+            self._stop()  # a command shows its own progress
+        elif _shown is self:
+            self._start()
+            line = self._live.add_task(_stage(task.name), total=None)
+            self._running[task.name] = line
 
     def skip_uptodate(self, task: Any) -> None:
         """Say that a stage was cached."""
@@ -49,7 +63,7 @@ class Progress(ConsoleReporter):
 
     def add_failure(self, task: Any, fail: BaseFail) -> None:
         """Say what went wrong and, for a user's mistake, nothing else."""
-        self._running.pop(task.name, None)
+        self._ended(task)
         self._stop()
         if isinstance(fail, UnmetDependency):
             return
@@ -66,24 +80,40 @@ class Progress(ConsoleReporter):
             print(f"ERROR: {message}", file=sys.stderr)
 
     def _line(self, task: Any, values: Any) -> None:
-        self._running.pop(task.name, None)
+        self._ended(task)
         if not task.name.startswith(BUILD):
             return
-        self._stop()
         status = values.get("status", "done")
         seconds = f"{values['seconds']:7.1f} s" if status == "built" else " " * 9
-        note = values.get("note") or (values.get("artifact") if status != "cached" else None) or ""
-        self.write(f"{task.name.removeprefix(BUILD):<15} {status:<8}{seconds}  {note}".rstrip())
-        self.write("\n")
-        self.outstream.flush()
-        self._spin()
+        note = values.get("note") or values.get("artifact") or ""
+        text = f"{_stage(task.name):<15} {status:<8}{seconds}  {note}".rstrip()
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            self.write(f"{text}\n")
+            self.outstream.flush()
 
-    def _spin(self) -> None:
-        if self._spinner is not None and self._running:
-            names = ", ".join(name.removeprefix(BUILD) for name in self._running)
-            self._spinner.update(f"building {names} …")
-            self._spinner.start()
+    def _ended(self, task: Any) -> None:
+        line = self._running.pop(task.name, None)
+        if line is not None and self._live is not None:
+            self._live.remove_task(line)
+
+    def _start(self) -> None:
+        if self._live is None:
+            from rich.console import Console
+            from rich.progress import Progress as Live
+            from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+            self._live = Live(*columns, console=Console(file=self.outstream), transient=True)
+            self._live.start()
 
     def _stop(self) -> None:
-        if self._spinner is not None:
-            self._spinner.stop()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            self._running.clear()
+
+
+def _stage(task: str) -> str:
+    return task.removeprefix(BUILD)

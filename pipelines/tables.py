@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,10 +44,21 @@ def write_json(name: str | None, result: Any) -> None:
         return
     path = Path(name)
     try:
-        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(_finite(result), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
     except OSError as error:
         raise UserError(f"json={name}: cannot write it: {error.strerror}") from error
     print(f"written: {shown(path.resolve())}", file=sys.stderr)
+
+
+def _finite(value: Any) -> Any:
+    """Return plain data with NaN and infinity as text: JSON has no numbers for them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _text(value: Any) -> str:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pipelines import samples, verifying
+from pipelines import packages, samples, verifying
+from pipelines.commands import check, verify
 from pipelines.commands.importing import recipe_name
 from pipelines.errors import UserError
+from pipelines.overrides import Variables
 from pipelines.recipe import InputSpec
 from pipelines.runners.package import Tensor
 from stages.kinds import Golden
@@ -206,3 +212,78 @@ def test_doctor_names_every_dependency(clone: Clone) -> None:
     assert rows["numpy"]["found"] == np.__version__
     assert rows["qemu armv7"]["advice"] == "apt install qemu-user"
     assert "doctor" in out
+
+
+class _Workshop:
+    """Three stages; the module of the second gives something else."""
+
+    plan = SimpleNamespace(
+        recipe="toy",
+        step=lambda name: SimpleNamespace(name=name),
+        steps=[
+            SimpleNamespace(name=name, stage=SimpleNamespace(gives=gives))
+            for name, gives in [("importing", "model"), ("golden", "golden"),
+                                ("quantizing", "model"), ("bitpacking", "model")]
+        ],
+    )  # fmt: skip
+
+    def load(self, step: Any) -> Any:
+        if step.name == "golden":
+            return Golden({"x": np.ones((2, 1))}, {"y": np.ones((2, 3), np.float32)})
+        return {"importing": 0.0, "quantizing": 0.5, "bitpacking": np.nan}[step.name]
+
+
+def test_verify_names_the_stage_that_departs_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def interpret(model: float, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"y": np.array([1, 1 + model, 1], np.float32)}
+
+    fake = SimpleNamespace(interpret=SimpleNamespace(run=interpret))
+    monkeypatch.setitem(sys.modules, "stages.qnn", fake)
+    monkeypatch.setattr(verify, "Workshop", lambda plan: _Workshop())
+    why = packages.UnavailableError("no emulator")
+    monkeypatch.setattr(packages, "opened", raising(why))
+    variables = Variables({"json": str(tmp_path / "r.json")}, {})
+    with pytest.raises(UserError) as error:
+        verify.run(
+            plan=_Workshop.plan,  # type: ignore[arg-type]
+            resolved=SimpleNamespace(name="toy"),  # type: ignore[arg-type]
+            variables=variables,
+        )
+    assert str(error.value) == (
+        "quantizing is the first to depart from the source graph: output 'y' differs in 2 of 6 "
+        "values, by at most 0.5"
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "importing       exact    y, 2 samples",
+        "quantizing      departs  y, 2 samples  2 of 6 values differ, by at most 0.5",
+        "bitpacking      departs  y, 2 samples  2 of 6 values differ, by at most inf",
+        "package         not run: no emulator",
+    ]
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert [row["verdict"] for row in rows] == ["exact", "departs", "departs", "not run"]
+    assert rows[2]["largest_difference"] == "inf"
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def function(*_arguments: Any, **_options: Any) -> Any:
+        raise error
+
+    return function
+
+
+def test_check_runs_every_step_and_names_what_failed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    steps = (("types", "mypy", ("--no-such-flag",)), ("lint", "ruff", ("--version",)))
+    monkeypatch.setattr(check, "STEPS", steps)
+    with pytest.raises(UserError, match=r"^check: types failed; see above$"):
+        check.run(variables=Variables({}, {}))
+    out, _ = capfd.readouterr()
+    assert "ruff 0." in out and "longest files" in out
+    monkeypatch.setattr(check, "STEPS", steps[1:])
+    check.run(variables=Variables({}, {}))
+    monkeypatch.setattr(check, "STEPS", (("lint", "no-such-tool", ()),))
+    with pytest.raises(UserError, match=r"no-such-tool not installed; run: pip install"):
+        check.run(variables=Variables({}, {}))

@@ -76,6 +76,22 @@ def test_a_stage_whose_input_came_out_the_same_is_not_run(clone: Clone) -> None:
     }
 
 
+def test_code_edited_while_it_runs_leaves_nothing(clone: Clone) -> None:
+    clone.edit(
+        "stages/legalizing/__init__.py",
+        "    time.sleep",
+        "    with open(__file__, 'a') as file:\n"
+        "        file.write(f'X{time.time_ns()} = 1\\n')\n"
+        "    time.sleep",
+    )
+    _, err = clone.doit("build", "recipe=toy", expect=1)
+    assert err == (
+        "ERROR: legalizing: stages/legalizing/__init__.py changed while it ran, so its result is "
+        "not kept; build again\n"
+    )
+    assert clone.manifests("legalizing") == []
+
+
 def test_a_file_is_known_by_its_bytes(clone: Clone) -> None:
     net = clone.write("models/net.onnx", "net 2 0")
     clone.write("recipes/file.yaml", "model: {file: ../models/net.onnx}\nhardware: rpi3\n")

@@ -20,7 +20,7 @@ from pipelines.store import DamagedError, Manifest, Parts, Store
 KEY = keys.digest("a key")
 PARTS = Parts(
     {"module.json": b"{}", "deep/er/file.bin": b"\0" * 100},
-    {"weights": np.arange(12, dtype=np.int8).reshape(3, 4), "scalar": np.float32(0.5)},
+    {"weights": np.arange(12, dtype=np.int8).reshape(3, 4), "scalar": np.array(0.5, np.float32)},
 )
 
 
@@ -235,8 +235,8 @@ def test_roots_remember_the_latest_first(artifacts: Store) -> None:
     for key in ("1", "2", "1", "3"):
         roots.note(artifacts, "net", {"importing": key})
     assert roots.of(artifacts, "net") == {"importing": ["3", "1", "2"]}
-    for key in range(50):
-        roots.note(artifacts, "net", {"importing": str(key)})
+    for number in range(50):
+        roots.note(artifacts, "net", {"importing": str(number)})
     assert len(roots.of(artifacts, "net")["importing"]) == roots.HISTORY
 
 
