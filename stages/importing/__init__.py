@@ -12,8 +12,10 @@ from stages.importing.oracle import Oracle, evaluate
 from stages.importing.samples import draw
 from stages.kinds import Golden, Model
 from stages.options import GoldenOptions, ImportOptions
+from stages.qnn.builder import bindings_of
+from stages.qnn.registry import dtype_of, shape_of
 
-__all__ = ["Oracle", "describe", "evaluate", "golden", "read", "run", "starter_recipe"]
+__all__ = ["Oracle", "check", "describe", "evaluate", "golden", "read", "run", "starter_recipe"]
 
 
 def run(*, source: bytes, options: ImportOptions) -> Model:
@@ -23,7 +25,20 @@ def run(*, source: bytes, options: ImportOptions) -> Model:
     by node name (the layer name of recipes and errors). Its attributes say `output_names`, the
     `numerics` to keep to and `finn_datatypes`, the annotated datatypes of source tensors.
     """
-    return convert(read(source), options)
+    model = convert(read(source), options)
+    check(model)
+    return model
+
+
+def check(model: Model) -> None:
+    """Raise AssertionError unless `main` is float32 and holds its tensors as parameters alone."""
+    main = model.module["main"]
+    count = int(main.attrs["num_input"])
+    assert [parameter.name for parameter in main.params[count:]] == list(model.params)
+    for parameter, value in zip(main.params[count:], model.params.values(), strict=True):
+        assert shape_of(parameter.ty) == value.shape, parameter.name
+    for variable in (*main.params, *(binding.var for binding in bindings_of(main))):
+        assert dtype_of(variable.ty) == "float32", variable.name
 
 
 def golden(
@@ -35,7 +50,9 @@ def golden(
     [samples, *shape in the graph]. `imports` gives the shapes that the file leaves open.
     """
     graph = read(source)
-    shapes = input_shapes(graph, imports or ImportOptions())
+    options_of_import = imports or ImportOptions()
+    convert(graph, options_of_import)  # a graph that cannot be built, or is too large, ends here
+    shapes = input_shapes(graph, options_of_import)
     outputs, _ = importable_outputs(graph)
     execute = Oracle(graph, also=outputs)
     rng = np.random.default_rng(options.seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from stages.errors import StageError
 from stages.importing import convert_arithmetic as arithmetic
 from stages.importing import convert_layers as layers
 from stages.importing.folding import fold
-from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
+from stages.importing.onnx_reader import MAX_ELEMENTS, QONNX, GraphInput, Node, SourceGraph
 from stages.importing.relax_builder import RelaxBuilder, UnsupportedError
 from stages.kinds import Model
 from stages.options import ImportOptions
@@ -194,6 +195,16 @@ def input_shapes(graph: SourceGraph, options: ImportOptions) -> dict[str, tuple[
 
 
 def _input_shape(item: GraphInput, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
+    shape = _static_shape(item, wanted)
+    if prod(shape) > MAX_ELEMENTS:
+        raise StageError(
+            f"input '{item.name}' has the shape {list(shape)}; "
+            f"at most {MAX_ELEMENTS:,} elements are accepted"
+        )
+    return shape
+
+
+def _static_shape(item: GraphInput, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
     if item.dtype != "float32":
         raise StageError(f"input '{item.name}' is {item.dtype}; float32 is accepted")
     if wanted is not None:

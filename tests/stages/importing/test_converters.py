@@ -193,6 +193,9 @@ def test_an_open_batch_is_one_sample_and_other_open_extents_must_be_stated() -> 
     assert refusal(source, x=(2, 6)) == (
         "input 'x' is given the shape [2, 6], but the file says [1, ?]"
     )
+    assert refusal(source, x=(1, 1 << 40)) == (
+        "input 'x' has the shape [1, 1099511627776]; at most 268,435,456 elements are accepted"
+    )
     assert refusal(source, data=(1, 6)) == "the model has no input 'data'; its inputs are ['x']"
 
 

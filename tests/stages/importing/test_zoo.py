@@ -67,6 +67,18 @@ def test_equal_options_give_equal_bytes_and_seeds_differ() -> None:
     assert build(options=options.model_copy(update={"seed": 1})) != first
 
 
+@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("image_size", [8, 13])
+def test_any_seed_and_size_is_exact(seed: int, image_size: int) -> None:
+    options = block(
+        quantization(3, "unipolar"), quantization(3, "bipolar"), seed=seed, image_size=image_size
+    )
+    source = build(options=options)
+    vectors = golden(source=source, options=GoldenOptions(samples=1, seed=seed))
+    theirs = execute_qonnx(source, {"data": vectors.inputs["data"][0]})["out"]
+    np.testing.assert_array_equal(theirs, vectors.outputs["out"][0])
+
+
 def test_two_layers_read_one_quantized_tensor() -> None:
     model = onnx.load_model_from_string(
         build(options=block(quantization(2, "unipolar"), quantization(1, "bipolar")))
