@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines import actions
+from pipelines.errors import shown
 from pipelines.plan import SOURCE, Plan
 
 Task = dict[str, Any]
@@ -84,6 +85,7 @@ def _build(plan: Plan) -> Iterator[Task]:
         "doc": f"puts the package's files at artifacts/packages/{plan.recipe}",
         "actions": [(actions.publish, [plan])],
         "uptodate": [(actions.is_published, [plan])],
+        "meta": {"where": shown(actions.published(plan))},
         "task_dep": [f"build:{step.name}" for step in plan.steps],
         "clean": [(actions.unpublish, [plan])],
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import json
 from importlib import metadata
 from pathlib import Path
+
+from pipelines import sources
 
 ROOT = Path(__file__).resolve().parent.parent
 """The root of the clone: first-party modules are found below it."""
@@ -40,7 +41,7 @@ def code_ingredients(
     (runtime sources), since its code reads them.
     """
     files = _closure(module, root, packages)
-    found = {str(path.relative_to(root)): _source_digest(path) for path in files}
+    found = {str(path.relative_to(root)): sources.read(path, root).digest for path in files}
     for folder in {path.parent for path in files if path.name == "__init__.py"}:
         if folder.parent == root / "stages":
             found |= {str(p.relative_to(root)): digest(p.read_bytes()) for p in _data_files(folder)}
@@ -113,8 +114,7 @@ def _imports(path: Path, root: Path, packages: tuple[str, ...]) -> list[str]:
     """Return the first-party modules a file may import; some may turn out to be attributes."""
     package = path.relative_to(root).parent.parts
     names: list[str] = [".".join(package)] if len(package) > 1 else []
-    stat = path.stat()
-    for base, level, attributes in _parsed(path, stat.st_mtime_ns, stat.st_size)[1]:
+    for base, level, attributes in sources.read(path, root).imports:
         above = package[: len(package) - level + 1] if level else ()
         full = ".".join((*above, base) if base else above)
         names += [full, *(f"{full}.{name}" for name in attributes)]
@@ -130,38 +130,3 @@ def _with_parents(module: str) -> list[str]:
     """
     parts = module.split(".")
     return [".".join(parts[:length]) for length in range(2, len(parts) + 1)]
-
-
-def _source_digest(path: Path) -> str:
-    stat = path.stat()
-    return _parsed(path, stat.st_mtime_ns, stat.st_size)[0]
-
-
-_Import = tuple[str, int, tuple[str, ...]]
-
-
-@functools.cache
-def _parsed(path: Path, mtime_ns: int, size: int) -> tuple[str, tuple[_Import, ...]]:
-    """Return the digest of a file's normalized syntax tree, and its imports as written."""
-    del mtime_ns, size  # only there to notice a change within one run
-    tree = ast.parse(path.read_bytes())
-    imports: list[_Import] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imports += [(alias.name, 0, ()) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = tuple(alias.name for alias in node.names)
-            imports.append((node.module or "", node.level, names))
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [item for item in body if not _is_text(item)]  # type: ignore[attr-defined]
-    return digest(ast.dump(tree)), tuple(imports)
-
-
-def _is_text(node: ast.AST) -> bool:
-    """Whether a statement is a bare string: a docstring, or one beside a field."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )

@@ -55,7 +55,7 @@ class Progress(ConsoleReporter):
 
     def skip_uptodate(self, task: Any) -> None:
         """Say that a stage was cached."""
-        self._line(task, {"status": "cached"})
+        self._line(task, {"status": "cached", "artifact": (task.meta or {}).get("where")})
 
     def add_success(self, task: Any) -> None:
         """Say what a stage did and how long it took."""

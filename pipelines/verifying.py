@@ -6,24 +6,27 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from pipelines import keys, packages, roots
+from pipelines import keys, roots
 from pipelines.errors import UserError
 from pipelines.execute import STORE, Workshop
 from pipelines.plan import Plan
 from pipelines.store import Parts
-from stages.kinds import Golden
+
+if TYPE_CHECKING:
+    # A build whose package is known to be right needs neither NumPy nor a runner.
+    import numpy as np
+
+    from stages.kinds import Golden
+
+    Array = np.ndarray[Any, Any]
+    Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 NAME = "verifying"
 GOLDEN = "golden"
 CLOSE = 1e-5
 """Relative to the largest value: as near as float arithmetic in another order comes."""
-
-Array = np.ndarray[Any, Any]
-Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Comparison:
 
 def compare(golden: Golden, run: Execute) -> list[Comparison]:
     """Run every sample and compare every output with the oracle's."""
+    import numpy as np
+
     samples = len(next(iter(golden.inputs.values())))
     given: dict[str, list[Array]] = {name: [] for name in golden.outputs}
     for index in range(samples):
@@ -60,6 +65,8 @@ def compare(golden: Golden, run: Execute) -> list[Comparison]:
 
 
 def _compared(name: str, wanted: Array, found: list[Array]) -> Comparison:
+    import numpy as np
+
     stacked = np.stack(found).reshape(wanted.shape).astype(np.float64)
     expected = wanted.astype(np.float64)
     same = (stacked == expected) | (np.isnan(stacked) & np.isnan(expected))
@@ -95,6 +102,8 @@ def in_package(workshop: Workshop, threads: int = 1) -> tuple[list[Comparison], 
 
     Raises packages.UnavailableError if this machine cannot run it.
     """
+    from pipelines import packages
+
     golden = workshop.load(workshop.plan.step(GOLDEN))
     with packages.opened(workshop.plan, threads=threads) as package:
         return compare(golden, package.run), package.how
@@ -111,6 +120,9 @@ def is_current(plan: Plan) -> bool:
 
 def build(plan: Plan) -> dict[str, Any]:
     """Verify the published package and note the result; UserError if it departs."""
+    from pipelines import packages
+    from stages import artifacts
+
     started = time.monotonic()
     workshop = Workshop(plan)
     ingredients = _ingredients(workshop)
@@ -127,8 +139,6 @@ def build(plan: Plan) -> dict[str, Any]:
             since = f"`doit verify recipe={plan.recipe}` says since when"
             raise UserError(f"{NAME}: {describe(item)}; {since}")
     table = [asdict(item) for item in found]
-    from stages import artifacts
-
     parts = artifacts.take_apart("table", table)
     with STORE.lock():
         STORE.commit(NAME, key, "table", Parts(parts.files, {}), ingredients)

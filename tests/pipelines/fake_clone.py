@@ -240,7 +240,7 @@ class Clone:
 
 def tree(folder: Path) -> dict[str, bytes]:
     """Return what a store holds but for doit's database, the lock and Python's own files."""
-    skipped: Any = (".doit.db", ".lock")
+    skipped: Any = (".doit.db", ".lock", ".code.json")
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))

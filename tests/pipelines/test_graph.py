@@ -92,7 +92,9 @@ def test_a_build_prints_one_line_a_stage(clone: Clone) -> None:
     assert [line.split()[1] for line in out.splitlines()] == ["built"] * 5 + ["written", "built"]
     assert "\x1b" not in out and err == ""
     out, _ = clone.doit("build", "recipe=toy")
-    assert out == "".join(f"{name:<15} cached\n" for name in names)
+    lines = [f"{name:<15} cached" for name in names]
+    lines[-2] += f"{'':13}artifacts/packages/toy"
+    assert out.splitlines() == lines
 
 
 @pytest.mark.parametrize("word", ["build", "show", "run", "verify", "accuracy"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import keys
+from pipelines import keys, sources
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -102,3 +103,30 @@ def test_relative_imports_are_followed(tree: Path) -> None:
     (tree / "stages/first/__init__.py").write_text("from . import inner\nfrom ..shared import x")
     assert "stages/shared.py" in keys.code_ingredients("stages.first", tree)
     assert "stages/first/inner.py" in keys.code_ingredients("stages.first", tree)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"format": 1}', '{"files": {"hw/profile.py": 3}}'])
+def test_what_is_kept_about_files_may_be_damaged(tree: Path, text: str) -> None:
+    before = sources.read(tree / "hw/profile.py", tree)
+    sources._keep(tree)
+    assert not (tree / "artifacts").exists()
+    (tree / "artifacts").mkdir()
+    sources._keep(tree)
+    sources._known.cache_clear()
+    assert sources.read(tree / "hw/profile.py", tree) == before
+    kept = tree / "artifacts" / ".code.json"
+    kept.write_text(text)
+    sources._known.cache_clear()
+    assert sources.read(tree / "hw/profile.py", tree) == before
+
+
+def test_what_is_kept_about_a_file_ends_with_any_change_to_it(tree: Path) -> None:
+    path = tree / "hw/profile.py"
+    stat = path.stat()
+    before = sources.read(path, tree)
+    text = path.read_text()
+    path.write_text(text.replace("1", "2"))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert sources.read(path, tree) != before
+    path.write_text(text)
+    assert sources.read(path, tree) == before

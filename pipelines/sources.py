@@ -1,0 +1,101 @@
+"""Python files as keys see them: a digest without comments or docstrings, and what they import.
+
+Parsing every first-party file takes most of a second, so what was found is kept beside the store,
+under all that changes when a file is written. Losing that file costs nothing but the second.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+_NAME = "artifacts/.code.json"
+
+Import = tuple[str, int, tuple[str, ...]]
+"""Module as written, level of a relative import, names taken from it."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a key takes from one file."""
+
+    digest: str
+    imports: tuple[Import, ...]
+
+
+def read(path: Path, root: Path) -> Source:
+    """Return what a key takes from a Python file below `root`."""
+    stat = path.stat()
+    mark = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+    known = _known(root)
+    name = path.relative_to(root).as_posix()
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        entry = known[name]
+        if entry["mark"] == mark:
+            imports = tuple((base, level, tuple(names)) for base, level, names in entry["imports"])
+            return Source(str(entry["digest"]), imports)
+    source = parse(path.read_bytes())
+    known[name] = {"mark": mark, "digest": source.digest, "imports": source.imports}
+    _keep_at_exit(root)
+    return source
+
+
+def parse(text: bytes) -> Source:
+    """Return what a key takes from a Python text."""
+    tree = ast.parse(text)
+    imports: list[Import] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports += [(alias.name, 0, ()) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = tuple(alias.name for alias in node.names)
+            imports.append((node.module or "", node.level, names))
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [item for item in body if not _is_text(item)]  # type: ignore[attr-defined]
+    return Source(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(imports))
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether a statement is a bare string: a docstring, or one beside a field."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+@functools.cache
+def _known(root: Path) -> dict[str, Any]:
+    """Return what an earlier run found in files, if this Python writes syntax trees alike."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        tree = json.loads((root / _NAME).read_bytes())
+        if (tree["format"], tree["python"]) == (FORMAT, platform.python_version()):
+            return dict(tree["files"])
+    return {}
+
+
+@functools.cache
+def _keep_at_exit(root: Path) -> None:
+    atexit.register(_keep, root)
+
+
+def _keep(root: Path) -> None:
+    tree = {"format": FORMAT, "python": platform.python_version(), "files": _known(root)}
+    with contextlib.suppress(OSError):  # a lost second is not worth an error
+        target = root / _NAME
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".code-")
+        with os.fdopen(handle, "w") as file:
+            json.dump(tree, file)
+        Path(name).replace(target)
