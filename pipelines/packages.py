@@ -14,7 +14,8 @@ from hw import host
 from pipelines.errors import UserError
 from pipelines.execute import STORE
 from pipelines.plan import Plan
-from pipelines.runners import Package, choose
+from pipelines.runners import Package, choose, open_package, replay
+from pipelines.runners.replay import Replay
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +30,8 @@ class Opened:
 
     package: Package
     how: str
-    run: Callable[[Mapping[str, Array]], dict[str, Array]]
+    run: Callable[[Mapping[str, Array], int], dict[str, Array]]
+    """Inputs by name and the number of threads → outputs by name."""
 
 
 def folder(plan: Plan) -> Path:
@@ -37,12 +39,39 @@ def folder(plan: Plan) -> Path:
     return STORE.root / "packages" / plan.recipe
 
 
+def is_native(plan: Plan) -> bool:
+    """Whether the package is for this machine's kind of processor."""
+    try:
+        return open_package(folder(plan)).architecture == host.detect().architecture
+    except ValueError:
+        return False
+
+
+def threads(plan: Plan, counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of threads, of those wanted, that the library can run with here."""
+    return counts if is_native(plan) else (1,)  # the emulator has one
+
+
 @contextlib.contextmanager
-def opened(plan: Plan, *, threads: int = 1) -> Iterator[Opened]:
+def opened(plan: Plan) -> Iterator[Opened]:
     """Give the package of a recipe, or raise UnavailableError."""
     with contextlib.ExitStack() as stack:
         try:
             runner = stack.enter_context(choose(folder(plan), host.detect()))
         except (UserError, ValueError) as error:
             raise UnavailableError(str(error)) from error
-        yield Opened(runner.package, runner.how, lambda inputs: runner.run(inputs, threads=threads))
+        yield Opened(runner.package, runner.how, runner.run)
+
+
+def replays(plan: Plan, threads: int) -> tuple[Replay, str]:
+    """Run the package's own program on its golden vectors; return what it said, and how it ran.
+
+    Raises UnavailableError if there is no program or this machine cannot run it.
+    """
+    try:
+        package = open_package(folder(plan))
+        if package.architecture == host.detect().architecture:
+            return replay.replay(package, threads), "natively"
+        return replay.qemu_replay(package, threads), "under qemu"
+    except (UserError, ValueError) as error:
+        raise UnavailableError(str(error)) from error

@@ -28,12 +28,14 @@ class Progress(ConsoleReporter):
     def __init__(self, outstream: Any, options: Any) -> None:
         super().__init__(outstream, options)
         self._process = os.getpid()
+        self._is_build = False
         self._running: dict[str, Any] = {}
         self._live: Any = None
 
     def initialize(self, tasks: Any, selected_tasks: Any) -> None:
         """Prepare the live lines if someone is looking."""
-        del tasks, selected_tasks
+        del tasks
+        self._is_build = any(name.partition(":")[0] == "build" for name in selected_tasks)
         if self.outstream.isatty():
             global _shown
             _shown = self
@@ -54,8 +56,9 @@ class Progress(ConsoleReporter):
             self._running[task.name] = line
 
     def skip_uptodate(self, task: Any) -> None:
-        """Say that a stage was cached."""
-        self._line(task, {"status": "cached", "artifact": (task.meta or {}).get("where")})
+        """Say that a stage was cached, if building is what was asked for."""
+        if self._is_build:
+            self._line(task, {"status": "cached", "artifact": (task.meta or {}).get("where")})
 
     def add_success(self, task: Any) -> None:
         """Say what a stage did and how long it took."""
@@ -84,6 +87,8 @@ class Progress(ConsoleReporter):
         if not task.name.startswith(BUILD):
             return
         status = values.get("status", "done")
+        if status == "cached" and not self._is_build:
+            return
         seconds = f"{values['seconds']:7.1f} s" if status == "built" else " " * 9
         note = values.get("note") or values.get("artifact") or ""
         text = f"{_stage(task.name):<15} {status:<8}{seconds}  {note}".rstrip()

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +94,6 @@ def _keep(root: Path) -> None:
     tree = {"format": FORMAT, "python": platform.python_version(), "files": _known(root)}
     with contextlib.suppress(OSError):  # a lost second is not worth an error
         target = root / _NAME
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".code-")
-        with os.fdopen(handle, "w") as file:
-            json.dump(tree, file)
-        Path(name).replace(target)
+        fresh = target.with_name(f".code-{os.getpid()}.json")
+        fresh.write_text(json.dumps(tree), encoding="utf-8")
+        fresh.replace(target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     # A build whose package is known to be right needs neither NumPy nor a runner.
     import numpy as np
 
+    from pipelines.packages import Opened
     from stages.kinds import Golden
 
     Array = np.ndarray[Any, Any]
@@ -97,16 +98,24 @@ def after_stages(workshop: Workshop) -> Iterator[tuple[str, list[Comparison], fl
             yield step.name, found, time.monotonic() - started
 
 
-def in_package(workshop: Workshop, threads: int = 1) -> tuple[list[Comparison], str]:
-    """Return how the published package's outputs compare, and how it was run.
+def in_package(
+    workshop: Workshop, threads: Sequence[int] = (1,)
+) -> Iterator[tuple[int, list[Comparison], str]]:
+    """Yield for each number of threads how the package's outputs compare, and how it was run.
 
     Raises packages.UnavailableError if this machine cannot run it.
     """
     from pipelines import packages
 
     golden = workshop.load(workshop.plan.step(GOLDEN))
-    with packages.opened(workshop.plan, threads=threads) as package:
-        return compare(golden, package.run), package.how
+    with packages.opened(workshop.plan) as package:
+        for count in threads:
+            run = functools.partial(_run, package, count)
+            yield count, compare(golden, run), package.how
+
+
+def _run(package: Opened, threads: int, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    return package.run(inputs, threads)
 
 
 def is_current(plan: Plan) -> bool:
@@ -131,7 +140,7 @@ def build(plan: Plan) -> dict[str, Any]:
         roots.note(STORE, plan.recipe, {NAME: key})
         return {"status": "cached"}
     try:
-        found, how = in_package(workshop)
+        ((_, found, how),) = in_package(workshop)
     except packages.UnavailableError as why:
         return {"status": "skipped", "note": f"{why}"}
     for item in found:
@@ -152,7 +161,9 @@ def build(plan: Plan) -> dict[str, Any]:
 
 
 def describe(item: Comparison) -> str:
-    """Return one sentence on an output that differs."""
+    """Return one phrase on how an output compares."""
+    if item.differing == 0:
+        return f"output '{item.output}' of {item.samples} samples equals the source graph's"
     return (
         f"output '{item.output}' differs from the source graph in {item.differing} of "
         f"{item.values} values, by at most {item.largest_difference:g}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-import numpy as np
-
 from pipelines import packages, samples, tables
 from pipelines.commands import arguments
 from pipelines.errors import UserError
@@ -26,16 +24,16 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     count = min(len(images), arguments.samples(variables) or len(images))
     predictions: list[int] = []
     right = 0
-    with packages.opened(plan, threads=arguments.threads(variables, default=1)) as opened:
+    threads = arguments.threads(variables) or 1
+    with packages.opened(plan) as opened:
         if len(opened.package.inputs) != 1 or len(opened.package.outputs) != 1:
             raise UserError(f"{resolved.name} has several inputs or outputs; accuracy needs one")
         tensor, name = opened.package.inputs[0], opened.package.outputs[0].name
         spec = resolved.recipe.inputs.get(tensor.name)
         for index in _counted(count):
             prepared = samples.prepare(images[index], tensor, spec)
-            best = samples.ranking(
-                np.asarray(opened.run({tensor.name: prepared})[name]), _CLASSES[evaluation.metric]
-            )
+            output = opened.run({tensor.name: prepared}, threads)[name]
+            best = samples.ranking(output, _CLASSES[evaluation.metric])
             predictions.append(best[0])
             right += int(labels[index]) in best
     rate = right / count

@@ -8,9 +8,9 @@ from pipelines.errors import UserError
 from pipelines.overrides import Variables
 
 
-def threads(variables: Variables, *, default: int) -> int:
-    """Return threads=N, or the default."""
-    return _count(variables, "threads", 256) or default
+def threads(variables: Variables) -> int | None:
+    """Return threads=N, or None."""
+    return _count(variables, "threads", 256)
 
 
 def samples(variables: Variables) -> int | None:

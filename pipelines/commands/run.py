@@ -24,13 +24,14 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         variables, "input", f"doit run recipe={resolved.name} input=FILE.npy"
     )
     sample = samples.read_array(path)
-    with packages.opened(plan, threads=arguments.threads(variables, default=1)) as opened:
+    threads = arguments.threads(variables) or 1
+    with packages.opened(plan) as opened:
         if len(opened.package.inputs) != 1:
             names = ", ".join(str(tensor) for tensor in opened.package.inputs)
             raise UserError(f"{resolved.name} has several inputs ({names}); run takes one")
         (tensor,) = opened.package.inputs
         prepared = samples.prepare(sample, tensor, resolved.recipe.inputs.get(tensor.name))
-        outputs = opened.run({tensor.name: prepared})
+        outputs = opened.run({tensor.name: prepared}, threads)
         print(f"{resolved.name}, {opened.how}: {tensor} from {shown(path.absolute())}")
     result: dict[str, Any] = {"recipe": resolved.name, "outputs": {}}
     for name, values in outputs.items():

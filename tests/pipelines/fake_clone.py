@@ -136,6 +136,11 @@ from pipelines.errors import UserError
 Package = SimpleNamespace
 
 
+def open_package(folder):
+    """Open a package."""
+    return SimpleNamespace(architecture="aarch64")
+
+
 @contextlib.contextmanager
 def choose(folder, machine):
     """Give a runner."""
@@ -149,6 +154,28 @@ def choose(folder, machine):
         return {"y": inputs["x"] + added}
 
     yield SimpleNamespace(package=package, how="in a test", run=run)
+'''
+
+REPLAY = '''
+"""Programs of these packages: there are none."""
+from types import SimpleNamespace
+
+from pipelines.errors import UserError
+
+Replay = SimpleNamespace
+
+
+def replay(package, threads):
+    """Refuse."""
+    raise UserError("there is no program")
+
+
+def qemu_prefix(architecture):
+    """Find no emulator."""
+    return None
+
+
+qemu_replay = replay
 '''
 
 STAGES = {
@@ -184,6 +211,7 @@ class Clone:
             self.write(f"stages/{name}", text)
         shutil.rmtree(root / "pipelines" / "runners")
         self.write("pipelines/runners/__init__.py", RUNNERS)
+        self.write("pipelines/runners/replay.py", REPLAY)
         self.write("pipelines/runners/package.py", "Tensor = object\n")
         self.write("recipes/toy.yaml", TOY)
         self.log = root / "log.txt"

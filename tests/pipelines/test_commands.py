@@ -47,6 +47,13 @@ def test_run_builds_what_is_missing_and_prints_the_best(clone: Clone) -> None:
     )
 
 
+def test_run_is_silent_about_what_is_cached(clone: Clone) -> None:
+    name = saved(clone, "x.npy", np.array([[1, 5, 2], [0, 3, 4]], np.float32))
+    clone.doit("build", "recipe=toy")
+    out, err = clone.doit("run", "recipe=toy", f"input={name}")
+    assert out.startswith("toy, in a test:") and "cached" not in out and err == ""
+
+
 def test_run_knows_labels_and_softmax(clone: Clone) -> None:
     clone.write("recipes/names.txt", "\n".join("abcdef"))
     clone.write(
@@ -203,7 +210,6 @@ def test_verdicts(wanted: np.generic, given: np.generic, verdict: str) -> None:
 
 
 def test_doctor_names_every_dependency(clone: Clone) -> None:
-    clone.write("pipelines/runners/replay.py", "def qemu_prefix(architecture):\n    return None\n")
     out, _ = clone.doit("doctor", "json=r.json")
     rows = {row["what"]: row for row in json.loads((clone.root / "r.json").read_text())}
     assert {"python", "platform", "processor", "apache-tvm", "C compiler", "ARM emulator"} <= set(
@@ -242,8 +248,9 @@ def test_verify_names_the_stage_that_departs_first(
     fake = SimpleNamespace(interpret=SimpleNamespace(run=interpret))
     monkeypatch.setitem(sys.modules, "stages.qnn", fake)
     monkeypatch.setattr(verify, "Workshop", lambda plan: _Workshop())
-    why = packages.UnavailableError("no emulator")
-    monkeypatch.setattr(packages, "opened", raising(why))
+    monkeypatch.setattr(packages, "is_native", lambda plan: False)
+    monkeypatch.setattr(packages, "opened", raising(packages.UnavailableError("no emulator")))
+    monkeypatch.setattr(packages, "replays", raising(packages.UnavailableError("no program")))
     variables = Variables({"json": str(tmp_path / "r.json")}, {})
     with pytest.raises(UserError) as error:
         verify.run(
@@ -251,18 +258,20 @@ def test_verify_names_the_stage_that_departs_first(
             resolved=SimpleNamespace(name="toy"),  # type: ignore[arg-type]
             variables=variables,
         )
+    departs = "departs  output 'y' differs from the source graph in 2 of 6 values, by at most"
     assert str(error.value) == (
-        "quantizing is the first to depart from the source graph: output 'y' differs in 2 of 6 "
-        "values, by at most 0.5"
+        "quantizing is the first to depart from the source graph: output 'y' differs from the "
+        "source graph in 2 of 6 values, by at most 0.5"
     )
     assert capsys.readouterr().out.splitlines() == [
-        "importing       exact    y, 2 samples",
-        "quantizing      departs  y, 2 samples  2 of 6 values differ, by at most 0.5",
-        "bitpacking      departs  y, 2 samples  2 of 6 values differ, by at most inf",
-        "package         not run: no emulator",
+        f"{'importing':<28} exact    output 'y' of 2 samples equals the source graph's",
+        f"{'quantizing':<28} {departs} 0.5",
+        f"{'bitpacking':<28} {departs} inf",
+        f"{'library':<28} not run  no emulator",
+        f"{'program':<28} not run  no program",
     ]
     rows = json.loads((tmp_path / "r.json").read_text())["rows"]
-    assert [row["verdict"] for row in rows] == ["exact", "departs", "departs", "not run"]
+    assert [row["verdict"] for row in rows] == ["exact", "departs", "departs"] + 2 * ["not run"]
     assert rows[2]["largest_difference"] == "inf"
 
 
