@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +83,13 @@ def block(
     )
 
 
-def execute_qonnx(source: bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """What the executor of the qonnx package computes."""
+def qonnx_executor(
+    source: bytes, *, full: bool = False, **shapes: list[int]
+) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    """The executor of the qonnx package; `full` gives every tensor, `shapes` resizes inputs."""
     execution = pytest.importorskip("qonnx.core.onnx_exec")
     wrapper = pytest.importorskip("qonnx.core.modelwrapper")
-    shapes = pytest.importorskip("qonnx.transformation.infer_shapes")
+    infer = pytest.importorskip("qonnx.transformation.infer_shapes")
     make = execution.qonnx_make_model
 
     def older(*args: Any, **kwargs: Any) -> Any:
@@ -99,5 +101,19 @@ def execute_qonnx(source: bytes, inputs: Mapping[str, Array]) -> dict[str, Array
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execution, "qonnx_make_model", older)
         model = wrapper.ModelWrapper(onnx.load_model_from_string(source))
-        results = execution.execute_onnx(model.transform(shapes.InferShapes()), dict(inputs))
-    return {str(name): np.asarray(value) for name, value in results.items()}
+        for name, shape in shapes.items():
+            model.set_tensor_shape(name, shape)
+        model = model.transform(infer.InferShapes())
+
+    def execute(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(execution, "qonnx_make_model", older)
+            results = execution.execute_onnx(model, dict(inputs), return_full_exec_context=full)
+        return {str(name): np.asarray(value) for name, value in results.items()}
+
+    return execute
+
+
+def execute_qonnx(source: bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What the executor of the qonnx package computes."""
+    return qonnx_executor(source)(inputs)
