@@ -16,8 +16,9 @@ from typing import Any
 from pipelines import keys, progress, roots
 from pipelines.errors import UserError
 from pipelines.items import Memo
+from pipelines.manifest import Content, DamagedError, Manifest, Parts, output_digest
 from pipelines.plan import Plan, Step
-from pipelines.store import Content, DamagedError, Manifest, Parts, Store, output_digest
+from pipelines.store import Store
 
 STORE = Store(keys.ROOT / "artifacts")
 """The store of this clone."""

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Mapping
 
 from pipelines import keys
-from pipelines.store import DamagedError, Parts, Store
+from pipelines.manifest import DamagedError, Parts
+from pipelines.store import Store
 
 _CONTENT = "content"
 

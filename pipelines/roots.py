@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipelines.store import DamagedError, Store
+from pipelines.manifest import DamagedError
+from pipelines.store import Store
 
 HISTORY = 20
 """Keys remembered per stage, most recent first; older ones become nobody's."""

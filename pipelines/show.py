@@ -8,9 +8,9 @@ from typing import Any
 
 from pipelines import keys, roots
 from pipelines.execute import Workshop
+from pipelines.manifest import DamagedError
 from pipelines.plan import Step
 from pipelines.recipe import flatten
-from pipelines.store import DamagedError
 
 _LONGEST = 60
 

@@ -11,63 +11,24 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import io
-import json
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines import keys
+from pipelines.manifest import Content, DamagedError, Manifest, Parts, output_digest, parse, render
 
 if TYPE_CHECKING:
     # NumPy takes a good part of the second that `doit list` may take.
     import numpy as np
 
-FORMAT = 1
 _SHORT = 12
 _GRACE_SECONDS = 600
 _ELF = b"\x7fELF"
-
-
-class DamagedError(Exception):
-    """An artifact that is there but is not what its manifest says."""
-
-
-@dataclass(frozen=True)
-class Content:
-    """One file or tensor of an artifact: its name, SHA-256 and size in bytes."""
-
-    name: str
-    sha256: str
-    size: int
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What one artifact is made of and holds."""
-
-    stage: str
-    key: str
-    kind: str
-    output: str
-    """Digest of the content alone: equal outputs of different keys are interchangeable."""
-    ingredients: dict[str, Any]
-    files: tuple[Content, ...]
-    tensors: tuple[Content, ...]
-    items: tuple[str, ...] = ()
-    """Items used on the way, as `<folder>/<key>`."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Content to commit or just read: files by relative path, tensors by name, in order."""
-
-    files: Mapping[str, bytes]
-    tensors: Mapping[str, np.ndarray]
 
 
 class Store:
@@ -88,7 +49,7 @@ class Store:
         """
         folder = self.folder(stage, key)
         try:
-            manifest = _parse((folder / "manifest.json").read_bytes())
+            manifest = parse((folder / "manifest.json").read_bytes())
         except FileNotFoundError:
             if folder.exists():
                 raise DamagedError(f"{self._name(folder)}: its manifest is missing") from None
@@ -151,8 +112,7 @@ class Store:
             tensors = tuple(self._put_blob(work, n, t) for n, t in parts.tensors.items())
             output = output_digest(kind, files, tensors)
             manifest = Manifest(stage, key, kind, output, ingredients, files, tensors, items)
-            text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1, sort_keys=True)
-            (target / "manifest.json").write_text(text + "\n", encoding="utf-8")
+            (target / "manifest.json").write_text(render(manifest), encoding="utf-8")
             self._move(target, self.folder(stage, key), work)
         return manifest
 
@@ -249,26 +209,11 @@ class Store:
 
     def _is_whole(self, folder: Path) -> bool:
         try:
-            manifest = _parse((folder / "manifest.json").read_bytes())
+            manifest = parse((folder / "manifest.json").read_bytes())
             self.read(manifest)
         except (DamagedError, ValueError, TypeError, KeyError, OSError):
             return False
         return True
-
-
-def output_digest(kind: str, files: tuple[Content, ...], tensors: tuple[Content, ...]) -> str:
-    """Return the digest by which the content of an artifact enters the keys that depend on it."""
-    described = [kind, [asdict(c) for c in files], [asdict(c) for c in tensors]]
-    return keys.digest(keys.canonical(described))
-
-
-def _parse(text: bytes) -> Manifest:
-    tree = json.loads(text)
-    if tree.pop("format") != FORMAT:
-        raise ValueError("another format")
-    for name in ("files", "tensors"):
-        tree[name] = tuple(Content(**content) for content in tree[name])
-    return Manifest(**{**tree, "items": tuple(tree["items"])})
 
 
 def _npy(tensor: np.ndarray) -> bytes:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pipelines import keys, roots
 from pipelines.errors import UserError
 from pipelines.execute import STORE, Workshop
+from pipelines.manifest import Parts
 from pipelines.plan import Plan
-from pipelines.store import Parts
 
 if TYPE_CHECKING:
     # A build whose package is known to be right needs neither NumPy nor a runner.

@@ -15,7 +15,8 @@ from hypothesis.extra import numpy as arrays
 
 from pipelines import keys, roots, store
 from pipelines.items import Memo
-from pipelines.store import DamagedError, Manifest, Parts, Store
+from pipelines.manifest import DamagedError, Manifest, Parts
+from pipelines.store import Store
 
 KEY = keys.digest("a key")
 PARTS = Parts(

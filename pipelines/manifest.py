@@ -1,0 +1,74 @@
+"""What an artifact's manifest says: its key with every ingredient, and its content by digest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipelines import keys
+
+if TYPE_CHECKING:
+    # NumPy takes a good part of the second that `doit list` may take.
+    import numpy as np
+
+FORMAT = 1
+
+
+class DamagedError(Exception):
+    """An artifact that is there but is not what its manifest says."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """One file or tensor of an artifact: its name, SHA-256 and size in bytes."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What one artifact is made of and holds."""
+
+    stage: str
+    key: str
+    kind: str
+    output: str
+    """Digest of the content alone: equal outputs of different keys are interchangeable."""
+    ingredients: dict[str, Any]
+    files: tuple[Content, ...]
+    tensors: tuple[Content, ...]
+    items: tuple[str, ...] = ()
+    """Items used on the way, as `<folder>/<key>`."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Content to commit or just read: files by relative path, tensors by name, in order."""
+
+    files: Mapping[str, bytes]
+    tensors: Mapping[str, np.ndarray]
+
+
+def output_digest(kind: str, files: tuple[Content, ...], tensors: tuple[Content, ...]) -> str:
+    """Return the digest by which the content of an artifact enters the keys that depend on it."""
+    described = [kind, [asdict(c) for c in files], [asdict(c) for c in tensors]]
+    return keys.digest(keys.canonical(described))
+
+
+def parse(text: bytes) -> Manifest:
+    """Return the manifest of a text; ValueError, TypeError or KeyError if it is none."""
+    tree = json.loads(text)
+    if tree.pop("format") != FORMAT:
+        raise ValueError("another format")
+    for name in ("files", "tensors"):
+        tree[name] = tuple(Content(**content) for content in tree[name])
+    return Manifest(**{**tree, "items": tuple(tree["items"])})
+
+
+def render(manifest: Manifest) -> str:
+    """Return the text of a manifest: the same for equal manifests, and readable."""
+    return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1, sort_keys=True) + "\n"
