@@ -6,49 +6,17 @@ float64, whose 53 bits hold every accumulator that int32 can.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from stages.qnn import infer, legalize
 from stages.qnn.algebra import numerators
-from stages.qnn.registry import register, shape_of, storage_dtype, tensor_type
+from stages.qnn.registry import register, storage_dtype
 from stages.qnn.source import ROUNDING
 
 Array = np.ndarray[Any, Any]
-Attrs = Mapping[str, Any]
-
-
-def output_size(size: int, kernel: int, stride: int, before: int, after: int) -> int:
-    """Extent of a convolution's or a pool's output along one axis."""
-    return (size + before + after - kernel) // stride + 1
-
-
-def _window_type(data: Any, kernel: Sequence[int], channels: int, dtype: str, attrs: Attrs) -> Any:
-    n, h, w, _ = shape_of(data)
-    top, left, bottom, right = attrs["padding"]
-    stride_h, stride_w = attrs["strides"]
-    oh = output_size(h, kernel[0], stride_h, top, bottom)
-    ow = output_size(w, kernel[1], stride_w, left, right)
-    return tensor_type((n, oh, ow, channels), dtype)
-
-
-def _infer_conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
-    oc, kh, kw, _ = shape_of(types[1])
-    return _window_type(types[0], (kh, kw), oc, "int32", attrs)
-
-
-def _infer_pool(types: Sequence[Any], attrs: Attrs, dtype: str | None = None) -> Any:
-    data = types[0]
-    return _window_type(data, attrs["kernel"], shape_of(data)[3], dtype or str(data.dtype), attrs)
-
-
-def _infer_dense(types: Sequence[Any], _attrs: Attrs) -> Any:
-    return tensor_type((shape_of(types[0])[0], shape_of(types[1])[0]), "int32")
-
-
-def _infer_dtype(types: Sequence[Any], attrs: Attrs) -> Any:
-    return tensor_type(shape_of(types[0]), attrs["dtype"])
 
 
 def windows(x: Array, kernel: Sequence[int], strides: Sequence[int]) -> Array:
@@ -103,19 +71,23 @@ def _dense_meaning(
     return (a @ w.T).astype(np.int32)
 
 
-conv2d = register("conv2d", ["data", "weight"], _infer_conv2d)(_conv2d_meaning)
-bitserial_conv2d = register("bitserial_conv2d", ["data", "weight"], _infer_conv2d)(_conv2d_meaning)
-dense = register("dense", ["data", "weight"], _infer_dense)(_dense_meaning)
-bitserial_dense = register("bitserial_dense", ["data", "weight"], _infer_dense)(_dense_meaning)
+conv2d = register("conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(_conv2d_meaning)
+bitserial_conv2d = register("bitserial_conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(
+    _conv2d_meaning
+)
+dense = register("dense", ["data", "weight"], infer.dense, legalize.dense)(_dense_meaning)
+bitserial_dense = register("bitserial_dense", ["data", "weight"], infer.dense, legalize.dense)(
+    _dense_meaning
+)
 
 
-@register("add", ["lhs", "rhs"], lambda types, _: tensor_type(shape_of(types[0]), "int32"))
+@register("add", ["lhs", "rhs"], infer.add, legalize.add)
 def add(lhs: Array, rhs: Array, *, lhs_zero_point: int, rhs_zero_point: int) -> Array:
     """Sum of two tensors that share one scale, zero points removed: int32."""
     return (lhs.astype(np.int32) - lhs_zero_point) + (rhs.astype(np.int32) - rhs_zero_point)
 
 
-@register("max_pool2d", ["data"], _infer_pool)
+@register("max_pool2d", ["data"], infer.max_pool2d, legalize.max_pool2d)
 def max_pool2d(
     data: Array, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
 ) -> Array:
@@ -124,7 +96,7 @@ def max_pool2d(
     return windows(pad_spatial(data, padding, lowest), kernel, strides).max(axis=(4, 5))
 
 
-@register("sum_pool2d", ["data"], lambda types, attrs: _infer_pool(types, attrs, "int32"))
+@register("sum_pool2d", ["data"], infer.sum_pool2d, legalize.sum_pool2d)
 def sum_pool2d(
     data: Array,
     *,
@@ -138,7 +110,7 @@ def sum_pool2d(
     return windows(padded, kernel, strides).sum(axis=(4, 5), dtype=np.int32)
 
 
-@register("threshold", ["data", "thresholds", "flip"], _infer_dtype)
+@register("threshold", ["data", "thresholds", "flip"], infer.threshold, legalize.threshold)
 def threshold(data: Array, thresholds: Array, flip: Array, *, dtype: str) -> Array:
     """Level = number of thresholds `t` with `data >= t` (with `data < t` where `flip` is 1).
 
@@ -150,7 +122,7 @@ def threshold(data: Array, thresholds: Array, flip: Array, *, dtype: str) -> Arr
     return level
 
 
-@register("requantize", ["data", "multiplier", "offset"], _infer_dtype)
+@register("requantize", ["data", "multiplier", "offset"], infer.requantize, legalize.requantize)
 def requantize(
     data: Array, multiplier: Array, offset: Array, *, low: int, high: int, dtype: str
 ) -> Array:
@@ -162,7 +134,7 @@ def requantize(
     return np.clip(np.rint(scaled), low, high).astype(storage_dtype(dtype))
 
 
-@register("quantize", ["x", "scale", "zero_point"], _infer_dtype)
+@register("quantize", ["x", "scale", "zero_point"], infer.quantize, legalize.quantize)
 def quantize(
     x: Array,
     scale: Array,
@@ -179,9 +151,7 @@ def quantize(
     return (ROUNDING[rounding](clipped) + np.float32(shift)).astype(storage_dtype(dtype))
 
 
-@register(
-    "dequantize", ["data", "scale"], lambda types, _: tensor_type(shape_of(types[0]), "float32")
-)
+@register("dequantize", ["data", "scale"], infer.dequantize, legalize.dequantize)
 def dequantize(data: Array, scale: Array, *, zero_point: int) -> Array:
     """`float32(data - zero_point) * scale`; `scale` is float32, scalar or [C] (last axis)."""
     return (data.astype(np.int32) - zero_point).astype(np.float32) * scale

@@ -88,8 +88,8 @@ def unpack_weights(
     by_lane = bytes_.reshape(
         packed.shape[0], kh * kw * words, 4 // group, signature.channels, group
     )
-    q = by_lane.transpose(0, 3, 1, 2, 4).reshape(-1, kh, kw, words * 4)
-    return q[:o, ..., :c].astype(np.int32)
+    wide = by_lane.transpose(0, 3, 1, 2, 4).reshape(-1, kh, kw, words * 4)
+    return wide[:o, ..., :c].astype(np.int32)
 
 
 def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:

@@ -22,6 +22,7 @@ PREFIX = "relax.qnn."
 
 Infer = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 Meaning = Callable[..., Any]
+Legalize = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,15 @@ class Operator:
 
     `infer` maps argument types and attributes to the result type; `meaning` maps NumPy arguments
     and attributes (as keywords) to the NumPy result. Sub-byte tensors travel in NumPy as the
-    smallest integer dtype that holds them.
+    smallest integer dtype that holds them. `legalize`, where there is one, is the meaning once more
+    over TE tensors, by which plain Relax can run the operator.
     """
 
     name: str
     arguments: tuple[str, ...]
     infer: Infer
     meaning: Meaning
+    legalize: Legalize | None = None
 
 
 OPERATORS: dict[str, Operator] = {}
@@ -45,12 +48,12 @@ relax_parser.qnn = _script_namespace
 
 
 def register(
-    name: str, arguments: Sequence[str], infer: Infer
+    name: str, arguments: Sequence[str], infer: Infer, legalize: Legalize | None = None
 ) -> Callable[[Meaning], Callable[..., Any]]:
     """Register `qnn.<name>`; decorates the NumPy meaning and returns the Relax call builder."""
 
     def decorate(meaning: Meaning) -> Callable[..., Any]:
-        operator = Operator(name, tuple(arguments), infer, meaning)
+        operator = Operator(name, tuple(arguments), infer, meaning, legalize)
         OPERATORS[PREFIX + name] = operator
         _register_with_tvm(operator)
 
@@ -77,10 +80,28 @@ def _register_with_tvm(operator: Operator) -> None:
         op.add_argument(argument, "Tensor", "")
 
     def infer_type(call: Any, _builder: Any) -> Any:
-        return operator.infer([argument.ty for argument in call.args], attributes(call))
+        try:
+            return operator.infer([argument.ty for argument in call.args], attributes(call))
+        except KeyError as error:
+            raise ValueError(f"qnn.{operator.name}: attribute {error} is missing") from error
+        except ValueError as error:
+            raise ValueError(f"qnn.{operator.name}: {error}") from error
 
     register_op_attr(full_name, "FInferType", infer_type)
     register_op_attr(full_name, "FPurity", True)
+    expression = operator.legalize
+    if expression is not None:
+
+        def legalize(builder: Any, call: Any) -> Any:
+            attrs = attributes(call)
+            # Attributes are bound here: call_te takes keywords as tensors or scalars of its own.
+            return builder.call_te(
+                lambda *tensors: expression(*tensors, **attrs),
+                *call.args,
+                primfunc_name_hint=f"qnn_{operator.name}",
+            )
+
+        register_op_attr(full_name, "FLegalize", legalize)
 
 
 def attributes(call: Any) -> dict[str, Any]:

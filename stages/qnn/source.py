@@ -6,7 +6,7 @@ specification; FINN's MultiThreshold), so that an imported module is the unfolde
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from stages.qnn.registry import register
 
 Array = np.ndarray[Any, Any]
 
-ROUNDING = {
+ROUNDING: Mapping[str, Callable[[Array], Array]] = {
     "ROUND": np.rint,
     "ROUND_HALF_EVEN": np.rint,
     "HALF_EVEN": np.rint,

@@ -1,0 +1,226 @@
+"""Legalizations of the integer dialect: each operator as one tensor expression.
+
+With them any module of integer operators runs in plain Relax, without a kernel of ours: a second
+executor that shares no arithmetic with the NumPy meanings. Sub-byte tensors must have been widened
+before (`stages.qnn.legalize_storage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from stages.qnn.algebra import factor, offset
+
+Expression = Callable[..., Any]
+
+
+def _numerator(value: Any, zero_point_x2: int) -> Any:
+    return value.astype("int32") * factor(zero_point_x2) - offset(zero_point_x2)
+
+
+def _padded(data: Any, padding: Sequence[int], element: Expression, outside: Any) -> Any:
+    """`element(data[...])` of an NHWC tensor, with `outside` around the picture."""
+    top, left, bottom, right = padding
+    n, h, w, c = data.shape
+
+    def at(b: Any, y: Any, x: Any, k: Any) -> Any:
+        inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
+        return tirx.if_then_else(inside, element(data[b, y - top, x - left, k]), outside)
+
+    return te.compute((n, h + top + bottom, w + left + right, c), at, name="padded")
+
+
+def conv2d(
+    data: Any,
+    weight: Any,
+    *,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    groups: int,
+    data_zero_point_x2: int,
+    weight_zero_point_x2: int,
+    pad_value: int,
+) -> Any:
+    """Convolution of numerators."""
+    oc, kh, kw, depth = (int(extent) for extent in weight.shape)
+    padded = _padded(
+        data,
+        padding,
+        lambda q: _numerator(q, data_zero_point_x2),
+        tirx.const(pad_value, "int32"),
+    )
+    n, h, w, _ = padded.shape
+    sh, sw = strides
+    ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
+
+    def at(b: Any, y: Any, x: Any, o: Any) -> Any:
+        channel = (o // (oc // groups)) * depth + rk
+        product = padded[b, y * sh + ry, x * sw + rx, channel] * _numerator(
+            weight[o, ry, rx, rk], weight_zero_point_x2
+        )
+        return te.sum(product, axis=[ry, rx, rk])
+
+    return te.compute((n, (h - kh) // sh + 1, (w - kw) // sw + 1, oc), at, name="conv2d")
+
+
+def dense(data: Any, weight: Any, *, data_zero_point_x2: int, weight_zero_point_x2: int) -> Any:
+    """Matrix product of numerators."""
+    k = te.reduce_axis((0, data.shape[1]))
+    return te.compute(
+        (data.shape[0], weight.shape[0]),
+        lambda row, o: te.sum(
+            _numerator(data[row, k], data_zero_point_x2)
+            * _numerator(weight[o, k], weight_zero_point_x2),
+            axis=k,
+        ),
+        name="dense",
+    )
+
+
+def add(lhs: Any, rhs: Any, *, lhs_zero_point: int, rhs_zero_point: int) -> Any:
+    """Sum with the zero points removed."""
+    return te.compute(
+        lhs.shape,
+        lambda *i: (
+            (lhs[i].astype("int32") - lhs_zero_point) + (rhs[i].astype("int32") - rhs_zero_point)
+        ),
+        name="add",
+    )
+
+
+def _pool(
+    padded: Any, kernel: Sequence[int], strides: Sequence[int], reduce: Expression, name: str
+) -> Any:
+    n, h, w, c = padded.shape
+    (kh, kw), (sh, sw) = kernel, strides
+    ry, rx = te.reduce_axis((0, kh)), te.reduce_axis((0, kw))
+    return te.compute(
+        (n, (h - kh) // sh + 1, (w - kw) // sw + 1, c),
+        lambda b, y, x, k: reduce(padded[b, y * sh + ry, x * sw + rx, k], axis=[ry, rx]),
+        name=name,
+    )
+
+
+def max_pool2d(
+    data: Any, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
+) -> Any:
+    """Maximum over windows."""
+    padded = _padded(data, padding, lambda q: q, tirx.min_value(data.dtype))
+    return _pool(padded, kernel, strides, te.max, "max_pool2d")
+
+
+def sum_pool2d(
+    data: Any,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    zero_point: int,
+) -> Any:
+    """Sum over windows with the zero point removed."""
+    padded = _padded(
+        data, padding, lambda q: q.astype("int32") - zero_point, tirx.const(0, "int32")
+    )
+    return _pool(padded, kernel, strides, te.sum, "sum_pool2d")
+
+
+def threshold(data: Any, thresholds: Any, flip: Any, *, dtype: str) -> Any:
+    """Number of thresholds reached, or missed where flipped."""
+    row = te.reduce_axis((0, thresholds.shape[0]))
+
+    def at(*i: Any) -> Any:
+        limit = thresholds[row, i[-1]]
+        value = data[i].astype(limit.dtype)
+        hit = tirx.Select(flip[i[-1]] == 0, value >= limit, value < limit)
+        return te.sum(hit.astype("int32"), axis=row)
+
+    level = te.compute(data.shape, at, name="level")
+    return te.compute(data.shape, lambda *i: level[i].astype(dtype), name="threshold")
+
+
+def _fence(value: Any) -> Any:
+    """A float32 that no later operation is fused with.
+
+    LLVM contracts a product and a sum into one fma on its own account, which rounds once where the
+    dialect rounds twice.
+    """
+    return tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", value)
+
+
+def _clip(value: Any, low: int, high: int) -> Any:
+    bounds = (tirx.const(float(bound), "float32") for bound in (low, high))
+    return tirx.min(tirx.max(value, next(bounds)), next(bounds))
+
+
+def requantize(data: Any, multiplier: Any, offset: Any, *, low: int, high: int, dtype: str) -> Any:
+    """Scale, move, round half to even, clip."""
+
+    def at(*i: Any) -> Any:
+        product = _fence(data[i].astype("float32") * multiplier[i[-1]])
+        rounded = tirx.nearbyint(product + offset[i[-1]])
+        return _clip(rounded, low, high).astype(dtype)
+
+    return te.compute(data.shape, at, name="requantize")
+
+
+def _away_from_zero(magnitude: Expression) -> Expression:
+    """A rounding of absolute values that keeps the sign."""
+
+    def rounded(x: Any) -> Any:
+        size = magnitude(tirx.abs(x))
+        return tirx.Select(x < 0, -size, size)
+
+    return rounded
+
+
+ROUNDING: dict[str, Expression] = {
+    "ROUND": tirx.nearbyint,
+    "ROUND_HALF_EVEN": tirx.nearbyint,
+    "HALF_EVEN": tirx.nearbyint,
+    "CEIL": tirx.ceil,
+    "FLOOR": tirx.floor,
+    "ROUND_TO_ZERO": tirx.trunc,
+    "UP": _away_from_zero(tirx.ceil),
+    "DOWN": tirx.trunc,
+    "HALF_UP": _away_from_zero(lambda size: tirx.floor(size + tirx.const(0.5, "float32"))),
+    "HALF_DOWN": _away_from_zero(lambda size: tirx.ceil(size - tirx.const(0.5, "float32"))),
+}
+"""The rounding modes of `stages.qnn.source.ROUNDING` as expressions of float32."""
+
+
+def _element(tensor: Any, index: Sequence[Any]) -> Any:
+    """An element of a tensor [C], or of one that holds a single value."""
+    return tensor[index[-1]] if int(tensor.shape[-1]) != 1 else tensor[0]
+
+
+def quantize(
+    x: Any,
+    scale: Any,
+    zero_point: Any,
+    *,
+    low: int,
+    high: int,
+    shift: int,
+    rounding: str,
+    dtype: str,
+) -> Any:
+    """Divide, move, clip, round, count from `shift`."""
+
+    def at(*i: Any) -> Any:
+        moved = x[i] / _element(scale, i) + _element(zero_point, i)
+        rounded = ROUNDING[rounding](_clip(moved, low, high))
+        return (rounded.astype("int32") + shift).astype(dtype)
+
+    return te.compute(x.shape, at, name="quantize")
+
+
+def dequantize(data: Any, scale: Any, *, zero_point: int) -> Any:
+    """Real values."""
+    return te.compute(
+        data.shape,
+        lambda *i: (data[i].astype("int32") - zero_point).astype("float32") * _element(scale, i),
+        name="dequantize",
+    )
