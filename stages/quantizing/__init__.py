@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from stages.kinds import Model
 from stages.quantizing.check import check
-from stages.quantizing.rewrite import Rewriter
+from stages.quantizing.rewrite import rewrite
 
 __all__ = ["check", "run"]
 
 
 def run(*, model: Model) -> Model:
     """Rewrite an imported model; raises StageError naming the layer that has no integer form."""
-    result = Rewriter(model).run()
+    result = rewrite(model)
     check(result)
     return result

@@ -56,7 +56,7 @@ Steps = tuple[Step, ...]
 def step(op: str, operand: Any) -> Step:
     """A step with a float32 operand; an operand of one element becomes a scalar."""
     value = np.asarray(operand, np.float32).reshape(-1)
-    return Step(op, value[0] if value.size == 1 else value)
+    return Step(op, value.reshape(()) if value.size == 1 else value)
 
 
 def evaluate(steps: Steps, x: Array) -> Array:
@@ -69,10 +69,10 @@ def evaluate(steps: Steps, x: Array) -> Array:
 
 def direction(steps: Steps) -> Array:
     """+1, -1 or 0 per channel (or a scalar): how the chain moves with its input."""
-    result = np.int8(1)
+    result: Array = np.ones((), np.int8)
     for each in steps:
         result = result * each.direction()
-    return np.asarray(result)
+    return result
 
 
 def breakpoints(level: Level, rising: Array, low: Array, high: Array, count: int) -> Array:
@@ -99,7 +99,8 @@ def breakpoints(level: Level, rising: Array, low: Array, high: Array, count: int
 
 def affine(steps: Steps) -> tuple[Array, Array]:
     """Slope and intercept (float64) of the chain's unclipped part, ignoring its roundings."""
-    slope, intercept = np.float64(1.0), np.float64(0.0)
+    slope: Array = np.ones((), np.float64)
+    intercept: Array = np.zeros((), np.float64)
     for each in steps:
         c = each.operand.astype(np.float64)
         if each.op == "add":
@@ -112,4 +113,4 @@ def affine(steps: Steps) -> tuple[Array, Array]:
             slope, intercept = slope * c, intercept * c
         elif each.op == "divide":
             slope, intercept = slope / c, intercept / c
-    return np.asarray(slope), np.asarray(intercept)
+    return slope, intercept

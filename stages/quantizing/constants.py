@@ -56,9 +56,9 @@ def integer_constant(value: Array) -> KnownQuantized | None:
     """The quantized form of a float tensor that holds small integers (FINN-ONNX weights)."""
     if not np.array_equal(value, np.rint(value)) or np.abs(value).max(initial=0) > 127:
         return None
-    one = np.float32(1)
+    one = np.ones((), np.float32)
     if np.all(np.abs(value) == 1):
-        return KnownQuantized((value > 0).astype(np.int16), np.float32(2) * one, 1, 1)
+        return KnownQuantized((value > 0).astype(np.int16), one * 2, 1, 1)
     low, high = int(value.min()), int(value.max())
     bits = next(b for b in range(2, 9) if -(1 << (b - 1)) <= low and high < 1 << (b - 1))
     return KnownQuantized(value.astype(np.int16), one, 0, bits)

@@ -67,7 +67,7 @@ class UniformQuantizer:
             )
         low, high = quant_range(attrs["bits"], attrs["signed"], attrs["narrow"])
         point = np.float32(np.asarray(zero_point).reshape(-1)[0])
-        zero_point_x2(point, layer)
+        zero_point_x2(np.asarray(point), layer)
         return cls(value, point, low, high, attrs["rounding"])
 
     @property

@@ -49,7 +49,7 @@ class Quantized:
     @property
     def unit(self) -> Array:
         """Real value of one numerator step."""
-        return unit(self.scale, self.zero_point_x2)
+        return unit(np.asarray(self.scale), self.zero_point_x2)
 
     @property
     def bits(self) -> int:

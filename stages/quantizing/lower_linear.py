@@ -1,0 +1,105 @@
+"""Convolutions and matrix products: integer numerators in, an int32 accumulator's chain out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stages.qnn import integer
+from stages.qnn.algebra import numerators
+from stages.quantizing.chain import step
+from stages.quantizing.context import Context
+from stages.quantizing.values import Chain, KnownQuantized, Quantized, Value
+
+Array = np.ndarray[Any, Any]
+INT32_LIMIT = 1 << 31
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Strides, padding (top, left, bottom, right) and groups of a convolution."""
+
+    strides: tuple[int, ...] = (1, 1)
+    padding: tuple[int, ...] = (0, 0, 0, 0)
+    groups: int = 1
+
+
+def conv2d(context: Context, call: Any) -> Value:
+    """NCHW convolution of an activation with quantized OIHW weights."""
+    attrs = call.attrs
+    if [int(d) for d in attrs.dilation] != [1, 1]:
+        raise context.error("dilated convolution has no integer form yet")
+    data, weight = context.activation(call.args[0]), context.weight(call.args[1])
+    geometry = Geometry(
+        tuple(int(s) for s in attrs.strides),
+        tuple(int(p) for p in attrs.padding),
+        int(attrs.groups),
+    )
+    return _convolve(context, data, weight, weight.q.transpose(0, 2, 3, 1), geometry)
+
+
+def matmul(context: Context, call: Any) -> Value:
+    """Product of an activation [N, K] with quantized weights [K, O].
+
+    Behind a flattened feature map it is a convolution whose window is the whole map, so that the
+    map can stay NHWC while the source counts its elements in NCHW order.
+    """
+    data, weight = context.activation(call.args[0]), context.weight(call.args[1])
+    if weight.q.ndim != 2 or (weight.scale.ndim and weight.scale.size != weight.q.shape[1]):
+        raise context.error("a matrix product needs 2-D constant weights, scaled per output")
+    matrix = weight.q.T
+    if data.flattened is not None:
+        c, h, w = data.flattened
+        ohwi = matrix.reshape(-1, c, h, w).transpose(0, 2, 3, 1)
+        return _convolve(context, data, weight, ohwi, Geometry())
+    call = integer.dense(
+        data.variable,
+        _weight_tensor(context, weight, matrix),
+        data_zero_point_x2=data.zero_point_x2,
+        weight_zero_point_x2=weight.zero_point_x2,
+    )
+    return _accumulate(context, data, weight, matrix, False, call)
+
+
+def _convolve(
+    context: Context, data: Quantized, weight: KnownQuantized, ohwi: Array, geometry: Geometry
+) -> Chain:
+    call = integer.conv2d(
+        data.variable,
+        _weight_tensor(context, weight, ohwi),
+        strides=list(geometry.strides),
+        padding=list(geometry.padding),
+        groups=geometry.groups,
+        data_zero_point_x2=data.zero_point_x2,
+        weight_zero_point_x2=weight.zero_point_x2,
+        pad_value=0,
+    )
+    return _accumulate(context, data, weight, ohwi, any(geometry.padding), call)
+
+
+def _accumulate(
+    context: Context, data: Quantized, weight: KnownQuantized, q: Array, padded: bool, call: Any
+) -> Chain:
+    """Emit a linear operator; its chain starts with the product of both units."""
+    accumulator = context.builder.emit(call, context.layer)
+    flat = numerators(q, weight.zero_point_x2).reshape(q.shape[0], -1).astype(np.int64)
+    smallest, largest = data.numerator_range
+    if padded:
+        smallest, largest = min(smallest, 0), max(largest, 0)
+    positive, negative = np.maximum(flat, 0).sum(1), np.minimum(flat, 0).sum(1)
+    low = positive * smallest + negative * largest
+    high = positive * largest + negative * smallest
+    if max(-low.min(), high.max()) >= INT32_LIMIT:
+        raise context.error("the accumulator can exceed 32 bits")
+    unit = (data.unit * weight.unit).astype(np.float32)
+    steps = () if unit.ndim == 0 and unit == 1 else (step("multiply", unit),)
+    return Chain(accumulator, steps, low.astype(np.int32), high.astype(np.int32))
+
+
+def _weight_tensor(context: Context, weight: KnownQuantized, q: Array) -> Any:
+    signed = bool(q.min() < 0)
+    stored = q.astype(np.int8 if signed else np.uint8)
+    dtype = f"{'int' if signed else 'uint'}{weight.bits}"
+    return context.builder.tensor(f"{context.layer}.weight", stored, dtype)

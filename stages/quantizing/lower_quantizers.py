@@ -1,0 +1,44 @@
+"""Quantizers of the source graph: over constants they fold, over activations they end a chain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stages.qnn.registry import attributes
+from stages.quantizing.constants import bipolar_constant, quant_constant
+from stages.quantizing.context import Context
+from stages.quantizing.quantizers import BipolarQuantizer, ThresholdQuantizer, UniformQuantizer
+from stages.quantizing.values import Known, Value
+
+
+def quant(context: Context, call: Any) -> Value:
+    """QONNX Quant."""
+    attrs = attributes(call)
+    scale = context.known(call.args[1], "the scale")
+    zero_point = context.known(call.args[2], "the zero point")
+    source = context.values[call.args[0]]
+    if isinstance(source, Known):
+        return quant_constant(source.value, scale, zero_point, attrs, context.layer)
+    quantizer = UniformQuantizer.of(scale, zero_point, attrs, context.layer)
+    return context.quantize(context.chain(call.args[0]), quantizer)
+
+
+def bipolar_quant(context: Context, call: Any) -> Value:
+    """QONNX BipolarQuant."""
+    scale = context.known(call.args[1], "the scale")
+    source = context.values[call.args[0]]
+    if isinstance(source, Known):
+        return bipolar_constant(source.value, scale, context.layer)
+    if np.unique(scale).size != 1 or not np.all(scale > 0):
+        raise context.error("BipolarQuant of an activation needs one positive scale")
+    quantizer = BipolarQuantizer(np.float32(scale.reshape(-1)[0]))
+    return context.quantize(context.chain(call.args[0]), quantizer)
+
+
+def multi_threshold(context: Context, call: Any) -> Value:
+    """FINN MultiThreshold."""
+    thresholds = context.known(call.args[1], "the threshold table")
+    quantizer = ThresholdQuantizer.of(thresholds, attributes(call), context.layer)
+    return context.quantize(context.chain(call.args[0]), quantizer)

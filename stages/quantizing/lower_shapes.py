@@ -1,0 +1,104 @@
+"""Pooling, reshaping and transposing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from stages.qnn import integer
+from stages.qnn.registry import shape_of
+from stages.quantizing.chain import step
+from stages.quantizing.context import Context
+from stages.quantizing.values import Chain, KnownQuantized, Quantized, Value
+
+
+def max_pool(context: Context, call: Any) -> Value:
+    """Maximum over windows; over a chain it is kept back until the chain is quantized."""
+    pool = _window(context, call)
+    source = context.values[call.args[0]]
+    if isinstance(source, Quantized):
+        pooled = context.builder.emit(integer.max_pool2d(source.variable, **pool), context.layer)
+        return replace(source, variable=pooled)
+    chain = context.chain(call.args[0])
+    if not chain.is_rising():
+        raise context.error("max pooling of a tensor that falls with its input")
+    return replace(chain, pools=(*chain.pools, pool))
+
+
+def average_pool(context: Context, call: Any) -> Value:
+    """Mean over windows."""
+    pool = _window(context, call)
+    if any(pool["padding"]) and not bool(call.attrs.count_include_pad):
+        raise context.error("average pooling that leaves padding out of its count")
+    return _sum_pool(context, call, pool)
+
+
+def mean(context: Context, call: Any) -> Value:
+    """Mean over height and width."""
+    shape = shape_of(call.args[0].ty)
+    if len(shape) != 4 or sorted(int(axis) % 4 for axis in call.attrs.axis) != [2, 3]:
+        raise context.error("a mean over other axes than height and width")
+    kernel = [shape[2], shape[3]]
+    pool = {"kernel": kernel, "strides": [1, 1], "padding": [0, 0, 0, 0]}
+    return _sum_pool(context, call, pool)
+
+
+def _window(context: Context, call: Any) -> dict[str, Any]:
+    attrs = call.attrs
+    if bool(attrs.ceil_mode) or [int(d) for d in attrs.dilation] != [1, 1]:
+        raise context.error("pooling with ceil_mode or dilation has no integer form")
+    return {
+        "kernel": [int(k) for k in attrs.pool_size],
+        "strides": [int(s) for s in attrs.strides],
+        "padding": [int(p) for p in attrs.padding],
+    }
+
+
+def _sum_pool(context: Context, call: Any, pool: dict[str, Any]) -> Chain:
+    """A mean: the integer sum, then the source's float scale and division by the count."""
+    source = context.activation(call.args[0])
+    if source.zero_point_x2 % 2:
+        raise context.error("a mean of values with a half-integer zero point")
+    point, count = source.zero_point_x2 // 2, pool["kernel"][0] * pool["kernel"][1]
+    total = context.builder.emit(
+        integer.sum_pool2d(source.variable, zero_point=point, **pool), context.layer
+    )
+    channels = int(total.ty.shape[-1])
+    low, high = min(0, -point * count), max(0, (source.levels - 1 - point) * count)
+    return Chain(
+        total,
+        (step("multiply", source.scale), step("divide", count)),
+        np.full(channels, low, np.int32),
+        np.full(channels, high, np.int32),
+    )
+
+
+def reshape(context: Context, call: Any) -> Value:
+    """Flattening, and reshapes that move nothing."""
+    source, shape = context.values[call.args[0]], shape_of(call.ty)
+    before = shape_of(call.args[0].ty)
+    if before == shape:
+        return source
+    if isinstance(source, Chain) and not source.is_integer:
+        if any(each.operand.ndim for each in source.steps):
+            raise context.error("a reshape between per-channel operations on a float input")
+        base = context.builder.emit(relax.op.reshape(source.base, shape), context.layer)
+        return replace(source, base=base)
+    if isinstance(source, Quantized) and len(before) == 4 and len(shape) == 2:
+        return replace(source, flattened=(before[1], before[2], before[3]))
+    one_pixel = len(before) == 2 or before[2:] == (1, 1)
+    if isinstance(source, (Quantized, Chain)) and one_pixel and np.prod(shape) == before[1]:
+        return source
+    raise context.error(f"reshape from {list(before)} to {list(shape)} has no integer form")
+
+
+def permute(context: Context, call: Any) -> Value:
+    """Transposing quantized weights."""
+    source = context.values[call.args[0]]
+    if not isinstance(source, KnownQuantized):
+        raise context.error("transposing an activation has no integer form")
+    axes = [int(axis) for axis in call.attrs.axes or range(source.q.ndim)[::-1]]
+    return replace(source, q=source.q.transpose(axes))
