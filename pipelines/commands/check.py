@@ -1,4 +1,4 @@
-"""`doit check`: lint, types and tests, as a contributor runs them before a commit."""
+"""`doit check`: lint, types and all tests, the slow ones too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = (
     ("lint", "ruff", ("check", ".")),
     ("format", "ruff", ("format", "--check", ".")),
     ("types", "mypy", ()),
-    ("tests", "pytest", ()),
+    ("tests", "pytest", ("-m", "slow or not slow")),
 )
 _LONGEST = 10
 
