@@ -19,6 +19,7 @@ ISAS: dict[str, Isa] = {
 def isa_of(hardware: Hardware) -> Isa:
     """The instruction set of a profile, with the dot product its features allow."""
     isa = ISAS[hardware.isa]
-    if hardware.vnni and isa.lanes == 16:
+    # AVX-VNNI alone has the dot product in 256 bits only.
+    if isa.lanes == 16 and "+avx512vnni" in hardware.features:
         return replace(isa, dot=VPDPBUSD, dot_group=4)
     return isa

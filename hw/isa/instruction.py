@@ -122,8 +122,9 @@ def splat(kind: str, value: int) -> str:
 
 def pair_sums(x: Array) -> Array:
     """Sums of neighbouring lanes in twice the width (uaddlp; pmaddubsw and pmaddwd by ones)."""
-    wide = x.astype(np.dtype(f"u{2 * x.dtype.itemsize}"))
-    return wide[0::2] + wide[1::2]
+    wide: Array = x.astype(np.dtype(f"u{2 * x.dtype.itemsize}"))
+    sums: Array = wide[0::2] + wide[1::2]
+    return sums
 
 
 def dot_products(group: int) -> Callable[..., Array]:
@@ -132,6 +133,7 @@ def dot_products(group: int) -> Callable[..., Array]:
     def meaning(accumulator: Array, a: Array, w: Array) -> Array:
         product = a.astype(np.int64) * w.astype(np.int64)
         total = accumulator.astype(np.int64) + product.reshape(-1, group).sum(1)
-        return total.astype(np.int32)
+        result: Array = total.astype(np.int32)
+        return result
 
     return meaning

@@ -74,7 +74,7 @@ class _Linearizer:
     def _call(self, binding: Any, results: Mapping[Any, str]) -> Call:
         callee = binding.value.op
         symbol, kernel = self._kernel(callee)
-        reads = tuple(self.slots[argument] for argument in binding.value.args)
+        reads = tuple(self._read(argument) for argument in binding.value.args)
         kind = binding.var.ty
         fields = list(kind.fields) if hasattr(kind, "fields") else [kind]
         writes = []
@@ -85,6 +85,11 @@ class _Linearizer:
         return Call(
             symbol, binding.var.name, reads, tuple(writes), kernel.scratch_bytes, kernel.max_tasks
         )
+
+    def _read(self, argument: Any) -> Slot:
+        slot = self.slots[argument]
+        assert isinstance(slot, Slot), f"{argument.name} is several tensors"
+        return slot
 
     def _result(
         self, variable: Any, index: int, count: int, results: Mapping[Any, str]

@@ -1,0 +1,65 @@
+"""One hardware profile per instruction set, and whether its code can run on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+
+import pytest
+
+from hw import host
+from hw.profile import NEEDED, Hardware
+from tests.stages.packaging.support import AARCH64, ARMV7, X86_64
+
+__all__ = ["AARCH64", "ARMV7", "EVERY", "PROFILES", "obstacle", "skip_unless_runnable"]
+
+
+def _x86(isa: str, *more: str) -> Hardware:
+    fields = X86_64.model_dump() | {
+        "name": isa + "_vnni" * ("+avx512vnni" in more),
+        "isa": isa,
+        "features": (*NEEDED[isa], *more),  # type: ignore[index]
+    }
+    return Hardware.model_validate(fields)
+
+
+SSE2, AVX2 = _x86("sse2"), _x86("avx2", "+fma")
+AVX512BW, AVX512VNNI = _x86("avx512bw"), _x86("avx512bw", "+avx512vnni")
+AVX512VPOPCNTDQ = _x86("avx512vpopcntdq")
+PROFILES = (SSE2, AVX2, AVX512BW, AVX512VNNI, AVX512VPOPCNTDQ, AARCH64, ARMV7)
+"""Every row of every instruction set occurs in one of these."""
+
+EVERY = pytest.mark.parametrize("hardware", PROFILES, ids=lambda item: item.name)
+
+
+@cache
+def obstacle(hardware: Hardware) -> str:
+    """Why code for a profile cannot run here, or nothing."""
+    machine = _machine()
+    if machine is not None and machine.architecture == hardware.architecture:
+        missing = [name for name in hardware.features if name not in machine.features]
+        return f"this processor lacks {', '.join(missing)}" if missing else ""
+    if hardware.architecture == "x86_64":
+        return "code for x86-64 runs natively only"
+    found = all(importlib.util.find_spec(name) for name in ("unicorn", "elftools"))
+    return "" if found else "needs the extra 'emulator'"
+
+
+def is_native(hardware: Hardware) -> bool:
+    """Whether code for a profile runs on this processor itself."""
+    machine = _machine()
+    return machine is not None and machine.architecture == hardware.architecture
+
+
+def skip_unless_runnable(hardware: Hardware) -> None:
+    """Skip the running test, with the reason, where a profile's code cannot run."""
+    if reason := obstacle(hardware):
+        pytest.skip(reason)
+
+
+@cache
+def _machine() -> Hardware | None:
+    try:
+        return host.detect()
+    except ValueError:
+        return None
