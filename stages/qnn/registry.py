@@ -7,6 +7,7 @@ meaning lets any module be executed after any stage and compared with the stage 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -79,16 +80,21 @@ def _register_with_tvm(operator: Operator) -> None:
     for argument in operator.arguments:
         op.add_argument(argument, "Tensor", "")
 
+    needed, known = _keywords(operator.meaning)
+
     def infer_type(call: Any, _builder: Any) -> Any:
+        attrs = attributes(call)
+        for strange in sorted(attrs.keys() - known):
+            raise ValueError(f"qnn.{operator.name}: there is no attribute '{strange}'")
+        for missing in sorted(needed - attrs.keys()):
+            raise ValueError(f"qnn.{operator.name}: attribute '{missing}' is missing")
         try:
-            return operator.infer([argument.ty for argument in call.args], attributes(call))
-        except KeyError as error:
-            raise ValueError(f"qnn.{operator.name}: attribute {error} is missing") from error
+            return operator.infer([argument.ty for argument in call.args], attrs)
         except ValueError as error:
             raise ValueError(f"qnn.{operator.name}: {error}") from error
 
-    register_op_attr(full_name, "FInferType", infer_type)
-    register_op_attr(full_name, "FPurity", True)
+    _set(op, "FInferType", infer_type)
+    _set(op, "FPurity", True)
     expression = operator.legalize
     if expression is not None:
 
@@ -101,7 +107,21 @@ def _register_with_tvm(operator: Operator) -> None:
                 primfunc_name_hint=f"qnn_{operator.name}",
             )
 
-        register_op_attr(full_name, "FLegalize", legalize)
+        _set(op, "FLegalize", legalize)
+
+
+def _set(op: Any, key: str, value: Any) -> None:
+    """Attach an attribute, in place of an earlier one where a module is imported once more."""
+    op.reset_attr(key)
+    register_op_attr(op.name, key, value)
+
+
+def _keywords(meaning: Meaning) -> tuple[set[str], set[str]]:
+    """The attributes that a meaning needs, and all that it knows."""
+    parameters = inspect.signature(meaning).parameters.values()
+    keywords = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    needed = {p.name for p in keywords if p.default is inspect.Parameter.empty}
+    return needed, {p.name for p in keywords}
 
 
 def attributes(call: Any) -> dict[str, Any]:

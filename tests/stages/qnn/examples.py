@@ -1,0 +1,189 @@
+"""One call of every operator of the dialect, small enough to print, with operands to run it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stages.kinds import Model
+from stages.qnn import integer, packed, source
+from stages.qnn.builder import ModelBuilder
+from stages.qnn.packing import pack_weights
+from stages.qnn.signature import KernelSignature, popcount_terms
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(7)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A call: its builder, operands as (value, dialect dtype), and attributes."""
+
+    build: Callable[..., Any]
+    operands: tuple[tuple[Array, str], ...]
+    attrs: Mapping[str, Any]
+
+    def model(self) -> Model:
+        """A `main` of this one call; the first operand is the graph input `a0`."""
+        builder = ModelBuilder()
+        first, dtype = self.operands[0]
+        variables = [builder.input("a0", first.shape, dtype)]
+        for number, (value, kind) in enumerate(self.operands[1:], 1):
+            variables.append(builder.tensor(f"a{number}", value, kind))
+        result = builder.emit(self.build(*variables, **self.attrs), "y")
+        return builder.model([result], ["y"])
+
+
+def integers(low: int, high: int, shape: tuple[int, ...], dtype: str) -> tuple[Array, str]:
+    """Random integers low..high, stored in bytes where the dialect dtype is narrower."""
+    storage = "int32" if dtype == "int32" else dtype.rstrip("0123456789") + "8"
+    return RNG.integers(low, high + 1, shape).astype(storage), dtype
+
+
+def floats(*values: float) -> tuple[Array, str]:
+    """A float32 vector."""
+    return np.array(values, np.float32), "float32"
+
+
+POPCOUNT = KernelSignature(
+    "popcount", "neon_aarch64", popcount_terms("xor", 2, 1, False), 2, 1, 1, 8, "window", 15
+)
+CONV = {
+    "strides": [2, 1],
+    "padding": [1, 0, 1, 2],
+    "groups": 1,
+    "data_zero_point_x2": 0,
+    "weight_zero_point_x2": 1,
+    "pad_value": 0,
+}
+POOL = {"kernel": [3, 2], "strides": [2, 1], "padding": [1, 0, 1, 1]}
+_PICTURE = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32), "float32"
+_BITS = RNG.integers(0, 2, (40, 1, 1, 32)).astype(np.uint8)
+
+INTEGER: dict[str, Example] = {
+    "conv2d": Example(
+        integer.conv2d,
+        (integers(0, 255, (1, 5, 4, 4), "uint8"), integers(-4, 3, (6, 3, 3, 2), "int3")),
+        {**CONV, "groups": 2, "weight_zero_point_x2": 0, "data_zero_point_x2": 256, "pad_value": 3},
+    ),
+    "bitserial_conv2d": Example(
+        integer.bitserial_conv2d,
+        (integers(0, 3, (1, 5, 4, 5), "uint2"), integers(0, 1, (6, 3, 3, 5), "uint1")),
+        CONV,
+    ),
+    "dense": Example(
+        integer.dense,
+        (integers(0, 1, (1, 9), "uint1"), integers(-127, 127, (4, 9), "int8")),
+        {"data_zero_point_x2": 1, "weight_zero_point_x2": 0},
+    ),
+    "bitserial_dense": Example(
+        integer.bitserial_dense,
+        (integers(0, 1, (1, 9), "uint1"), integers(0, 7, (4, 9), "uint3")),
+        {"data_zero_point_x2": 1, "weight_zero_point_x2": 7},
+    ),
+    "add": Example(
+        integer.add,
+        (integers(0, 255, (1, 2, 3, 4), "uint8"), integers(0, 7, (1, 2, 3, 4), "uint3")),
+        {"lhs_zero_point": 128, "rhs_zero_point": -2},
+    ),
+    "max_pool2d": Example(integer.max_pool2d, (integers(0, 7, (1, 5, 4, 3), "uint3"),), POOL),
+    "sum_pool2d": Example(
+        integer.sum_pool2d,
+        (integers(0, 7, (1, 5, 4, 3), "uint3"),),
+        {**POOL, "zero_point": 4},
+    ),
+    "threshold": Example(
+        integer.threshold,
+        (
+            integers(-9, 9, (1, 4, 4, 3), "int32"),
+            (np.array([[-5, 8, 2147483647], [0, 1, -9], [3, -4, 2147483647]], np.int32), "int32"),
+            (np.array([0, 1, 1], np.uint8), "uint8"),
+        ),
+        {"dtype": "uint2"},
+    ),
+    "requantize": Example(
+        integer.requantize,
+        (integers(-9999, 9999, (1, 4, 4, 3), "int32"), floats(0.01, -0.02, 0), floats(3.5, 7, 2.5)),
+        {"low": 0, "high": 31, "dtype": "uint5"},
+    ),
+    "quantize": Example(
+        integer.quantize,
+        (_PICTURE, floats(0.125), floats(0.5)),
+        {"low": -8, "high": 7, "shift": 8, "rounding": "HALF_UP", "dtype": "uint4"},
+    ),
+    "dequantize": Example(
+        integer.dequantize,
+        (integers(0, 255, (1, 2, 3, 3), "uint8"), floats(0.1, -0.3, 7)),
+        {"zero_point": 128},
+    ),
+}
+"""Operators that plain Relax can run."""
+
+OTHERS: dict[str, Example] = {
+    "quant": Example(
+        source.quant,
+        (_PICTURE, floats(0.3), floats(1.5)),
+        {"bits": 3, "signed": True, "narrow": False, "rounding": "FLOOR"},
+    ),
+    "bipolar_quant": Example(source.bipolar_quant, (_PICTURE, floats(0.5)), {}),
+    "multi_threshold": Example(
+        source.multi_threshold,
+        (_PICTURE, (np.array([[-1.0, 0.25, 1.0]], np.float32), "float32")),
+        {"out_scale": 2.0, "out_bias": -3.0, "channel_axis": 1},
+    ),
+    "batch_norm": Example(
+        source.batch_norm,
+        (_PICTURE, *[floats(0.5, 1, 2)] * 4),
+        {"epsilon": 1e-5, "channel_axis": 1},
+    ),
+    "packed_conv2d": Example(
+        packed.packed_conv2d,
+        (
+            (RNG.integers(0, 2**32, (2, 3, 3, 1)).astype(np.uint32), "uint32"),
+            (pack_weights(POPCOUNT, _BITS), "uint32"),
+            integers(-99, 99, (1, 64), "int32"),
+        ),
+        {
+            "signature": packed.signature_text(POPCOUNT),
+            "scale": -1,
+            "channels": [32, 40],
+            "window": [1, 1],
+            "strides": [2, 1],
+            "origin": [0, 1],
+            "output": [2, 2],
+            "border": [0, 0, 0, 0],
+        },
+    ),
+    "to_bytes": Example(
+        packed.to_bytes,
+        (integers(0, 7, (1, 2, 3, 8), "uint3"),),
+        {"halo": [1, 0, 2, 3], "channels": 4, "fill": 5},
+    ),
+    "bitpack": Example(
+        packed.bitpack,
+        (integers(0, 7, (1, 2, 3, 40), "uint3"),),
+        {"halo": [1, 0, 2, 3], "planes": 3},
+    ),
+    "from_bytes": Example(
+        packed.from_bytes,
+        (integers(0, 7, (5, 6, 4), "uint8"),),
+        {"origin": [1, 2], "size": [3, 2], "dtype": "uint3"},
+    ),
+    "take_channels": Example(
+        packed.take_channels, (integers(0, 7, (1, 2, 3, 8), "uint3"),), {"channels": 5}
+    ),
+    "pad_channels": Example(
+        packed.pad_channels, (integers(0, 7, (1, 2, 3, 8), "uint3"),), {"channels": 32}
+    ),
+    "keep_channels": Example(
+        packed.keep_channels,
+        (integers(0, 7, (1, 2, 3, 2), "uint3"), (np.array([1, 0], np.uint8), "uint8")),
+        {},
+    ),
+}
+"""Operators of source graphs and of packed ones."""
+
+ALL = {**INTEGER, **OTHERS}
