@@ -166,7 +166,7 @@ class Composite:
                 return value
             return self.builder.emit(remap(call, {call.args[0]: value}), "x")
         operands = OPERANDS.get(name.removeprefix("relax.qnn."), FLOAT_OPERAND)
-        arguments = []
+        arguments: list[Any] = []
         for position, argument in enumerate(call.args):
             if self._is_tensor(argument):
                 role, fill = operands[position - 1]

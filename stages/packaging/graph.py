@@ -39,7 +39,8 @@ class _Linearizer:
     ) -> None:
         self.model, self.bodies, self.schedules = model, bodies, schedules
         self.hardware, self.memo = hardware, memo
-        self.slots: dict[Any, Slot | tuple[Slot, ...]] = {}
+        self.slots: dict[Any, Slot] = {}
+        self.tuples: dict[Any, list[Slot]] = {}
         self.buffers: dict[str, int] = {}
         self.kernels: dict[Any, tuple[str, Kernel]] = {}
         self.objects: dict[str, bytes] = {}
@@ -66,7 +67,8 @@ class _Linearizer:
             if isinstance(binding.value, RelaxCall):
                 calls.append(self._call(binding, results))
             elif isinstance(binding.value, relax.TupleGetItem):
-                self._take(binding)
+                taken = self.tuples[binding.value.tuple_value]
+                self.slots[binding.var] = taken[binding.value.index]
         return Program(
             tuple(inputs), tuple(outputs), self.buffers, constants, tuple(calls), self.objects
         )
@@ -81,7 +83,10 @@ class _Linearizer:
         for index, field in enumerate(fields):
             result = self._result(binding.var, index, len(fields), results)
             writes.append(result or self._buffer(f"{binding.var.name}.{index}", field))
-        self.slots[binding.var] = writes[0] if len(writes) == 1 else tuple(writes)
+        if len(writes) == 1:
+            self.slots[binding.var] = writes[0]
+        else:
+            self.tuples[binding.var] = writes
         return Call(
             symbol, binding.var.name, reads, tuple(writes), kernel.scratch_bytes, kernel.max_tasks
         )
@@ -107,11 +112,6 @@ class _Linearizer:
             ):
                 return Slot("output", results[binding.var])
         return None
-
-    def _take(self, binding: Any) -> None:
-        slots = self.slots[binding.value.tuple_value]
-        assert isinstance(slots, tuple)
-        self.slots[binding.var] = slots[binding.value.index]
 
     def _buffer(self, name: str, tensor_type: Any) -> Slot:
         size = prod(shape_of(tensor_type)) * np.dtype(dtype_of(tensor_type)).itemsize

@@ -42,10 +42,8 @@ class MicroKernel:
     def text(self) -> tuple[str, list[str]]:
         """The function and the declarations it needs."""
         window = self.code.let("mul nuw nsw i64 %kh, %kw")
-        if self.signature.family == "popcount":
-            totals = self._popcount(window)
-        else:
-            totals = self._mac8()
+        is_popcount = self.signature.family == "popcount"
+        totals = self._popcount(window) if is_popcount else self._mac8()
         for (m, n), total in zip(self.tile, totals, strict=True):
             offset = m * BLOCK * 4 + n * self.isa.lanes * 4
             self.code.store(self.word, total, "%sums", 4, offset)

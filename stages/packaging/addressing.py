@@ -1,0 +1,60 @@
+"""Where pointers stand for one pixel and one block of channels: index arithmetic of composites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from stages.qnn.packed import class_count
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.signature import BLOCK
+
+
+def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: Any) -> Any:
+    """Element of a parameter that an epilogue's pointer stands at.
+
+    `calls` are the composite's operator calls. Operands of the main operator that the epilogue
+    does not read stay at 0; tensors per channel move by blocks.
+    """
+    for call in calls:
+        if not any(parameter.same_as(argument) for argument in call.args):
+            continue
+        if is_op(call, "relax.qnn.from_bytes"):
+            top, left = attributes(call)["origin"]
+            _, width, channels = shape_of(parameter.ty)
+            return ((top + y) * width + left + x) * channels + block * BLOCK
+        if is_op(call, "relax.qnn.packed_conv2d"):
+            if not parameter.same_as(call.args[2]):
+                return 0
+            return _border_class(call, y, x) * shape_of(parameter.ty)[1] + block * BLOCK
+    shape = shape_of(parameter.ty)
+    return block * BLOCK if shape[-1] % BLOCK == 0 and len(shape) <= 2 else 0
+
+
+def output_offset(output: Any, call: Any, block: Any, y: Any, x: Any) -> Any:
+    """Element of an output that an epilogue's pointer stands at; float outputs are copied later."""
+    if dtype_of(output.ty) == "float32":
+        return 0
+    top, left, _, _ = attributes(call)["halo"]
+    *_, width, channels = shape_of(output.ty)
+    step = 1 if dtype_of(output.ty) == "uint32" else BLOCK
+    return ((top + y) * width + left + x) * channels + block * step
+
+
+def _border_class(convolution: Any, y: Any, x: Any) -> Any:
+    """Row of the bias table for an output pixel."""
+    top, left, bottom, right = attributes(convolution)["border"]
+    _, height, width, _ = shape_of(convolution.ty)
+    across = class_count(width, left, right)
+    down = border_expression(y, height, top, bottom)
+    return down * across + border_expression(x, width, left, right)
+
+
+def border_expression(position: Any, size: int, before: int, after: int) -> Any:
+    """`stages.qnn.packed.border_classes` for one position, as an expression."""
+    if not before and not after:
+        return 0
+    if size < before + after + 1:
+        return position
+    return tirx.min(position, before) + tirx.max(0, position - (size - 1 - after))

@@ -1,0 +1,70 @@
+"""A packed composite, read once for lowering: its calls, its main operator, its extent."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from tvm.ir import Call
+
+from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.packed import parse_signature
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.signature import KernelSignature
+
+CONVOLUTION = "relax.qnn.packed_conv2d"
+POOLS = {"relax.qnn.max_pool2d": "max", "relax.qnn.sum_pool2d": "sum"}
+
+
+class Composite:
+    """View of a private function that bit-packing made."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.parameters = list(function.params)
+        self.outputs = outputs_of(function)
+        bindings = bindings_of(function)
+        self.results = {b.var: b.value for b in bindings if b.var in self.outputs}
+        """Output variable → the variable it returns."""
+        self.calls = {b.var: b.value for b in bindings if isinstance(b.value, Call)}
+        """Variable → the operator call that computes it, in order."""
+
+    @cached_property
+    def main(self) -> Any:
+        """The convolution or pool; None for a composite that is elementwise."""
+        names = (CONVOLUTION, *POOLS)
+        return next((call for call in self.calls.values() if call.op.name in names), None)
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether a micro-kernel computes the sums."""
+        return self.main is not None and is_op(self.main, CONVOLUTION)
+
+    @property
+    def reads_floats(self) -> bool:
+        """Whether the composite starts from a float graph input."""
+        return self.main is None and dtype_of(self.parameters[0].ty) == "float32"
+
+    @cached_property
+    def signature(self) -> KernelSignature:
+        """The signature of a convolution's micro-kernel."""
+        return parse_signature(attributes(self.main)["signature"])
+
+    @cached_property
+    def extent(self) -> tuple[int, int, int]:
+        """Height, width and padded channels of what the epilogue runs over."""
+        if self.main is not None:
+            return self._nhwc(self.main.ty)
+        for call in self.calls.values():
+            if is_op(call, "relax.qnn.from_bytes"):
+                return self._nhwc(call.ty)
+        stored = next(call for call in self.calls.values() if call.op.name.startswith("relax.qnn."))
+        return self._nhwc(stored.args[0].ty)
+
+    def _nhwc(self, tensor_type: Any) -> tuple[int, int, int]:
+        _, height, width, channels = (1, 1, 1, *shape_of(tensor_type)[1:])[-4:]
+        return height, width, channels
+
+    def store_of(self, output: Any) -> Any:
+        """The call that writes an output."""
+        return self.calls[self.results[output]]

@@ -1,0 +1,114 @@
+"""Half a block of channels as an LLVM vector: constants, exact float32 arithmetic, masks."""
+
+from __future__ import annotations
+
+from stages.qnn.llvm import FunctionText
+
+HALF = 16
+INTS, FLOATS, BYTES, BITS = "<16 x i32>", "<16 x float>", "<16 x i8>", "<16 x i1>"
+MAGIC = "0x4168000000000000"
+"""1.5 * 2^23 as LLVM writes a float: adding it rounds half to even, to an integer."""
+MAGIC_BITS = 0x4B400000
+
+
+class Vectors(FunctionText):
+    """LLVM IR over vectors of 16 lanes; float operations are IEEE float32, one at a time."""
+
+    def __init__(self, architecture: str) -> None:
+        super().__init__()
+        self.architecture = architecture
+
+    def constant(self, kind: str, value: int) -> str:
+        """A number in every lane."""
+        if kind == FLOATS:
+            return "<" + ", ".join([f"float {value}.0"] * HALF) + ">"
+        element = kind.split(" x ")[1].rstrip(">")
+        return "<" + ", ".join([f"{element} {value}"] * HALF) + ">"
+
+    def add_constant(self, value: str, constant: int) -> str:
+        """Integers plus a constant."""
+        return (
+            self.let(f"add {INTS} {value}, {self.constant(INTS, constant)}") if constant else value
+        )
+
+    def choose(self, predicate: str, left: str, right: str) -> str:
+        """Per lane, `left` where `left predicate right`, else `right` (floats)."""
+        better = self.let(f"fcmp {predicate} {FLOATS} {left}, {right}")
+        return self.let(f"select {BITS} {better}, {FLOATS} {left}, {FLOATS} {right}")
+
+    def to_floats(self, integers: str) -> str:
+        """float32 of int32."""
+        return self.let(f"sitofp {INTS} {integers} to {FLOATS}")
+
+    def arithmetic(self, op: str, left: str, right: str) -> str:
+        """A float operation that is rounded on its own.
+
+        LLVM fuses a product with a following addition unasked, so products are fenced.
+        """
+        result = self.let(f"{op} {FLOATS} {left}, {right}")
+        return self._fence(result) if op == "fmul" else result
+
+    def _fence(self, value: str) -> str:
+        """Hold a value in registers: 4 lanes at a time, which every target has as one vector."""
+        quarter = "<4 x float>"
+        self.declarations[f"declare {quarter} @llvm.arithmetic.fence.v4f32({quarter})"] = None
+        parts = []
+        for first in range(0, HALF, 4):
+            part = self.lanes(FLOATS, value, first, 4)
+            parts.append(self.let(f"call {quarter} @llvm.arithmetic.fence.v4f32({quarter} {part})"))
+        low, high = (self._joined(quarter, parts[i], parts[i + 1], 4) for i in (0, 2))
+        return self._joined("<8 x float>", low, high, 8)
+
+    def lanes(self, kind: str, value: str, first: int, count: int) -> str:
+        """`count` lanes from lane `first`."""
+        order = ", ".join(f"i32 {lane}" for lane in range(first, first + count))
+        return self.let(f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{order}>")
+
+    def _joined(self, kind: str, low: str, high: str, count: int) -> str:
+        order = ", ".join(f"i32 {lane}" for lane in range(2 * count))
+        return self.let(f"shufflevector {kind} {low}, {kind} {high}, <{2 * count} x i32> <{order}>")
+
+    def clip(self, value: str, low: int, high: int) -> str:
+        """Floats bounded to [low, high]."""
+        value = self.choose("ogt", value, self.constant(FLOATS, low))
+        return self.choose("olt", value, self.constant(FLOATS, high))
+
+    def rounded(self, value: str) -> str:
+        """Integers of floats below 2^22 in size, rounded half to even on every target."""
+        magic = "<" + ", ".join([f"float {MAGIC}"] * HALF) + ">"
+        moved = self.let(f"fadd {FLOATS} {value}, {magic}")
+        bits = self.let(f"bitcast {FLOATS} {moved} to {INTS}")
+        return self.let(f"sub {INTS} {bits}, {self.constant(INTS, MAGIC_BITS)}")
+
+    def directed(self, value: str, up: bool) -> str:
+        """Integers of floats, rounded up or down: to nearest, and back where that went too far."""
+        nearest = self.rounded(value)
+        predicate, op = ("olt", "sub") if up else ("ogt", "add")
+        beyond = self.let(f"fcmp {predicate} {FLOATS} {self.to_floats(nearest)}, {value}")
+        step = self.let(f"sext {BITS} {beyond} to {INTS}")
+        return self.let(f"{op} {INTS} {nearest}, {step}")
+
+    def nonzero(self, kind: str, value: str) -> str:
+        """Mask of the lanes that are not 0."""
+        return self.let(f"icmp ne {kind} {value}, zeroinitializer")
+
+    def mask_word(self, mask: str) -> str:
+        """The 16 bits of a mask in the low half of an i32."""
+        if self.architecture != "armv7":
+            return self.let(f"zext i16 {self.let(f'bitcast {BITS} {mask} to i16')} to i32")
+        # No instruction gathers a mask: keep one bit a byte and merge the bytes of each half.
+        wide = self.let(f"sext {BITS} {mask} to {BYTES}")
+        powers = ", ".join(f"i8 {_signed_byte(1 << (lane % 8))}" for lane in range(HALF))
+        kept = self.let(f"and {BYTES} {wide}, <{powers}>")
+        self.declarations["declare i8 @llvm.vector.reduce.or.v8i8(<8 x i8>)"] = None
+        parts = []
+        for first in (0, 8):
+            half = self.lanes(BYTES, kept, first, 8)
+            byte = self.let(f"call i8 @llvm.vector.reduce.or.v8i8(<8 x i8> {half})")
+            parts.append(self.let(f"zext i8 {byte} to i32"))
+        return self.let(f"or i32 {parts[0]}, {self.let(f'shl i32 {parts[1]}, 8')}")
+
+
+def _signed_byte(value: int) -> int:
+    """A byte as LLVM prints it."""
+    return value - 256 if value > 127 else value
