@@ -183,7 +183,7 @@ class Convolution(Lowering):
         )
         tiles = BLOCK // self.signature.channels
         tile_words = prod(shape_of(weights.ty)[1:])
-        for tile in range(tiles):
+        with T.serial(0, tiles) as tile:
             pointers = (
                 self.arguments[data.name][(row * width + column) * words],
                 self.arguments[weights.name][(block * tiles + tile) * tile_words],
