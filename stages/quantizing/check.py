@@ -8,8 +8,6 @@ from stages.kinds import Model
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.registry import dtype_of
 
-INTEGER_FROM_FLOAT = ("relax.qnn.quantize", "relax.qnn.threshold")
-
 
 def check(model: Model) -> None:
     """Raise AssertionError if a float tensor lies between two quantized layers."""

@@ -24,11 +24,12 @@ def quant_constant(
             f"weights of {bits} bits; up to {MAX_WEIGHT_BITS} are supported", layer=layer
         )
     low, high = quant_range(bits, attrs["signed"], attrs["narrow"])
+    aligned = _aligned(scale, value, layer)
     clipped = np.clip(value / scale + zero_point, np.float32(low), np.float32(high))
     q = ROUNDING[attrs["rounding"]](clipped)
     return KnownQuantized(
         q.astype(np.int16),
-        _per_channel(scale, value, layer),
+        aligned,
         zero_point_x2(zero_point, layer),
         bits,
     )
@@ -36,7 +37,7 @@ def quant_constant(
 
 def bipolar_constant(value: Array, scale: Array, layer: str) -> KnownQuantized:
     """The bits of a BipolarQuant over a constant: 1 is +scale, and 0 counts as positive."""
-    doubled = _per_channel(scale, value, layer) * np.float32(2)
+    doubled = _aligned(scale, value, layer) * np.float32(2)
     return KnownQuantized((value >= 0).astype(np.int16), doubled, 1, 1)
 
 
@@ -64,13 +65,19 @@ def integer_constant(value: Array) -> KnownQuantized | None:
     return KnownQuantized(value.astype(np.int16), one, 0, bits)
 
 
-def _per_channel(scale: Array, value: Array, layer: str) -> Array:
-    """A scale as scalar or [O], for a constant whose first axis is the output channel."""
+def _aligned(scale: Array, value: Array, layer: str) -> Array:
+    """A scale as scalar, or with the rank of the constant and one axis along which it varies."""
     scale = np.asarray(scale, np.float32)
+    if not np.all(np.isfinite(scale)) or np.any(scale == 0) or not np.all(np.isfinite(value)):
+        raise StageError("weights or their scale are not finite, or a scale is 0", layer=layer)
     if scale.size == 1:
         return scale.reshape(())
-    if scale.shape[:1] == value.shape[:1] and scale.size == value.shape[0]:
-        return scale.reshape(-1)
+    aligned = scale.reshape((1,) * (value.ndim - scale.ndim) + scale.shape)
+    varying = [axis for axis, extent in enumerate(aligned.shape) if extent != 1]
+    if aligned.ndim == value.ndim and len(varying) == 1:
+        axis = varying[0]
+        if aligned.shape[axis] == value.shape[axis]:
+            return aligned
     raise StageError(
         f"weight scale of shape {list(scale.shape)} for weights {list(value.shape)}; one scale per "
         "tensor or per output channel is supported",

@@ -53,7 +53,13 @@ class Context:
         if value.zero_point_x2:
             steps = (step("subtract", value.zero_point_x2 / 2), *steps)
         low, high = np.zeros(channels, np.int32), np.full(channels, value.levels - 1, np.int32)
-        return Chain(value.variable, steps, low, high, quantized=value)
+        return Chain(value.variable, steps, low, high, quantized=value, flattened=value.flattened)
+
+    def step(self, op: str, operand: Any) -> Step:
+        """A step with a constant operand, which must be finite and, to divide by, not 0."""
+        if not np.all(np.isfinite(operand)) or (op == "divide" and np.any(operand == 0)):
+            raise self.error(f"the constant of this {op} is not finite, or 0 where it divides")
+        return step(op, operand)
 
     def activation(self, argument: Any) -> Quantized:
         """An activation that a convolution or matrix product reads."""
@@ -98,7 +104,13 @@ class Context:
 
     def quantize(self, chain: Chain, quantizer: Quantizer) -> Quantized:
         """Emit the quantized form of a chain; a float picture becomes NHWC first."""
-        if not chain.is_integer and len(chain.base.ty.shape) == 4:
+        rank = len(chain.base.ty.shape)
+        if rank not in (2, 4):
+            raise self.error(
+                f"an activation of rank {rank}",
+                "activations are [1, features] or [1, channels, height, width]",
+            )
+        if not chain.is_integer and rank == 4:
             transposed = relax.op.permute_dims(chain.base, [0, 2, 3, 1])
             base = self.builder.emit(transposed, f"{chain.base.name}.nhwc")
             chain = Chain(base, chain.steps, pools=chain.pools)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stages.qnn import integer
-from stages.qnn.registry import attributes
+from stages.qnn.registry import attributes, shape_of
 from stages.quantizing.chain import step
 from stages.quantizing.context import Context
 from stages.quantizing.values import Chain, Known, Quantized, Value
@@ -26,15 +26,16 @@ def arithmetic(context: Context, call: Any) -> Value:
     op = STEPS[call.op.name]
     left, right = (context.values[argument] for argument in call.args)
     if isinstance(right, Known):
-        constant = _per_channel(context, right.value, call)
-        return context.chain(call.args[0]).then(step(op, constant))
+        chain = context.chain(call.args[0])
+        return chain.then(context.step(op, _per_channel(context, chain, right.value, call, 0)))
     if isinstance(left, Known) and op != "divide":
-        constant = _per_channel(context, left.value, call)
+        chain = context.chain(call.args[1])
         reverse = "subtract_from" if op == "subtract" else op
-        return context.chain(call.args[1]).then(step(reverse, constant))
+        return chain.then(context.step(reverse, _per_channel(context, chain, left.value, call, 1)))
     if op == "add":
         return _residual_add(context, call)
-    raise context.error(f"{op} of two activations has no integer form")
+    what = "a constant by an activation" if isinstance(left, Known) else "two activations"
+    raise context.error(f"{op} of {what} has no integer form")
 
 
 def relu(context: Context, call: Any) -> Value:
@@ -54,26 +55,47 @@ def batch_norm(context: Context, call: Any) -> Value:
     gamma, beta, mean, variance = (
         context.known(argument, name) for argument, name in zip(call.args[1:], names, strict=True)
     )
-    deviation = np.sqrt(variance + np.float32(attributes(call)["epsilon"]))
-    return context.chain(call.args[0]).then(
-        step("subtract", mean),
-        step("multiply", gamma),
-        step("divide", deviation),
-        step("add", beta),
+    attrs, chain = attributes(call), context.chain(call.args[0])
+    axis = attrs.get("channel_axis", 1)
+    if axis != 1:
+        raise context.error(f"normalization along axis {axis}; axis 1 is supported")
+    if gamma.size > 1:
+        features_are_channels(context, chain)
+    variance = variance + np.float32(attrs["epsilon"])
+    if not np.all(variance > 0):
+        raise context.error("a normalization whose variance is not positive")
+    return chain.then(
+        context.step("subtract", mean),
+        context.step("multiply", gamma),
+        context.step("divide", np.sqrt(variance)),
+        context.step("add", beta),
     )
 
 
-def _per_channel(context: Context, constant: Array, call: Any) -> Array:
-    """A broadcast constant as scalar or [C], channels last."""
-    if constant.size == 1:
-        return constant.reshape(())
-    rank = len(call.ty.shape)
-    shape = (1,) * (rank - constant.ndim) + constant.shape
-    axis = 1 if rank in (2, 4) else rank - 1
-    if constant.size == shape[axis] == int(call.ty.shape[axis]):
-        return constant.reshape(-1)
+def features_are_channels(context: Context, chain: Chain) -> None:
+    """Refuse a value per feature behind a flattened map, where one channel has many features."""
+    if chain.flattened is not None:
+        c, h, w = chain.flattened
+        raise context.error(
+            f"a value per feature of a flattened map of {c} channels and {h} x {w} pixels",
+            "do this per channel, before flattening",
+        )
+
+
+def _per_channel(context: Context, chain: Chain, constant: Array, call: Any, place: int) -> Array:
+    """A broadcast constant as scalar or [C], channels last; argument `place` is the activation."""
+    shape = shape_of(call.ty)
+    if shape == shape_of(call.args[place].ty):
+        if constant.size == 1:
+            return constant.reshape(())
+        aligned = (1,) * (len(shape) - constant.ndim) + constant.shape
+        axis = min(1, len(shape) - 1)
+        if constant.size == aligned[axis] == shape[axis]:
+            features_are_channels(context, chain)
+            return constant.reshape(-1)
     raise context.error(
-        f"a constant of shape {list(constant.shape)} is neither one value nor one per channel"
+        f"a constant of shape {list(constant.shape)} for an activation of shape "
+        f"{list(shape_of(call.args[place].ty))}; one value, or one per channel, is supported"
     )
 
 
@@ -84,6 +106,12 @@ def _residual_add(context: Context, call: Any) -> Chain:
         raise context.error(
             f"the addends are quantized at different scales, {left.scale} and {right.scale}",
             "quantize both at one shared scale",
+        )
+    shapes = [shape_of(addend.variable.ty) for addend in (left, right)]
+    if shapes[0] != shapes[1] or left.flattened != right.flattened:
+        raise context.error(
+            f"the addends have the shapes {list(shape_of(call.args[0].ty))} and "
+            f"{list(shape_of(call.args[1].ty))}, or one has been reshaped and the other has not"
         )
     points = left.zero_point_x2 // 2, right.zero_point_x2 // 2
     total = context.builder.emit(
@@ -98,6 +126,7 @@ def _residual_add(context: Context, call: Any) -> Chain:
         (step("multiply", left.scale),),
         np.full(channels, low, np.int32),
         np.full(channels, low + left.levels + right.levels - 2, np.int32),
+        flattened=left.flattened,
     )
 
 

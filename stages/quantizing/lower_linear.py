@@ -37,7 +37,10 @@ def conv2d(context: Context, call: Any) -> Value:
         tuple(int(p) for p in attrs.padding),
         int(attrs.groups),
     )
-    return _convolve(context, data, weight, weight.q.transpose(0, 2, 3, 1), geometry)
+    if data.flattened is not None or len(data.variable.ty.shape) != 4:
+        raise context.error("a convolution of a reshaped activation has no integer form")
+    unit = _unit(context, weight, 0)
+    return _convolve(context, data, weight, unit, weight.q.transpose(0, 2, 3, 1), geometry)
 
 
 def matmul(context: Context, call: Any) -> Value:
@@ -47,24 +50,44 @@ def matmul(context: Context, call: Any) -> Value:
     map can stay NHWC while the source counts its elements in NCHW order.
     """
     data, weight = context.activation(call.args[0]), context.weight(call.args[1])
-    if weight.q.ndim != 2 or (weight.scale.ndim and weight.scale.size != weight.q.shape[1]):
-        raise context.error("a matrix product needs 2-D constant weights, scaled per output")
+    if weight.q.ndim != 2 or len(call.ty.shape) != 2:
+        raise context.error(
+            f"a matrix product with a result of rank {len(call.ty.shape)} and weights of rank "
+            f"{weight.q.ndim}; both must be 2"
+        )
+    unit = _unit(context, weight, 1)
     matrix = weight.q.T
-    if data.flattened is not None:
-        c, h, w = data.flattened
+    if len(data.variable.ty.shape) == 4:
+        c, h, w = data.flattened or (int(data.variable.ty.shape[3]), 1, 1)
         ohwi = matrix.reshape(-1, c, h, w).transpose(0, 2, 3, 1)
-        return _convolve(context, data, weight, ohwi, Geometry())
+        return _convolve(context, data, weight, unit, ohwi, Geometry())
     call = integer.dense(
         data.variable,
         _weight_tensor(context, weight, matrix),
         data_zero_point_x2=data.zero_point_x2,
         weight_zero_point_x2=weight.zero_point_x2,
     )
-    return _accumulate(context, data, weight, matrix, False, call)
+    return _accumulate(context, data, weight, unit, matrix, False, call)
+
+
+def _unit(context: Context, weight: KnownQuantized, axis: int) -> Array:
+    """The weights' unit, scalar or one per output channel, which is axis `axis` of the source."""
+    found = weight.unit(axis)
+    if found is None:
+        raise context.error(
+            f"the weights {list(weight.q.shape)} have a scale of shape {list(weight.scale.shape)}; "
+            "one scale per tensor or per output channel is supported"
+        )
+    return found
 
 
 def _convolve(
-    context: Context, data: Quantized, weight: KnownQuantized, ohwi: Array, geometry: Geometry
+    context: Context,
+    data: Quantized,
+    weight: KnownQuantized,
+    unit: Array,
+    ohwi: Array,
+    geometry: Geometry,
 ) -> Chain:
     call = integer.conv2d(
         data.variable,
@@ -76,11 +99,17 @@ def _convolve(
         weight_zero_point_x2=weight.zero_point_x2,
         pad_value=0,
     )
-    return _accumulate(context, data, weight, ohwi, any(geometry.padding), call)
+    return _accumulate(context, data, weight, unit, ohwi, any(geometry.padding), call)
 
 
 def _accumulate(
-    context: Context, data: Quantized, weight: KnownQuantized, q: Array, padded: bool, call: Any
+    context: Context,
+    data: Quantized,
+    weight: KnownQuantized,
+    unit: Array,
+    q: Array,
+    padded: bool,
+    call: Any,
 ) -> Chain:
     """Emit a linear operator; its chain starts with the product of both units."""
     accumulator = context.builder.emit(call, context.layer)
@@ -93,8 +122,8 @@ def _accumulate(
     high = positive * largest + negative * smallest
     if max(-low.min(), high.max()) >= INT32_LIMIT:
         raise context.error("the accumulator can exceed 32 bits")
-    unit = (data.unit * weight.unit).astype(np.float32)
-    steps = () if unit.ndim == 0 and unit == 1 else (step("multiply", unit),)
+    product = (data.unit * unit).astype(np.float32)
+    steps = () if product.ndim == 0 and product == 1 else (step("multiply", product),)
     return Chain(accumulator, steps, low.astype(np.int32), high.astype(np.int32))
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn.registry import attributes
+from stages.qnn.registry import attributes, shape_of
 from stages.quantizing.constants import bipolar_constant, quant_constant
 from stages.quantizing.context import Context
+from stages.quantizing.lower_elementwise import features_are_channels
 from stages.quantizing.quantizers import BipolarQuantizer, ThresholdQuantizer, UniformQuantizer
 from stages.quantizing.values import Known, Value
 
@@ -40,5 +41,15 @@ def bipolar_quant(context: Context, call: Any) -> Value:
 def multi_threshold(context: Context, call: Any) -> Value:
     """FINN MultiThreshold."""
     thresholds = context.known(call.args[1], "the threshold table")
-    quantizer = ThresholdQuantizer.of(thresholds, attributes(call), context.layer)
-    return context.quantize(context.chain(call.args[0]), quantizer)
+    attrs, chain = attributes(call), context.chain(call.args[0])
+    quantizer = ThresholdQuantizer.of(thresholds, attrs, context.layer)
+    if thresholds.shape[0] > 1:
+        shape = shape_of(call.ty)
+        axis = attrs["channel_axis"] % len(shape)
+        if axis != min(1, len(shape) - 1) or thresholds.shape[0] != shape[axis]:
+            raise context.error(
+                f"thresholds of shape {list(thresholds.shape)} along axis {axis} of "
+                f"{list(shape)}; one row for all, or one per channel of axis 1, is supported"
+            )
+        features_are_channels(context, chain)
+    return context.quantize(chain, quantizer)

@@ -16,7 +16,7 @@ from stages.quantizing.values import Chain, KnownQuantized, Quantized, Value
 
 
 def max_pool(context: Context, call: Any) -> Value:
-    """Maximum over windows; over a chain it is kept back until the chain is quantized."""
+    """Maximum over windows; over an accumulator it is kept back until the chain is quantized."""
     pool = _window(context, call)
     source = context.values[call.args[0]]
     if isinstance(source, Quantized):
@@ -25,7 +25,10 @@ def max_pool(context: Context, call: Any) -> Value:
     chain = context.chain(call.args[0])
     if not chain.is_rising():
         raise context.error("max pooling of a tensor that falls with its input")
-    return replace(chain, pools=(*chain.pools, pool))
+    if chain.quantized is None:
+        return replace(chain, pools=(*chain.pools, pool))
+    base = context.builder.emit(integer.max_pool2d(chain.base, **pool), context.layer)
+    return replace(chain, base=base, quantized=replace(chain.quantized, variable=base))
 
 
 def average_pool(context: Context, call: Any) -> Value:
@@ -39,7 +42,8 @@ def average_pool(context: Context, call: Any) -> Value:
 def mean(context: Context, call: Any) -> Value:
     """Mean over height and width."""
     shape = shape_of(call.args[0].ty)
-    if len(shape) != 4 or sorted(int(axis) % 4 for axis in call.attrs.axis) != [2, 3]:
+    axes = [] if call.attrs.axis is None else [int(axis) % len(shape) for axis in call.attrs.axis]
+    if len(shape) != 4 or sorted(axes) != [2, 3]:
         raise context.error("a mean over other axes than height and width")
     kernel = [shape[2], shape[3]]
     pool = {"kernel": kernel, "strides": [1, 1], "padding": [0, 0, 0, 0]}
@@ -50,11 +54,10 @@ def _window(context: Context, call: Any) -> dict[str, Any]:
     attrs = call.attrs
     if bool(attrs.ceil_mode) or [int(d) for d in attrs.dilation] != [1, 1]:
         raise context.error("pooling with ceil_mode or dilation has no integer form")
-    return {
-        "kernel": [int(k) for k in attrs.pool_size],
-        "strides": [int(s) for s in attrs.strides],
-        "padding": [int(p) for p in attrs.padding],
-    }
+    kernel, padding = ([int(v) for v in values] for values in (attrs.pool_size, attrs.padding))
+    if any(p >= k for p, k in zip(padding, kernel * 2, strict=True)):
+        raise context.error(f"pooling with padding {padding} for a window of {kernel}")
+    return {"kernel": kernel, "strides": [int(s) for s in attrs.strides], "padding": padding}
 
 
 def _sum_pool(context: Context, call: Any, pool: dict[str, Any]) -> Chain:
@@ -83,15 +86,22 @@ def reshape(context: Context, call: Any) -> Value:
     if before == shape:
         return source
     if isinstance(source, Chain) and not source.is_integer:
-        if any(each.operand.ndim for each in source.steps):
-            raise context.error("a reshape between per-channel operations on a float input")
+        if source.pools or any(each.operand.ndim for each in source.steps):
+            raise context.error(
+                "a reshape behind pooling or per-channel arithmetic of a float input",
+                "put a quantizer in front of the reshape",
+            )
         base = context.builder.emit(relax.op.reshape(source.base, shape), context.layer)
         return replace(source, base=base)
-    if isinstance(source, Quantized) and len(before) == 4 and len(shape) == 2:
-        return replace(source, flattened=(before[1], before[2], before[3]))
-    one_pixel = len(before) == 2 or before[2:] == (1, 1)
-    if isinstance(source, (Quantized, Chain)) and one_pixel and np.prod(shape) == before[1]:
-        return source
+    if isinstance(source, (Quantized, Chain)):
+        if source.flattened is not None:
+            if shape == (1, *source.flattened):
+                return replace(source, flattened=None)
+        elif all(extent == 1 for extent in before[2:]):
+            if shape[:2] == before[:2] and all(extent == 1 for extent in shape[2:]):
+                return source
+        elif len(before) == 4 and len(shape) == 2 and shape[0] == 1:
+            return replace(source, flattened=(before[1], before[2], before[3]))
     raise context.error(f"reshape from {list(before)} to {list(shape)} has no integer form")
 
 
@@ -101,4 +111,5 @@ def permute(context: Context, call: Any) -> Value:
     if not isinstance(source, KnownQuantized):
         raise context.error("transposing an activation has no integer form")
     axes = [int(axis) for axis in call.attrs.axes or range(source.q.ndim)[::-1]]
-    return replace(source, q=source.q.transpose(axes))
+    scale = source.scale.transpose(axes) if source.scale.ndim else source.scale
+    return replace(source, q=source.q.transpose(axes), scale=scale)

@@ -59,7 +59,7 @@ class UniformQuantizer:
                 hint="activations need one scale per tensor; per-channel scales belong to weights",
             )
         value = np.float32(np.asarray(scale).reshape(-1)[0])
-        if not value > 0:
+        if not 0 < value < np.inf:
             raise StageError(f"a quantizer has scale {value}; scales are positive", layer=layer)
         if attrs["bits"] > 8:
             raise StageError(

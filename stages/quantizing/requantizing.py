@@ -23,13 +23,21 @@ def quantize_chain(
     builder: ModelBuilder, chain: Chain, quantizer: Quantizer, name: str
 ) -> Quantized:
     """Emit the quantized form of a chain, exact for every value its base can hold."""
+    if chain.pools and not chain.is_rising():
+        raise StageError(
+            "max pooling before a quantizer that falls with its input",
+            layer=name,
+            hint="move the quantizer in front of the pooling in the source model",
+        )
     if chain.is_integer:
         variable = _quantize_integers(builder, chain, quantizer, name)
     else:
         variable = _quantize_floats(builder, chain, quantizer, name)
     for number, pool in enumerate(chain.pools):
         variable = builder.emit(integer.max_pool2d(variable, **pool), f"{name}.pool{number}")
-    return Quantized(variable, quantizer.scale, quantizer.zero_point_x2, quantizer.levels)
+    return Quantized(
+        variable, quantizer.scale, quantizer.zero_point_x2, quantizer.levels, chain.flattened
+    )
 
 
 def _dtype(quantizer: Quantizer) -> str:
@@ -37,12 +45,6 @@ def _dtype(quantizer: Quantizer) -> str:
 
 
 def _quantize_integers(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, name: str) -> Any:
-    if chain.pools and not chain.is_rising():
-        raise StageError(
-            "max pooling before a quantizer that falls with its input",
-            layer=name,
-            hint="move the quantizer in front of the pooling in the source model",
-        )
     channels = chain.low.size
     rising = np.broadcast_to(direction(chain.steps), (channels,)) >= 0
 

@@ -52,17 +52,35 @@ def rewrite(model: Model) -> Model:
     main = model.module["main"]
     inputs = int(main.attrs["num_input"])
     for parameter in main.params[:inputs]:
+        if shape_of(parameter.ty)[:1] != (1,):
+            raise StageError(
+                f"the input '{parameter.name}' has the shape {list(shape_of(parameter.ty))}; "
+                "the batch size, its first extent, must be 1",
+                hint="state a shape under inputs in the recipe",
+            )
         variable = context.builder.input(parameter.name, shape_of(parameter.ty), "float32")
         context.values[parameter] = Chain(variable, ())
     for parameter in main.params[inputs:]:
         context.values[parameter] = Known(model.params[parameter.name])
-    for binding in bindings_of(main):
+    for binding in _needed(main):
         context.layer = str(binding.var.name)
         context.values[binding.var] = _value(context, binding.value)
     body, names = main.body.body, output_names(model)
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
     outputs = [_output(context, r, name) for r, name in zip(results, names, strict=True)]
     return context.builder.model(outputs, names)
+
+
+def _needed(main: Any) -> list[Any]:
+    """The bindings that outputs depend on, in order."""
+    body = main.body.body
+    needed = set(body.fields if isinstance(body, relax.Tuple) else [body])
+    result = []
+    for binding in reversed(bindings_of(main)):
+        if binding.var in needed:
+            needed.update(getattr(binding.value, "args", [binding.value]))
+            result.append(binding)
+    return result[::-1]
 
 
 def _value(context: Context, expr: Any) -> Value:
@@ -90,23 +108,26 @@ def _fold(context: Context, name: str, call: Any) -> Known | None:
 
 def _output(context: Context, result: Any, name: str) -> Any:
     """A graph output as the source lays it out: float32, NCHW."""
+    context.layer = name
     chain, builder, shape = context.chain(result), context.builder, shape_of(result.ty)
+    if not chain.is_integer:
+        raise StageError(
+            "this output is float arithmetic on a graph input, without a quantizer",
+            layer=name,
+            hint="quantize the input, or leave this output out of the model",
+        )
     if chain.pools:
         raise StageError("max pooling of a float output has no integer form", layer=name)
     variable = chain.base
-    if chain.is_integer:
-        steps = chain.steps
-        scale = np.ones((), np.float32)
-        if steps and steps[0].op == "multiply":
-            scale, steps = np.asarray(steps[0].operand), steps[1:]
-        call = integer.dequantize(variable, builder.tensor(f"{name}.scale", scale), zero_point=0)
-        chain = Chain(builder.emit(call, f"{name}.float"), steps)
-        variable = chain.base
-        variable = emit_steps(builder, variable, chain, name)
-        if len(variable.ty.shape) == 4 and len(shape) == 4:
-            variable = builder.emit(relax.op.permute_dims(variable, [0, 3, 1, 2]), f"{name}.nchw")
-    else:
-        variable = emit_steps(builder, variable, chain, name)
+    steps = chain.steps
+    scale = np.ones((), np.float32)
+    if steps and steps[0].op == "multiply":
+        scale, steps = np.asarray(steps[0].operand), steps[1:]
+    call = integer.dequantize(variable, builder.tensor(f"{name}.scale", scale), zero_point=0)
+    variable = builder.emit(call, f"{name}.float")
+    variable = emit_steps(builder, variable, Chain(variable, steps), name)
+    if len(variable.ty.shape) == 4 and (len(shape) == 4 or chain.flattened is not None):
+        variable = builder.emit(relax.op.permute_dims(variable, [0, 3, 1, 2]), f"{name}.nchw")
     if shape_of(variable.ty) != shape:
         variable = builder.emit(relax.op.reshape(variable, shape), f"{name}.shape")
     return variable

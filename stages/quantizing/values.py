@@ -22,17 +22,22 @@ class Known:
 
 @dataclass(frozen=True)
 class KnownQuantized:
-    """A quantized constant: integers `q`, `scale * (q - zero_point)`; output channels first."""
+    """A quantized constant: integers `q`, `scale * (q - zero_point)`, in the source's layout.
+
+    `scale` is a scalar or has the rank of `q` and varies along one axis.
+    """
 
     q: Array
     scale: Array
     zero_point_x2: int
     bits: int
 
-    @property
-    def unit(self) -> Array:
-        """Real value of one numerator step, scalar or [O]."""
-        return unit(self.scale, self.zero_point_x2)
+    def unit(self, axis: int) -> Array | None:
+        """Real value of one numerator step, scalar or [O] along `axis`; None if along another."""
+        steps = unit(self.scale, self.zero_point_x2)
+        if steps.ndim and steps.size != steps.shape[axis]:
+            return None
+        return steps.reshape(-1) if steps.ndim else steps
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ class Chain:
     pools: tuple[dict[str, Any], ...] = ()
     quantized: Quantized | None = None
     """The quantized activation that `base` is, where it is one."""
+    flattened: tuple[int, int, int] | None = None
+    """As in `Quantized`."""
 
     @property
     def is_integer(self) -> bool:
@@ -89,8 +96,8 @@ class Chain:
         return replace(self, steps=(*self.steps, *steps))
 
     def is_rising(self) -> bool:
-        """Whether every channel rises with the base."""
-        return bool(np.all(direction(self.steps) > 0))
+        """Whether no channel falls with the base."""
+        return bool(np.all(direction(self.steps) >= 0))
 
     def as_quantized(self) -> Quantized | None:
         """The quantized form with scalar affine steps absorbed, where that is exact."""
@@ -104,7 +111,8 @@ class Chain:
         zero_point_x2 = -2 * intercept / slope if slope else np.float64(np.nan)
         if np.float64(scale) != slope or zero_point_x2 != np.rint(zero_point_x2):
             return None
-        return replace(origin, scale=scale, zero_point_x2=int(zero_point_x2))
+        point = int(zero_point_x2)
+        return replace(origin, scale=scale, zero_point_x2=point, flattened=self.flattened)
 
 
 Value = Known | KnownQuantized | Quantized | Chain
