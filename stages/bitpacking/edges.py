@@ -88,7 +88,8 @@ def solve(module: Any) -> Edges:
                     edges[argument, form] = layout
                 layout.halo = [max(a, b) for a, b in zip(layout.halo, padding, strict=True)]
                 if zero_point_x2 is not None and zero_point_x2 % 2 == 0 and form == "bytes":
-                    layout.fill = max(0, zero_point_x2 // 2)
+                    # What a byte cannot hold, the bias corrects per border class.
+                    layout.fill = min(max(0, zero_point_x2 // 2), 255)
     _narrow_inputs(module, edges, from_input)
     return edges
 

@@ -83,9 +83,8 @@ def _outside(window: Window, axis: int, position: int) -> Array:
     return (taps < 0) | (taps >= window.size[axis])
 
 
-def pad_channels(values: Array, channels: int, fill: float) -> Array:
-    """A tensor [..., C] (or one value) as [..., channels]."""
-    if values.size == 1:
-        return np.full(channels, values.reshape(-1)[0], values.dtype)
-    width = [(0, 0)] * (values.ndim - 1) + [(0, channels - values.shape[-1])]
-    return np.pad(values, width, constant_values=values.dtype.type(fill))
+def pad_channels(values: Array, logical: int, channels: int, fill: float) -> Array:
+    """A tensor [..., C] (or one value for all `logical` channels) as [..., channels]."""
+    spread = np.broadcast_to(values, (*values.shape[:-1], logical))
+    width = [(0, 0)] * (values.ndim - 1) + [(0, channels - logical)]
+    return np.pad(spread, width, constant_values=values.dtype.type(fill))

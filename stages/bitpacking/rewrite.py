@@ -162,17 +162,19 @@ class Composite:
         if is_op(call, "relax.permute_dims") or is_op(call, "relax.reshape"):
             value = self._value(call.args[0])
             # On the output side channels stay last and padded until the result is written.
-            if not self._from_input:
+            if not self._is_input_picture(call.args[0]):
                 return value
             return self.builder.emit(remap(call, {call.args[0]: value}), "x")
         operands = OPERANDS.get(name.removeprefix("relax.qnn."), FLOAT_OPERAND)
+        logical = shape_of(call.ty)[-1]
         arguments: list[Any] = []
         for position, argument in enumerate(call.args):
             if self._is_tensor(argument):
-                role, fill = operands[position - 1]
+                # The activation comes first, but for `constant - x`.
+                role, fill = operands[max(position - 1, 0)]
                 value = self.packer.tensors[self.actual[argument]]
                 if fill is not None:
-                    value = pad_channels(value, int(arguments[0].ty.shape[-1]), fill)
+                    value = pad_channels(value, logical, round_up(logical, BLOCK), fill)
                 arguments.append(self._tensor(role, value))
             else:
                 arguments.append(self._in_blocks(self._value(argument)))
@@ -196,6 +198,19 @@ class Composite:
             dtype_of(p.ty) == "float32" and self.actual[p] not in self.packer.tensors
             for p in self.source.params
         )
+
+    def _is_input_picture(self, variable: Any) -> bool:
+        """Whether a variable is a float graph input, reshaped or transposed at most."""
+        if variable in self.actual:
+            return dtype_of(variable.ty) == "float32" and not self._is_tensor(variable)
+        return self._is_moved(variable) and self._is_input_picture(self._producer(variable).args[0])
+
+    def _is_moved(self, variable: Any) -> bool:
+        call = self._producer(variable)
+        return is_op(call, "relax.permute_dims") or is_op(call, "relax.reshape")
+
+    def _producer(self, variable: Any) -> Any:
+        return next(b.value for b in bindings_of(self.source) if b.var.same_as(variable))
 
     def _linear(self, call: Any) -> Any:
         attrs = attributes(call)
@@ -274,16 +289,18 @@ class Composite:
 
     def _kept(self, value: Any, layout: Layout) -> Any:
         """Levels whose padded channels are 0: a quantized input's would be its zero point."""
-        if layout.form == "bytes" or not self._from_input or layout.channels % BLOCK == 0:
+        if not self._from_input or layout.channels % BLOCK == 0 or layout.block != BLOCK:
             return value
         keep = (np.arange(layout.padded_channels) < layout.channels).astype(np.uint8)
         return self.builder.emit(packed.keep_channels(value, self._tensor("keep", keep)), "kept")
 
     def _float_output(self, value: Any, inner: Any) -> Any:
-        channels = shape_of(inner.ty)[1]
+        shape, picture = shape_of(inner.ty), inner
+        while self._is_moved(picture):
+            picture = self._producer(picture).args[0]
+        channels = shape_of(picture.ty)[-1]
         value = self.builder.emit(packed.take_channels(value, channels=channels), "out")
-        shape = shape_of(inner.ty)
-        if len(shape) == 4:
+        if len(shape) == 4 or len(shape_of(picture.ty)) == 4:
             value = self.builder.emit(relax.op.permute_dims(value, [0, 3, 1, 2]), "nchw")
         if shape_of(value.ty) != shape:
             value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
