@@ -36,6 +36,9 @@ class Memory(Protocol):
     def allocate(self, size: int) -> int:
         """Address of `size` bytes (whole pages) with an unmapped page behind them."""
 
+    def release(self, address: int, size: int) -> None:
+        """Give `allocate`d memory back for the next of its size."""
+
     def read(self, address: int, size: int) -> bytes: ...
 
     def write(self, address: int, data: bytes) -> None: ...
@@ -98,6 +101,7 @@ class Library:
         for argument, place in zip(arguments, placed, strict=True):
             if isinstance(argument, np.ndarray) and isinstance(place, Placed):
                 argument[...] = place.fetch()
+                self.memory.release(place.start, place.room)
 
 
 def _link(folder: Path, inputs: list[str], *flags: str) -> None:
@@ -126,13 +130,31 @@ def _runtime(hardware: Hardware) -> bytes:
         return (Path(folder) / "runtime.o").read_bytes()
 
 
-class _Native:
+class _Pool:
+    """Memory by its size, mapped once and used again."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[int]] = {}
+
+    def allocate(self, size: int) -> int:
+        free = self._free.get(size)
+        return free.pop() if free else self._map(size)
+
+    def release(self, address: int, size: int) -> None:
+        self._free.setdefault(size, []).append(address)
+
+    def _map(self, size: int) -> int:
+        raise NotImplementedError
+
+
+class _Native(_Pool):
     def __init__(self, image: Path) -> None:
+        super().__init__()
         self._library = ctypes.CDLL(str(image))
         self._protect = ctypes.CDLL(None).mprotect
         self._maps: list[mmap.mmap] = []
 
-    def allocate(self, size: int) -> int:
+    def _map(self, size: int) -> int:
         room = mmap.mmap(-1, size + PAGE)
         self._maps.append(room)
         address = ctypes.addressof(ctypes.c_char.from_buffer(room))
@@ -151,11 +173,12 @@ class _Native:
         entry(*(ctypes.c_int64(word) for word in words))
 
 
-class _Emulated:
+class _Emulated(_Pool):
     BASE = 0x0100_0000
     STOP = 0x0010_0000
 
     def __init__(self, image: Path, hardware: Hardware) -> None:
+        super().__init__()
         import unicorn
         from elftools.elf.elffile import ELFFile
         from unicorn import arm64_const, arm_const
@@ -189,7 +212,7 @@ class _Emulated:
             symbols = elf.get_section_by_name(".symtab").iter_symbols()
             self._symbols = {item.name: int(item["st_value"]) for item in symbols}
 
-    def allocate(self, size: int) -> int:
+    def _map(self, size: int) -> int:
         address = self._next
         self._next += size + PAGE
         self._cpu.mem_map(address, size)

@@ -8,7 +8,7 @@ from typing import Literal
 from hw.costs import core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.qnn.signature import BLOCK, Flush, KernelSignature, Term, popcount_terms
+from stages.qnn.signature import BLOCK, Encoding, Flush, KernelSignature, Term, popcount_terms
 
 BYTE_MAX = 255
 BITS_PER_BYTE = 8
@@ -21,7 +21,7 @@ class Problem:
     bitserial: bool
     activation_bits: int
     weight_bits: int
-    weights: Literal["unipolar", "bipolar", "signed"]
+    weights: Encoding
     output_width: int
     window_rows: int
     row_words: int
@@ -51,6 +51,7 @@ def choose_signature(problem: Problem, hardware: Hardware) -> KernelSignature:
         flush=_flush(problem, isa, period),
         flush_period=period,
         dot_group=0 if problem.bitserial else isa.dot_group,
+        weights=problem.weights,
     )
 
 

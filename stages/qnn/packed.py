@@ -159,8 +159,8 @@ def keep_channels(data: Array, keep: Array) -> Array:
 def correction_of(signature: KernelSignature, activation_factor: int) -> Correction:
     """How the raw sums of a plan become numerator products.
 
-    `and`, signed weights: a * w is the product itself. `xor`, bipolar weights: minus the raw sum.
+    Unipolar and signed weights: the raw sum is the product itself. Bipolar ones: minus it, and a
+    sum of the weights that the bias holds.
     """
-    if signature.family == "mac8" or signature.terms[0].op == "and":
-        return Correction(activation_factor)
-    return Correction(-activation_factor)
+    bipolar = signature.family == "popcount" and signature.weights == "bipolar"
+    return Correction(-activation_factor if bipolar else activation_factor)

@@ -79,7 +79,7 @@ def unpack_weights(
     if signature.family == "popcount":
         planes = packed.transpose(1, 0, 3, 2).reshape(signature.weight_planes, -1, kh, kw, words)
         q = unpack_planes(planes, words * 32).astype(np.int32)
-        if any(term.coefficient < 0 for term in signature.terms):
+        if signature.weights == "signed":
             sign = 1 << (signature.weight_planes - 1)
             q = (q ^ sign) - sign
         return q[:o, ..., :c]

@@ -28,6 +28,8 @@ ALIGNMENT = 64
 
 Family = Literal["popcount", "mac8"]
 Flush = Literal["window", "row", "chunk", "none"]
+Encoding = Literal["unipolar", "bipolar", "signed"]
+"""Stored weight levels w of m bits mean w, 2w - 2^m + 1, or w in two's complement."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class KernelSignature:
     dot_group: int = 0
     layout: str = "planes"
     """Activations [plane][y][x][word], weights [channel block][plane][ky, kx, word][channel]."""
+    weights: Encoding = "unipolar"
+    """What the bits of popcount weights mean; a term plan is proved against it."""
 
     def __post_init__(self) -> None:
         if BLOCK % self.channels:
@@ -85,7 +89,7 @@ class KernelSignature:
         """The term plan's name."""
         if self.family == "mac8":
             return f"dot{self.dot_group}"
-        signed = "s" if any(term.coefficient < 0 for term in self.terms) else ""
+        signed = "s" if self.weights == "signed" else ""
         return f"{self.terms[0].op}_a{self.activation_planes}w{self.weight_planes}{signed}"
 
     @property

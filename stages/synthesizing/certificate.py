@@ -7,8 +7,17 @@ every pair of an activation level and a weight level: 2^(n+m) pairs at most, che
 
 from __future__ import annotations
 
+from hw.isa import ISAS
 from stages.kinds import Table
-from stages.qnn.signature import KernelSignature
+from stages.qnn.signature import Encoding, KernelSignature
+
+SPECS: dict[Encoding, str] = {
+    "unipolar": "raw = a * w",
+    "signed": "raw = a * w, w in two's complement",
+    "bipolar": "raw = (2^n - 1) * w - a * (2w - 2^m + 1)",
+}
+BYTE_MAX = 255
+BITS_PER_BYTE = 8
 
 
 class ProofError(AssertionError):
@@ -16,18 +25,28 @@ class ProofError(AssertionError):
 
 
 def certify(signature: KernelSignature) -> Table:
-    """The certificate of a signature; raises ProofError with the first pair that is wrong."""
+    """The certificate of a signature; raises ProofError with the first thing that is wrong.
+
+    `counter_max` is the largest value of a byte counter if each is emptied after `flush_period`
+    words at the latest, which `stages.synthesizing.check` makes sure of.
+    """
     if signature.family == "mac8":
         return {"spec": "sum of u8 x s8 products in int32", "pairs": 0, "counter_max": 0}
     n, m = signature.activation_planes, signature.weight_planes
-    spec = _spec(signature)
+    for term in signature.terms:
+        if not (0 <= term.activation_plane < n and 0 <= term.weight_plane < m):
+            raise ProofError(f"{signature.name}: {term} reads a plane that does not exist")
     for a in range(1 << n):
         for w in range(1 << m):
             total = _plan(signature, a, w)
             expected = _expected(signature, a, w)
             if total != expected:
                 raise ProofError(f"{signature.name}: a={a}, w={w}: {total} instead of {expected}")
-    return {"spec": spec, "pairs": 1 << (n + m), "counter_max": _counter_max(signature)}
+    return {
+        "spec": SPECS[signature.weights],
+        "pairs": 1 << (n + m),
+        "counter_max": _counter_max(signature),
+    }
 
 
 def _plan(signature: KernelSignature, a: int, w: int) -> int:
@@ -39,29 +58,24 @@ def _plan(signature: KernelSignature, a: int, w: int) -> int:
     return total
 
 
-def _spec(signature: KernelSignature) -> str:
-    if signature.terms[0].op == "and":
-        return "raw = a * w"
-    return "raw = v(w) - a * (2w - 2^m + 1), v(w) = (2^n - 1) * w"
-
-
 def _expected(signature: KernelSignature, a: int, w: int) -> int:
-    """What the signature promises; `xor` leaves a term of w alone, which the bias cancels."""
+    """What the signature promises; bipolar weights leave a term of w alone, for the bias."""
     n, m = signature.activation_planes, signature.weight_planes
-    if signature.terms[0].op == "xor":
+    if signature.weights == "bipolar":
         return ((1 << n) - 1) * w - a * (2 * w - (1 << m) + 1)
-    signed = any(term.coefficient < 0 for term in signature.terms)
-    value = w - (1 << m) if signed and w >> (m - 1) else w
-    return a * value
+    negative = signature.weights == "signed" and w >> (m - 1)
+    return a * (w - (1 << m) if negative else w)
 
 
 def _counter_max(signature: KernelSignature) -> int:
     """Largest byte count before a flush; raises ProofError where a byte could overflow."""
-    if signature.flush == "none":
+    if not ISAS[signature.isa].counts_bytes:
         return 0
+    if signature.flush == "none" or signature.flush_period < 1:
+        raise ProofError(f"{signature.name}: its byte counters are never emptied")
     coefficients = [term.coefficient for term in signature.terms]
     together = max(coefficients.count(coefficient) for coefficient in coefficients)
-    largest = signature.flush_period * 8 * together
-    if largest > 255:
+    largest = signature.flush_period * BITS_PER_BYTE * together
+    if largest > BYTE_MAX:
         raise ProofError(f"{signature.name}: a byte counter can reach {largest}")
     return largest

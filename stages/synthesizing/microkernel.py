@@ -88,7 +88,9 @@ class MicroKernel:
     ) -> list[str]:
         """Runs of at most `flush_period` words, each emptied before a byte can overflow."""
         code, period = self.code, self.signature.flush_period
-        chunks = code.let(f"udiv i64 {code.let(f'add i64 %kw, {period - 1}')}, {period}")
+        # In 32 bits, because 32-bit ARM divides longer numbers in a library.
+        last = code.let(f"trunc i64 {code.let(f'add i64 %kw, {period - 1}')} to i32")
+        chunks = code.let(f"zext i32 {code.let(f'udiv i32 {last}, {period}')} to i64")
 
         def chunk(index: str, carried: list[str]) -> list[str]:
             first = code.let(f"mul nuw nsw i64 {index}, {period}")

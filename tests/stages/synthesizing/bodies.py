@@ -1,0 +1,120 @@
+"""Micro-kernels compiled on their own, and what they compute beside the meaning of their plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from hw.isa import isa_of
+from hw.profile import Hardware
+from stages.packaging.compile import compile_object
+from stages.qnn.integer import windows
+from stages.qnn.packing import pack_planes, pack_weights, raw_sums
+from stages.qnn.signature import BLOCK, KernelSignature
+from stages.synthesizing.microkernel import MicroKernel
+from tests.compiled import Library
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A signature over a window of `height` x `width` pixels of `words` words, `stride` apart."""
+
+    signature: KernelSignature
+    height: int
+    width: int
+    words: int
+    stride: int = 1
+
+    @property
+    def name(self) -> str:
+        """A name for its compiled function."""
+        return f"call_{self.signature.name}"
+
+    def levels(self, kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
+        """A strip of levels [H, W, C] that holds the tile's windows, and weights [32, h, w, C]."""
+        signature = self.signature
+        channels = self.words * signature.channels_per_word
+        columns = (signature.rows - 1) * self.stride + self.width
+        if signature.family == "mac8":
+            low, high, top = -128, 127, 255
+        else:
+            top = (1 << signature.activation_planes) - 1
+            high = (1 << signature.weight_planes) - 1
+            low = 0
+        data_shape = (self.height, columns + 1, channels)
+        weight_shape = (BLOCK, self.height, self.width, channels)
+        if kind == "random":
+            data = rng.integers(0, top, data_shape, endpoint=True)
+            return data, rng.integers(low, high, weight_shape, endpoint=True)
+        weight = {"high": high, "low": low}[kind]
+        return np.full(data_shape, top), np.full(weight_shape, weight)
+
+
+def compile_cases(cases: Sequence[Case], hardware: Hardware) -> Library:
+    """A library with `case.name(data, weights, sums, shape)` for every case."""
+    functions = {case.name: _caller(case, hardware) for case in cases}
+    return Library({"bodies.o": compile_object(functions, hardware)}, hardware)
+
+
+def _caller(case: Case, hardware: Hardware) -> Any:
+    text, declarations = MicroKernel(case.signature, isa_of(hardware)).text()
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(case.name)
+        T.func_attr({"global_symbol": case.name})
+        names = (("data", "uint32"), ("weights", "uint32"), ("sums", "int32"), ("shape", "int32"))
+        buffers = [T.arg(name, T.Buffer((8,), dtype)) for name, dtype in names]
+        with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, text])):
+            T.evaluate(
+                T.call_extern(
+                    "void",
+                    case.signature.name,
+                    *(T.address_of(buffer[0]) for buffer in buffers[:3]),
+                    *(T.Cast("int64", buffers[3][index]) for index in range(5)),
+                )
+            )
+    return builder.get()
+
+
+def sums_of(case: Case, library: Library, data: Array, weights: Array) -> Array:
+    """What the compiled body computes: int32 [rows, 32]."""
+    signature = case.signature
+    packed = pack_weights(signature, weights)
+    if signature.family == "popcount":
+        stored = pack_planes(data, signature.activation_planes)
+    else:
+        stored = np.ascontiguousarray(data.astype(np.uint8)).view(np.uint32)[None]
+    _, height, width, words = stored.shape
+    pixel = words * 4
+    shape = np.array(
+        [
+            case.height,
+            case.width * words,
+            width * pixel,
+            case.stride * pixel,
+            height * width * pixel,
+        ],
+        np.int32,
+    )
+    result = np.zeros((signature.rows, BLOCK), np.int32)
+    for tile, block in enumerate(packed):
+        sums = np.zeros((signature.rows, BLOCK), np.int32)
+        library.call(case.name, stored, block, sums, shape)
+        first = tile * signature.channels
+        result[:, first : first + signature.channels] = sums[:, : signature.channels]
+        assert not sums[:, signature.channels :].any()
+    return result
+
+
+def expected_sums(case: Case, data: Array, weights: Array) -> Array:
+    """What the plan means: int32 [rows, 32]."""
+    view = windows(data[None], (case.height, case.width), (1, 1))[0, 0]
+    patches = view[:: case.stride][: case.signature.rows].transpose(0, 2, 3, 1)
+    flat = patches.reshape(case.signature.rows, -1)
+    return raw_sums(case.signature, flat, weights.reshape(BLOCK, -1))
