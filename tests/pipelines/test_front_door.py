@@ -1,0 +1,132 @@
+"""The real stages through the front door: a recipe in, a package out, numbers compared.
+
+`doit verify` compares the source graph with every stage's module and with the package, natively
+with 1, 2 and 3 threads or emulated; these tests read its table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST, PI = "recipes/ci/residual_block_a2w1_host.yaml", "recipes/ci/residual_block_a2w1_rpi3.yaml"
+ARM = ("rpi3", "rpi3_armv7")
+PRECISIONS = ("a1w1", "a2w1", "a1w2", "a2w2", "a3w3")
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project with an empty store."""
+    root = tmp_path_factory.mktemp("clone")
+    for folder in ("pipelines", "stages", "hw", "recipes"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", root)
+    return root
+
+
+def doit(root: Path, *arguments: str, timeout: float = 600) -> str:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    result = subprocess.run(
+        [sys.executable, "-m", "doit", *arguments],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def states(output: str) -> dict[str, str]:
+    """Stage → built, cached or written, as a build prints it."""
+    return dict(re.findall(r"^(\w+)\s+(built|cached|written)\b", output, re.MULTILINE))
+
+
+def kernels(root: Path) -> set[str]:
+    return {path.name for path in (root / "artifacts/items/kernel").iterdir()}
+
+
+def verdicts(root: Path, recipe: str, *fields: str) -> dict[str, str]:
+    """What `doit verify` says of each stage and of each way to run the package."""
+    table = root / "artifacts" / "verify.json"
+    doit(root, "verify", f"recipe={recipe}", f"json={table}", *fields)
+    rows = json.loads(table.read_text())["rows"]
+    table.unlink()
+    return {str(row["stage"]): str(row["verdict"]) for row in rows}
+
+
+@pytest.mark.slow
+def test_work_is_shared_between_builds(clone: Path) -> None:
+    first = states(doit(clone, "build", f"recipe={HOST}"))
+    assert first["packaging"] == "built"
+    kept = kernels(clone)
+
+    again = states(doit(clone, "build", f"recipe={HOST}"))
+    assert "built" not in again.values()
+
+    formats = states(doit(clone, "build", f"recipe={HOST}", "package.formats=[shared]"))
+    assert {stage for stage, state in formats.items() if state == "built"} <= {
+        "packaging",
+        "verifying",
+    }
+    assert kernels(clone) == kept
+
+    other = states(doit(clone, "build", f"recipe={PI}"))
+    assert {other[stage] for stage in ("zoo", "importing", "golden", "quantizing")} == {"cached"}
+    assert other["bitpacking"] == other["packaging"] == "built"
+
+
+@pytest.mark.slow
+def test_one_layer_s_precision_rebuilds_that_layer_and_its_neighbours(clone: Path) -> None:
+    wide = "layers=[{match: layer1.0.conv2, algorithm: bitserial}]"
+    doit(clone, "build", f"recipe={HOST}", wide)
+    kept = kernels(clone)
+    changed = (
+        "layers=[{match: layer1.0.conv2, algorithm: bitserial, weights: {bits: 2}, "
+        "activations: {bits: 3}}]"
+    )
+    doit(clone, "build", f"recipe={HOST}", changed)
+    # conv2 itself, and conv1, whose epilogue now writes three planes.
+    assert len(kernels(clone) - kept) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_resnet18_is_exact_on_this_machine(precision: str) -> None:
+    found = verdicts(ROOT, f"resnet18_{precision}_host")
+    assert {f"library natively, {n} thread{'s' * (n > 1)}" for n in (1, 2, 3)} <= set(found)
+    assert set(found.values()) == {"exact"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["bitserial", "mac8"])
+def test_resnet18_is_exact_under_either_algorithm(algorithm: str) -> None:
+    layers = f"layers=[{{match: layer*, algorithm: {algorithm}}}]"
+    found = verdicts(ROOT, "resnet18_a2w2_host", layers, "model.image_size=64")
+    assert set(found.values()) == {"exact"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ARM)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_resnet18_is_exact_on_emulated_arm(precision: str, board: str) -> None:
+    pytest.importorskip("unicorn", reason="the emulator extra is not installed")
+    output = doit(
+        ROOT,
+        "build",
+        f"recipe=resnet18_{precision}_host",
+        f"hardware={board}",
+        "golden.samples=1",
+        *([] if precision == "a2w1" else ["model.image_size=64"]),
+    )
+    assert "exact, emulated" in output or states(output)["verifying"] == "cached"
