@@ -95,7 +95,7 @@ def solve(module: Any) -> Edges:
 
 
 def _narrow_inputs(module: Any, edges: Edges, from_input: set[Any]) -> None:
-    """Bytes made from a float input and read by products alone are padded to words, not blocks."""
+    """Bytes of less than a block, from a float input to products alone, are padded to words."""
     others: set[Any] = set()
     for binding in bindings_of(module["main"]):
         if isinstance(binding.value, Call):
@@ -104,7 +104,8 @@ def _narrow_inputs(module: Any, edges: Edges, from_input: set[Any]) -> None:
                 if any(p is None for _, _, p in readings(function, parameter)):
                     others.add(argument)
     for (variable, form), layout in edges.items():
-        if form == "bytes" and variable in from_input and variable not in others:
+        is_narrow = layout.channels < BLOCK
+        if form == "bytes" and is_narrow and variable in from_input and variable not in others:
             layout.block = 4
 
 

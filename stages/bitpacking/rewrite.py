@@ -245,7 +245,7 @@ class Composite:
             self.packer.hardware,
         )
         point = attrs["data_zero_point_x2"]
-        scale = packed.correction_of(signature, factor(point)).scale
+        scale = signature.correction.scale * factor(point)
         bias, border = fold_bias(
             signature,
             scale,

@@ -16,7 +16,7 @@ import numpy as np
 from stages.qnn.integer import windows
 from stages.qnn.packing import pack_planes, raw_sums, round_up, unpack_planes, unpack_weights
 from stages.qnn.registry import register, shape_of, storage_dtype, tensor_type
-from stages.qnn.signature import BLOCK, Correction, KernelSignature, Term
+from stages.qnn.signature import BLOCK, KernelSignature, Term
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
@@ -154,13 +154,3 @@ def pad_channels(data: Array, *, channels: int) -> Array:
 def keep_channels(data: Array, keep: Array) -> Array:
     """`data` where `keep` (uint8 [C]) is 1, else level 0: padded channels pack as 0 bits."""
     return np.where(keep != 0, data, 0).astype(data.dtype)
-
-
-def correction_of(signature: KernelSignature, activation_factor: int) -> Correction:
-    """How the raw sums of a plan become numerator products.
-
-    Unipolar and signed weights: the raw sum is the product itself. Bipolar ones: minus it, and a
-    sum of the weights that the bias holds.
-    """
-    bipolar = signature.family == "popcount" and signature.weights == "bipolar"
-    return Correction(-activation_factor if bipolar else activation_factor)

@@ -44,10 +44,10 @@ class Term:
 
 @dataclass(frozen=True)
 class Correction:
-    """How raw sums become accumulators: `scale * raw + activation_sum * sum(a) + bias[c]`.
+    """How raw sums become products of levels: `scale * raw + activation_sum * sum(a) + v(w)`.
 
-    `scale` is what the encodings multiply raw sums by. No plan of the fixed family needs sums over
-    activations, so `activation_sum` is 0 throughout; the bias is data, not part of a signature.
+    `v` depends on the weights alone, so that the bias holds it. No plan of the fixed family needs
+    sums over activations: `activation_sum` is 0 throughout.
     """
 
     scale: int
@@ -83,6 +83,12 @@ class KernelSignature:
     def channels_per_word(self) -> int:
         """Channels in one 32-bit word: K is padded to a multiple of it."""
         return WORD_BITS if self.family == "popcount" else 4
+
+    @property
+    def correction(self) -> Correction:
+        """What the encoding of the weights leaves to do behind the raw sums."""
+        bipolar = self.family == "popcount" and self.weights == "bipolar"
+        return Correction(-1 if bipolar else 1)
 
     @property
     def plan(self) -> str:
