@@ -16,7 +16,6 @@ from stages.kinds import Model
 from stages.qnn import packed
 from stages.qnn.algebra import factor
 from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
-from stages.qnn.interpret import output_names
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
@@ -72,7 +71,7 @@ class Packer:
                 self._call(binding, [fields[index] for index in sorted(fields)])
         results = [self.stored[returned[output], "float"] for output in outputs_of(self.main)]
         functions = dict(self.functions.get().functions)
-        return self.builder.model(results, output_names(self.source), functions)
+        return self.builder.model_after(self.source, results, functions)
 
     def _call(self, binding: Any, results: list[Any]) -> None:
         composite = Composite(self, binding, results)

@@ -15,7 +15,6 @@ from tvm.ir import Call
 from stages.canonicalizing.grouping import Group, escaping, group, variables_of
 from stages.kinds import Model
 from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
-from stages.qnn.interpret import output_names
 from stages.qnn.registry import dtype_of, shape_of
 
 __all__ = ["check", "run"]
@@ -43,7 +42,7 @@ def run(*, model: Model) -> Model:
             mapping[result] = builder.emit(relax.TupleGetItem(value, index), result.name)
     returned = {b.var: b.value for b in bindings_of(main) if b.var in outputs_of(main)}
     results = [mapping[returned[output]] for output in outputs_of(main)]
-    result = builder.model(results, output_names(model), dict(functions.get().functions))
+    result = builder.model_after(model, results, dict(functions.get().functions))
     check(result)
     return result
 

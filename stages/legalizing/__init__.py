@@ -19,7 +19,6 @@ from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap
-from stages.qnn.interpret import output_names
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
 __all__ = ["check", "run"]
@@ -75,7 +74,7 @@ class Legalizer:
             call = self._linear(binding) if linear else remap(binding.value, self.mapping)
             self.mapping[binding.var] = self.builder.emit(call, binding.var.name)
         results = [self.mapping[output] for output in outputs]
-        return self.builder.model(results, output_names(self.source))
+        return self.builder.model_after(self.source, results)
 
     def _is_weight(self, main: Any, parameter: Any) -> bool:
         return any(

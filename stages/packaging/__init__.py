@@ -32,6 +32,7 @@ def run(
     program = program_of(model, bodies, schedules, hardware, memo)
     provenance = {
         "hardware": hardware.ingredients(),
+        "numerics": str(model.module["main"].attrs.get("numerics", "")),
         "kernels": {name: body["certificate"] for name, body in sorted(bodies.items())},
         "tools": {tool: importlib.metadata.version(tool) for tool in TOOLS},
     }

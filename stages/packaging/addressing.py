@@ -15,15 +15,16 @@ def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: An
     """Element of a parameter that an epilogue's pointer stands at.
 
     `calls` are the composite's operator calls. Operands of the main operator that the epilogue
-    does not read stay at 0; tensors per channel move by blocks.
+    does not read stay at 0; tensors per channel move by blocks. An edge may be both, the data of
+    the main operator and an addend of the epilogue.
     """
-    for call in calls:
-        if not any(parameter.same_as(argument) for argument in call.args):
-            continue
+    readers = [c for c in calls if any(parameter.same_as(argument) for argument in c.args)]
+    for call in readers:
         if is_op(call, "relax.qnn.from_bytes"):
             top, left = attributes(call)["origin"]
             _, width, channels = shape_of(parameter.ty)
             return ((top + y) * width + left + x) * channels + block * BLOCK
+    for call in readers:
         if is_op(call, "relax.qnn.packed_conv2d"):
             if not parameter.same_as(call.args[2]):
                 return 0

@@ -15,6 +15,7 @@ from tvm.ir import Call as RelaxCall
 from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.packaging.compile import compile_object
+from stages.packaging.epilogue import CHOICES, FLOAT_OPS
 from stages.packaging.lower import Kernel, lower
 from stages.packaging.program import Call, Program, Slot, TensorSpec
 from stages.qnn.builder import bindings_of, outputs_of
@@ -48,7 +49,7 @@ class _Linearizer:
     def run(self) -> Program:
         main = self.model.module["main"]
         count = int(main.attrs["num_input"])
-        inputs = [_spec(p.name, p.ty) for p in main.params[:count]]
+        inputs = [_spec(p.name, p.ty, self._input_quantization(p)) for p in main.params[:count]]
         for parameter in main.params[:count]:
             self.slots[parameter] = Slot("input", parameter.name)
         constants: dict[str, np.ndarray[Any, Any]] = {}
@@ -113,6 +114,29 @@ class _Linearizer:
                 return Slot("output", results[binding.var])
         return None
 
+    def _input_quantization(self, parameter: Any) -> dict[str, Any] | None:
+        """How the package quantizes a float input first thing, if that is one scale and range."""
+        for binding in bindings_of(self.model.module["main"]):
+            call = binding.value
+            if not isinstance(call, RelaxCall) or parameter not in list(call.args):
+                continue
+            function = self.model.module[call.op]
+            actual = dict(zip(function.params, call.args, strict=True))
+            inner = next((b.value for b in bindings_of(function) if _is_quantize(b.value)), None)
+            steps = [b.value for b in bindings_of(function) if _is_arithmetic(b.value)]
+            if inner is None or steps:
+                return None
+            scale, zero_point = (self.model.params[actual[a].name] for a in inner.args[1:])
+            attrs = attributes(inner)
+            return {
+                "scale": float(scale.reshape(-1)[0]),
+                "zero_point": float(zero_point.reshape(-1)[0]),
+                "low": attrs["low"],
+                "high": attrs["high"],
+                "rounding": attrs["rounding"],
+            }
+        return None
+
     def _buffer(self, name: str, tensor_type: Any) -> Slot:
         size = prod(shape_of(tensor_type)) * np.dtype(dtype_of(tensor_type)).itemsize
         self.buffers[name] = size
@@ -162,5 +186,13 @@ def _signatures(function: Any) -> list[str]:
     ]
 
 
-def _spec(name: str, tensor_type: Any) -> TensorSpec:
-    return TensorSpec(str(name), dtype_of(tensor_type), shape_of(tensor_type))
+def _is_quantize(expr: Any) -> bool:
+    return is_op(expr, "relax.qnn.quantize")
+
+
+def _is_arithmetic(expr: Any) -> bool:
+    return isinstance(expr, RelaxCall) and str(expr.op.name) in (*FLOAT_OPS, *CHOICES)
+
+
+def _spec(name: str, tensor_type: Any, quantization: Mapping[str, Any] | None = None) -> TensorSpec:
+    return TensorSpec(str(name), dtype_of(tensor_type), shape_of(tensor_type), quantization)

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.kinds import Model
+from stages.qnn.interpret import output_names
 from stages.qnn.registry import tensor_type
 
 
@@ -106,6 +107,17 @@ class ModelBuilder(FunctionBuilder):
         module = tvm.IRModule({relax.GlobalVar("main"): main, **(functions or {})})
         relax.analysis.well_formed(module)
         return Model(module, {variable.name: self.tensors[variable.name] for variable in tensors})
+
+    def model_after(
+        self,
+        source: Model,
+        outputs: Sequence[Any],
+        functions: Mapping[Any, Any] | None = None,
+    ) -> Model:
+        """The finished model of a stage: names of outputs and numerics stay `source`'s."""
+        attrs = source.module["main"].attrs
+        kept = {"numerics": str(attrs["numerics"])} if "numerics" in attrs else None
+        return self.model(outputs, output_names(source), functions, kept)
 
 
 def outputs_of(function: Any) -> list[Any]:

@@ -68,7 +68,7 @@ def rewrite(model: Model) -> Model:
     body, names = main.body.body, output_names(model)
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
     outputs = [_output(context, r, name) for r, name in zip(results, names, strict=True)]
-    return context.builder.model(outputs, names)
+    return context.builder.model_after(model, outputs)
 
 
 def _needed(main: Any) -> list[Any]:
