@@ -1,0 +1,91 @@
+"""Run a source network through the model stages and compare every stage with the source."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from hw.profile import Hardware
+from stages import bitpacking, canonicalizing, legalizing, quantizing
+from stages.kinds import Model
+from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.qnn import interpret
+from stages.qnn.registry import shape_of
+
+Array = np.ndarray[Any, Any]
+BOARDS = Path(__file__).resolve().parent.parent.parent / "hw" / "boards"
+
+
+@cache
+def board(name: str) -> Hardware:
+    """A hardware profile of hw/boards."""
+    facts = yaml.safe_load((BOARDS / f"{name}.yaml").read_text(encoding="utf-8"))
+    return Hardware.model_validate_json(json.dumps({"name": name, **facts}))
+
+
+def algorithm(name: Algorithm, match: str = "*") -> LegalizeOptions:
+    """The same algorithm for every layer that a pattern matches."""
+    return LegalizeOptions(layers=(LayerAlgorithm(match=match, algorithm=name),))
+
+
+def stages(
+    source: Model, hardware: str = "rpi3", options: LegalizeOptions | None = None
+) -> dict[str, Model]:
+    """The model after each stage up to bit-packing."""
+    profile = board(hardware)
+    quantized = quantizing.run(model=source)
+    legalized = legalizing.run(
+        model=quantized, options=options or LegalizeOptions(), hardware=profile
+    )
+    canonical = canonicalizing.run(model=legalized)
+    packed = bitpacking.run(model=canonical, hardware=profile)
+    return {
+        "quantizing": quantized,
+        "legalizing": legalized,
+        "canonicalizing": canonical,
+        "bitpacking": packed,
+    }
+
+
+def random_inputs(model: Model, seed: int = 0, spread: float = 2.0) -> dict[str, Array]:
+    """A float32 value for every graph input."""
+    rng = np.random.default_rng(seed)
+    main = model.module["main"]
+    return {
+        str(p.name): (rng.normal(size=shape_of(p.ty)) * spread).astype(np.float32)
+        for p in main.params[: int(main.attrs["num_input"])]
+    }
+
+
+def assert_same(expected: dict[str, Array], found: dict[str, Array], where: str) -> None:
+    """Fail unless all outputs are equal, value by value."""
+    assert expected.keys() == found.keys(), where
+    for name, value in expected.items():
+        assert found[name].shape == value.shape, f"{where}: {name} has {found[name].shape}"
+        different = np.flatnonzero(found[name].ravel() != value.ravel())
+        first = int(different[0]) if different.size else 0
+        assert not different.size, (
+            f"{where}: {name} differs in {different.size} of {value.size} values, first at {first}: "
+            f"{found[name].ravel()[first]} instead of {value.ravel()[first]}"
+        )
+
+
+def assert_stages_agree(
+    source: Model,
+    hardware: str = "rpi3",
+    options: LegalizeOptions | None = None,
+    *,
+    inputs: dict[str, Array] | None = None,
+) -> dict[str, Model]:
+    """Fail unless every stage computes what the source computes; returns the stages' models."""
+    given = random_inputs(source) if inputs is None else inputs
+    expected = interpret.run(source, given)
+    models = stages(source, hardware, options)
+    for name, model in models.items():
+        assert_same(expected, interpret.run(model, given), name)
+    return models
