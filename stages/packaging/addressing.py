@@ -34,9 +34,7 @@ def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: An
 
 
 def output_offset(output: Any, call: Any, block: Any, y: Any, x: Any) -> Any:
-    """Element of an output that an epilogue's pointer stands at; float outputs are copied later."""
-    if dtype_of(output.ty) == "float32":
-        return 0
+    """Element of a packed output that an epilogue's pointer stands at."""
     top, left, _, _ = attributes(call)["halo"]
     *_, width, channels = shape_of(output.ty)
     step = 1 if dtype_of(output.ty) == "uint32" else BLOCK

@@ -1,9 +1,10 @@
 """The epilogue of a composite in LLVM IR: from sums of one pixel and 32 channels to its outputs.
 
 `void epilogue(sums, p1 …, o1 …)`: every pointer is already moved to the pixel and the block of
-channels; `sums` is int32 (float32 behind a float input) and receives a float output. Lanes are
-channels, in two halves of 16. Float arithmetic is IEEE float32, step by step: products are fenced,
-because LLVM would otherwise fuse them with a following addition on its own account.
+channels; `sums` is int32 (float32 behind a float input). A float output's pointer stands at room
+for 32 floats, from where the kernel copies them. Lanes are channels, in two halves of 16. Float
+arithmetic is IEEE float32, step by step: products are fenced, because LLVM would otherwise fuse
+them with a following addition on its own account.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.errors import StageError
-from stages.packaging.vectors import BITS, BYTES, FLOATS, HALF, INTS, Vectors
+from stages.packaging.vectors import BITS, BYTES, FLOATS, HALF, INTS, ROUNDING_MODES, Vectors
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.registry import attributes, dtype_of, shape_of
 
@@ -24,7 +25,8 @@ FLOAT_OPS = {
     "relax.divide": "fdiv",
 }
 CHOICES = {"relax.maximum": "ogt", "relax.minimum": "olt"}
-ROUNDING = ("ROUND", "ROUND_HALF_EVEN", "HALF_EVEN", "FLOOR", "CEIL")
+MAX_MASKS = 7
+"""Up to here the comparisons of a level are kept apart, and are its packed bits."""
 
 
 @dataclass
@@ -108,11 +110,16 @@ class Epilogue:
         raise AssertionError(f"{variable.name} is not an output")
 
     def _lanes(self, variable: Any, kind: str, row: int = 0) -> str:
-        """This half of a tensor parameter [..., Cp], `row` rows down."""
+        """This half of a tensor parameter [..., Cp], `row` rows down.
+
+        Volatile, so that it stays in the epilogue: hoisted out of the pixel loop, a block's
+        thresholds and multipliers would take the registers of the micro-kernel's accumulators.
+        """
         size = 1 if kind == BYTES else 4
         stride = shape_of(variable.ty)[-1] * size
         offset = row * stride + self.half * HALF * size
-        return self.code.load(kind, f"%{variable.name}", size, offset)
+        source = self.code.pointer(f"%{variable.name}", str(offset))
+        return self.code.let(f"load volatile {kind}, ptr {source}, align {size}")
 
     def _load_sums(self) -> Value:
         kind = FLOATS if self.float_input else INTS
@@ -152,20 +159,34 @@ class Epilogue:
     def _threshold(self, call: Any) -> Value:
         data, thresholds, flip = call.args
         value = self._operand(data)
-        is_float = value.kind == "float"
-        lanes = value.name if is_float else self._integer(value)
-        flips = self._lanes(flip, BYTES)
-        flipped = self.code.nonzero(BYTES, flips)
-        masks = []
-        for row in range(shape_of(thresholds.ty)[0]):
-            if is_float:
-                limit = self._lanes(thresholds, FLOATS, row)
-                mask = self.code.let(f"fcmp oge {FLOATS} {lanes}, {limit}")
-            else:
-                limit = self._lanes(thresholds, INTS, row)
-                mask = self.code.let(f"icmp sge {INTS} {lanes}, {limit}")
-            masks.append(self.code.let(f"xor {BITS} {mask}, {flipped}"))
-        return Value("level", masks=tuple(masks))
+        kind, compare = (FLOATS, "fcmp oge") if value.kind == "float" else (INTS, "icmp sge")
+        lanes = self._integer(value)
+        flipped = self.code.nonzero(BYTES, self._lanes(flip, BYTES))
+
+        def mask(limit: str) -> str:
+            reached = self.code.let(f"{compare} {kind} {lanes}, {limit}")
+            return self.code.let(f"xor {BITS} {reached}, {flipped}")
+
+        rows = shape_of(thresholds.ty)[0]
+        if rows <= MAX_MASKS:
+            limits = [self._lanes(thresholds, kind, row) for row in range(rows)]
+            return Value("level", masks=tuple(mask(limit) for limit in limits))
+        return Value("int", self._count(thresholds, kind, mask))
+
+    def _count(self, thresholds: Any, kind: str, mask: Callable[[str], str]) -> str:
+        """How many rows of a long table have their mask set."""
+        code = self.code
+        rows, channels = shape_of(thresholds.ty)
+
+        def one_row(row: str, carried: list[str]) -> list[str]:
+            offset = code.let(f"mul nuw nsw i64 {row}, {channels * 4}")
+            limit = code.load(
+                kind, code.pointer(f"%{thresholds.name}", offset), 4, self.half * HALF * 4
+            )
+            reached = code.let(f"sext {BITS} {mask(limit)} to {INTS}")
+            return [code.let(f"sub {INTS} {carried[0]}, {reached}")]
+
+        return code.loop(str(rows), [(INTS, "zeroinitializer")], one_row)[0]
 
     def _keep(self, call: Any) -> Value:
         value = self._integer(self._operand(call.args[0]))
@@ -196,18 +217,16 @@ class Epilogue:
         x, scale, zero_point = call.args
         attrs = attributes(call)
         mode = str(attrs["rounding"])
-        if mode not in ROUNDING:
+        if mode not in ROUNDING_MODES:
             raise StageError(
-                f"rounding mode {mode} of a float input", hint=f"supported: {', '.join(ROUNDING)}"
+                f"rounding mode {mode} of a float input",
+                hint=f"supported: {', '.join(ROUNDING_MODES)}",
             )
         value = self._operand(x).name
         divided = self.code.arithmetic("fdiv", value, self._scalar(scale))
         moved = self.code.arithmetic("fadd", divided, self._scalar(zero_point))
         clipped = self.code.clip(moved, attrs["low"], attrs["high"])
-        if mode in ("FLOOR", "CEIL"):
-            integers = self.code.directed(clipped, up=mode == "CEIL")
-        else:
-            integers = self.code.rounded(clipped)
+        integers = self.code.rounded_by(mode, clipped)
         return Value("int", self.code.add_constant(integers, attrs["shift"]))
 
     def _scalar(self, variable: Any) -> str:
@@ -279,11 +298,13 @@ class Epilogue:
         self.code.store(kind, narrow, self._pointer_of(binding.var), 1, self.half * HALF)
 
     def _store_floats(self) -> None:
-        """This half of a float output goes back into `sums`, from where the kernel copies it."""
-        for output, variable in self.inner.items():
+        """This half of every float output; a zero is +0 whatever the sign of what it came from."""
+        for number, output in enumerate(outputs_of(self.function)):
             if dtype_of(output.ty) == "float32":
-                lanes = self.values[variable].name
-                self.code.store(FLOATS, lanes, "%sums", 4, self.half * HALF * 4)
+                lanes = self.values[self.inner[output]].name
+                zero = self.code.constant(FLOATS, 0.0)
+                lanes = self.code.let(f"fadd {FLOATS} {lanes}, {zero}")
+                self.code.store(FLOATS, lanes, f"%o{number}", 4, self.half * HALF * 4)
 
     def _finish(self, output: Any, variable: Any) -> None:
         """Store packed words, both halves together."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -90,7 +91,18 @@ class Lowering:
                 end = tirx.truncdiv(items * (self.task + 1), self.tasks)
                 with T.serial(0, T.bind(end - begin)) as item:
                     self._item(begin + item)
-        return Kernel(builder.get(), self.rows * BLOCK * 4, items)
+        return Kernel(builder.get(), self._scratch_words * 4, items)
+
+    @property
+    def _scratch_words(self) -> int:
+        """Sums of a tile's pixels, then one pixel's block of every float output."""
+        return (self.rows + len(self._floats)) * BLOCK
+
+    @cached_property
+    def _floats(self) -> dict[Any, int]:
+        """Float output → where its block stands in scratch."""
+        outputs = [o for o in self.composite.outputs if dtype_of(o.ty) == "float32"]
+        return {output: (self.rows + number) * BLOCK for number, output in enumerate(outputs)}
 
     def _declare(self) -> None:
         def buffer(variable: Any) -> Any:
@@ -99,7 +111,7 @@ class Lowering:
         self.arguments = {p.name: T.arg(str(p.name), buffer(p)) for p in self.composite.parameters}
         outputs = enumerate(self.composite.outputs)
         self.results = [T.arg(f"o{number}", buffer(output)) for number, output in outputs]
-        self.scratch = T.arg("scratch", T.Buffer((self.rows * BLOCK,), "int32"))
+        self.scratch = T.arg("scratch", T.Buffer((self._scratch_words,), "int32"))
         self.task = T.arg("task", tirx.Var("task", "int32"))
         self.tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
 
@@ -137,22 +149,26 @@ class Lowering:
             for p in self.composite.parameters
         ]
         for result, output in zip(self.results, self.composite.outputs, strict=True):
-            store = self.composite.store_of(output)
-            pointers.append(T.address_of(result[output_offset(output, store, block, y, x)]))
+            if output in self._floats:
+                pointers.append(T.address_of(self.scratch[self._floats[output]]))
+            else:
+                offset = output_offset(output, self.composite.store_of(output), block, y, x)
+                pointers.append(T.address_of(result[offset]))
         start = T.address_of(self.scratch[sums])
         T.evaluate(T.call_extern("void", self.epilogue, start, *pointers))
         for result, output in zip(self.results, self.composite.outputs, strict=True):
-            if dtype_of(output.ty) == "float32":
-                self._copy_floats(result, shape_of(output.ty)[1], block, y, x, sums)
+            if output in self._floats:
+                channels = prod(shape_of(output.ty)) // (self.height * self.width)
+                self._copy_floats(result, channels, block, y, x, self._floats[output])
 
     def _copy_floats(
-        self, result: Any, channels: int, block: Any, y: Any, x: Any, sums: Any
+        self, result: Any, channels: int, block: Any, y: Any, x: Any, start: int
     ) -> None:
-        """Float outputs are NCHW, without padding."""
+        """Float outputs are NCHW, or that flattened, without padding."""
         with T.serial(0, BLOCK) as lane:
             c = block * BLOCK + lane
             with T.If(c < channels), T.Then():
-                value = T.reinterpret("float32", self.scratch[sums + lane])
+                value = T.reinterpret("float32", self.scratch[start + lane])
                 T.buffer_store(result, value, [(c * self.height + y) * self.width + x])
 
 
