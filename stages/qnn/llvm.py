@@ -94,7 +94,7 @@ class FunctionText:
         self._block = end
         return results
 
-    def function(self, name: str, parameters: Sequence[str], result: str = "void") -> str:
-        """The finished function, always inlined, without its declarations."""
-        head = f"define internal {result} @{name}({', '.join(parameters)}) alwaysinline nounwind {{"
+    def function(self, name: str, parameters: Sequence[str]) -> str:
+        """The finished void function, without its declarations; TVM inlines it in any case."""
+        head = f"define internal void @{name}({', '.join(parameters)}) alwaysinline nounwind {{"
         return "\n".join([head, "entry:", *self.lines, "}"])
