@@ -58,7 +58,7 @@ def test_every_rounding_mode(rounding: str) -> None:
     """Ties, values just beside them, zeros of both signs and values far outside."""
     near = np.arange(-9, 10, dtype=np.float32) / 2
     beside = [np.nextafter(near, np.float32(bound)) for bound in (-np.inf, np.inf)]
-    x = np.concatenate([near, *beside, np.float32([-0.0, 1e30, -1e30])])
+    x = np.concatenate([near, *beside, np.array([-0.0, 1e30, -1e30], np.float32)])
     example = Example(
         integer.quantize,
         ((x.reshape(1, -1).astype(np.float32), "float32"), floats(1.0), floats(0.0)),
