@@ -9,6 +9,17 @@ INTS, FLOATS, BYTES, BITS = "<16 x i32>", "<16 x float>", "<16 x i8>", "<16 x i1
 MAGIC = "0x4168000000000000"
 """1.5 * 2^23 as LLVM writes a float: adding it rounds half to even, to an integer."""
 MAGIC_BITS = 0x4B400000
+NEAREST = ("ROUND", "ROUND_HALF_EVEN", "HALF_EVEN")
+DIRECTED = {"FLOOR": False, "CEIL": True}
+BY_SIZE = {
+    "ROUND_TO_ZERO": (0.0, False),
+    "DOWN": (0.0, False),
+    "UP": (0.0, True),
+    "HALF_UP": (0.5, False),
+    "HALF_DOWN": (-0.5, True),
+}
+"""Modes that round |x|: what is added to it, and whether it is then rounded up."""
+ROUNDING_MODES = (*NEAREST, *DIRECTED, *BY_SIZE)
 
 
 class Vectors(FunctionText):
@@ -18,12 +29,11 @@ class Vectors(FunctionText):
         super().__init__()
         self.architecture = architecture
 
-    def constant(self, kind: str, value: int) -> str:
-        """A number in every lane."""
-        if kind == FLOATS:
-            return "<" + ", ".join([f"float {value}.0"] * HALF) + ">"
+    def constant(self, kind: str, value: float) -> str:
+        """A number in every lane; floats are multiples of 1/2."""
         element = kind.split(" x ")[1].rstrip(">")
-        return "<" + ", ".join([f"{element} {value}"] * HALF) + ">"
+        number = float(value) if kind == FLOATS else value
+        return "<" + ", ".join([f"{element} {number}"] * HALF) + ">"
 
     def add_constant(self, value: str, constant: int) -> str:
         """Integers plus a constant."""
@@ -87,6 +97,23 @@ class Vectors(FunctionText):
         beyond = self.let(f"fcmp {predicate} {FLOATS} {self.to_floats(nearest)}, {value}")
         step = self.let(f"sext {BITS} {beyond} to {INTS}")
         return self.let(f"{op} {INTS} {nearest}, {step}")
+
+    def rounded_by(self, mode: str, value: str) -> str:
+        """Integers of floats by one of ROUNDING_MODES."""
+        if mode in NEAREST:
+            return self.rounded(value)
+        if mode in DIRECTED:
+            return self.directed(value, DIRECTED[mode])
+        shift, up = BY_SIZE[mode]
+        fabs = f"@llvm.fabs.v{HALF}f32"
+        self.declarations[f"declare {FLOATS} {fabs}({FLOATS})"] = None
+        size = self.let(f"call {FLOATS} {fabs}({FLOATS} {value})")
+        if shift:
+            size = self.arithmetic("fadd", size, self.constant(FLOATS, shift))
+        integers = self.directed(size, up)
+        opposite = self.let(f"sub {INTS} zeroinitializer, {integers}")
+        negative = self.let(f"fcmp olt {FLOATS} {value}, zeroinitializer")
+        return self.let(f"select {BITS} {negative}, {INTS} {opposite}, {INTS} {integers}")
 
     def nonzero(self, kind: str, value: str) -> str:
         """Mask of the lanes that are not 0."""
