@@ -10,10 +10,12 @@ from tvm.ir import Call
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import KernelSignature
+from stages.qnn.signature import BLOCK, KernelSignature
 
 CONVOLUTION = "relax.qnn.packed_conv2d"
 POOLS = {"relax.qnn.max_pool2d": "max", "relax.qnn.sum_pool2d": "sum"}
+PLAIN_INPUT = {"permute_dims", "reshape", "qnn.pad_channels", "qnn.quantize", "qnn.to_bytes"}
+"""Operators that treat every channel of a float input alike, up to bytes."""
 
 
 class Composite:
@@ -44,6 +46,17 @@ class Composite:
     def reads_floats(self) -> bool:
         """Whether the composite starts from a float graph input."""
         return self.main is None and dtype_of(self.parameters[0].ty) == "float32"
+
+    @cached_property
+    def pixels_per_block(self) -> int:
+        """Neighbouring pixels that fill the lanes of one block: more than one for a float picture
+        of few channels that becomes bytes, where a lane is a byte and not a channel."""
+        names = {str(call.op.name).removeprefix("relax.") for call in self.calls.values()}
+        if not self.reads_floats or not names <= PLAIN_INPUT or len(self.outputs) != 1:
+            return 1
+        channels = shape_of(self.outputs[0].ty)[-1]
+        pixels = BLOCK // channels if channels < BLOCK else 1
+        return pixels if BLOCK % channels == 0 and self.extent[1] >= pixels else 1
 
     @cached_property
     def signature(self) -> KernelSignature:

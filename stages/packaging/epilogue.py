@@ -39,10 +39,16 @@ class Value:
 
 
 class Epilogue:
-    """Emits the epilogue of one packed composite; `float_input` says what `sums` holds."""
+    """Emits the epilogue of one packed composite.
 
-    def __init__(self, function: Any, architecture: str, float_input: bool) -> None:
+    `float_input` says what `sums` holds, `pixels` how many neighbours' channels fill its lanes.
+    """
+
+    def __init__(
+        self, function: Any, architecture: str, float_input: bool, pixels: int = 1
+    ) -> None:
         self.function = function
+        self.pixels = pixels
         self.float_input = float_input
         self.code = Vectors(architecture)
         self.half = 0
@@ -287,7 +293,7 @@ class Epilogue:
     def _to_bytes(self, binding: Any) -> None:
         value = self._integer(self.values[binding.value.args[0]])
         narrow = self.code.let(f"trunc {INTS} {value} to {BYTES}")
-        channels = attributes(binding.value)["channels"]
+        channels = attributes(binding.value)["channels"] * self.pixels
         count = min(HALF, channels - self.half * HALF) if channels < 2 * HALF else HALF
         if count <= 0:
             return

@@ -62,7 +62,10 @@ class Lowering:
         self.height, self.width, self.channels = composite.extent
         self.blocks = -(-self.channels // BLOCK)
         self.epilogue = f"{symbol}_epilogue"
-        text = Epilogue(composite.function, hardware.architecture, composite.reads_floats)
+        self.pixels = composite.pixels_per_block
+        text = Epilogue(
+            composite.function, hardware.architecture, composite.reads_floats, self.pixels
+        )
         self.texts: dict[str, None] = {}
         self.include(*text.text(self.epilogue))
         self.include_bodies(bodies)
@@ -134,12 +137,13 @@ class Lowering:
         else:
             block, y = tirx.truncmod(item, self.blocks), tirx.truncdiv(item, self.blocks)
         block, y = T.bind(block), T.bind(y)
-        with T.serial(0, -(-self.width // self.rows)) as tile:
+        step = self.rows * self.pixels
+        with T.serial(0, -(-self.width // step)) as tile:
             # The last tile overlaps its neighbour: the same pixels are written twice, alike.
-            x = T.bind(tirx.min(tile * self.rows, self.width - self.rows))
+            x = T.bind(tirx.min(tile * step, self.width - step))
             self.sums(block, y, x)
             with T.serial(0, self.rows) as m:
-                self._pixel(block, y, x + m, m * BLOCK)
+                self._pixel(block, y, x + m * self.pixels, m * BLOCK)
 
     def _pixel(self, block: Any, y: Any, x: Any, sums: Any) -> None:
         """The epilogue of one pixel and block, then what it left for a float output."""
@@ -243,14 +247,16 @@ class FloatInput(Lowering):
     """Channels of a float graph input, gathered as they lie there: NCHW, or flat."""
 
     def sums(self, block: Any, y: Any, x: Any) -> None:
-        """The floats of one pixel, zeros behind the last channel."""
+        """The floats of a block's pixels, zeros behind the last channel."""
         parameter = self.composite.parameters[0]
         data, shape = self.arguments[parameter.name], shape_of(parameter.ty)
         is_nchw = any(is_op(c, "relax.permute_dims") for c in self.composite.calls.values())
         channels = shape[1] if is_nchw else prod(shape) // (self.height * self.width)
-        with T.serial(0, BLOCK) as lane:
+        lanes = BLOCK // self.pixels
+        with T.serial(0, lanes) as lane, T.serial(0, self.pixels) as neighbour:
             c = block * BLOCK + lane
-            pixel = y * self.width + x
+            pixel = y * self.width + x + neighbour
             index = c * self.height * self.width + pixel if is_nchw else pixel * channels + c
             value = T.if_then_else(c < channels, data[index], T.float32(0))
-            T.buffer_store(self.scratch, T.reinterpret("int32", value), [lane])
+            place = neighbour * lanes + lane
+            T.buffer_store(self.scratch, T.reinterpret("int32", value), [place])
