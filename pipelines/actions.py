@@ -8,7 +8,7 @@ import importlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doit.exceptions import TaskFailed
 
@@ -16,6 +16,9 @@ from pipelines import execute, roots
 from pipelines.errors import UserError, shown
 from pipelines.plan import Plan, Step
 from stages.errors import StageError
+
+if TYPE_CHECKING:
+    from pipelines.load import Resolved
 
 _DISK = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
 _DISK |= {errno.EACCES: "permission denied", errno.EROFS: "the disk is read-only"}
@@ -127,6 +130,21 @@ def is_verified(plan: Plan) -> bool:
     from pipelines import verifying
 
     return verifying.is_current(plan)
+
+
+@plain_errors
+def agree(plan: Plan, resolved: Resolved) -> None:
+    """Fail if the recipe says anything that its model file contradicts."""
+    from pipelines import checking
+
+    checking.check(plan, resolved)
+
+
+def is_agreed(plan: Plan, resolved: Resolved) -> bool:
+    """Whether recipe and model file are known to agree."""
+    from pipelines import checking
+
+    return checking.is_agreed(plan, resolved)
 
 
 @plain_errors

@@ -29,15 +29,19 @@ class Command:
 
 
 _BUILT = ("build:publishing",)
+DESCRIBING = "describing"
+"""Where checking keeps what it found out of a model file."""
 
 COMMANDS: tuple[Command, ...] = (
     Command("import", "what a model file contains; writes a starter recipe", "importing",
             recipe=False, positional="files"),
-    Command("run", "run one input through the package: input=FILE.npy [out=FILE.npz]", "run",
+    Command("run", "run one input through the package: input=FILE [out=FILE.npz]", "run",
             after=_BUILT),
     Command("verify", "replay the golden vectors after every stage and in the package", "verify",
             after=_BUILT),
-    Command("accuracy", "the rate of right answers on the recipe's evaluation data", "accuracy",
+    Command("accuracy", "the rate of right answers, of the package and of the source model",
+            "accuracy", after=_BUILT),
+    Command("bench", "the package's time beside ONNX Runtime's of the float32 twin", "bench",
             after=_BUILT),
     Command("show", "every value with its origin; which stages are cached, and why not", "show"),
     Command("recipes", "the recipes there are", "recipes", recipe=False),
@@ -58,6 +62,7 @@ def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
             "actions": [(actions.want_recipe, ["build"])],
         }
     else:
+        yield _agreeing(plan, arguments)
         yield from _build(plan)
     for command in COMMANDS:
         yield _command(command, plan, arguments)
@@ -66,18 +71,40 @@ def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
 _BUILD_DOC = "build a recipe's package, stage by stage: recipe=NAME [field=value ...]"
 
 
+AGREEING = "_agreeing"
+"""A task doit does not list: it says something only if a recipe contradicts its model file."""
+
+
+def _agreeing(plan: Plan, arguments: Mapping[str, Any]) -> Task:
+    given = [plan, arguments["resolved"]]
+    return {
+        "basename": AGREEING,
+        "actions": [(actions.agree, given)],
+        "uptodate": [(actions.is_agreed, given)],
+        "task_dep": [] if plan.source is not None else [f"build:{SOURCE}"],
+    }
+
+
 def _build(plan: Plan) -> Iterator[Task]:
-    yield {"basename": "build", "name": None, "doc": _BUILD_DOC}
+    # doit takes what is ready in the order in which it stands here.
+    source = [f"build:{SOURCE}"] if plan.source is None else []
+    yield {
+        "basename": "build",
+        "name": None,
+        "doc": _BUILD_DOC,
+        "task_dep": [*source, AGREEING],
+    }
     for step in plan.steps:
         takes = [stage for stage in step.stage.takes.values() if not _is_file(plan, stage)]
+        first = [AGREEING] if SOURCE in step.stage.takes.values() else []
         yield {
             "basename": "build",
             "name": step.name,
             "doc": f"{', '.join(takes) or 'the model'} -> {step.stage.gives}",
             "actions": [(actions.build, [plan, step.name])],
             "uptodate": [(actions.is_current, [plan, step.name])],
-            "task_dep": [f"build:{stage}" for stage in dict.fromkeys(takes)],
-            "clean": [(actions.clean, [plan, step.name])],
+            "task_dep": first + [f"build:{stage}" for stage in dict.fromkeys(takes)],
+            "clean": [(actions.clean, [plan, name]) for name in [step.name, *_beside(step.name)]],
         }
     yield {
         "basename": "build",
@@ -86,7 +113,7 @@ def _build(plan: Plan) -> Iterator[Task]:
         "actions": [(actions.publish, [plan])],
         "uptodate": [(actions.is_published, [plan])],
         "meta": {"where": shown(actions.published(plan))},
-        "task_dep": [f"build:{step.name}" for step in plan.steps],
+        "task_dep": [*source, AGREEING, *(f"build:{step.name}" for step in plan.steps)],
         "clean": [(actions.unpublish, [plan])],
     }
     yield {
@@ -98,6 +125,11 @@ def _build(plan: Plan) -> Iterator[Task]:
         "task_dep": ["build:publishing"],
         "clean": [(actions.clean, [plan, "verifying"])],
     }
+
+
+def _beside(stage: str) -> list[str]:
+    """Return what else lies in the store because of a stage: what is known of the source."""
+    return [DESCRIBING] if stage == "importing" else []
 
 
 def _is_file(plan: Plan, stage: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,17 +38,39 @@ class Resolved:
         """Return every leaf of the recipe as plain data, by the same paths as `origins`."""
         return dict(flatten(self.recipe.model_dump(mode="json")))
 
-    def error(self, location: str, sentence: str) -> UserError:
-        """Return the error of a field with which only a later step could find fault."""
-        return UserError.of([Fault(_place(self._tree, location), location, sentence)])
+    def is_stated(self, location: str) -> bool:
+        """Whether a leaf was stated, in a file or on the command line, and is not a default."""
+        return self.origins.get(location, "default") != "default"
 
-    def require_file(self, location: str, path: Path | None) -> Path:
+    def error(self, location: str | validate.Location, sentence: str) -> UserError:
+        """Return the error of a field with which only a later step could find fault."""
+        return self.errors([(location, sentence)])
+
+    def errors(self, found: Iterable[tuple[str | validate.Location, str]]) -> UserError:
+        """Return the one error of several fields, each with a sentence.
+
+        A tuple is for a path whose parts, such as an input's name, may hold dots.
+        """
+        return UserError.of(self._fault(location, sentence) for location, sentence in found)
+
+    def _fault(self, location: str | validate.Location, sentence: str) -> Fault:
+        if isinstance(location, str):
+            return Fault(_place(self._tree, location), location, sentence)
+        return Fault(validate.locate(self._tree, location), fields.text(location), sentence)
+
+    def require_file(self, location: str | validate.Location, path: Path | None) -> Path:
         """Return a file the recipe names, or raise a UserError that points at its field."""
         if path is None:
             raise self.error(location, "is missing: this command needs it")
         if not path.is_file():
             raise self.error(location, _no_file(path))
         return path
+
+    def require_data(self, location: str, path: Path | None) -> Path:
+        """Return a file or folder the recipe names, or raise a UserError at its field."""
+        if path is not None and path.is_dir():
+            return path
+        return self.require_file(location, path)
 
 
 def load_recipe(name_or_path: str, variables: Mapping[str, str] | None = None) -> Resolved:

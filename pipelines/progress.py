@@ -10,6 +10,8 @@ from doit.exceptions import BaseFail, TaskFailed, UnmetDependency
 from doit.reporter import ConsoleReporter
 
 BUILD = "build:"
+HIDDEN = "_"
+"""Tasks that doit does not list: they leave no line."""
 _FAULT = "this is a fault of bitkiln, not of your recipe; please report it with the lines above"
 _shown: Progress | None = None
 
@@ -48,7 +50,7 @@ class Progress(ConsoleReporter):
 
     def execute_task(self, task: Any) -> None:
         """Show that a stage is being built."""
-        if not task.name.startswith(BUILD):
+        if not task.name.startswith((BUILD, HIDDEN)):
             self._stop()  # a command shows its own progress
         elif _shown is self:
             self._start()
@@ -121,4 +123,4 @@ class Progress(ConsoleReporter):
 
 
 def _stage(task: str) -> str:
-    return task.removeprefix(BUILD)
+    return task.removeprefix(BUILD).removeprefix(HIDDEN)

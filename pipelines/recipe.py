@@ -27,7 +27,8 @@ from stages.options import (
 )
 
 IMAGE_SIZES: Mapping[ZooName, int] = {"resnet18": 224, "residual_block": 16}
-_CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1}
+CHANNELS: Mapping[str, int] = {"rgb": 3, "bgr": 3, "gray": 1}
+CLASSES: Mapping[str, int] = {"top1": 1, "top5": 5}
 
 
 class Section(BaseModel):
@@ -75,13 +76,13 @@ class InputSpec(Section):
     )
     """Shape as in the model file, for dimensions that the file leaves open."""
     color: Literal["rgb", "bgr", "gray"] | None = None
-    """Channel order of a picture; without it, one channel is gray and three are rgb."""
+    """Channel order of a picture; without it, three channels are rgb."""
     resize: int | None = Field(default=None, ge=1, examples=[256])
-    """First scale the picture's shorter side to this many pixels."""
+    """First scale the picture's shorter side to this many pixels, bilinearly."""
     crop: int | None = Field(default=None, ge=1, examples=[224])
     """Then cut a square of this many pixels from its middle."""
     scale: float = Field(default=1 / 255, gt=0)
-    """Multiply pixels, which are 0 to 255, by this."""
+    """Multiply pixels by this: integers of 0 to 255, from a picture or an array."""
     mean: tuple[float, ...] = Field(default=(), examples=[[0.485, 0.456, 0.406]])
     """Then subtract this, per channel."""
     std: tuple[Annotated[float, Field(gt=0)], ...] = Field(
@@ -97,7 +98,7 @@ class InputSpec(Section):
             raise ValueError(
                 f"mean has {len(self.mean)} values and std {len(self.std)}; give one per channel"
             )
-        channels = _CHANNELS.get(self.color or "")
+        channels = CHANNELS.get(self.color or "")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if channels and values and len(values) != channels:
                 raise ValueError(
@@ -110,9 +111,9 @@ class OutputSpec(Section):
     """One graph output and what its numbers mean."""
 
     postprocess: Literal["none", "softmax", "argmax"] = "none"
-    """What to do with the output before it is shown."""
+    """What `run` shows: the largest values, their softmax as probabilities, or the first alone."""
     labels: Path | None = Field(default=None, examples=["imagenet.txt"])
-    """A text file with one class name a line, relative to the recipe."""
+    """A text file with one class name a line for `run` to show, relative to the recipe."""
 
 
 class ActivationQuantization(TensorQuantization):
@@ -143,10 +144,10 @@ class Quantization(Section):
 
 
 class Calibration(Section):
-    """How the ranges of a float model's activations are found."""
+    """How the ranges of a float model's activations are found; not available yet, so refused."""
 
     data: Path
-    """Inputs, a .npz file; relative to the recipe."""
+    """Inputs, a .npz file or a folder of pictures; relative to the recipe."""
     samples: int = Field(default=100, ge=1)
     """How many inputs to use."""
     method: Literal["minmax"] = "minmax"
@@ -159,11 +160,11 @@ class Evaluation(Section):
     """What `doit accuracy` measures."""
 
     data: Path = Field(examples=["models/digits_test.npz"])
-    """A .npz file with arrays `images`, as the model takes them, and `labels`."""
+    """A .npz with arrays `images` and `labels`, or a folder of pictures with labels.csv."""
     metric: Literal["top1", "top5"] = "top1"
     """Share of images whose label is the first, or among the first five, of the classes."""
     tolerance: float = Field(default=0.0, ge=0, le=100)
-    """How many points of the metric, of 100, the package may lose against the source model."""
+    """How many points of the metric, of 100, package and source model may differ by."""
 
 
 class Package(Section):
@@ -213,7 +214,7 @@ class Recipe(Section):
     golden: GoldenOptions = GoldenOptions()
     """The golden vectors that `verify` replays."""
     calibration: Calibration | None = None
-    """How the ranges of a float model are found."""
+    """How the ranges of a float model are found; not available yet, so refused."""
     evaluation: Evaluation | None = None
     """What `accuracy` measures."""
     hardware: str = Field(default="host", min_length=1, examples=["rpi3", "boards/mine.yaml"])
@@ -235,9 +236,21 @@ class Contradiction(NamedTuple):
 def contradictions(recipe: Recipe) -> Iterator[Contradiction]:
     """Yield what no single section can know to be wrong.
 
-    Whether `quantization` contradicts a model file is known only once the file is imported.
+    Whether the recipe contradicts a model file is known only once the file is read.
     """
     zoo, base = recipe.model.zoo, recipe.quantization
+    if recipe.calibration is not None:
+        yield Contradiction(
+            "calibration",
+            "has nothing to calibrate: "
+            + (
+                "a zoo network's scales are fixed"
+                if zoo is not None
+                else "a model file brings its own scales, and post-training quantization of a "
+                "float one comes later"
+            ),
+            ("model", "calibration"),
+        )
     if zoo is None:
         return
     if base is None:
@@ -246,12 +259,6 @@ def contradictions(recipe: Recipe) -> Iterator[Contradiction]:
             f"{zoo} needs a precision; add quantization: "
             "{activations: {bits: 2}, weights: {bits: 1}}",
             ("model", "quantization"),
-        )
-    if recipe.calibration is not None:
-        yield Contradiction(
-            "calibration",
-            "has nothing to calibrate: a zoo network's scales are fixed",
-            ("model", "calibration"),
         )
     for index, layer in enumerate(recipe.layers if base is not None else ()):
         for name in _levels_missing(base, layer):

@@ -1,72 +1,66 @@
-"""Inputs as people keep them (.npy, .npz) turned into what a package takes, and answers read."""
+"""Inputs as people keep them (pictures, .npy, .npz) as a package takes them, and answers read."""
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipelines import pictures
 from pipelines.errors import UserError, shown
-from pipelines.load import Resolved
 from pipelines.recipe import InputSpec
 from pipelines.runners.package import Tensor
 
 Array = np.ndarray[Any, Any]
-IMAGES = ("images", "x", "inputs", "data")
-LABELS = ("labels", "y", "targets")
+ACCEPTED = (*pictures.SUFFIXES, ".npy", ".npz")
 
 
-def read_array(path: Path) -> Array:
-    """Return the array of a .npy file, or raise UserError."""
-    if path.suffix != ".npy":
-        raise UserError(
-            f"{shown(path)}: '{path.suffix or path.name}' is not accepted; accepted: .npy, "
-            "written by numpy.save"
-        )
-    try:
-        loaded: Array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise UserError(f"{shown(path)}: there is no such file") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{shown(path)}: not a .npy file of plain numbers") from error
-    return loaded
+def read_inputs(
+    path: Path, tensors: Sequence[Tensor], specs: Mapping[str, InputSpec]
+) -> dict[str, Array]:
+    """Return one sample for every input, read from a picture, a .npy or a .npz file.
+
+    A picture or .npy is for a network of one input; a .npz holds an array by each input's name.
+    """
+    if path.suffix == ".npz":
+        arrays = read_arrays(path)
+        if len(tensors) == len(arrays) == 1:
+            arrays = {tensors[0].name: next(iter(arrays.values()))}
+        wanted = {tensor.name for tensor in tensors}
+        if set(arrays) != wanted:
+            raise UserError(
+                f"{shown(path)}: holds the arrays {', '.join(sorted(arrays)) or 'none'}; "
+                f"the inputs are {', '.join(sorted(wanted))}"
+            )
+        return {t.name: prepare(arrays[t.name], t, specs.get(t.name)) for t in tensors}
+    if len(tensors) != 1:
+        names = ", ".join(str(tensor) for tensor in tensors)
+        raise UserError(f"the network has {len(tensors)} inputs ({names}); give a .npz of them all")
+    (tensor,) = tensors
+    return {tensor.name: read_sample(path, tensor, specs.get(tensor.name))}
 
 
-def read_labelled(path: Path) -> tuple[Array, Array]:
-    """Return the images and integer labels of a .npz file, sample first, or raise UserError."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            images, labels = (_entry(file, names, path) for names in (IMAGES, LABELS))
-    except FileNotFoundError:
-        raise UserError(f"{shown(path)}: there is no such file") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise UserError(f"{shown(path)}: not a .npz file of plain arrays") from error
-    if labels.ndim != 1 or len(labels) != len(images) or labels.dtype.kind not in "iu":
-        raise UserError(
-            f"{shown(path)}: {len(images)} images need as many integer labels, found "
-            f"{labels.dtype} {list(labels.shape)}"
-        )
-    return images, labels
+def read_sample(path: Path, tensor: Tensor, spec: InputSpec | None) -> Array:
+    """Return one sample as the package takes it, from a picture or a .npy file."""
+    if not pictures.is_picture(path):
+        return prepare(_array(path), tensor, spec)
+    pixels = pictures.read(path, tensor.name, tensor.shape, spec or InputSpec())
+    return _converted(pixels, tensor, spec)
 
 
 def prepare(sample: Array, tensor: Tensor, spec: InputSpec | None) -> Array:
-    """Return one sample as the package takes it.
+    """Return one array as the package takes it.
 
     The shape may lack axes of length 1 or keep its channels last where the model wants them
     first. Integers for a float input are pixels: they are scaled as the recipe's input says.
+    Floats are what the model takes, and stay as they are.
     """
-    shaped = _shaped(sample, tensor)
-    wanted = np.dtype(tensor.dtype)
-    if wanted.kind == "f" and shaped.dtype.kind in "iub":
-        shaped = _scaled(shaped.astype(np.float32), spec or InputSpec())
-    elif wanted.kind in "iu" and not np.array_equal(shaped, shaped.astype(wanted)):
-        raise UserError(
-            f"input '{tensor.name}' takes {wanted}; the {shaped.dtype} values found "
-            f"({shaped.min():g} to {shaped.max():g}) would be changed by that"
-        )
-    return np.ascontiguousarray(shaped.astype(wanted)).reshape(tensor.shape)
+    if sample.dtype.kind not in "iubf":
+        raise UserError(f"input '{tensor.name}' takes {tensor.dtype}, found {sample.dtype} values")
+    return _converted(_shaped(sample, tensor), tensor, spec)
 
 
 def ranking(output: Array, count: int) -> list[int]:
@@ -80,23 +74,57 @@ def ranking(output: Array, count: int) -> list[int]:
     return [int(index) for index in np.argsort(-flat.astype(np.float64), kind="stable")[:count]]
 
 
-def _entry(file: Any, names: tuple[str, ...], path: Path) -> Array:
-    for name in names:
-        if name in file.files:
-            entry: Array = file[name]
-            return entry
+def is_class(output: Array) -> bool:
+    """Whether an output is one integer: a class already, not a score for each."""
+    return output.size == 1 and output.dtype.kind in "iu"
+
+
+def _converted(shaped: Array, tensor: Tensor, spec: InputSpec | None) -> Array:
+    """Return an array of the tensor's shape in the tensor's dtype; integers are scaled to float."""
+    wanted = np.dtype(tensor.dtype)
+    if wanted.kind == "f" and shaped.dtype.kind in "iub":
+        return np.ascontiguousarray(_scaled(shaped, tensor, spec or InputSpec()).astype(wanted))
+    if wanted.kind in "iu":
+        stated = sorted((spec.model_fields_set if spec else set()) & {"scale", "mean", "std"})
+        if stated:
+            raise UserError(
+                f"inputs.{tensor.name}.{stated[0]} is for float inputs, and this one takes {wanted}"
+            )
+        if not np.array_equal(shaped, shaped.astype(wanted)):
+            raise UserError(
+                f"input '{tensor.name}' takes {wanted}; the {shaped.dtype} values found "
+                f"({shaped.min():g} to {shaped.max():g}) would be changed by that"
+            )
+    return np.ascontiguousarray(shaped.astype(wanted))
+
+
+def _scaled(pixels: Array, tensor: Tensor, spec: InputSpec) -> Array:
+    # In float64 and rounded once, k * (1/255) is the float32 k/255 that training code computes.
+    values: Array = (pixels * np.float64(spec.scale)).astype(np.float32)
+    for numbers, operation in ((spec.mean, np.subtract), (spec.std, np.divide)):
+        if numbers:
+            values = operation(values, _per_channel(numbers, tensor))
+    return values
+
+
+def _per_channel(numbers: tuple[float, ...], tensor: Tensor) -> Array:
+    """Return numbers shaped to go along the channel axis: the third from last, else the last."""
+    vector = np.asarray(numbers, np.float32)
+    if len(vector) == 1:
+        return vector
+    for axis in (-3, -1):
+        if len(tensor.shape) >= -axis and tensor.shape[axis] == len(vector):
+            return vector.reshape([-1, *([1] * (-axis - 1))])
     raise UserError(
-        f"{shown(path)}: has no array {' or '.join(repr(n) for n in names)}; "
-        f"it holds {', '.join(file.files) or 'nothing'}"
+        f"inputs.{tensor.name}: mean and std have {len(vector)} channels, and the input "
+        f"{list(tensor.shape)} has not"
     )
 
 
 def _shaped(sample: Array, tensor: Tensor) -> Array:
     axes = [length for length in tensor.shape if length != 1]
     found = [length for length in sample.shape if length != 1]
-    if found == axes or sample.shape == (int(np.prod(tensor.shape)),) or found == [_size(axes)]:
-        return sample.reshape(tensor.shape)
-    if len(axes) == 1 and _size(found) == axes[0]:
+    if found == axes or found == [_size(axes)] or (len(axes) == 1 and _size(found) == axes[0]):
         return sample.reshape(tensor.shape)
     if sample.ndim >= 3:
         moved = np.moveaxis(sample, -1, -3)
@@ -112,39 +140,38 @@ def _size(shape: list[int]) -> int:
     return int(np.prod(shape, dtype=np.int64))
 
 
-def _scaled(pixels: Array, spec: InputSpec) -> Array:
-    values: Array = pixels * np.float32(spec.scale)
-    for numbers, operation in ((spec.mean, np.subtract), (spec.std, np.divide)):
-        if numbers:
-            values = operation(values, _per_channel(numbers, values))
-    return values.astype(np.float32)
+def _array(path: Path) -> Array:
+    """Return the array of a .npy file, or raise UserError."""
+    if path.suffix != ".npy":
+        raise UserError(
+            f"{shown(path)}: '{path.suffix or path.name}' is not accepted; accepted: "
+            f"{', '.join(ACCEPTED)}"
+        )
+    loaded = _loaded(path)
+    if not isinstance(loaded, np.ndarray):
+        raise UserError(f"{shown(path)}: not a .npy file of plain numbers")
+    return loaded
 
 
-def _per_channel(numbers: tuple[float, ...], values: Array) -> Array:
-    """Return numbers shaped to go along the channel axis: the one of that length, first if 4-D."""
-    vector = np.asarray(numbers, np.float32)
-    if len(vector) == 1:
-        return vector
-    for axis in (-3, -1):
-        if values.ndim >= -axis and values.shape[axis] == len(vector):
-            return vector.reshape([-1, *([1] * (-axis - 1))])
-    raise UserError(
-        f"mean and std have {len(vector)} channels, the input {list(values.shape)} has not"
-    )
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Return the arrays of a .npz file by name, or raise UserError."""
+    loaded = _loaded(path)
+    if not isinstance(loaded, dict):
+        raise UserError(f"{shown(path)}: not a .npz file of plain arrays")
+    return loaded
 
 
-def labels(resolved: Resolved, output: str) -> list[str] | None:
-    """Return the class names of an output, if the recipe gives a file of them."""
-    spec = resolved.recipe.outputs.get(output)
-    if spec is None or spec.labels is None:
-        return None
-    path = resolved.require_file(f"outputs.{output}.labels", spec.labels)
+def _loaded(path: Path) -> Array | dict[str, Array]:
     try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except UnicodeDecodeError as error:
-        raise UserError(f"{shown(path)}: not a text file: {error.reason}") from error
-
-
-def is_class(output: Array) -> bool:
-    """Whether an output is one integer: a class already, not a score for each."""
-    return output.size == 1 and output.dtype.kind in "iu"
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return {name: np.asarray(loaded[name]) for name in loaded.files}
+    except FileNotFoundError:
+        raise UserError(f"{shown(path)}: there is no such file") from None
+    except MemoryError:
+        raise UserError(f"{shown(path)}: its arrays do not fit this machine's memory") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        what = "plain numbers" if path.suffix == ".npy" else "plain arrays"
+        raise UserError(f"{shown(path)}: not a {path.suffix} file of {what}") from error

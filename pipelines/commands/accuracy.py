@@ -1,61 +1,183 @@
-"""`doit accuracy`: the share of the recipe's evaluation data that the package gets right."""
+"""`doit accuracy`: what share of the evaluation data package and source model get right."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from pipelines import packages, samples, tables
+import numpy as np
+
+from pipelines import checking, labelled, packages, samples, tables
 from pipelines.commands import arguments
 from pipelines.errors import UserError
+from pipelines.labelled import Labelled
 from pipelines.load import Resolved
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
+from pipelines.recipe import CLASSES, Evaluation, InputSpec
+from pipelines.reference import Reference
+from pipelines.runners.package import Tensor
 
-_CLASSES = {"top1": 1, "top5": 5}
+Array = np.ndarray[Any, Any]
+Advance = Callable[[], None]
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The classes found for each sample, best first, and how many samples that makes right."""
+
+    ranked: list[list[int]]
+    right: int
+
+    @property
+    def first(self) -> list[int]:
+        """The best class of each sample."""
+        return [best[0] for best in self.ranked]
+
+    @property
+    def rate(self) -> float:
+        """The share of samples answered right, 0 to 1."""
+        return self.right / len(self.ranked)
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
-    """Print the rate; json=FILE also keeps every prediction."""
+    """Print both rates and fail if they are further apart than the recipe tolerates."""
     evaluation = resolved.recipe.evaluation
-    path = resolved.require_file("evaluation", evaluation.data if evaluation else None)
+    path = resolved.require_data("evaluation", evaluation.data if evaluation else None)
     assert evaluation is not None
-    images, labels = samples.read_labelled(path)
-    count = min(len(images), arguments.samples(variables) or len(images))
-    predictions: list[int] = []
-    right = 0
+    data = labelled.read(path)
+    count = min(len(data), arguments.samples(variables) or len(data))
+    if count == 0:
+        raise UserError(f"{path}: holds no samples")
     threads = arguments.threads(variables) or 1
+    most = CLASSES[evaluation.metric]
     with packages.opened(plan) as opened:
         if len(opened.package.inputs) != 1 or len(opened.package.outputs) != 1:
             raise UserError(f"{resolved.name} has several inputs or outputs; accuracy needs one")
-        tensor, name = opened.package.inputs[0], opened.package.outputs[0].name
+        (tensor,), (output,) = opened.package.inputs, opened.package.outputs
+        how, name = opened.how, output.name
         spec = resolved.recipe.inputs.get(tensor.name)
-        for index in _counted(count):
-            prepared = samples.prepare(images[index], tensor, spec)
-            output = opened.run({tensor.name: prepared}, threads)[name]
-            best = samples.ranking(output, _CLASSES[evaluation.metric])
-            predictions.append(best[0])
-            right += int(labels[index]) in best
-    rate = right / count
+
+        def in_package(sample: Array) -> Array:
+            return opened.run({tensor.name: sample}, threads)[name]
+
+        def inputs() -> Iterator[Array]:
+            return (data.read(index, tensor, spec) for index in range(count))
+
+        with _counted(f"package, {how}", count) as advance:
+            ours = _answers(map(in_package, inputs()), data, most, advance)
+    reference = Reference(checking.source(plan), tensor.name, name)
+    with _counted("source model", count) as advance:
+        theirs = _answers(reference.batches(inputs()), data, most, advance)
+    theirs = _asked_again(reference, ours, theirs, data, most, tensor, spec)
+    _tell(resolved, evaluation, ours, theirs, how)
+    result = _result(resolved, evaluation, data, ours, theirs)
+    tables.write_json(variables.command.get("json"), result)
+    _enforce(resolved, evaluation, result["difference"])
+
+
+def _answers(outputs: Iterator[Array], data: Labelled, most: int, advance: Advance) -> Answers:
+    ranked: list[list[int]] = []
+    right = 0
+    for index, output in enumerate(outputs):
+        label = data.labels[index]
+        if not samples.is_class(output) and not 0 <= label < output.size:
+            raise UserError(
+                f"{data.name(index)}: its label is {label}, and the output has {output.size} "
+                "classes, counted from 0"
+            )
+        ranked.append(samples.ranking(output, most))
+        right += label in ranked[-1]
+        advance()
+    return Answers(ranked, right)
+
+
+def _asked_again(
+    reference: Reference,
+    ours: Answers,
+    theirs: Answers,
+    data: Labelled,
+    most: int,
+    tensor: Tensor,
+    spec: InputSpec | None,
+) -> Answers:
+    """Return the source model's answers, those that differ from ours found sample by sample."""
+    ranked = list(theirs.ranked)
+    for index, best in enumerate(ours.ranked):
+        if best == ranked[index]:
+            continue
+        ranked[index] = samples.ranking(reference.one(data.read(index, tensor, spec)), most)
+    right = sum(data.labels[index] in best for index, best in enumerate(ranked))
+    return Answers(ranked, right)
+
+
+def _differing(ours: Answers, theirs: Answers) -> list[int]:
+    pairs = enumerate(zip(ours.first, theirs.first, strict=True))
+    return [index for index, (mine, other) in pairs if mine != other]
+
+
+def _tell(
+    resolved: Resolved, evaluation: Evaluation, ours: Answers, theirs: Answers, how: str
+) -> None:
+    count = len(ours.ranked)
     print(
-        f"{resolved.name}: {evaluation.metric} {100 * rate:.2f} % ({right} of {count}), "
-        f"{opened.how}"
+        f"{resolved.name}: {evaluation.metric} {100 * ours.rate:.2f} % "
+        f"({ours.right} of {count}), {how}"
     )
-    result = {
+    differing = _differing(ours, theirs)
+    said = "all predictions equal the package's"
+    if differing:
+        some = ", ".join(map(str, differing[:_SHOWN])) + (", ..." if differing[_SHOWN:] else "")
+        said = f"{len(differing)} of {count} predictions differ from the package's: sample {some}"
+    print(
+        f"source model: {evaluation.metric} {100 * theirs.rate:.2f} % "
+        f"({theirs.right} of {count}); {said}"
+    )
+
+
+def _result(
+    resolved: Resolved, evaluation: Evaluation, data: Labelled, ours: Answers, theirs: Answers
+) -> dict[str, Any]:
+    count = len(ours.ranked)
+    return {
         "recipe": resolved.name,
         "metric": evaluation.metric,
-        "rate": rate,
-        "right": right,
+        "tolerance": evaluation.tolerance,
         "samples": count,
-        "predictions": predictions,
+        "rate": ours.rate,
+        "right": ours.right,
+        "predictions": ours.first,
+        "source": {"rate": theirs.rate, "right": theirs.right, "predictions": theirs.first},
+        "labels": list(data.labels[:count]),
+        "differing": _differing(ours, theirs),
+        # Of whole samples, so that a difference of none is exactly 0.
+        "difference": 100 * abs(ours.right - theirs.right) / count,
     }
-    tables.write_json(variables.command.get("json"), result)
 
 
-def _counted(count: int) -> Iterator[int]:
+def _enforce(resolved: Resolved, evaluation: Evaluation, difference: float) -> None:
+    if difference > evaluation.tolerance:
+        raise resolved.error(
+            "evaluation.tolerance",
+            f"package and source model differ by {difference:.2f} points of {evaluation.metric}, "
+            f"and {evaluation.tolerance:g} are tolerated; `doit verify recipe={resolved.name}` "
+            "says which stage departs",
+        )
+
+
+@contextlib.contextmanager
+def _counted(what: str, count: int) -> Iterator[Advance]:
+    """Show how far a count is, where someone is looking."""
     if not sys.stdout.isatty():
-        yield from range(count)
+        yield lambda: None
         return
-    from rich.progress import track
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    yield from track(range(count), description="classifying", transient=True)
+    columns: Sequence[Any] = (*Progress.get_default_columns()[:2], MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), transient=True) as progress:
+        task = progress.add_task(what, total=count)
+        yield lambda: progress.advance(task)

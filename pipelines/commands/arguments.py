@@ -18,6 +18,11 @@ def samples(variables: Variables) -> int | None:
     return _count(variables, "samples", 10**9)
 
 
+def repeat(variables: Variables) -> int | None:
+    """Return repeat=N, or None."""
+    return _count(variables, "repeat", 100_000)
+
+
 def required_path(variables: Variables, name: str, example: str) -> Path:
     """Return the path of a variable that the command cannot do without."""
     text = variables.command.get(name)

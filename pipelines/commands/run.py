@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import packages, samples, tables
+from pipelines import class_names, packages, samples, tables
 from pipelines.commands import arguments
 from pipelines.errors import UserError, shown
 from pipelines.load import Resolved
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
+from pipelines.recipe import OutputSpec
 
 _BEST = 5
 
@@ -21,21 +22,18 @@ _BEST = 5
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print the best classes of every output; out=FILE.npz keeps the outputs whole."""
     path = arguments.required_path(
-        variables, "input", f"doit run recipe={resolved.name} input=FILE.npy"
+        variables, "input", f"doit run recipe={resolved.name} input=FILE"
     )
-    sample = samples.read_array(path)
     threads = arguments.threads(variables) or 1
+    specs = resolved.recipe.outputs
     with packages.opened(plan) as opened:
-        if len(opened.package.inputs) != 1:
-            names = ", ".join(str(tensor) for tensor in opened.package.inputs)
-            raise UserError(f"{resolved.name} has several inputs ({names}); run takes one")
-        (tensor,) = opened.package.inputs
-        prepared = samples.prepare(sample, tensor, resolved.recipe.inputs.get(tensor.name))
-        outputs = opened.run({tensor.name: prepared}, threads)
-        print(f"{resolved.name}, {opened.how}: {tensor} from {shown(path.absolute())}")
+        inputs = samples.read_inputs(path, opened.package.inputs, resolved.recipe.inputs)
+        outputs = opened.run(inputs, threads)
+        taken = ", ".join(str(tensor) for tensor in opened.package.inputs)
+        print(f"{resolved.name}, {opened.how}: {taken} from {shown(path.absolute())}")
     result: dict[str, Any] = {"recipe": resolved.name, "outputs": {}}
     for name, values in outputs.items():
-        rows = _best(values, samples.labels(resolved, name), _postprocess(resolved, name))
+        rows = _best(values, specs.get(name, OutputSpec()))
         tables.show(f"output {name}", rows, list(rows[0]))
         result["outputs"][name] = {"best": rows, "values": values.tolist()}
     if variables.command.get("out"):
@@ -43,28 +41,26 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     tables.write_json(variables.command.get("json"), result)
 
 
-def _best(values: np.ndarray, labels: list[str] | None, postprocess: str) -> list[dict[str, Any]]:
+def _best(values: np.ndarray, spec: OutputSpec) -> list[dict[str, Any]]:
+    """Return what to show of an output: its best classes with label and value, best first."""
     flat = values.reshape(-1)
     is_class = samples.is_class(values)
+    # That there is a name for each class was checked when the recipe was.
+    labels = class_names.read(spec.labels) if spec.labels is not None else None
     scores = flat.astype(np.float64)
-    if postprocess == "softmax" and not is_class:
+    if spec.postprocess == "softmax" and not is_class:
         scores = np.exp(scores - scores.max())
         scores /= scores.sum()
     rows = []
     for place, index in enumerate(samples.ranking(values, _BEST), start=1):
         row: dict[str, Any] = {"place": place, "class": index}
         if labels is not None:
-            row["label"] = labels[index] if index < len(labels) else "?"
+            row["label"] = labels[index] if 0 <= index < len(labels) else "?"
         if not is_class:
-            column = "probability" if postprocess == "softmax" else "value"
+            column = "probability" if spec.postprocess == "softmax" else "value"
             row[column] = round(float(scores[index]), 6)
         rows.append(row)
-    return rows[:1] if postprocess == "argmax" else rows
-
-
-def _postprocess(resolved: Resolved, name: str) -> str:
-    spec = resolved.recipe.outputs.get(name)
-    return spec.postprocess if spec is not None else "none"
+    return rows[:1] if spec.postprocess == "argmax" else rows
 
 
 def _save(path: Path, outputs: dict[str, np.ndarray]) -> None:

@@ -12,17 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines import packages, samples, verifying
+from pipelines import packages, verifying
 from pipelines.commands import check, verify
 from pipelines.commands.importing import recipe_name
 from pipelines.errors import UserError
 from pipelines.overrides import Variables
-from pipelines.recipe import InputSpec
-from pipelines.runners.package import Tensor
 from stages.kinds import Golden
 from tests.pipelines.fake_clone import TOY, Clone
-
-PIXELS = Tensor("x", "float32", (1, 3, 2, 2), None)
 
 
 def saved(clone: Clone, name: str, array: np.ndarray) -> str:
@@ -68,9 +64,10 @@ def test_run_knows_labels_and_softmax(clone: Clone) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "input= is missing; for example: doit run recipe=toy input=FILE.npy"),
+        ([], "input= is missing; for example: doit run recipe=toy input=FILE"),
         (["input=none.npy"], "none.npy: there is no such file"),
-        (["input=x.png"], "x.png: '.png' is not accepted; accepted: .npy, written by numpy.save"),
+        (["input=x.txt"], "x.txt: '.txt' is not accepted; accepted: .jpg, .jpeg, .png, .bmp, "
+                          ".npy, .npz"),
         (["input=bad.npy"], "bad.npy: not a .npy file of plain numbers"),
         (["input=big.npy"], "input 'x' takes [2, 3], found [4, 4]; axes of length 1 may be left "
                             "out and channels may stand last"),
@@ -83,24 +80,6 @@ def test_what_run_refuses(clone: Clone, arguments: list[str], message: str) -> N
     saved(clone, "x.npy", np.zeros((2, 3), np.float32))
     _, err = clone.doit("run", "recipe=toy", *arguments, expect=1)
     assert err == f"ERROR: {message}\n"
-
-
-def test_accuracy_prints_the_rate(clone: Clone) -> None:
-    images = np.eye(6, dtype=np.float32).reshape(6, 2, 3)
-    labels = np.array([0, 1, 2, 3, 0, 0])
-    np.savez(clone.root / "recipes" / "data.npz", x=images, y=labels)
-    clone.write("recipes/toy.yaml", f"{TOY}evaluation: {{data: data.npz}}\n")
-    out, _ = clone.doit("accuracy", "recipe=toy", "json=r.json")
-    assert out.splitlines()[-1] == "toy: top1 66.67 % (4 of 6), in a test"
-    result = json.loads((clone.root / "r.json").read_text())
-    assert result["predictions"] == [0, 1, 2, 3, 4, 5] and result["right"] == 4
-    out, _ = clone.doit("accuracy", "recipe=toy", "samples=4")
-    assert out.splitlines()[-1] == "toy: top1 100.00 % (4 of 4), in a test"
-
-
-def test_accuracy_wants_data(clone: Clone) -> None:
-    _, err = clone.doit("accuracy", "recipe=toy", expect=1)
-    assert "evaluation: is missing: this command needs it" in err
 
 
 def test_recipes_lists_the_broken_ones_too(clone: Clone) -> None:
@@ -160,28 +139,6 @@ def test_import_writes_a_starter_recipe_once(clone: Clone) -> None:
 )
 def test_recipe_names(stem: str, name: str) -> None:
     assert recipe_name(Path(f"{stem}.onnx")) == name
-
-
-def test_samples_take_the_models_layout() -> None:
-    first = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
-    for given in (first, first[None], np.moveaxis(first, 0, -1), first.reshape(-1)):
-        np.testing.assert_array_equal(samples.prepare(given, PIXELS, None)[0], first)
-
-
-def test_pixels_are_scaled_as_the_recipe_says() -> None:
-    pixels = np.full((2, 2, 3), 255, np.uint8)
-    spec = InputSpec(mean=(0.0, 0.5, 1.0), std=(1.0, 0.5, 2.0))
-    found = samples.prepare(pixels, PIXELS, spec)
-    np.testing.assert_allclose(found[0, :, 0, 0], [1.0, 1.0, 0.0], atol=1e-6)
-    unscaled = samples.prepare(pixels, PIXELS, InputSpec(scale=1.0))
-    assert unscaled.max() == 255.0
-
-
-def test_an_integer_input_takes_nothing_it_would_change() -> None:
-    tensor = Tensor("x", "int8", (2,), None)
-    with pytest.raises(UserError, match="takes int8"):
-        samples.prepare(np.array([300, 1]), tensor, None)
-    assert samples.prepare(np.array([-3.0, 1.0]), tensor, None).tolist() == [-3, 1]
 
 
 def test_a_comparison_counts_and_measures() -> None:

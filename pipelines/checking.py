@@ -1,0 +1,107 @@
+"""Checking a recipe beside its model file before anything is built from the two.
+
+What the file holds takes seconds to find out, so it is kept in the store; the comparison is made
+every time, since any field of the recipe may have changed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pipelines import keys, recipe, roots
+from pipelines.errors import UserError
+from pipelines.execute import STORE, Workshop
+from pipelines.graph import DESCRIBING
+from pipelines.manifest import DamagedError, Parts
+from pipelines.plan import SOURCE, Plan
+from stages.errors import StageError
+
+if TYPE_CHECKING:
+    from pipelines.load import Resolved
+
+TOOLS = ("onnx", "apache-tvm", "apache-tvm-ffi")
+
+
+def is_agreed(plan: Plan, resolved: Resolved) -> bool:
+    """Whether recipe and model file are known to agree, without building anything."""
+    from pipelines import contradictions
+
+    description = _known(plan, resolved)
+    if description is None:
+        return False
+    try:
+        contradictions.check(resolved, description)
+    except UserError:
+        return False
+    return True
+
+
+def check(plan: Plan, resolved: Resolved) -> None:
+    """Raise a UserError with every field that contradicts the model file."""
+    from pipelines import contradictions
+
+    contradictions.check(resolved, describe(plan, resolved))
+
+
+def describe(plan: Plan, resolved: Resolved) -> dict[str, Any]:
+    """Return what the model file holds, finding it out if that is not in the store."""
+    known = _known(plan, resolved)
+    if known is not None:
+        return known
+    from stages import artifacts, importing
+
+    ingredients = _ingredients(plan, resolved)
+    options = recipe.import_options(resolved.recipe)
+    try:
+        found = importing.describe(source=source(plan), options=options)
+    except StageError as error:
+        raise UserError(f"importing: {error}") from error
+    parts = artifacts.take_apart("table", found)
+    key = _key(ingredients)
+    with STORE.lock():
+        STORE.commit(DESCRIBING, key, "table", Parts(parts.files, {}), ingredients)
+    roots.note(STORE, plan.recipe, {DESCRIBING: key})
+    return dict(found)
+
+
+def source(plan: Plan) -> bytes:
+    """Return the bytes of a recipe's model file, those the zoo wrote if it names no file."""
+    if plan.source is not None:
+        return plan.source.read_bytes()
+    return bytes(Workshop(plan).load(plan.step(SOURCE)))
+
+
+def _known(plan: Plan, resolved: Resolved) -> dict[str, Any] | None:
+    try:
+        ingredients = _ingredients(plan, resolved)
+    except DamagedError:
+        return None  # the stage at fault says so when it is built again
+    if ingredients["inputs"]["source"] is None:
+        return None
+    key = _key(ingredients)
+    try:
+        manifest = STORE.manifest(DESCRIBING, key)
+        if manifest is None:
+            return None
+        text = STORE.read(manifest).files["table.json"]
+    except DamagedError:
+        STORE.discard(DESCRIBING, key)
+        return None
+    roots.note(STORE, plan.recipe, {DESCRIBING: key})
+    return dict(json.loads(text))
+
+
+def _ingredients(plan: Plan, resolved: Resolved) -> dict[str, Any]:
+    workshop = Workshop(plan)
+    importing = plan.step("importing")
+    return {
+        "inputs": {"source": workshop.ingredients(importing)["inputs"]["source"]},
+        "options": recipe.import_options(resolved.recipe).model_dump(mode="json"),
+        "code": keys.code_at_start("stages.importing.describing"),
+        "tools": {name: keys.tool_version(name) for name in TOOLS},
+    }
+
+
+def _key(ingredients: dict[str, Any]) -> str:
+    return keys.digest(keys.canonical([DESCRIBING, ingredients]))

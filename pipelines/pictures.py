@@ -1,0 +1,194 @@
+"""Pictures as model inputs: read within limits, resized, cropped, and laid out as the input is."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import UserError, shown
+from pipelines.recipe import CHANNELS, InputSpec
+
+if TYPE_CHECKING:
+    # Whether a recipe fits its model is checked in every build, which needs neither of these.
+    import numpy as np
+    from PIL.Image import Image
+
+    Array = np.ndarray[Any, Any]
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
+FORMATS = ("JPEG", "PNG", "BMP")
+MAX_BYTES = 64 << 20
+MAX_PIXELS = 1 << 26
+"""Largest picture that is decoded, and largest one that resizing may give: 192 MiB as RGB."""
+
+_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+"""Pillow's modes of at most 8 bits a channel."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor holds a picture."""
+
+    channels: int
+    height: int
+    width: int
+    is_channels_last: bool
+
+    def place(self, pixels: Array) -> Array:
+        """Return [height, width, channels] with its axes in the tensor's order."""
+        import numpy as np
+
+        return pixels if self.is_channels_last else np.moveaxis(pixels, -1, 0)
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file's name says that it is a picture."""
+    return path.suffix.lower() in SUFFIXES
+
+
+def layout(shape: Sequence[int]) -> Layout | None:
+    """Return how a tensor of this shape holds one picture of 1 or 3 channels, None if it cannot.
+
+    Channels stand first, as in ONNX, wherever both readings are possible. A tensor with one long
+    axis holds a square gray picture line by line.
+    """
+    axes = list(shape)
+    while len(axes) > 1 and axes[0] == 1:
+        del axes[0]
+    if len(axes) == 1:
+        side = math.isqrt(axes[0])
+        return Layout(1, side, side, False) if side * side == axes[0] else None
+    if len(axes) == 2:
+        return Layout(1, axes[0], axes[1], False)
+    if len(axes) == 3 and axes[0] == 3:
+        return Layout(3, axes[1], axes[2], False)
+    if len(axes) == 3 and axes[2] in (1, 3):
+        return Layout(axes[2], axes[0], axes[1], True)
+    return None
+
+
+def read(path: Path, name: str, shape: Sequence[int], spec: InputSpec) -> Array:
+    """Return a picture as uint8 in the shape of input `name`; UserError if it does not fit.
+
+    It is turned as its EXIF data says, resized and cropped as `spec` says, and never stretched.
+    """
+    import numpy as np
+
+    found = layout(shape)
+    if found is None:
+        raise UserError(
+            f"{shown(path)} is a picture, and input '{name}' takes {list(shape)}, which holds "
+            "none; give a .npy file"
+        )
+    color = spec.color or ("gray" if found.channels == 1 else "rgb")
+    if CHANNELS[color] != found.channels:
+        raise UserError(
+            f"inputs.{name}.color is {color}, and the input takes {list(shape)}: "
+            f"{found.channels} channel{'s' if found.channels > 1 else ''}"
+        )
+    with _guarded(path), _opened(path) as picture:
+        pixels = np.asarray(_fitted(_converted(picture, color, path), spec, found, name, path))
+    pixels = pixels.reshape(found.height, found.width, found.channels)
+    if color == "bgr":
+        pixels = pixels[..., ::-1]
+    return np.ascontiguousarray(found.place(pixels)).reshape(tuple(shape))
+
+
+@contextlib.contextmanager
+def _guarded(path: Path) -> Iterator[None]:
+    """Turn whatever Pillow raises about a file into a UserError."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _too_large(path, "more pixels than are decoded") from error
+    except FileNotFoundError:
+        raise UserError(f"{shown(path)}: there is no such file") from None
+    except UserError:
+        raise
+    except Exception as error:
+        # On damaged files Pillow's decoders raise OSError, SyntaxError, struct.error and more.
+        reason = str(error).partition("\n")[0][:100]
+        raise UserError(
+            f"{shown(path)}: not a picture that can be read ({reason}); accepted: "
+            f"{', '.join(FORMATS)}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Image]:
+    """Give a picture whose header was read and found to be of a size that may be decoded."""
+    from PIL import Image
+
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise _too_large(path, f"{size:,} bytes; at most {MAX_BYTES:,} are read")
+    with Image.open(path, formats=FORMATS) as picture:
+        if picture.width * picture.height > MAX_PIXELS:
+            raise _too_large(path, f"{picture.width} x {picture.height} pixels")
+        yield picture
+
+
+def _converted(picture: Image, color: str, path: Path) -> Image:
+    from PIL import ImageOps
+
+    if picture.mode not in _MODES:
+        raise UserError(
+            f"{shown(path)}: its pixels are of Pillow's mode {picture.mode}; accepted: 8 bits a "
+            "channel, so save it as such"
+        )
+    picture = ImageOps.exif_transpose(picture)
+    if picture.has_transparency_data:
+        alpha = picture.convert("RGBA").getchannel("A")
+        if alpha.getextrema()[0] != 255:
+            raise UserError(
+                f"{shown(path)}: has transparent pixels, which have no colour of their own; save "
+                "it without transparency"
+            )
+    return picture.convert("L" if color == "gray" else "RGB")
+
+
+def _fitted(picture: Image, spec: InputSpec, wanted: Layout, name: str, path: Path) -> Image:
+    """Scale the shorter side, cut the middle out, and see that the size is what is wanted."""
+    from PIL import Image
+
+    if spec.resize is not None:
+        width, height = _resized(picture.width, picture.height, spec.resize)
+        if width * height > MAX_PIXELS:
+            raise _too_large(path, f"{width} x {height} pixels when resized to {spec.resize}")
+        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+    if spec.crop is not None:
+        if spec.crop > min(picture.width, picture.height):
+            raise UserError(
+                f"{shown(path)}: {picture.width} x {picture.height} pixels are fewer than "
+                f"inputs.{name}.crop, {spec.crop}; state inputs.{name}.resize, at least as large"
+            )
+        left, top = (round((side - spec.crop) / 2) for side in picture.size)
+        picture = picture.crop((left, top, left + spec.crop, top + spec.crop))
+    if (picture.width, picture.height) != (wanted.width, wanted.height):
+        comes = "comes to" if spec.resize or spec.crop else "has"
+        raise UserError(
+            f"{shown(path)}: {comes} {picture.width} x {picture.height} pixels, and input "
+            f"'{name}' takes {wanted.width} x {wanted.height}; state inputs.{name}.resize and crop"
+        )
+    return picture
+
+
+def _resized(width: int, height: int, shorter: int) -> tuple[int, int]:
+    """Return the size with its shorter side as wanted, the longer one rounded down."""
+    if width <= height:
+        return shorter, shorter * height // width
+    return shorter * width // height, shorter
+
+
+def _too_large(path: Path, what: str) -> UserError:
+    return UserError(f"{shown(path)}: too large to be read as an input: {what}")

@@ -1,0 +1,80 @@
+"""The source model as it came, executed by the oracle over many samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from stages.errors import StageError
+
+Array = np.ndarray[Any, Any]
+Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+BATCH_BYTES = 1 << 22
+"""Most bytes of input that are executed at once."""
+_MOST = 256
+_TRIED = 2
+
+
+class Reference:
+    """One output of a source graph of one input, sample by sample or in batches."""
+
+    def __init__(self, source: bytes, input_name: str, output: str) -> None:
+        from stages import importing
+
+        self._input, self._output = input_name, output
+        self._execute: Execute = importing.Oracle(importing.read(source), also=(output,))
+
+    def one(self, sample: Array) -> Array:
+        """Return the output of one sample, as in the graph."""
+        return np.asarray(self._execute({self._input: sample})[self._output])
+
+    def batch_size(self, samples: list[Array]) -> int:
+        """Return how many samples the graph takes at once, found out by trying; 1 if not more.
+
+        A graph takes batches if its leading axis is the batch and two samples together give what
+        each gives alone. Constants in reshapes are what most often stands against it.
+        """
+        first = samples[:_TRIED]
+        if len(first) < _TRIED or first[0].ndim < 2 or first[0].shape[0] != 1:
+            return 1
+        alone = [self.one(sample) for sample in first]
+        try:
+            together = self.one(np.concatenate(first))
+        except StageError:
+            return 1
+        if together.shape != (_TRIED, *alone[0].shape[1:]):
+            return 1
+        largest = max(float(np.abs(values).max(initial=0)) for values in alone)
+        if not np.allclose(together, np.concatenate(alone), rtol=0, atol=1e-3 * largest):
+            return 1
+        return max(1, min(_MOST, BATCH_BYTES // max(1, first[0].nbytes)))
+
+    def batches(self, samples: Iterator[Array]) -> Iterator[Array]:
+        """Yield the output of every sample, in the samples' order.
+
+        A batch may round float sums in another order than one sample alone: whoever finds a
+        difference asks `one`.
+        """
+        waiting: list[Array] = []
+        size = 0
+        for sample in samples:
+            waiting.append(sample)
+            if not size and len(waiting) == _TRIED:
+                size = self.batch_size(waiting)
+            while size and len(waiting) >= size:
+                now, waiting = waiting[:size], waiting[size:]
+                yield from self._together(now)
+        if size > 1 and waiting:
+            yield from self._together(waiting)
+        else:
+            yield from (self.one(sample) for sample in waiting)
+
+    def _together(self, samples: list[Array]) -> Iterator[Array]:
+        if len(samples) == 1:
+            yield self.one(samples[0])
+            return
+        outputs = self.one(np.concatenate(samples))
+        yield from (outputs[index : index + 1] for index in range(len(samples)))
