@@ -1,4 +1,4 @@
-"""Runs a program's kernels one by one, each tensor in memory of its own, for any number of tasks."""
+"""Runs a program kernel by kernel, each tensor in memory of its own, on any number of tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stages.kinds import Model
 from stages.options import LegalizeOptions, ScheduleOptions
 from stages.packaging.arena import ALIGNMENT
 from stages.packaging.graph import program_of
-from stages.packaging.program import Program, Slot
+from stages.packaging.program import Call, Program
 from stages.qnn import interpret
 from tests.compiled import Library, Placed
 
@@ -56,34 +56,69 @@ class Executor:
 
         AssertionError where a kernel writes into an input, a constant or outside its outputs.
         """
-        program, library = self.program, self.library
-        given: dict[Key, Array] = {("input", s.name): inputs[s.name] for s in program.inputs}
-        given |= {("constant", name): value for name, value in program.constants.items()}
-        placed = {key: library.place(value) for key, value in given.items()}
-        for name, size in program.buffers.items():
-            placed["buffer", name] = library.place(np.full(size, 0x5C, np.uint8))
-        for spec in program.outputs:
-            placed["output", spec.name] = library.place(np.full(spec.shape, 7, spec.dtype))
-        for call in program.calls:
+        given = self._given(inputs)
+        placed = self._place(given, 0x5C)
+        for call in self.program.calls:
             count = max(1, min(tasks, call.max_tasks))
-            pointers = [_address(placed, slot) for slot in (*call.reads, *call.writes)]
-            room = max(ALIGNMENT, call.scratch_bytes)
             for task in reversed(range(count)):
-                scratch = library.place(np.full(room, 0x5C, np.uint8))
-                words = [*pointers, scratch.address, task, count]
-                library.memory.call(call.symbol, words)
-                scratch.fetch()
-                library.memory.release(scratch.start, scratch.room)
-        found = {key: item.fetch() for key, item in placed.items()}
-        for item in placed.values():
-            library.memory.release(item.start, item.room)
+                self._call(call, placed, task, count)
+        found = self._fetch(placed)
         for key, value in given.items():
             assert found[key].tobytes() == np.ascontiguousarray(value).tobytes(), key
-        return {spec.name: found["output", spec.name] for spec in program.outputs}
+        return {spec.name: found["output", spec.name] for spec in self.program.outputs}
 
+    def written(self, inputs: Mapping[str, Array], tasks: int) -> list[list[Array]]:
+        """Per call and task, which bytes of all its outputs (bool, joined) the task writes."""
+        fills = [self._place(self._given(inputs), fill) for fill in (0x5C, 0xA3)]
+        result = []
+        for call in self.program.calls:
+            count = min(tasks, call.max_tasks)
+            by_task = []
+            for task in range(count):
+                changed = []
+                for placed in fills:
+                    before = self._bytes(call, placed)
+                    self._call(call, placed, task, count)
+                    changed.append(before != self._bytes(call, placed))
+                # A byte may be written with what it was filled with, but not with both fills.
+                by_task.append(changed[0] | changed[1])
+            result.append(by_task)
+        for placed in fills:
+            self._fetch(placed)
+        return result
 
-def _address(placed: Mapping[Key, Placed], slot: Slot) -> int:
-    return placed[slot.kind, slot.name].address + slot.offset
+    def _given(self, inputs: Mapping[str, Array]) -> dict[Key, Array]:
+        given: dict[Key, Array] = {("input", s.name): inputs[s.name] for s in self.program.inputs}
+        return given | {("constant", name): v for name, v in self.program.constants.items()}
+
+    def _place(self, given: Mapping[Key, Array], fill: int) -> dict[Key, Placed]:
+        """Everything in memory, what kernels write filled with a byte."""
+        placed = {key: self.library.place(value) for key, value in given.items()}
+        for name, size in self.program.buffers.items():
+            placed["buffer", name] = self.library.place(np.full(size, fill, np.uint8))
+        for spec in self.program.outputs:
+            garbage = np.full(spec.nbytes, fill, np.uint8).view(spec.dtype).reshape(spec.shape)
+            placed["output", spec.name] = self.library.place(garbage)
+        return placed
+
+    def _call(self, call: Call, placed: Mapping[Key, Placed], task: int, count: int) -> None:
+        slots = (*call.reads, *call.writes)
+        pointers = [placed[slot.kind, slot.name].address + slot.offset for slot in slots]
+        room = np.full(max(ALIGNMENT, call.scratch_bytes), 0x5C, np.uint8)
+        scratch = self.library.place(room)
+        self.library.memory.call(call.symbol, [*pointers, scratch.address, task, count])
+        self._fetch({("scratch", ""): scratch})
+
+    def _bytes(self, call: Call, placed: Mapping[Key, Placed]) -> Array:
+        arrays = [placed[slot.kind, slot.name].fetch() for slot in call.writes]
+        return np.concatenate([array.reshape(-1).view(np.uint8) for array in arrays])
+
+    def _fetch(self, placed: Mapping[Key, Placed]) -> dict[Key, Array]:
+        """The values now; their memory is given back."""
+        found = {key: item.fetch() for key, item in placed.items()}
+        for item in placed.values():
+            self.library.memory.release(item.start, item.room)
+        return found
 
 
 def assert_exact(
@@ -92,8 +127,11 @@ def assert_exact(
     hardware: Hardware,
     options: LegalizeOptions | None = None,
     tasks: tuple[int, ...] = (1, 2, 3),
-) -> Model:
-    """Fail unless compiled kernels give the source's and the packed model's very bits."""
+) -> tuple[Model, Program]:
+    """Fail unless compiled kernels give the source's and the packed model's very bits.
+
+    Returns the packed model and its program.
+    """
     packed = pack(source, hardware, options)
     expected = interpret.run(packed, inputs)
     executor = Executor(compile_program(packed, hardware), hardware)
@@ -108,4 +146,4 @@ def assert_exact(
                 f"first at {different[0]}: {value.reshape(-1)[different[0]]} instead of "
                 f"{expected[name].reshape(-1)[different[0]]}"
             )
-    return packed
+    return packed, executor.program

@@ -1,0 +1,215 @@
+"""Compiled kernels give the very bits of the packed model, natively and emulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hw.profile import Hardware
+from stages.packaging.symbols import ObjectFile
+from stages.qnn import interpret
+from stages.qnn.builder import bindings_of
+from stages.qnn.source import ROUNDING
+from tests.compiled import PAGE, Library
+from tests.stages.packaging.kernel_cases import (
+    BIT,
+    CASES,
+    GEOMETRIES,
+    MAC,
+    Case,
+    Geometry,
+    geometry,
+    pooled,
+    rounding,
+)
+from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack
+from tests.targets import (
+    AARCH64,
+    ARMV7,
+    AVX2,
+    AVX512BW,
+    AVX512VNNI,
+    EVERY,
+    SSE2,
+    obstacle,
+    skip_unless_runnable,
+)
+
+Array = np.ndarray[Any, Any]
+X86 = (AVX512VNNI, AVX2, SSE2, AVX512BW)
+ARM = (AARCH64, ARMV7)
+
+
+MEMORY_FUNCTIONS = {"memset", "memcpy", "memmove", "__aeabi_unwind_cpp_pr0"} | {
+    f"__aeabi_mem{name}{size}" for name in ("set", "clr", "cpy", "move") for size in ("", 4, 8)
+}
+
+
+def in_turn(number: int) -> Hardware:
+    """An x86 profile and an ARM one in turn; what cannot run here gives way to the next."""
+    able = [hardware for hardware in X86 if not obstacle(hardware)] or [SSE2]
+    return (able, ARM)[number % 2][number // 2 % (len(able), 2)[number % 2]]
+
+
+IN_TURN = [
+    pytest.param(name, in_turn(number), id=f"{name}-{in_turn(number).name}")
+    for number, name in enumerate(CASES)
+]
+GEOMETRY = pytest.mark.parametrize("shape", GEOMETRIES, ids=str)
+ALGORITHM = pytest.mark.parametrize("algorithm", (BIT, MAC), ids=("bitserial", "mac8"))
+POOLS = pytest.mark.parametrize("kind", ("input", "sums", "levels", "average", "mean"))
+WINDOWS = pytest.mark.parametrize("window", ((2, 2, 0), (3, 2, 1), (3, 1, (1, 0, 1, 1))), ids=str)
+
+
+def check(case: Case, hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    packed, program = assert_exact(case.model, case.inputs(), hardware, case.options)
+    assert set(case.expects) <= operators(packed)
+    assert_self_contained(program.objects)
+
+
+def operators(packed: Any) -> set[str]:
+    """Names of the operators in a packed model's composites, without their prefix."""
+    return {
+        str(binding.value.op.name).rsplit(".", 1)[1]
+        for function in packed.module.functions.values()
+        if "composite" in (function.attrs or {})
+        for binding in bindings_of(function)
+        if hasattr(binding.value, "op")
+    }
+
+
+@pytest.mark.parametrize(("name", "hardware"), IN_TURN)
+def test_a_network(name: str, hardware: Hardware) -> None:
+    check(CASES[name](), hardware)
+
+
+@pytest.mark.slow
+@EVERY
+@pytest.mark.parametrize("name", CASES)
+def test_a_network_everywhere(name: str, hardware: Hardware) -> None:
+    check(CASES[name](), hardware)
+
+
+@GEOMETRY
+def test_a_geometry(shape: Geometry) -> None:
+    number = GEOMETRIES.index(shape)
+    check(geometry(shape, (BIT, MAC)[number % 2]), in_turn(number + number // 2))
+
+
+@pytest.mark.slow
+@EVERY
+@GEOMETRY
+@ALGORITHM
+def test_a_geometry_everywhere(shape: Geometry, algorithm: Any, hardware: Hardware) -> None:
+    check(geometry(shape, algorithm), hardware)
+
+
+@pytest.mark.slow
+@EVERY
+@POOLS
+@WINDOWS
+def test_a_pool_everywhere(kind: str, window: Any, hardware: Hardware) -> None:
+    check(pooled(kind, *window), hardware)
+
+
+# -- rounding --------------------------------------------------------------------------------
+
+
+def halves_and_neighbours() -> Array:
+    """Quarters around zero, and the floats next to them, none of them below 2^-126."""
+    exact = np.random.default_rng(2).integers(-16, 16, (1, 3, 6, 7)).astype(np.float32) / 8
+    moved = exact.copy()
+    moved[0, 0] = np.nextafter(exact[0, 0], np.float32(9))
+    moved[0, 1] = np.nextafter(exact[0, 1], np.float32(-9))
+    return np.where(np.abs(moved) < np.finfo(np.float32).tiny, exact, moved)
+
+
+@pytest.mark.parametrize("mode", ROUNDING)
+@pytest.mark.parametrize("hardware", (AVX2, ARMV7), ids=lambda item: item.name)
+def test_a_rounding_mode_of_a_float_input(mode: str, hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    case = rounding(mode, halves_and_neighbours())
+    assert_exact(case.model, case.inputs(), hardware, case.options, (1,))
+
+
+@pytest.mark.parametrize("hardware", (SSE2, AVX2, AARCH64), ids=lambda item: item.name)
+def test_numbers_below_the_normal_ones_count(hardware: Hardware) -> None:
+    """Not so on 32-bit ARM, whose vector instructions take them for zero."""
+    skip_unless_runnable(hardware)
+    tiny = np.full((1, 3, 6, 7), 1e-40, np.float32)
+    tiny[0, 1] *= -1
+    case = rounding("UP", tiny)
+    assert_exact(case.model, case.inputs(), hardware, case.options, (1,))
+
+
+# -- memory ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda item: item.name)
+@pytest.mark.parametrize(
+    "name", ("residual_a2w1", "ternary_levels_of_falling_channels", "outputs_of_every_kind")
+)
+def test_no_two_tasks_of_a_call_write_the_same_byte(name: str, hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    case = CASES[name]()
+    executor = Executor(
+        compile_program(pack(case.model, hardware, case.options), hardware), hardware
+    )
+    written = executor.written(case.inputs(), tasks=3)
+    for call, tasks in zip(executor.program.calls, written, strict=True):
+        assert len(tasks) > 1, call.layer
+        count = np.sum(tasks, axis=0)
+        assert count.min() >= 0 and count.max() == 1, call.layer
+
+
+def test_the_memory_around_an_array_is_watched() -> None:
+    """The executor would notice what the tests above are to rule out."""
+    skip_unless_runnable(SSE2)
+    case = CASES["dense_bits"]()
+    program = compile_program(pack(case.model, SSE2, case.options), SSE2)
+    library = Library(program.objects, SSE2)
+    placed = library.place(np.zeros(100, np.uint8))
+    library.memory.write(placed.address + 100, b"\0")
+    with pytest.raises(AssertionError, match="wrote outside"):
+        placed.fetch()
+    assert (placed.start + placed.room) % PAGE == 0
+
+
+def assert_self_contained(objects: Mapping[str, bytes]) -> None:
+    """Nothing of TVM, of a C library or of the compiler's own is called but memory functions."""
+    for file, data in objects.items():
+        symbols = ObjectFile(data, file).symbols
+        assert {s.name for s in symbols if not s.is_defined} <= MEMORY_FUNCTIONS
+        strong = [s.name for s in symbols if s.is_defined and not s.is_weak]
+        assert [f"{symbol}.o" for symbol in strong] == [file]
+
+
+# -- exactness is put to the test ------------------------------------------------------------
+
+
+def fused(x: Array, gain: Array, offset: Array) -> Array:
+    """`x * gain + offset` rounded once, as a fused multiply-add rounds."""
+    return (x.astype(np.float64) * gain + offset).astype(np.float32)
+
+
+def per_channel(case: Case, name: str) -> Array:
+    return case.model.params[name].reshape(1, -1, 1, 1)
+
+
+def test_a_fused_multiply_add_would_be_noticed_in_a_float_output() -> None:
+    case = CASES["float_output_chain"]()
+    outputs = interpret.run(case.model, case.inputs())
+    gain, offset = per_channel(case, "k"), per_channel(case, "b")
+    assert np.array_equal(outputs["y0"] * gain + offset, outputs["y1"])
+    assert np.mean(fused(outputs["y0"], gain, offset) != outputs["y1"]) > 0.05
+
+
+def test_a_fused_multiply_add_would_be_noticed_in_a_requantization() -> None:
+    case = CASES["requantize_at_ties"]()
+    outputs = interpret.run(case.model, case.inputs())
+    once = fused(outputs["y0"], per_channel(case, "gain"), per_channel(case, "offset"))
+    assert np.sum(np.clip(np.rint(once), 0, 255) != outputs["y1"]) >= 10
