@@ -62,8 +62,9 @@ def step(op: str, operand: Any) -> Step:
 def evaluate(steps: Steps, x: Array) -> Array:
     """float32 result of the steps on `x`, whose last axis is the channel axis."""
     value = x.astype(np.float32)
-    for each in steps:
-        value = each.apply(value)
+    with np.errstate(over="ignore"):  # an infinite value is clipped by the quantizer behind it
+        for each in steps:
+            value = each.apply(value)
     return value
 
 

@@ -66,6 +66,12 @@ class UniformQuantizer:
                 f"activations of {attrs['bits']} bits; up to 8 are supported", layer=layer
             )
         low, high = quant_range(attrs["bits"], attrs["signed"], attrs["narrow"])
+        if low == high:
+            raise StageError(
+                f"a narrow quantizer of {attrs['bits']} bit has one level, {low}",
+                layer=layer,
+                hint="use 2 bits, or BipolarQuant",
+            )
         point = np.float32(np.asarray(zero_point).reshape(-1)[0])
         zero_point_x2(np.asarray(point), layer)
         return cls(value, point, low, high, attrs["rounding"])

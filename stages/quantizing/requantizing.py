@@ -15,6 +15,7 @@ from stages.quantizing.values import Chain, Quantized
 
 Array = np.ndarray[Any, Any]
 
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_PACKED_BITS = 3
 """Up to here thresholds are the cheapest form; beyond, a multiply-add is tried first."""
 
@@ -88,8 +89,12 @@ def _multiply_add(
     channels = chain.low.size
     slope, intercept = (np.broadcast_to(part, (channels,)) for part in affine(chain.steps))
     scale = np.float64(quantizer.scale)
-    multiplier = (slope / scale).astype(np.float32)
-    offset = (intercept / scale + quantizer.zero_point_x2 / 2).astype(np.float32)
+    with np.errstate(over="ignore"):
+        multiplier = (slope / scale).astype(np.float32)
+        offset = (intercept / scale + quantizer.zero_point_x2 / 2).astype(np.float32)
+    largest = np.maximum(np.abs(chain.low), np.abs(chain.high)).astype(np.float64)
+    if not np.all(largest * np.abs(multiplier) + np.abs(offset) < FLOAT32_MAX):
+        return None
     ends = quantizer.level(evaluate(chain.steps, np.stack([chain.low, chain.high])))
     low, high = int(ends.min()), int(ends.max())
 

@@ -23,6 +23,20 @@ class SourceNet:
     def constant(self, name: str, value: Any) -> Any:
         return self.builder.tensor(name, np.asarray(value, np.float32))
 
+    def op(self, expr: Any, name: str) -> Any:
+        """Bind any Relax or dialect expression."""
+        return self.builder.emit(expr, name)
+
+    def flatten(self, x: Any, name: str = "flat") -> Any:
+        size = int(np.prod([int(extent) for extent in x.ty.shape]))
+        return self.op(relax.op.reshape(x, (1, size)), name)
+
+    def matmul(
+        self, x: Any, name: str, features: int, bits: int = 2, encoding: str = "signed"
+    ) -> Any:
+        weight = self.weights(name, (int(x.ty.shape[-1]), features), bits, encoding)
+        return self.op(relax.op.matmul(x, weight), name)
+
     def quant(
         self, x: Any, name: str, bits: int, scale: float, *, signed: bool = False, zp: float = 0.0
     ) -> Any:
@@ -117,5 +131,4 @@ def residual_block(
     )
     tail = net.quant(tail, "tail8", 8, 2.0**-5, signed=True)
     total2 = net.builder.emit(relax.op.add(tail, wide), "add2")
-    pooled = net.builder.emit(relax.op.mean(total2, [2, 3], True), "pool") if False else total2
-    return net.model(pooled)
+    return net.model(total2)

@@ -70,8 +70,8 @@ def assert_same(expected: dict[str, Array], found: dict[str, Array], where: str)
         different = np.flatnonzero(found[name].ravel() != value.ravel())
         first = int(different[0]) if different.size else 0
         assert not different.size, (
-            f"{where}: {name} differs in {different.size} of {value.size} values, first at {first}: "
-            f"{found[name].ravel()[first]} instead of {value.ravel()[first]}"
+            f"{where}: {name} differs in {different.size} of {value.size} values; at {first} it "
+            f"is {found[name].ravel()[first]} instead of {value.ravel()[first]}"
         )
 
 
