@@ -9,7 +9,7 @@ an activation word is broadcast and no horizontal operation is needed before the
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from hw.isa import Isa
 from stages.qnn.llvm import FunctionText
@@ -55,11 +55,42 @@ class MicroKernel:
 
     def _popcount(self, window: str) -> list[str]:
         """Terms of one coefficient share counters and a pass over the window."""
+        ordered = sorted(self.signature.terms, key=lambda t: (-abs(t.coefficient), t.coefficient))
+        groups = [(c, list(g)) for c, g in groupby(ordered, key=lambda term: term.coefficient)]
+        steps = pairwise(coefficient for coefficient, _ in groups)
+        if self.signature.flush == "none" and all(b and a % b == 0 for a, b in steps):
+            return self._in_place(groups, window)
         totals = ["zeroinitializer"] * len(self.tile)
-        ordered = sorted(self.signature.terms, key=lambda term: term.coefficient)
-        for coefficient, group in groupby(ordered, key=lambda term: term.coefficient):
-            totals = self._phase(coefficient, list(group), window, totals)
+        for coefficient, terms in groups:
+            totals = self._phase(coefficient, terms, window, totals)
         return totals
+
+    def _in_place(self, groups: list[tuple[int, list[Term]]], window: str) -> list[str]:
+        """Count into the totals themselves: 4 n_1 + 2 n_2 + n_3 = 2 (2 n_1 + n_2) + n_3."""
+        totals = ["zeroinitializer"] * len(self.tile)
+        unit = 0
+        for coefficient, terms in groups:
+            totals = self._scaled(totals, unit // coefficient)
+            totals = self._pass(terms, window, [(self.word, total) for total in totals])
+            unit = coefficient
+        return self._scaled(totals, unit)
+
+    def _scaled(self, values: list[str], factor: int) -> list[str]:
+        if factor in (0, 1):
+            return values
+        constant = self._constant(factor)
+        return [self.code.let(f"mul {self.word} {value}, {constant}") for value in values]
+
+    def _constant(self, value: int) -> str:
+        return "<" + ", ".join([f"i32 {value}"] * self.isa.lanes) + ">"
+
+    def _pass(self, terms: list[Term], window: str, initial: list[tuple[str, str]]) -> list[str]:
+        """Count bits over the whole window."""
+
+        def whole_row(ky: str, counts: list[str]) -> list[str]:
+            return self._words(terms, window, ky, "0", "%kw", counts)
+
+        return self.code.loop("%kh", initial, whole_row)
 
     def _phase(
         self, coefficient: int, terms: list[Term], window: str, totals: list[str]
@@ -68,12 +99,7 @@ class MicroKernel:
         carried = [(self.word, total) for total in totals]
         flush = self.signature.flush
         if flush in ("none", "window"):
-
-            def whole_row(ky: str, counts: list[str]) -> list[str]:
-                return self._words(terms, window, ky, "0", "%kw", counts)
-
-            counts = self.code.loop("%kh", empty, whole_row)
-            return self._flush(coefficient, counts, totals)
+            return self._flush(coefficient, self._pass(terms, window, empty), totals)
 
         def one_row(ky: str, sums: list[str]) -> list[str]:
             if flush == "row":
@@ -147,11 +173,10 @@ class MicroKernel:
     def _flush(self, coefficient: int, counts: list[str], totals: list[str]) -> list[str]:
         """Widen counters to 32-bit lanes and add them, times their coefficient."""
         code, result = self.code, []
-        constant = "<" + ", ".join([f"i32 {coefficient}"] * self.isa.lanes) + ">"
         for count, total in zip(counts, totals, strict=True):
             for instruction in self.isa.widen:
                 count = code.apply(instruction, count)
-            scaled = code.let(f"mul {self.word} {count}, {constant}")
+            scaled = code.let(f"mul {self.word} {count}, {self._constant(coefficient)}")
             result.append(code.let(f"add {self.word} {total}, {scaled}"))
         return result
 
