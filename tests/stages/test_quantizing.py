@@ -195,7 +195,7 @@ def every_sum(links: list[Link], quantizer: Quantizer) -> tuple[Model, dict[str,
     return net.model(quantize(net, value, quantizer)), {"x": picture}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(LINKS, max_size=4), QUANTIZERS)
 def test_every_reachable_sum_gets_its_level(links: list[Link], quantizer: Quantizer) -> None:
     model, picture = every_sum(links, quantizer)
