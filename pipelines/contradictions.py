@@ -176,7 +176,8 @@ def _precisions(resolved: Resolved, description: Description) -> Iterator[Found]
                 else:
                     differing.setdefault(wish.place, []).append(phrase)
     # A precision that every layer is excused from would be stated for nothing.
-    differing |= {place: phrases for place, phrases in excused.items() if place not in held}
+    idle = {place: phrases for place, phrases in excused.items() if place not in held}
+    differing = idle | differing
     for place, phrases in differing.items():
         more = f", and {len(phrases) - 1} more differ" if len(phrases) > 1 else ""
         yield (

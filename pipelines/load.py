@@ -58,7 +58,7 @@ class Resolved:
             return Fault(_place(self._tree, location), location, sentence)
         return Fault(validate.locate(self._tree, location), fields.text(location), sentence)
 
-    def require_file(self, location: str | validate.Location, path: Path | None) -> Path:
+    def require_file(self, location: str, path: Path | None) -> Path:
         """Return a file the recipe names, or raise a UserError that points at its field."""
         if path is None:
             raise self.error(location, "is missing: this command needs it")
@@ -66,11 +66,9 @@ class Resolved:
             raise self.error(location, _no_file(path))
         return path
 
-    def require_data(self, location: str, path: Path | None) -> Path:
+    def require_data(self, location: str, path: Path) -> Path:
         """Return a file or folder the recipe names, or raise a UserError at its field."""
-        if path is not None and path.is_dir():
-            return path
-        return self.require_file(location, path)
+        return path if path.is_dir() else self.require_file(location, path)
 
 
 def load_recipe(name_or_path: str, variables: Mapping[str, str] | None = None) -> Resolved:

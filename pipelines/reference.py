@@ -14,7 +14,8 @@ Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 BATCH_BYTES = 1 << 22
 """Most bytes of input that are executed at once."""
-_MOST = 256
+BATCH = 256
+"""Most samples that are executed at once."""
 _TRIED = 2
 
 
@@ -25,14 +26,14 @@ class Reference:
         from stages import importing
 
         self._input, self._output = input_name, output
-        self._execute: Execute = importing.Oracle(importing.read(source), also=(output,))
+        self.execute: Execute = importing.Oracle(importing.read(source), also=(output,))
 
     def one(self, sample: Array) -> Array:
         """Return the output of one sample, as in the graph."""
-        return np.asarray(self._execute({self._input: sample})[self._output])
+        return np.asarray(self.execute({self._input: sample})[self._output])
 
-    def batch_size(self, samples: list[Array]) -> int:
-        """Return how many samples the graph takes at once, found out by trying; 1 if not more.
+    def batch_size(self, samples: list[Array], most: int) -> int:
+        """Return how many samples, at most `most`, the graph takes at once, found out by trying.
 
         A graph takes batches if its leading axis is the batch and two samples together give what
         each gives alone. Constants in reshapes are what most often stands against it.
@@ -50,9 +51,9 @@ class Reference:
         largest = max(float(np.abs(values).max(initial=0)) for values in alone)
         if not np.allclose(together, np.concatenate(alone), rtol=0, atol=1e-3 * largest):
             return 1
-        return max(1, min(_MOST, BATCH_BYTES // max(1, first[0].nbytes)))
+        return max(1, min(most, BATCH_BYTES // max(1, first[0].nbytes)))
 
-    def batches(self, samples: Iterator[Array]) -> Iterator[Array]:
+    def batches(self, samples: Iterator[Array], most: int = BATCH) -> Iterator[Array]:
         """Yield the output of every sample, in the samples' order.
 
         A batch may round float sums in another order than one sample alone: whoever finds a
@@ -63,7 +64,7 @@ class Reference:
         for sample in samples:
             waiting.append(sample)
             if not size and len(waiting) == _TRIED:
-                size = self.batch_size(waiting)
+                size = self.batch_size(waiting, most)
             while size and len(waiting) >= size:
                 now, waiting = waiting[:size], waiting[size:]
                 yield from self._together(now)

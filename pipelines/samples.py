@@ -108,13 +108,14 @@ def _scaled(pixels: Array, tensor: Tensor, spec: InputSpec) -> Array:
 
 
 def _per_channel(numbers: tuple[float, ...], tensor: Tensor) -> Array:
-    """Return numbers shaped to go along the channel axis: the third from last, else the last."""
+    """Return numbers shaped to go along the channel axis: a picture's, else third from last."""
     vector = np.asarray(numbers, np.float32)
     if len(vector) == 1:
         return vector
-    for axis in (-3, -1):
-        if len(tensor.shape) >= -axis and tensor.shape[axis] == len(vector):
-            return vector.reshape([-1, *([1] * (-axis - 1))])
+    picture = pictures.layout(tensor.shape)
+    axis = -1 if picture is not None and picture.is_channels_last else -3
+    if len(tensor.shape) >= -axis and tensor.shape[axis] == len(vector):
+        return vector.reshape([-1, *([1] * (-axis - 1))])
     raise UserError(
         f"inputs.{tensor.name}: mean and std have {len(vector)} channels, and the input "
         f"{list(tensor.shape)} has not"

@@ -47,8 +47,9 @@ class Answers:
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print both rates and fail if they are further apart than the recipe tolerates."""
     evaluation = resolved.recipe.evaluation
-    path = resolved.require_data("evaluation", evaluation.data if evaluation else None)
-    assert evaluation is not None
+    if evaluation is None:
+        raise resolved.error("evaluation", "is missing: this command needs it")
+    path = resolved.require_data("evaluation.data", evaluation.data)
     data = labelled.read(path)
     count = min(len(data), arguments.samples(variables) or len(data))
     if count == 0:

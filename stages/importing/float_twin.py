@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import onnx
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, ValueInfoProto
 
 from stages.errors import StageError
 from stages.importing.converters import importable_outputs
 from stages.importing.onnx_reader import QONNX, read
 
 QUANTIZERS = frozenset({"Quant", "IntQuant", "BipolarQuant", "MultiThreshold", "FloatQuant"})
-MAX_IR_VERSION = 10
+MIN_IR_VERSION, MAX_IR_VERSION = 4, 10
+"""Before 4 every constant had to be an input too; after 10 runtimes of some age refuse the file."""
 
 
 def build(source: bytes) -> bytes:
@@ -37,7 +38,7 @@ def build(source: bytes) -> bytes:
     _state_outputs(model, outputs)
     _drop_unread(model)
     _state_versions(model)
-    return model.SerializeToString()
+    return bytes(onnx.shape_inference.infer_shapes(model, data_prop=True).SerializeToString())
 
 
 def _without_quantizers(nodes: Iterable[NodeProto], outputs: tuple[str, ...]) -> list[NodeProto]:
@@ -69,18 +70,27 @@ def _needed(nodes: list[NodeProto], outputs: tuple[str, ...]) -> list[NodeProto]
 
 
 def _state_outputs(model: ModelProto, outputs: tuple[str, ...]) -> None:
+    """State the outputs as the file does; shape inference fills in where a last node was left."""
+    stated = {value.name: value for value in model.graph.output}
+    new = [
+        stated.get(name) or onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        for name in outputs
+    ]
+    copies = [ValueInfoProto.FromString(value.SerializeToString()) for value in new]
     del model.graph.output[:]
-    model.graph.output.extend(
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs
-    )
+    model.graph.output.extend(copies)
 
 
 def _drop_unread(model: ModelProto) -> None:
-    """Drop the quantizers' scales and all else that nothing reads now."""
+    """Drop what only quantizers read, and keep constants from being inputs with a default.
+
+    A default could be replaced when the graph is run, so that nothing computed from it is
+    computed beforehand: the twin would be slower than it need be.
+    """
     read_names = {name for node in model.graph.node for name in node.input}
     constants = [item for item in model.graph.initializer if item.name in read_names]
     names = {item.name for item in model.graph.initializer}
-    inputs = [v for v in model.graph.input if v.name not in names or v.name in read_names]
+    inputs = [value for value in model.graph.input if value.name not in names]
     del model.graph.initializer[:]
     model.graph.initializer.extend(constants)
     del model.graph.input[:]
@@ -91,4 +101,4 @@ def _state_versions(model: ModelProto) -> None:
     versions = [item for item in model.opset_import if item.domain in ("", "ai.onnx")]
     del model.opset_import[:]
     model.opset_import.extend(versions[:1])
-    model.ir_version = min(model.ir_version, MAX_IR_VERSION)
+    model.ir_version = min(max(model.ir_version, MIN_IR_VERSION), MAX_IR_VERSION)

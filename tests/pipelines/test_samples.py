@@ -1,0 +1,219 @@
+"""Arrays as inputs, rankings, class names and labelled data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipelines import class_names, labelled, samples
+from pipelines.errors import UserError
+from pipelines.recipe import InputSpec
+from pipelines.runners.package import Tensor
+
+PIXELS = Tensor("x", "float32", (1, 3, 2, 2), None)
+
+
+def test_samples_take_the_models_layout() -> None:
+    first = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    for given in (first, first[None], np.moveaxis(first, 0, -1), first.reshape(-1)):
+        np.testing.assert_array_equal(samples.prepare(given, PIXELS, None)[0], first)
+
+
+def test_pixels_are_scaled_as_the_recipe_says() -> None:
+    pixels = np.full((2, 2, 3), 255, np.uint8)
+    spec = InputSpec(mean=(0.0, 0.5, 1.0), std=(1.0, 0.5, 2.0))
+    found = samples.prepare(pixels, PIXELS, spec)
+    np.testing.assert_allclose(found[0, :, 0, 0], [1.0, 1.0, 0.0], atol=1e-6)
+    unscaled = samples.prepare(pixels, PIXELS, InputSpec(scale=1.0))
+    assert unscaled.max() == 255.0
+
+
+def test_every_pixel_is_the_float32_that_a_division_by_255_gives() -> None:
+    pixels = np.arange(256, dtype=np.uint8)
+    found = samples.prepare(pixels, Tensor("x", "float32", (1, 256), None), None)
+    np.testing.assert_array_equal(found[0], pixels.astype(np.float32) / np.float32(255))
+
+
+def test_channels_are_normalized_along_their_axis_wherever_it_stands() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3)).astype(np.uint8)
+    spec = InputSpec(mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 2.0))
+    first = samples.prepare(pixels, Tensor("x", "float32", (1, 3, 5, 4), None), spec)
+    last = samples.prepare(pixels, Tensor("x", "float32", (1, 5, 4, 3), None), spec)
+    np.testing.assert_array_equal(first, np.moveaxis(last, -1, 1))
+    mean, std = np.array(spec.mean, np.float32), np.array(spec.std, np.float32)
+    wanted = (pixels.astype(np.float32) / np.float32(255) - mean) / std
+    np.testing.assert_array_equal(last[0], wanted)
+
+
+def test_an_integer_input_takes_nothing_it_would_change() -> None:
+    tensor = Tensor("x", "int8", (2,), None)
+    with pytest.raises(UserError, match="takes int8"):
+        samples.prepare(np.array([300, 1]), tensor, None)
+    assert samples.prepare(np.array([-3.0, 1.0]), tensor, None).tolist() == [-3, 1]
+    with pytest.raises(UserError, match=r"inputs\.x\.mean is for float inputs, and this one"):
+        samples.prepare(np.array([3, 1]), tensor, InputSpec(mean=(0.5,)))
+
+
+@pytest.mark.parametrize(
+    ("array", "spec", "message"),
+    [
+        (np.zeros((4, 4)), None, "input 'x' takes [1, 3, 2, 2], found [4, 4]; axes of length 1 "
+                                 "may be left out and channels may stand last"),
+        (np.zeros((3, 2, 2), complex), None, "input 'x' takes float32, found complex128 values"),
+        (np.zeros((3, 2, 2), np.uint8), InputSpec(mean=(0.1, 0.2)),
+         "inputs.x: mean and std have 2 channels, and the input [1, 3, 2, 2] has not"),
+    ],
+)  # fmt: skip
+def test_arrays_that_do_not_fit(array: np.ndarray, spec: InputSpec | None, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        samples.prepare(array, PIXELS, spec)
+    assert error.value.message == message
+
+
+def test_one_file_may_hold_every_input(tmp_path: Path) -> None:
+    a, b = (Tensor(name, "float32", (1, 2), None) for name in "ab")
+    path = tmp_path / "in.npz"
+    np.savez(path, a=np.ones(2, np.float32), b=np.zeros(2, np.float32))
+    found = samples.read_inputs(path, (a, b), {})
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "a": [[1.0, 1.0]],
+        "b": [[0.0, 0.0]],
+    }
+    with pytest.raises(UserError, match=r"holds the arrays a, b; the inputs are a$"):
+        samples.read_inputs(path, (a,), {})
+    with pytest.raises(UserError, match=r"has 2 inputs \(a float32\[1, 2\], b .*give a \.npz"):
+        samples.read_inputs(tmp_path / "in.npy", (a, b), {})
+    np.savez(path, anything=np.ones(2, np.float32))
+    assert samples.read_inputs(path, (a,), {})["a"].tolist() == [[1.0, 1.0]]
+
+
+def test_a_picture_is_scaled_like_an_array(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 2, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    np.save(tmp_path / "a.npy", pixels)
+    spec = {"x": InputSpec(mean=(0.1, 0.2, 0.3))}
+    found = [samples.read_inputs(tmp_path / name, (PIXELS,), spec) for name in ("a.png", "a.npy")]
+    np.testing.assert_array_equal(found[0]["x"], found[1]["x"])
+
+
+def npy(header: str) -> bytes:
+    """A .npy file of a header and eight bytes."""
+    return b"\x93NUMPY\x01\x00\x76\x00" + f"{{{header}}}".ljust(117).encode() + b"\n" + bytes(8)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"PK\x03\x04rubbish",
+        npy("'descr': '|O', 'fortran_order': False, 'shape': (1,)"),
+        # Claims 2^50 numbers that are not there.
+        npy("'descr': '<f8', 'fortran_order': False, 'shape': (1125899906842624,)"),
+    ],
+)  # fmt: skip
+def test_damaged_arrays_are_refused(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=r"a\.np[yz]: (not a \.np[yz] file|its arrays do not fit)"):
+        samples.read_inputs(tmp_path / name, (PIXELS,), {})
+
+
+def test_an_archive_named_npy_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(2))
+    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
+    with pytest.raises(UserError, match=r"not a \.npy file of plain numbers"):
+        samples.read_inputs(tmp_path / "a.npy", (PIXELS,), {})
+
+
+def test_rankings_are_stable_and_a_class_ranks_itself() -> None:
+    assert samples.ranking(np.array([[1, 3, 3, 2]], np.float32), 3) == [1, 2, 3]
+    assert samples.ranking(np.array([[7]], np.int64), 5) == [7]
+
+
+def test_class_names(tmp_path: Path) -> None:
+    path = tmp_path / "names.txt"
+    path.write_text("tench\ngoldfish \n")
+    assert class_names.read(path, 2) == ["tench", "goldfish"]
+    with pytest.raises(UserError, match=r"has 2 lines, and the output has 3 classes; give one"):
+        class_names.read(path, 3)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match=r"is not a UTF-8 text file"):
+        class_names.read(path)
+
+
+def folder_of_pictures(folder: Path, labels: str) -> Path:
+    for index in range(3):
+        Image.fromarray(np.full((2, 2, 3), 50 * index, np.uint8)).save(folder / f"n{index}.png")
+    (folder / "labels.csv").write_text(labels)
+    return folder
+
+
+def test_a_labelled_folder(tmp_path: Path) -> None:
+    data = labelled.read(folder_of_pictures(tmp_path, "n2.png,7\n\nn0.png, 3\n"))
+    assert data.labels == (7, 3) and len(data) == 2 and data.name(0) == "n2.png"
+    sample = data.read(0, PIXELS, InputSpec(scale=1.0))
+    assert sample.shape == (1, 3, 2, 2) and (sample == 100).all()
+
+
+def test_a_labelled_archive(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    np.savez(path, x=np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2), y=np.array([1, 0]))
+    data = labelled.read(path)
+    assert data.labels == (1, 0) and data.read(1, PIXELS, None).min() == 12
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("file,class\nn0.png,1\n", "labels.csv:1: found 'file,class'; wanted: file,class with the "
+                                   "class as a number from 0, and no heading"),
+        ("n0.png,1\nn1.png\n", "labels.csv:2: found 'n1.png'; wanted: file,class"),
+        ("n0.png,-1\n", "labels.csv:1: found 'n0.png,-1'; wanted"),
+        ("../n0.png,1\n", "labels.csv:1: '../n0.png' does not lie in the folder of labels.csv"),
+        ("/n0.png,1\n", "labels.csv:1: '/n0.png' does not lie in the folder of labels.csv"),
+        ("n0.gif,1\n", "labels.csv:1: 'n0.gif' is not accepted; accepted: .jpg, .jpeg, .png, .bmp, "
+                       ".npy"),
+        ("n0.png,1\nn7.png,1\n", "labels.csv: 1 of 2 files are not there, such as n7.png"),
+        ("\n", "labels.csv: is empty; one `file,class` a line is wanted"),
+        ("n0.png," + "9" * 5000, "labels.csv:1: found"),
+        ('"n0.png\n' * 70000, "labels.csv:"),
+    ],
+)  # fmt: skip
+def test_labels_that_are_refused(tmp_path: Path, labels: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        labelled.read(folder_of_pictures(tmp_path, labels))
+    assert message in error.value.message and "\n" not in error.value.message
+
+
+def test_a_folder_without_labels(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"labels\.csv: there is no such file; it says what"):
+        labelled.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.zeros((2, 3)), "y": np.zeros(3, int)}, "images [2, 3] need as many integer labels"
+                                                         ", found int64 [3]"),
+        ({"x": np.zeros((2, 3)), "y": np.zeros(2)}, "need as many integer labels, found float64"),
+        ({"x": np.zeros(()), "y": np.zeros(2, int)}, "images [] need as many integer labels"),
+        ({"x": np.zeros((2, 3))}, "has no array 'labels' or 'y' or 'targets'; it holds x"),
+    ],
+)  # fmt: skip
+def test_archives_that_are_refused(
+    tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+) -> None:
+    np.savez(tmp_path / "d.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(UserError) as error:
+        labelled.read(tmp_path / "d.npz")
+    assert message in error.value.message
+
+
+def test_other_files_are_no_labelled_data(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"is not accepted as labelled data; accepted: a \.npz file"
+    ):
+        labelled.read(tmp_path / "d.csv")
