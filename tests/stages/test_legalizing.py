@@ -1,0 +1,274 @@
+"""Legalizing: which algorithm a layer gets on which chip, and operands in the form it takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from hw.profile import Hardware
+from stages import legalizing, quantizing
+from stages.errors import StageError
+from stages.kinds import Model
+from stages.legalizing.choice import Layer, bitserial_obstacle, choose
+from stages.legalizing.costs import bitserial_cycles, mac8_cycles
+from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.qnn import interpret
+from stages.qnn.builder import bindings_of
+from stages.qnn.registry import attributes, dtype_of, shape_of
+from tests.stages.networks import SourceNet, residual_block
+from tests.stages.pipeline import algorithm, assert_same, board, random_inputs
+
+BOARDS = ("rpi3", "rpi3_armv7", "rpi4", "x86_64")
+AVX512 = ("+avx2", "+avx512bw", "+avx512f")
+
+
+def server(core: str, *features: str) -> Hardware:
+    """An AVX-512 machine, with or without the dot product and the population count."""
+    isa = "avx512vpopcntdq" if "+avx512vpopcntdq" in features else "avx512bw"
+    facts = board("x86_64").model_dump(mode="json")
+    facts |= {"name": core, "core": core, "isa": isa, "features": [*AVX512, *features]}
+    return Hardware.model_validate_json(json.dumps(facts))
+
+
+def legalize(
+    source: Model, hardware: Hardware | None = None, options: LegalizeOptions | None = None
+) -> Model:
+    return legalizing.run(
+        model=quantizing.run(model=source),
+        options=options or LegalizeOptions(),
+        hardware=hardware or board("rpi3"),
+    )
+
+
+def products(model: Model) -> dict[str, str]:
+    """Layer name → operator, for convolutions and matrix products."""
+    names = ("conv2d", "dense")
+    found = {}
+    for binding in bindings_of(model.module["main"]):
+        if hasattr(binding.value, "op"):
+            op = str(binding.value.op.name).removeprefix("relax.qnn.")
+            if op.endswith(names):
+                found[str(binding.var.name)] = op
+    return found
+
+
+def layer(activation_bits: int, weight_bits: int, **changes: Any) -> Layer:
+    facts: dict[str, Any] = {
+        "name": "conv",
+        "data_dtype": f"uint{activation_bits}",
+        "weight_dtype": f"uint{weight_bits}",
+        "attrs": {"groups": 1, "weight_zero_point_x2": 0},
+        "weight": np.zeros((1, 1, 1, 1), np.uint8),
+    }
+    return Layer(**{**facts, **changes})
+
+
+# -- the choice ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_the_cheaper_algorithm(name: str) -> None:
+    hardware = board(name)
+    for a in (1, 2, 3):
+        for w in (1, 2, 3):
+            is_cheap = bitserial_cycles(hardware, a, w) < mac8_cycles(hardware)
+            expected = "bitserial" if is_cheap else "mac8"
+            assert choose(layer(a, w), None, hardware) == expected
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_cost_grows_with_bit_pairs(name: str) -> None:
+    cycles = [bitserial_cycles(board(name), a, w) for a, w in ((1, 1), (2, 1), (2, 2), (3, 3))]
+    assert cycles == sorted(cycles)
+    assert cycles[-1] == pytest.approx(9 * cycles[0])
+
+
+def test_one_model_two_chips() -> None:
+    """A3W3 is bit-serial on NEON, and 8-bit products where PMADDWD multiplies 8 at a time."""
+    source = residual_block(3, 3, channels=8, size=6)
+    assert set(products(legalize(source, board("rpi3"))).values()) == {"bitserial_conv2d"}
+    assert set(products(legalize(source, board("x86_64"))).values()) == {"conv2d"}
+
+
+def test_a_dot_product_moves_the_choice() -> None:
+    """VPDPBUSD makes 8-bit products four times as cheap."""
+    without, having = server("cascadelake"), server("cascadelake", "+avx512vnni")
+    assert mac8_cycles(having) < mac8_cycles(without)
+    assert choose(layer(2, 1), None, without) == "bitserial"
+    assert choose(layer(2, 1), None, having) == "mac8"
+
+
+def test_a_population_count_moves_the_choice() -> None:
+    plain = server("icelake", "+avx512vnni")
+    counting = server("icelake", "+avx512vnni", "+avx512vpopcntdq")
+    assert bitserial_cycles(counting, 2, 1) < bitserial_cycles(plain, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"data_dtype": "uint4"}, "it has more than 3 bits"),
+        ({"weight_dtype": "int8"}, "it has more than 3 bits"),
+        ({"attrs": {"groups": 2, "weight_zero_point_x2": 0}}, "it is a grouped convolution"),
+        (
+            {"attrs": {"groups": 1, "weight_zero_point_x2": 2}},
+            "its weights have the zero point 1.0, neither 0 nor the middle of the range",
+        ),
+        (
+            {"weight_dtype": "int2", "attrs": {"groups": 1, "weight_zero_point_x2": 3}},
+            "its weights have the zero point 1.5, neither 0 nor the middle of the range",
+        ),
+    ],
+)
+def test_what_cannot_be_bit_serial(changes: dict[str, Any], why: str) -> None:
+    found = layer(2, 2, **changes)
+    assert bitserial_obstacle(found) == why
+    assert choose(found, None, board("rpi3")) == "mac8"
+    assert choose(found, "mac8", board("rpi3")) == "mac8"
+    sentence = f"conv: cannot be bit-serial: {why}; use algorithm: mac8"
+    with pytest.raises(StageError, match=f"^{re.escape(sentence)}$"):
+        choose(found, "bitserial", board("rpi3"))
+
+
+@pytest.mark.parametrize("point", [0, 3])
+def test_what_can(point: int) -> None:
+    found = layer(3, 2, attrs={"groups": 1, "weight_zero_point_x2": point})
+    assert bitserial_obstacle(found) is None
+    assert bitserial_obstacle(layer(1, 3, weight_dtype="int3")) is None
+
+
+# -- overrides -----------------------------------------------------------------------------------
+
+
+def options(*wanted: tuple[str, Algorithm]) -> LegalizeOptions:
+    return LegalizeOptions(
+        layers=tuple(LayerAlgorithm(match=match, algorithm=name) for match, name in wanted)
+    )
+
+
+def test_overrides_by_layer() -> None:
+    source = residual_block(2, 1, channels=8, size=6)
+    assert products(legalize(source, options=options(("conv2", "mac8")))) == {
+        "conv1": "bitserial_conv2d",
+        "conv2": "conv2d",
+        "down": "bitserial_conv2d",
+        "conv3": "bitserial_conv2d",
+    }
+
+
+def test_later_overrides_win() -> None:
+    source = residual_block(2, 1, channels=8, size=6)
+    found = products(legalize(source, options=options(("*", "mac8"), ("conv?", "bitserial"))))
+    assert found["down"] == "conv2d"
+    assert {found[f"conv{n}"] for n in (1, 2, 3)} == {"bitserial_conv2d"}
+
+
+def test_a_pattern_must_match_a_layer() -> None:
+    source = residual_block(2, 1, channels=8, size=6)
+    sentence = "the pattern 'layer9.*' matches no layer; the layers are conv1, conv2, down, conv3"
+    with pytest.raises(StageError, match=f"^{re.escape(sentence)}$"):
+        legalize(source, options=options(("conv1", "mac8"), ("layer9.*", "mac8")))
+
+
+# -- operands ------------------------------------------------------------------------------------
+
+
+def grouped(groups: int, channels: int, outputs: int, encoding: str = "bipolar") -> Model:
+    net = SourceNet((1, channels, 6, 6))
+    data = net.quant(net.x, "data", 2, 0.5, signed=True)
+    weight = net.weights("conv", (outputs, channels // groups, 3, 3), 2, encoding)
+    return net.model(net.op(relax.op.nn.conv2d(data, weight, 1, 1, groups=groups), "conv"))
+
+
+@pytest.mark.parametrize("encoding", ["unipolar", "bipolar", "signed"])
+@pytest.mark.parametrize(("groups", "channels", "outputs"), [(2, 6, 4), (3, 6, 9), (6, 6, 6)])
+def test_a_grouped_convolution_becomes_a_dense_one(
+    groups: int, channels: int, outputs: int, encoding: str
+) -> None:
+    source = grouped(groups, channels, outputs, encoding)
+    model = legalize(source)
+    weight = next(v for v in model.params.values() if v.ndim == 4)
+    assert weight.shape == (outputs, 3, 3, channels)
+    assert weight.dtype == np.int8
+    for o in range(outputs):
+        first = o // (outputs // groups) * (channels // groups)
+        others = np.delete(weight[o], range(first, first + channels // groups), axis=2)
+        assert not others.any()
+    inputs = random_inputs(source)
+    assert_same(interpret.run(source, inputs), interpret.run(model, inputs), "legalizing")
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3])
+@pytest.mark.parametrize("encoding", ["unipolar", "bipolar", "signed"])
+@pytest.mark.parametrize("name", ["bitserial", "mac8"])
+def test_either_algorithm_computes_the_same(bits: int, encoding: str, name: Algorithm) -> None:
+    source = residual_block(2, bits, channels=6, size=6, encoding=encoding)
+    model = legalize(source, options=algorithm(name))
+    assert all(
+        op.startswith("bitserial") == (name == "bitserial") for op in products(model).values()
+    )
+    inputs = random_inputs(source)
+    assert_same(interpret.run(source, inputs), interpret.run(model, inputs), "legalizing")
+
+
+def test_eight_bit_products_have_signed_weights_without_zero_point() -> None:
+    model = legalize(residual_block(2, 2, channels=6, size=6), options=algorithm("mac8"))
+    for binding in bindings_of(model.module["main"]):
+        if str(binding.var.name) in products(model):
+            data, weight = binding.value.args
+            assert dtype_of(data.ty) == "uint2"
+            assert dtype_of(weight.ty) == "int8"
+            assert attributes(binding.value)["weight_zero_point_x2"] == 0
+            assert np.all(model.params[weight.name] % 2)  # bipolar numerators are odd
+
+
+def test_bit_serial_weights_stay_as_they_are() -> None:
+    source = residual_block(2, 1, channels=6, size=6)
+    before, after = quantizing.run(model=source), legalize(source)
+    for name, value in before.params.items():
+        assert np.array_equal(after.params[name], value)
+        assert after.params[name].dtype == value.dtype
+
+
+def test_a_shared_weight_may_serve_two_algorithms() -> None:
+    net = SourceNet((1, 4, 6, 6))
+    data = net.quant(net.x, "data", 2, 0.5)
+    weight = net.weights("shared", (4, 4, 3, 3), 2, "bipolar")
+    first = net.quant(net.op(relax.op.nn.conv2d(data, weight), "first"), "act", 2, 0.5)
+    source = net.model(net.op(relax.op.nn.conv2d(first, weight), "second"))
+    model = legalize(source, options=options(("second", "mac8")))
+    assert products(model) == {"first": "bitserial_conv2d", "second": "conv2d"}
+    inputs = random_inputs(source)
+    assert_same(interpret.run(source, inputs), interpret.run(model, inputs), "legalizing")
+
+
+def test_weights_that_do_not_fit() -> None:
+    """256 levels around a half-integer have the numerators -255 to 255."""
+    net = SourceNet((1, 4, 6, 6))
+    data = net.quant(net.x, "data", 2, 0.5)
+    weight = net.constant("w", np.array([-100.0, 100.0] * 6).reshape(3, 4, 1, 1))
+    quantized = net.quant(weight, "wq", 8, 1.0, zp=127.5)
+    source = net.model(net.op(relax.op.nn.conv2d(data, quantized), "conv"))
+    sentence = "conv: the weights do not fit 8 bits with their zero point"
+    with pytest.raises(StageError, match=f"^{re.escape(sentence)}$"):
+        legalize(source)
+
+
+def test_inputs_and_outputs_stay() -> None:
+    source = residual_block(2, 1, channels=8, size=6)
+    before, after = quantizing.run(model=source).module["main"], legalize(source).module["main"]
+    assert [str(p.name) for p in after.params[:1]] == ["x"]
+    assert after.attrs["num_input"] == before.attrs["num_input"]
+    assert list(after.attrs["output_names"]) == ["y0"]
+    assert shape_of(after.ret_ty) == shape_of(before.ret_ty)
+
+
+def test_check_finds_weights_that_are_not_signed_bytes() -> None:
+    quantized = quantizing.run(model=residual_block(2, 1, channels=8, size=6))
+    with pytest.raises(AssertionError, match="conv1"):
+        legalizing.check(quantized)
