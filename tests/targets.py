@@ -11,7 +11,15 @@ from hw import host
 from hw.profile import NEEDED, Hardware
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64
 
-__all__ = ["AARCH64", "ARMV7", "EVERY", "PROFILES", "obstacle", "skip_unless_runnable"]
+__all__ = [
+    "AARCH64",
+    "ARMV7",
+    "EVERY",
+    "PROFILES",
+    "is_native",
+    "obstacle",
+    "skip_unless_runnable",
+]
 
 
 def _x86(isa: str, *more: str) -> Hardware:

@@ -14,6 +14,7 @@ from stages.kinds import Model
 from stages.options import LegalizeOptions, ScheduleOptions
 from stages.packaging.arena import ALIGNMENT
 from stages.packaging.graph import program_of
+from stages.packaging.lower import Kernel, lower
 from stages.packaging.program import Call, Program
 from stages.qnn import interpret
 from tests.compiled import Library, Placed
@@ -42,6 +43,26 @@ def compile_program(packed: Model, hardware: Hardware) -> Program:
     bodies = synthesizing.run(model=packed, hardware=hardware)
     schedules = tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware)
     return program_of(packed, bodies, schedules, hardware, memo)
+
+
+def compile_at_once(
+    _kind: str, _problem: Mapping[str, object], build: Callable[[], bytes]
+) -> bytes:
+    """An item store that stores nothing."""
+    return build()
+
+
+def lowered(packed: Model, hardware: Hardware) -> dict[str, Kernel]:
+    """The kernels of a packed model before they are compiled, by composite."""
+    bodies = synthesizing.run(model=packed, hardware=hardware)
+    schedules = tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware)
+    return {
+        str(name.name_hint): lower(
+            function, f"k_{name.name_hint}", schedules[name.name_hint], bodies, hardware
+        )
+        for name, function in packed.module.functions.items()
+        if "composite" in (function.attrs or {})
+    }
 
 
 class Executor:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hw import host
 from hw.profile import Hardware
+from pipelines.runners import choose
+from stages import packaging, synthesizing, tuning
+from stages.kinds import Golden
+from stages.options import PackageOptions, ScheduleOptions
 from stages.packaging.symbols import ObjectFile
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
@@ -25,7 +31,14 @@ from tests.stages.packaging.kernel_cases import (
     pooled,
     rounding,
 )
-from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack
+from tests.stages.packaging.programs import (
+    Executor,
+    assert_exact,
+    compile_at_once,
+    compile_program,
+    pack,
+)
+from tests.stages.packaging.support import write
 from tests.targets import (
     AARCH64,
     ARMV7,
@@ -34,6 +47,7 @@ from tests.targets import (
     AVX512VNNI,
     EVERY,
     SSE2,
+    is_native,
     obstacle,
     skip_unless_runnable,
 )
@@ -186,6 +200,39 @@ def assert_self_contained(objects: Mapping[str, bytes]) -> None:
         assert {s.name for s in symbols if not s.is_defined} <= MEMORY_FUNCTIONS
         strong = [s.name for s in symbols if s.is_defined and not s.is_weak]
         assert [f"{symbol}.o" for symbol in strong] == [file]
+
+
+# -- whole packages --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "hardware",
+    (AVX2, *(pytest.param(h, marks=pytest.mark.slow) for h in (SSE2, AVX512VNNI, *ARM))),
+    ids=lambda item: item.name,
+)
+def test_a_package_on_threads(hardware: Hardware, tmp_path: Path) -> None:
+    skip_unless_runnable(hardware)
+    case = CASES["residual_a2w1"]()
+    packed = pack(case.model, hardware, case.options)
+    expected = interpret.run(packed, case.inputs())
+    samples = [
+        {name: value[None] for name, value in tensors.items()}
+        for tensors in (case.inputs(), expected)
+    ]
+    files = packaging.run(
+        model=packed,
+        bodies=synthesizing.run(model=packed, hardware=hardware),
+        schedules=tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware),
+        golden=Golden(*samples),
+        options=PackageOptions(name="net"),
+        hardware=hardware,
+        memo=compile_at_once,
+    )
+    with choose(write(tmp_path, files), host.detect()) as runner:
+        for threads in (1, 2, 3, 1) if is_native(hardware) else (1,):
+            for _ in range(3):
+                outputs = runner.run(case.inputs(), threads)
+                assert outputs["y0"].tobytes() == expected["y0"].tobytes()
 
 
 # -- exactness is put to the test ------------------------------------------------------------

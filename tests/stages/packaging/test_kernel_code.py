@@ -1,0 +1,74 @@
+"""The compiled code of kernels: nothing called or spilled where the time goes, and small."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw.profile import Hardware
+from stages.kinds import Model
+from tests.stages.packaging.kernel_cases import BIT, Net
+from tests.stages.packaging.listings import (
+    calls,
+    count,
+    innermost_loops,
+    listing,
+    stack_accesses,
+)
+from tests.stages.packaging.programs import lowered, pack
+from tests.targets import AARCH64, ARMV7, AVX512VPOPCNTDQ
+
+# Layers of ResNet-18: channels, width of the picture, activation bits, weight bits.
+LAYERS = ((64, 56, 2, 1), (128, 28, 1, 1), (256, 14, 2, 2), (512, 7, 3, 3))
+LAYER = pytest.mark.parametrize(
+    "layer",
+    [
+        pytest.param(
+            layer, id="-".join(map(str, layer)), marks=[pytest.mark.slow] if number else []
+        )
+        for number, layer in enumerate(LAYERS)
+    ],
+)
+
+
+def network(channels: int, size: int, activation_bits: int, weight_bits: int) -> Model:
+    """A 3x3 layer with its thresholds, and a reader."""
+    net = Net((1, channels, size, size))
+    encoding = "bipolar" if weight_bits == 1 else "signed"
+    x = net.quant(net.x, "a", activation_bits, 0.5)
+    y = net.batch_norm(net.conv(x, "c", channels, 3, 1, weight_bits, encoding), "bn", 8.0)
+    y = net.quant(y, "b", activation_bits, 0.5)
+    return net.model(net.conv(y, "d", 32))
+
+
+def popcount_loops(
+    layer: tuple[int, int, int, int], hardware: Hardware, mnemonic: str
+) -> list[list[str]]:
+    """The innermost loops of the first convolution's kernel that count bits."""
+    kernels = lowered(pack(network(*layer), hardware, BIT), hardware)
+    lines = listing(kernels["qnn_bitserial_conv2d"].function, hardware)
+    # The halo may be filled by the memory functions; nothing else is called.
+    assert {line.split()[1] for line in calls(lines)} <= {"memset", "memset@PLT"}
+    loops = [loop for loop in innermost_loops(lines) if count(loop, mnemonic)]
+    assert loops
+    assert not any(calls(loop) for loop in loops)
+    return loops
+
+
+@LAYER
+def test_inner_loops_count_words_in_registers(layer: tuple[int, int, int, int]) -> None:
+    for loop in popcount_loops(layer, AVX512VPOPCNTDQ, "vpopcntd"):
+        assert not stack_accesses(loop)
+        # xor or and, count, add per operand; loads are part of others or shared by the tile.
+        assert len(loop) <= 5 * count(loop, "vpopcntd")
+
+
+@LAYER
+@pytest.mark.parametrize(
+    ("hardware", "mnemonic"), ((AARCH64, "cnt"), (ARMV7, "vcnt.8")), ids=("rpi3", "rpi3_armv7")
+)
+def test_inner_loops_count_bytes_in_registers(
+    layer: tuple[int, int, int, int], hardware: Hardware, mnemonic: str
+) -> None:
+    for loop in popcount_loops(layer, hardware, mnemonic):
+        # The compiler's order for in-order cores may spill some values of an unrolled loop.
+        assert len(stack_accesses(loop)) <= count(loop, mnemonic) // 4

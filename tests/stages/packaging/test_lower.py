@@ -1,0 +1,99 @@
+"""Lowering: index arithmetic against NumPy, schedules and task counts that change no result."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from tvm import sym, tirx
+
+from hw.profile import Hardware
+from stages import synthesizing
+from stages.packaging.addressing import border_expression
+from stages.packaging.compile import compile_object
+from stages.packaging.graph import program_of
+from stages.packaging.pool import pool_text
+from stages.qnn import interpret
+from stages.qnn.packed import border_classes
+from stages.qnn.packing import round_up
+from tests.compiled import Library
+from tests.hw.isa_code import caller
+from tests.stages.packaging.kernel_cases import BIT, CASES, GEOMETRIES, Net, geometry
+from tests.stages.packaging.programs import Executor, compile_at_once, lowered, pack
+from tests.targets import AARCH64, AVX2, SSE2, skip_unless_runnable
+
+
+@pytest.mark.parametrize(
+    ("size", "before", "after"),
+    [(s, b, a) for s, b, a in product((1, 2, 5, 8), (0, 1, 3), (0, 1, 2)) if b <= s and a <= s],
+)
+def test_border_classes_as_expressions(size: int, before: int, after: int) -> None:
+    variable = tirx.Var("y", "int32")
+    expression = border_expression(variable, size, before, after)
+    found = []
+    for position in range(size):
+        analyzer = sym.Analyzer()
+        analyzer.bind(variable, tirx.const(position, "int32"))
+        found.append(int(analyzer.simplify(tirx.convert(expression))))
+    np.testing.assert_array_equal(found, border_classes(size, before, after))
+
+
+@pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda item: item.name)
+def test_the_order_of_work_changes_no_result(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    case = geometry(GEOMETRIES[0], BIT)
+    packed = pack(case.model, hardware, case.options)
+    expected = interpret.run(packed, case.inputs())
+    bodies = synthesizing.run(model=packed, hardware=hardware)
+    names = [n.name_hint for n, f in packed.module.functions.items() if "composite" in f.attrs]
+    for order in ("rows_inner", "blocks_inner"):
+        schedules = {str(name): {"order": order} for name in names}
+        program = program_of(packed, bodies, schedules, hardware, compile_at_once)
+        for tasks in (1, 2, 5):
+            outputs = Executor(program, hardware).run(case.inputs(), tasks)
+            for name, value in expected.items():
+                np.testing.assert_array_equal(outputs[name], value, f"{order}, {tasks} tasks")
+
+
+def test_a_kernel_states_its_scratch_and_its_tasks() -> None:
+    net = Net((1, 10, 6, 5))
+    y = net.quant(net.x, "a", 2, 0.5)
+    model = net.model(net.conv(y, "c", 40, 3, 2), net.conv(y, "d", 3, 1, 1))
+    packed = pack(model, SSE2, BIT)
+    kernels = lowered(packed, SSE2)
+    # Blocks of 32 channels times output rows.
+    assert sorted(kernel.max_tasks for kernel in kernels.values()) == [1 * 6, 1 * 6, 2 * 3]
+    for kernel in kernels.values():
+        assert kernel.scratch_bytes % 128 == 0 and kernel.scratch_bytes >= 128
+
+
+def test_more_tasks_than_work_are_never_asked_for() -> None:
+    case = CASES["dense_bits"]()
+    for kernel in lowered(pack(case.model, SSE2, case.options), SSE2).values():
+        assert kernel.max_tasks <= round_up(100, 32) // 32
+
+
+@pytest.mark.parametrize("kind", ("max", "sum"))
+@pytest.mark.parametrize("hardware", (AVX2, SSE2, AARCH64), ids=lambda item: item.name)
+def test_pools_of_bytes(kind: str, hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    zero_point = 7 if kind == "sum" else 0
+    height, width, channels = 3, 4, 64
+    text, declarations = pool_text("pool", kind, zero_point, width * channels, channels)
+    size = "define internal void @run(ptr %data, ptr %sums, ptr %shape) alwaysinline {\n"
+    size += "  %h = load i64, ptr %shape\n  %p = getelementptr i8, ptr %shape, i64 8\n"
+    size += "  %w = load i64, ptr %p\n"
+    size += "  call void @pool(ptr %data, ptr %sums, i64 %h, i64 %w)\n  ret void\n}"
+    buffers = [("uint8", height * width * channels), ("int32", 32), ("int64", 2)]
+    function = caller("k", [*declarations, text, size], "run", buffers)
+    library = Library({"k.o": compile_object({"k": function}, hardware)}, hardware)
+    rng = np.random.default_rng(1)
+    for h, w in ((1, 1), (2, 3), (3, 4)):
+        data = rng.integers(0, 256, (height, width, channels), np.uint8)
+        data[0, 0, :2] = 0, 255
+        sums = np.zeros(32, np.int32)
+        library.call("k", data, sums, np.array([h, w], np.int64))
+        window = data[:h, :w, :32].astype(np.int32)
+        expected = window.max((0, 1)) if kind == "max" else (window - 7).sum((0, 1))
+        np.testing.assert_array_equal(sums, expected)
