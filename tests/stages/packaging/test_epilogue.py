@@ -25,7 +25,9 @@ FLOAT_CASES = ("requantize_at_ties", "float_output_chain", "float_input_chain", 
 
 
 @FUSING
-@pytest.mark.parametrize("name", FLOAT_CASES)
+@pytest.mark.parametrize(
+    "name", (*FLOAT_CASES[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in FLOAT_CASES[2:]))
+)
 def test_no_product_is_fused_with_a_sum(name: str, hardware: Hardware) -> None:
     case = CASES[name]()
     for kernel in lowered(pack(case.model, hardware, case.options), hardware).values():

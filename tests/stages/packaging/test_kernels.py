@@ -143,8 +143,18 @@ def halves_and_neighbours() -> Array:
 
 
 @pytest.mark.parametrize("mode", ROUNDING)
-@pytest.mark.parametrize("hardware", (AVX2, ARMV7), ids=lambda item: item.name)
-def test_a_rounding_mode_of_a_float_input(mode: str, hardware: Hardware) -> None:
+def test_a_rounding_mode_of_a_float_input(mode: str) -> None:
+    check_rounding(mode, in_turn(list(ROUNDING).index(mode)))
+
+
+@pytest.mark.slow
+@EVERY
+@pytest.mark.parametrize("mode", ROUNDING)
+def test_a_rounding_mode_of_a_float_input_everywhere(mode: str, hardware: Hardware) -> None:
+    check_rounding(mode, hardware)
+
+
+def check_rounding(mode: str, hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     case = rounding(mode, halves_and_neighbours())
     assert_exact(case.model, case.inputs(), hardware, case.options, (1,))
@@ -163,7 +173,9 @@ def test_numbers_below_the_normal_ones_count(hardware: Hardware) -> None:
 # -- memory ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda item: item.name)
+@pytest.mark.parametrize(
+    "hardware", (AVX2, pytest.param(AARCH64, marks=pytest.mark.slow)), ids=lambda item: item.name
+)
 @pytest.mark.parametrize(
     "name", ("residual_a2w1", "ternary_levels_of_falling_channels", "outputs_of_every_kind")
 )

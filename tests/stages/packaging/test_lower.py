@@ -39,7 +39,9 @@ def test_border_classes_as_expressions(size: int, before: int, after: int) -> No
     np.testing.assert_array_equal(found, border_classes(size, before, after))
 
 
-@pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda item: item.name)
+@pytest.mark.parametrize(
+    "hardware", (AVX2, pytest.param(AARCH64, marks=pytest.mark.slow)), ids=lambda item: item.name
+)
 def test_the_order_of_work_changes_no_result(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     case = geometry(GEOMETRIES[0], BIT)
