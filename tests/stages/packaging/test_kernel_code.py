@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import pytest
 
 from hw.profile import Hardware
+from stages import importing
+from stages.importing.zoo import build
 from stages.kinds import Model
+from stages.options import ImportOptions, ZooOptions
+from tests.stages.importing.graphs import quantization
 from tests.stages.packaging.kernel_cases import BIT, Net
 from tests.stages.packaging.listings import (
     calls,
@@ -14,7 +20,7 @@ from tests.stages.packaging.listings import (
     listing,
     stack_accesses,
 )
-from tests.stages.packaging.programs import lowered, pack
+from tests.stages.packaging.programs import compile_program, lowered, pack
 from tests.targets import AARCH64, ARMV7, AVX512VPOPCNTDQ
 
 # Layers of ResNet-18: channels, width of the picture, activation bits, weight bits.
@@ -72,3 +78,22 @@ def test_inner_loops_count_bytes_in_registers(
     for loop in popcount_loops(layer, hardware, mnemonic):
         # The compiler's order for in-order cores may spill some values of an unrolled loop.
         assert len(stack_accesses(loop)) <= count(loop, mnemonic) // 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hardware", (AARCH64, ARMV7), ids=lambda item: item.name)
+def test_the_code_of_a_whole_network_is_small(hardware: Hardware) -> None:
+    """ResNet-18 with its 24 kernels: less than 256 KiB of code and tables beside the weights."""
+    elffile = pytest.importorskip("elftools.elf.elffile", reason="needs the extra 'emulator'")
+    precisions = quantization(2, "unipolar"), quantization(1, "bipolar")
+    zoo = ZooOptions(name="resnet18", activations=precisions[0], weights=precisions[1])
+    model = importing.run(source=build(options=zoo), options=ImportOptions())
+    program = compile_program(pack(model, hardware), hardware)
+    sizes = [
+        section["sh_size"]
+        for data in program.objects.values()
+        for section in elffile.ELFFile(BytesIO(data)).iter_sections()
+        if section.name.startswith((".text", ".rodata"))
+    ]
+    assert len(program.objects) > 20
+    assert sum(sizes) < 256 * 1024
