@@ -72,7 +72,7 @@ def _inputs(resolved: Resolved, description: Description) -> Iterator[Found]:
             )
             if not fits:
                 said = ", ".join("?" if extent is None else str(extent) for extent in shape)
-                sentence = f"says {list(spec.shape)}, but the model file says [{said}]"
+                sentence = f"says {list(spec.shape)}, but the model has [{said}]"
                 yield ("inputs", name, "shape"), sentence
                 continue
             shape = spec.shape

@@ -142,12 +142,18 @@ def _alternate(sides: Mapping[str, Timed], repeat: int) -> dict[str, list[float]
 
 
 def _rounds(repeat: int) -> Iterator[int]:
+    """Yield the rounds; what is shown of them is drawn between two, by this thread alone."""
     if not sys.stdout.isatty():
         yield from range(repeat)
         return
-    from rich.progress import track
+    from rich.progress import Progress
 
-    yield from track(range(repeat), description="timing", transient=True)
+    with Progress(auto_refresh=False, transient=True) as progress:
+        task = progress.add_task("timing", total=repeat)
+        for index in range(repeat):
+            progress.refresh()
+            yield index
+            progress.advance(task)
 
 
 def _compared(times: Mapping[str, list[float]]) -> dict[str, Any]:

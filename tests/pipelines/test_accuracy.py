@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
 from pipelines.reference import Reference
 from tests.pipelines.fake_clone import ROOT, TOY, Clone
@@ -183,16 +184,30 @@ def test_batches_where_the_graph_takes_them(
     )
 
 
-@pytest.mark.slow
-def test_the_shipped_digits(tmp_path: Path) -> None:
-    target = tmp_path / "r.json"
+def digits(target: Path, *arguments: str) -> Any:
+    words = ["accuracy", "recipe=digits_a2w2_host", f"json={target}", *arguments]
     done = subprocess.run(
-        [sys.executable, "-m", "doit", "accuracy", "recipe=digits_a2w2_host", f"json={target}"],
+        [sys.executable, "-m", "doit", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(target.read_text())
+    return json.loads(target.read_text())
+
+
+@pytest.mark.slow
+def test_the_shipped_digits_as_arrays_and_as_pictures(tmp_path: Path) -> None:
+    found = digits(tmp_path / "r.json")
     assert found["differing"] == [] and found["rate"] == found["source"]["rate"] > 0.95
+    data = np.load(ROOT / "recipes/models/digits_test.npz")
+    rows = []
+    for index in range(40):
+        pixels = np.rint(255 * data["images"][index, 0]).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{index}.png")
+        rows.append(f"{index}.png,{data['labels'][index]}\n")
+    (tmp_path / "labels.csv").write_text("".join(rows))
+    pictures = digits(tmp_path / "p.json", f"evaluation.data={tmp_path}")
+    assert pictures["predictions"] == found["predictions"][:40]
+    assert pictures["differing"] == []
