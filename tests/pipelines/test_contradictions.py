@@ -12,7 +12,7 @@ import pytest
 from pipelines import contradictions
 from pipelines.errors import UserError
 from pipelines.load import Resolved, load_recipe
-from tests.pipelines.fake_clone import ROOT, TOY, Clone
+from tests.pipelines.fake_clone import TOY, Clone
 
 
 def precision(bits: int, encoding: str) -> dict[str, Any]:
