@@ -178,6 +178,23 @@ NETWORKS = {
     "flattened_output": lambda net, data: net.flatten(net.conv(data, "conv", 3)),
     "flattened_levels": lambda net, data: net.flatten(data),
     "levels": lambda net, data: data,
+    # Padded channels of the first product are 0, which is not below a threshold of 0.
+    "mixed_encodings": lambda net, data: net.conv(
+        net.quant(
+            net.op(
+                relax.op.add(
+                    net.conv(data, "first", 6, bits=2, encoding="unipolar"), net.constant("c", 9.0)
+                ),
+                "shifted",
+            ),
+            "act",
+            2,
+            0.5,
+        ),
+        "second",
+        3,
+        encoding="bipolar",
+    ),
     "eight_bits": lambda net, data: net.conv(
         net.quant(
             net.conv(data, "first", 6, bits=8, encoding="signed"), "act", 8, 0.5, signed=True

@@ -300,6 +300,36 @@ def test_a_residual_sum_stays_integer(zero_point: float) -> None:
     assert operators(result).count("add") == 1
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_residual_sum_at_its_ends(sign: float) -> None:
+    """Thresholds are searched for up to the last sum that two levels can have."""
+    net = SourceNet((1, 4, 3, 3))
+    left = net.quant(net.x, "left", 3, 1.0, signed=True)
+    right = net.quant(net.x, "right", 4, 1.0, signed=True)
+    total = net.op(relax.op.add(left, right), "total")
+    outputs = net.quant(total, "wide", 8, 1.0, signed=True), net.quant(total, "low", 3, 2.0)
+    ends = np.full((1, 4, 3, 3), sign * 99, np.float32)
+    assert_exact(net.model(*outputs), {"x": ends})
+
+
+@pytest.mark.parametrize("bias", [-40.0, 40.0])
+def test_padding_outside_the_levels(bias: float) -> None:
+    """At the border a sum may lie outside what the levels alone can give: 0 is none of them."""
+    net = SourceNet((1, 2, 4, 4))
+    data = net.op(
+        source.multi_threshold(
+            net.x,
+            net.constant("t", [[-1.0, 0.0, 1.0]]),
+            out_scale=1.0,
+            out_bias=bias,
+            channel_axis=1,
+        ),
+        "data",
+    )
+    value = net.conv(data, "conv", 3, bits=2, encoding="unipolar")
+    assert_exact(net.model(net.quant(value, "q", 8, 2.0, signed=True)))
+
+
 def pooled(links: list[Link], padding: int = 0) -> Model:
     net = SourceNet((1, 2, 8, 8))
     data = net.quant(net.x, "data", 4, 1.0, signed=True)

@@ -164,6 +164,12 @@ def computed_scale(net: SourceNet, data: Any) -> Any:
     return net.op(call, "q")
 
 
+def scaled_levels(net: SourceNet, data: Any) -> Any:
+    """Levels times 0.1 and times 0.3: no float32 is the scale of both."""
+    levels = net.quant(data, "levels", 2, 0.1)
+    return net.conv(net.op(relax.op.multiply(levels, net.constant("c", 0.3)), "scaled"), "conv", 3)
+
+
 def real_weights(net: SourceNet, data: Any) -> Any:
     weight = net.constant("w", net.rng.normal(size=(3, 4, 1, 1)))
     return net.op(relax.op.nn.conv2d(data, weight), "conv")
@@ -242,6 +248,11 @@ CASES: dict[str, tuple[Callable[[], Model], str]] = {
     "unquantized_activation": (
         lambda: over_data(unquantized_input),
         "conv2: the input of this layer is not quantized; put a Quant, BipolarQuant or "
+        "MultiThreshold in front of it",
+    ),
+    "inexact_view": (
+        lambda: over_data(scaled_levels),
+        "conv: the input of this layer is not quantized; put a Quant, BipolarQuant or "
         "MultiThreshold in front of it",
     ),
     "unquantized_weights": (

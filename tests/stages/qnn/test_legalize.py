@@ -67,6 +67,19 @@ def test_every_rounding_mode(rounding: str) -> None:
     compare(example)
 
 
+def test_requantize_rounds_ties_to_even() -> None:
+    example = Example(
+        integer.requantize,
+        (
+            (np.arange(-9, 10, dtype=np.int32).reshape(-1, 1), "int32"),
+            floats(0.5),
+            floats(0.0),
+        ),
+        {"low": -4, "high": 4, "dtype": "int4"},
+    )
+    compare(example)
+
+
 @settings(deadline=None, max_examples=12)
 @given(data=st.data())
 def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
