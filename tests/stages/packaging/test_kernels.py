@@ -27,6 +27,7 @@ from tests.stages.packaging.kernel_cases import (
     MAC,
     Case,
     Geometry,
+    RandomNet,
     geometry,
     pooled,
     rounding,
@@ -128,6 +129,12 @@ def test_a_geometry_everywhere(shape: Geometry, algorithm: Any, hardware: Hardwa
 @WINDOWS
 def test_a_pool_everywhere(kind: str, window: Any, hardware: Hardware) -> None:
     check(pooled(kind, *window), hardware)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_a_random_network(seed: int) -> None:
+    check(RandomNet(seed).case(), in_turn(seed))
 
 
 # -- rounding --------------------------------------------------------------------------------
