@@ -14,7 +14,7 @@ STEPS = (
     ("lint", "ruff", ("check", ".")),
     ("format", "ruff", ("format", "--check", ".")),
     ("types", "mypy", ()),
-    ("tests", "pytest", ("-m", "slow or not slow")),
+    ("tests", "pytest", ("-m", "slow or not slow", "-n", "2", "--dist", "loadfile")),
 )
 _LONGEST = 10
 
