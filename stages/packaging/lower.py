@@ -236,7 +236,7 @@ class Pool(Lowering):
             first = T.bind(tirx.max(start, 0))
             last = tirx.min(start + attrs["kernel"][axis], source["size"][axis])
             starts.append(source["origin"][axis] + first)
-            extents.append(T.Cast("int64", last - first))
+            extents.append(last - first)
         data = self.arguments[self.source.args[0].name]
         pixel = data[(starts[0] * width + starts[1]) * channels + block * BLOCK]
         pointers = T.address_of(pixel), T.address_of(self.scratch[0])

@@ -11,9 +11,10 @@ INTS, BYTES = "<16 x i32>", "<16 x i8>"
 def pool_text(
     name: str, kind: str, zero_point: int, row_bytes: int, pixel_bytes: int
 ) -> tuple[str, list[str]]:
-    """`void name(data, sums, i64 h, i64 w)` over the h x w valid positions from `data`.
+    """`void name(data, sums, i32 h, i32 w)` over the h x w valid positions from `data`.
 
-    `kind` is `max` (of unsigned levels) or `sum` (of levels minus the zero point).
+    `kind` is `max` (of unsigned levels) or `sum` (of levels minus the zero point). Indices have 32
+    bits: out of wider ones LLVM makes 64-bit divisions, which 32-bit ARM leaves to a library.
     """
     code = FunctionText()
     splat = "<" + ", ".join([f"i32 {zero_point}"] * LANES) + ">"
@@ -34,17 +35,17 @@ def pool_text(
         return results
 
     def row(y: str, carried: list[str]) -> list[str]:
-        start = code.pointer("%data", code.let(f"mul nuw nsw i64 {y}, {row_bytes}"))
+        start = code.pointer("%data", code.let(f"mul nuw nsw i32 {y}, {row_bytes}"), "i32")
 
         def pixel(x: str, values: list[str]) -> list[str]:
-            offset = code.let(f"mul nuw nsw i64 {x}, {pixel_bytes}")
-            return tap(code.pointer(start, offset), values)
+            offset = code.let(f"mul nuw nsw i32 {x}, {pixel_bytes}")
+            return tap(code.pointer(start, offset, "i32"), values)
 
-        return code.loop("%w", [(INTS, value) for value in carried], pixel)
+        return code.loop("%w", [(INTS, value) for value in carried], pixel, "i32")
 
-    result = code.loop("%h", [(INTS, "zeroinitializer")] * 2, row)
+    result = code.loop("%h", [(INTS, "zeroinitializer")] * 2, row, "i32")
     for half, value in enumerate(result):
         code.store(INTS, value, "%sums", 4, half * LANES * 4)
     code.do("ret void")
-    parameters = ["ptr noalias readonly %data", "ptr noalias %sums", "i64 %h", "i64 %w"]
+    parameters = ["ptr noalias readonly %data", "ptr noalias %sums", "i32 %h", "i32 %w"]
     return code.function(name, parameters), list(code.declarations)

@@ -50,9 +50,9 @@ class FunctionText:
             f"shufflevector {kind} {single}, {kind} poison, <{count} x i32> zeroinitializer"
         )
 
-    def pointer(self, base: str, offset: str) -> str:
+    def pointer(self, base: str, offset: str, kind: str = "i64") -> str:
         """`base` moved by `offset` bytes."""
-        return self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+        return self.let(f"getelementptr i8, ptr {base}, {kind} {offset}")
 
     def load(self, kind: str, base: str, align: int, offset: int = 0) -> str:
         """Load a value `offset` bytes behind `base`."""
@@ -69,8 +69,12 @@ class FunctionText:
         count: str,
         carried: Sequence[tuple[str, str]],
         body: Callable[[str, list[str]], list[str]],
+        kind: str = "i64",
     ) -> list[str]:
-        """A loop of `count` (i64, at least 1) iterations over carried `(type, initial)` values."""
+        """A loop of `count` (at least 1) iterations over carried `(type, initial)` values.
+
+        `kind` is the type of `count` and of the index that `body` gets beside the carried values.
+        """
         self._count += 1
         label = f"loop{self._count}"
         before = self._block
@@ -81,13 +85,15 @@ class FunctionText:
         names = [self.name() for _ in carried]
         phis = len(self.lines)
         results = body(index, names)
-        following = self.let(f"add nuw nsw i64 {index}, 1")
+        following = self.let(f"add nuw nsw {kind} {index}, 1")
         latch = self._block
-        header = [f"  {index} = phi i64 [ 0, %{before} ], [ {following}, %{latch} ]"]
-        for name, (kind, initial), result in zip(names, carried, results, strict=True):
-            header.append(f"  {name} = phi {kind} [ {initial}, %{before} ], [ {result}, %{latch} ]")
+        header = [f"  {index} = phi {kind} [ 0, %{before} ], [ {following}, %{latch} ]"]
+        for name, (type_, initial), result in zip(names, carried, results, strict=True):
+            header.append(
+                f"  {name} = phi {type_} [ {initial}, %{before} ], [ {result}, %{latch} ]"
+            )
         self.lines[phis:phis] = header
-        again = self.let(f"icmp ult i64 {following}, {count}")
+        again = self.let(f"icmp ult {kind} {following}, {count}")
         end = f"end{label.removeprefix('loop')}"
         self.do(f"br i1 {again}, label %{label}, label %{end}")
         self.lines.append(f"{end}:")

@@ -84,10 +84,10 @@ def test_pools_of_bytes(kind: str, hardware: Hardware) -> None:
     height, width, channels = 3, 4, 64
     text, declarations = pool_text("pool", kind, zero_point, width * channels, channels)
     size = "define internal void @run(ptr %data, ptr %sums, ptr %shape) alwaysinline {\n"
-    size += "  %h = load i64, ptr %shape\n  %p = getelementptr i8, ptr %shape, i64 8\n"
-    size += "  %w = load i64, ptr %p\n"
-    size += "  call void @pool(ptr %data, ptr %sums, i64 %h, i64 %w)\n  ret void\n}"
-    buffers = [("uint8", height * width * channels), ("int32", 32), ("int64", 2)]
+    size += "  %h = load i32, ptr %shape\n  %p = getelementptr i8, ptr %shape, i64 4\n"
+    size += "  %w = load i32, ptr %p\n"
+    size += "  call void @pool(ptr %data, ptr %sums, i32 %h, i32 %w)\n  ret void\n}"
+    buffers = [("uint8", height * width * channels), ("int32", 32), ("int32", 2)]
     function = caller("k", [*declarations, text, size], "run", buffers)
     library = Library({"k.o": compile_object({"k": function}, hardware)}, hardware)
     rng = np.random.default_rng(1)
@@ -95,7 +95,7 @@ def test_pools_of_bytes(kind: str, hardware: Hardware) -> None:
         data = rng.integers(0, 256, (height, width, channels), np.uint8)
         data[0, 0, :2] = 0, 255
         sums = np.zeros(32, np.int32)
-        library.call("k", data, sums, np.array([h, w], np.int64))
+        library.call("k", data, sums, np.array([h, w], np.int32))
         window = data[:h, :w, :32].astype(np.int32)
         expected = window.max((0, 1)) if kind == "max" else (window - 7).sum((0, 1))
         np.testing.assert_array_equal(sums, expected)
