@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hw.costs import core_costs
+
 Architecture = Literal["x86_64", "aarch64", "armv7"]
 Isa = Literal["sse2", "avx2", "avx512bw", "avx512vpopcntdq", "neon_aarch64", "neon_armv7"]
 Core = Literal[
@@ -113,6 +115,9 @@ class Hardware(BaseModel):
             raise ValueError(f"isa {self.isa} needs the features {', '.join(missing)}")
         if self.core not in CORES[arch]:
             raise ValueError(f"core {self.core} is not an {arch} core; {_one_of(CORES[arch])}")
+        known = core_costs(self.core).count
+        if self.isa not in known:
+            raise ValueError(f"core {self.core} has no isa {self.isa}; {_one_of(tuple(known))}")
         if self.triple.split("-")[0] not in _TRIPLE_HEADS[arch]:
             raise ValueError(f"triple {self.triple} does not begin with {_TRIPLE_HEADS[arch][0]}-")
         if self.zig_target.split("-")[0] != _ZIG_HEADS[arch]:

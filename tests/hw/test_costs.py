@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from hw import costs
 from hw.costs import CoreCosts, core_costs
 from hw.isa import ISAS, isa_of
-from hw.profile import CORES, Architecture, Core
+from hw.profile import CORES, Architecture, Core, Hardware
 from hw.profile import ISAS as ISAS_OF
 from tests.targets import AVX512VNNI, PROFILES
 
@@ -59,3 +59,10 @@ def test_a_table_refuses_what_it_does_not_know() -> None:
 def test_a_core_without_a_table_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         core_costs("pentium")
+
+
+def test_a_profile_refuses_a_core_without_its_instructions() -> None:
+    fields = AVX512VNNI.model_dump() | {"core": "haswell"}
+    expected = "core haswell has no isa avx512bw; accepted: sse2, avx2"
+    with pytest.raises(ValidationError, match=expected):
+        Hardware.model_validate(fields)
