@@ -8,14 +8,10 @@ from typing import Any
 
 from doit.exceptions import InvalidDodoFile
 
-if sys.version_info < (3, 11):  # noqa: UP036  # a clone is run without installing it
-    raise InvalidDodoFile(
-        "bitkiln needs Python 3.11 or newer, and this is "
-        + ".".join(map(str, sys.version_info[:2]))
-        + "; make the virtual environment with another one"
-    )
-if sys.platform not in ("linux", "darwin"):
-    raise InvalidDodoFile(f"bitkiln runs on Linux and macOS, not on {sys.platform}; try WSL")
+from pipelines import supported
+
+if _obstacle := supported.obstacle():
+    raise InvalidDodoFile(_obstacle)
 
 try:
     from pipelines import front

@@ -132,7 +132,7 @@ def test_a_fault_of_ours_keeps_its_traceback(clone: Clone) -> None:
 
 
 def test_an_old_python_gets_one_sentence(clone: Clone) -> None:
-    clone.edit("pipelines/dodo.py", "(3, 11)", "(9, 9)")
+    clone.edit("pipelines/supported.py", "(3, 11)", "(9, 9)")
     _, err = clone.doit("list", expect=3)
     assert err.startswith("ERROR: bitkiln needs Python") and err.count("\n") == 1
 
