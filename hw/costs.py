@@ -27,6 +27,10 @@ class CoreCosts(BaseModel):
     dot: dict[str, float]
     """8-bit multiply-accumulate, operands' widening included, by instruction."""
 
+    def ingredients(self) -> dict[str, object]:
+        """Return the figures as plain JSON data: they decide algorithms and tiles."""
+        return self.model_dump(mode="json", exclude={"description", "sources"})
+
 
 @cache
 def core_costs(core: str) -> CoreCosts:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hw.costs import core_costs
 from pipelines import keys, progress, roots
 from pipelines.errors import UserError
 from pipelines.items import Memo
@@ -57,6 +58,7 @@ class Workshop:
         found |= step.options
         if step.hardware is not None:
             found["hardware"] = dict(step.hardware)
+            found["costs"] = core_costs(step.hardware["core"]).ingredients()
         return found
 
     def address(self, step: Step) -> Address | None:

@@ -66,3 +66,10 @@ def test_a_profile_refuses_a_core_without_its_instructions() -> None:
     expected = "core haswell has no isa avx512bw; accepted: sse2, avx2"
     with pytest.raises(ValidationError, match=expected):
         Hardware.model_validate(fields)
+
+
+def test_ingredients_of_a_core_are_its_figures() -> None:
+    found = core_costs("cortex-a53").ingredients()
+    assert found["count"] == core_costs("cortex-a53").count
+    assert set(found) == {"logic", "add", "count", "dot"}
+    assert found != core_costs("cortex-a72").ingredients()

@@ -63,6 +63,16 @@ def test_a_comment_rebuilds_nothing(clone: Clone) -> None:
     assert clone.counted("build", "recipe=toy") == {}
 
 
+def test_other_costs_of_the_core_rebuild_what_they_decide(clone: Clone) -> None:
+    clone.doit("build", "recipe=toy")
+    clone.edit("hw/cores/cortex-a53.yaml", "description:", "# a comment\ndescription:")
+    clone.edit("hw/cores/cortex-a72.yaml", "logic:", "logic: 7.5 #")
+    assert clone.counted("build", "recipe=toy") == {}
+    clone.edit("hw/cores/cortex-a53.yaml", "logic:", "logic: 7.5 #")
+    counted = clone.counted("build", "recipe=toy")
+    assert counted and {"zoo", "importing", "golden"}.isdisjoint(counted)
+
+
 def test_a_stage_whose_input_came_out_the_same_is_not_run(clone: Clone) -> None:
     clone.doit("build", "recipe=toy")
     clone.edit("stages/importing/zoo.py", 'ran("zoo")', 'ran("zoo")\n    unused = 1')
