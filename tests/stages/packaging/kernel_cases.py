@@ -80,6 +80,26 @@ def case(build: Callable[[], Case]) -> Callable[[], Case]:
     return build
 
 
+def full_counters(channels: int) -> Case:
+    """Every bit differs: levels 1 against weights -1, so that byte counters reach their limit."""
+    net = Net((1, channels, 4, 3))
+    weights = net.constant("w", np.full((33, channels, 3, 3), -1))
+    weights = net.op(source.bipolar_quant(weights, net.constant("half", 1.0)), "wq")
+    x = net.quant(net.x, "a", 1, 1.0)
+    y = net.op(relax.op.nn.conv2d(x, weights, 1, 1), "c")
+    return Case(net.model(y), BIT, np.full((1, channels, 4, 3), 2.0), ("packed_conv2d",))
+
+
+@case
+def counters_emptied_every_row() -> Case:
+    return full_counters(160)
+
+
+@case
+def counters_emptied_within_a_row() -> Case:
+    return full_counters(352)
+
+
 # Channels in and out, kernel, stride, padding (top, left, bottom, right), height, width.
 Geometry = tuple[int, int, int, int, tuple[int, int, int, int], int, int]
 GEOMETRIES: tuple[Geometry, ...] = (
