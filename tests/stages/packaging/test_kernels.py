@@ -27,7 +27,6 @@ from tests.stages.packaging.kernel_cases import (
     MAC,
     Case,
     Geometry,
-    RandomNet,
     geometry,
     pooled,
     rounding,
@@ -39,6 +38,7 @@ from tests.stages.packaging.programs import (
     compile_program,
     pack,
 )
+from tests.stages.packaging.random_networks import RandomNet
 from tests.stages.packaging.support import write
 from tests.targets import (
     AARCH64,
