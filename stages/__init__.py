@@ -33,12 +33,20 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage("quantizing", "stages.quantizing:run", "model", takes={"model": "importing"}, tools=_TVM),
     Stage(
+        "offering",
+        "stages.synthesizing:offer",
+        "table",
+        takes={"model": "quantizing"},
+        hardware=True,
+        items=True,
+        tools=_TVM,
+    ),
+    Stage(
         "legalizing",
         "stages.legalizing:run",
         "model",
-        takes={"model": "quantizing"},
+        takes={"model": "quantizing", "offers": "offering"},
         options={"options": "LegalizeOptions"},
-        hardware=True,
         tools=_TVM,
     ),
     Stage(
@@ -52,8 +60,7 @@ STAGES: tuple[Stage, ...] = (
         "bitpacking",
         "stages.bitpacking:run",
         "model",
-        takes={"model": "canonicalizing"},
-        hardware=True,
+        takes={"model": "canonicalizing", "offers": "offering"},
         tools=_TVM,
     ),
     Stage(
@@ -62,6 +69,7 @@ STAGES: tuple[Stage, ...] = (
         "table",
         takes={"model": "bitpacking"},
         hardware=True,
+        items=True,
         tools=_TVM,
     ),
     Stage(

@@ -16,7 +16,7 @@ HOUSE = ("pipelines", "stages", "hw")
 ALLOWED = {"pipelines": {"pipelines", "stages", "hw"}, "stages": {"stages", "hw"}, "hw": {"hw"}}
 HEAVY = {"tvm", "tvm_ffi", "onnx", "onnxruntime", "torch", "unicorn"}
 # Words that sibling stages share; everything else below stages/ belongs to one stage.
-SHARED = {"qnn", "kinds", "options", "errors", "artifacts"}
+SHARED = {"qnn", "kinds", "options", "errors", "artifacts", "codegen"}
 FILES = sorted(path for name in HOUSE for path in (ROOT / name).rglob("*.py"))
 
 

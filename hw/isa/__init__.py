@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hw.isa.instruction import Instruction, Isa
+from hw.isa.instruction import Instruction, Isa, Vector
 from hw.isa.neon import AARCH64, ARMV7
-from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2, VPDPBUSD
+from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2, VPDPBUSD, VPOPCNTB
 from hw.profile import Hardware
 
-__all__ = ["ISAS", "Instruction", "Isa", "isa_of"]
+__all__ = ["ISAS", "Instruction", "Isa", "Vector", "isa_of"]
 
 ISAS: dict[str, Isa] = {
     isa.name: isa for isa in (SSE2, AVX2, AVX512BW, AVX512VPOPCNTDQ, AARCH64, ARMV7)
@@ -17,9 +17,13 @@ ISAS: dict[str, Isa] = {
 
 
 def isa_of(hardware: Hardware) -> Isa:
-    """The instruction set of a profile, with the dot product its features allow."""
+    """The instruction set of a profile, with the rows its features allow beyond the name's."""
     isa = ISAS[hardware.isa]
+    parts = dict(isa.parts)
+    group = isa.dot_group
     # AVX-VNNI alone has the dot product in 256 bits only.
     if isa.lanes == 16 and "+avx512vnni" in hardware.features:
-        return replace(isa, dot=VPDPBUSD, dot_group=4)
-    return isa
+        parts["dot"], group = VPDPBUSD, 4
+    if isa.name == "avx512bw" and "+avx512bitalg" in hardware.features:
+        parts["count"] = VPOPCNTB
+    return replace(isa, parts=parts, dot_group=group)

@@ -1,139 +1,234 @@
-"""What an instruction is: one row with its meaning in NumPy and its form in LLVM IR."""
+"""What an instruction is: one row, with one meaning for all readers and its form in LLVM IR."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from hw.isa.lanes import regroup
 
-Array = np.ndarray[Any, Any]
+Meaning = Callable[..., list[Any]]
+"""Operand registers as lists of `Lane` (then the immediate, if any) to the result's lanes."""
+
+
+@dataclass(frozen=True)
+class Vector:
+    """The type of a register: `lanes` integers of `bits` bits."""
+
+    lanes: int
+    bits: int
+
+    @property
+    def llvm(self) -> str:
+        """The type in LLVM IR."""
+        return f"<{self.lanes} x i{self.bits}>"
+
+    @property
+    def suffix(self) -> str:
+        """The type in the name of an LLVM intrinsic."""
+        return f"v{self.lanes}i{self.bits}"
+
+    @property
+    def bytes(self) -> int:
+        """Size of the register."""
+        return self.lanes * self.bits // 8
+
+    def splat(self, value: int) -> str:
+        """A constant of one value, without its type."""
+        return "<" + ", ".join([f"i{self.bits} {value}"] * self.lanes) + ">"
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One vector instruction.
+    """One vector instruction, or a fixed short sequence that LLVM IR has one operator for.
 
-    `operands` and `result` are LLVM types such as `<16 x i8>`; `emit` is the right-hand side of
-    its LLVM IR with `{0}`, `{1}` … for the operands; `declares` is the intrinsic it calls, if any;
-    `meaning` maps NumPy lanes (unsigned unless the name says otherwise) to NumPy lanes.
+    `emit` is the right-hand side of its LLVM IR, with `{0}`, `{1}` … for the operands and `{k}` for
+    an immediate, in every lane of the last operand's type; `declares` is the intrinsic or helper
+    it calls. `meaning` is read by NumPy, by Z3 and by the exact domain (see `hw.isa.lanes`).
+    `immediates` lists constants to test it with; empty if it takes none. LLVM must not know an
+    `opaque` constant: it would turn the one multiply-accumulate by a power of two into a shift and
+    an addition.
     """
 
     name: str
-    operands: tuple[str, ...]
-    result: str
+    operands: tuple[Vector, ...]
+    result: Vector
     emit: str
-    meaning: Callable[..., Array]
+    meaning: Meaning
     declares: str | None = None
+    immediates: tuple[int, ...] = ()
+    opaque: bool = False
 
     def __post_init__(self) -> None:
         for position in range(len(self.operands)):
             if f"{{{position}}}" not in self.emit:
                 raise ValueError(f"{self.name}: operand {position} does not occur in {self.emit!r}")
+        if bool(self.immediates) != ("{k}" in self.emit):
+            raise ValueError(f"{self.name}: immediates and {self.emit!r} do not agree")
+
+    def text(self, operands: Sequence[str], constant: str = "") -> str:
+        """The right-hand side of its LLVM IR; `constant` is the immediate in every lane."""
+        return self.emit.format(*operands, k=constant)
+
+    def execute(
+        self, registers: Sequence[Sequence[Any]], immediate: int | None = None
+    ) -> list[Any]:
+        """The result's lanes for operand registers, whichever reader their lanes belong to."""
+        seen = [regroup(r, kind.bits) for r, kind in zip(registers, self.operands, strict=True)]
+        return self.meaning(*seen) if immediate is None else self.meaning(*seen, immediate)
 
 
 @dataclass(frozen=True)
 class Isa:
-    """A vector instruction set as the kernel families see it: which row plays which part.
+    """A vector instruction set: which row plays which part in the kernels.
 
-    A 32-bit lane belongs to one output channel. `count` counts bits of bytes (then `widen` sums
-    four bytes of a lane into 32 bits) or of whole words (then `widen` is empty). `dot` adds the
-    products of `dot_group` neighbouring 8-bit channels to a lane; `dot_wide` says that its
-    operands are 16-bit.
+    Parts are named by what they do, with the width of a lane: `and`, `select`, `count`, `add.8`,
+    `pair_widen.8` …; `half/` before a part is its form on half a register, for sets that name
+    halves. A 32-bit lane belongs to one output channel; `lanes` of them make a register.
     """
 
     name: str
     lanes: int
     registers: int
-    logic: dict[str, Instruction]
-    count: Instruction
-    accumulate: Instruction
-    widen: tuple[Instruction, ...]
-    dot: Instruction
+    parts: Mapping[str, Instruction] = field(hash=False)
     dot_group: int
+    """Neighbouring 8-bit channels that `dot` multiplies into one 32-bit lane."""
+    halves: bool = False
+    """Whether pairwise additions work on half registers (ARMv7: d, the halves of q)."""
+
+    def __getitem__(self, part: str) -> Instruction:
+        return self.parts[part]
+
+    def __contains__(self, part: str) -> bool:
+        return part in self.parts
+
+    @property
+    def bytes(self) -> int:
+        """Size of a register."""
+        return 4 * self.lanes
 
     @property
     def counts_bytes(self) -> bool:
         """Whether counts are accumulated in bytes and need flushing."""
-        return bool(self.widen)
+        return self.parts["count"].result.bits == 8
 
     def instructions(self) -> tuple[Instruction, ...]:
-        """Every row, in order."""
-        return (*self.logic.values(), self.count, self.accumulate, *self.widen, self.dot)
+        """Every row once, in order."""
+        return tuple({row.name: row for row in self.parts.values()}.values())
 
 
-def vector(lanes: int, bits: int) -> str:
-    """The LLVM type of `lanes` integers of `bits` bits."""
-    return f"<{lanes} x i{bits}>"
+# -- ways to write a meaning -------------------------------------------------------------------
 
 
-def lanewise(
-    name: str, op: str, lanes: int, bits: int, meaning: Callable[..., Array]
-) -> Instruction:
-    """A two-operand instruction that LLVM IR has an operator for."""
-    kind = vector(lanes, bits)
-    return Instruction(name, (kind, kind), kind, f"{op} {kind} {{0}}, {{1}}", meaning)
+def each(function: Callable[..., Any]) -> Meaning:
+    """Lane by lane; an immediate, an int, goes to every lane."""
+
+    def meaning(*operands: Any) -> list[Any]:
+        constants = [x for x in operands if isinstance(x, int)]
+        registers = [x for x in operands if not isinstance(x, int)]
+        return [function(*lanes, *constants) for lanes in zip(*registers, strict=True)]
+
+    return meaning
 
 
-def count_bits(name: str, lanes: int, bits: int) -> Instruction:
-    """Population count per lane."""
-    kind = vector(lanes, bits)
-    intrinsic = f"@llvm.ctpop.v{lanes}i{bits}"
-    return Instruction(
-        name,
-        (kind,),
-        kind,
-        f"call {kind} {intrinsic}({kind} {{0}})",
-        lambda x: np.bitwise_count(x).astype(x.dtype),
-        f"declare {kind} {intrinsic}({kind})",
-    )
+def pairs(lanes: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Neighbouring lanes."""
+    return list(zip(lanes[0::2], lanes[1::2], strict=True))
+
+
+def select(mask: Any, x: Any, y: Any) -> Any:
+    """Bits of `x` where `mask` is set, of `y` elsewhere."""
+    return (mask & x) | (~mask & y)
+
+
+def multiply_add(total: Any, x: Any, factor: int) -> Any:
+    """`total + factor * x`."""
+    return total + x.times(factor)
+
+
+# -- ways to write the LLVM IR -----------------------------------------------------------------
+
+
+def operator(name: str, op: str, kind: Vector, meaning: Callable[..., Any]) -> Instruction:
+    """Two operands of one type that LLVM IR has an operator for."""
+    text = f"{op} {kind.llvm} {{0}}, {{1}}"
+    return Instruction(name, (kind, kind), kind, text, each(meaning))
 
 
 def call(
     name: str,
     intrinsic: str,
-    operands: tuple[str, ...],
-    result: str,
-    meaning: Callable[..., Array],
-    extra: str = "",
-    extra_type: str = "",
+    operands: tuple[Vector, ...],
+    result: Vector,
+    meaning: Meaning,
+    constant: tuple[str, str] | None = None,
 ) -> Instruction:
-    """An instruction behind an LLVM intrinsic; `extra` is a constant last argument."""
-    arguments = ", ".join(f"{kind} {{{i}}}" for i, kind in enumerate(operands))
-    types = ", ".join(operands)
-    if extra:
-        arguments, types = f"{arguments}, {extra_type} {extra}", f"{types}, {extra_type}"
+    """An intrinsic; `constant` is the type and the value of a fixed last argument."""
+    arguments = [f"{kind.llvm} {{{i}}}" for i, kind in enumerate(operands)]
+    types = [kind.llvm for kind in operands]
+    if constant:
+        arguments.append(" ".join(constant))
+        types.append(constant[0])
     return Instruction(
         name,
         operands,
         result,
-        f"call {result} @{intrinsic}({arguments})",
+        f"call {result.llvm} @{intrinsic}({', '.join(arguments)})",
         meaning,
-        f"declare {result} @{intrinsic}({types})",
+        f"declare {result.llvm} @{intrinsic}({', '.join(types)})",
     )
 
 
-def splat(kind: str, value: int) -> str:
-    """A constant vector of one value."""
-    count, element = kind.strip("<>").split(" x ")
-    return "<" + ", ".join([f"{element} {value}"] * int(count)) + ">"
+def helper(
+    name: str,
+    operands: tuple[Vector, ...],
+    result: Vector,
+    body: str,
+    meaning: Meaning,
+    declares: str = "",
+) -> Instruction:
+    """A sequence that the compiler selects one instruction for, in an always-inline function.
+
+    `body` reads `%0`, `%1` …, one right-hand side a line, and returns its last line's value; its
+    lines are named `%a`, `%b` … in order.
+    """
+    function = f"bk_{name.replace('.', '_').replace('/', '_')}"
+    lines = [line.strip() for line in body.strip().splitlines()]
+    named = [f"  %{chr(97 + i)} = {line}" for i, line in enumerate(lines)]
+    parameters = ", ".join(f"{kind.llvm} %{i}" for i, kind in enumerate(operands))
+    definition = [
+        f"define internal {result.llvm} @{function}({parameters}) alwaysinline {{",
+        *named,
+        f"  ret {result.llvm} %{chr(96 + len(lines))}",
+        "}",
+    ]
+    arguments = ", ".join(f"{kind.llvm} {{{i}}}" for i, kind in enumerate(operands))
+    text = "\n".join(([declares] if declares else []) + definition)
+    emit = f"call {result.llvm} @{function}({arguments})"
+    return Instruction(name, operands, result, emit, meaning, text)
 
 
-def pair_sums(x: Array) -> Array:
-    """Sums of neighbouring lanes in twice the width (uaddlp; pmaddubsw and pmaddwd by ones)."""
-    wide: Array = x.astype(np.dtype(f"u{2 * x.dtype.itemsize}"))
-    sums: Array = wide[0::2] + wide[1::2]
-    return sums
+def popcount(name: str, kind: Vector) -> Instruction:
+    """Population count per lane."""
+    intrinsic = f"llvm.ctpop.{kind.suffix}"
+    return call(name, intrinsic, (kind,), kind, each(lambda x: x.popcount()))
 
 
-def dot_products(group: int) -> Callable[..., Array]:
-    """`accumulator + sum over the group of a * w` per lane, int32; a unsigned, w signed 8 bits."""
-
-    def meaning(accumulator: Array, a: Array, w: Array) -> Array:
-        product = a.astype(np.int64) * w.astype(np.int64)
-        total = accumulator.astype(np.int64) + product.reshape(-1, group).sum(1)
-        result: Array = total.astype(np.int32)
-        return result
-
-    return meaning
+def scaled_sum(
+    name: str, kind: Vector, immediates: tuple[int, ...], opaque: bool = False
+) -> Instruction:
+    """`{0} + k * {1}`: a multiply-accumulate by a constant."""
+    function = f"bk_{name.replace('.', '_').replace('/', '_')}"
+    return Instruction(
+        name,
+        (kind, kind),
+        kind,
+        f"call {kind.llvm} @{function}({kind.llvm} {{0}}, {kind.llvm} {{1}}, {kind.llvm} {{k}})",
+        each(multiply_add),
+        f"define internal {kind.llvm} @{function}"
+        f"({kind.llvm} %0, {kind.llvm} %1, {kind.llvm} %2) alwaysinline {{\n"
+        f"  %a = mul {kind.llvm} %1, %2\n  %b = add {kind.llvm} %0, %a\n  ret {kind.llvm} %b\n}}",
+        immediates,
+        opaque,
+    )

@@ -1,71 +1,188 @@
-"""Advanced SIMD instructions of ARMv8-A and ARMv7-A (Arm Architecture Reference Manuals).
+"""Advanced SIMD of ARMv8-A and ARMv7-A (Arm Architecture Reference Manuals, DDI 0487 and 0406).
 
-SMLAL has no intrinsic of its own: LLVM selects it for a product of sign-extended 16-bit lanes.
+MLA, SMLAL, UMLAL and BSL have no intrinsic of their own: LLVM selects them for the sequences here.
+A64 names halves of a register only as its low 64 bits, A32 names both (d registers).
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
 from hw.isa.instruction import (
     Instruction,
     Isa,
+    Vector,
     call,
-    count_bits,
-    dot_products,
-    lanewise,
-    pair_sums,
-    vector,
+    each,
+    helper,
+    operator,
+    pairs,
+    popcount,
+    scaled_sum,
+    select,
 )
 
+FACTORS = (2, 3, 4, 6, 12)
+"""Constants that term plans multiply by."""
 
-def _pairwise(prefix: str, instruction: str) -> tuple[Instruction, Instruction]:
-    return (
+
+def _widened(bits: int) -> Any:
+    return lambda x: [p.extend(2 * bits) + q.extend(2 * bits) for p, q in pairs(x)]
+
+
+def _pair_sums(x: Any, y: Any) -> list[Any]:
+    return [p + q for p, q in pairs([*x, *y])]
+
+
+def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[str, Instruction]:
+    """Rows from lanes of `bits` bits in `size` bytes to lanes twice as wide."""
+    narrow, wide = Vector(8 * size // bits, bits), Vector(4 * size // bits, 2 * bits)
+    half = Vector(4 * size // bits, bits)
+    pairwise = call(
+        f"{name}addlp.u{bits}",
+        f"{prefix}addl{'u' if 'arm.' in prefix else 'p'}.{wide.suffix}.{narrow.suffix}",
+        (narrow,),
+        wide,
+        _widened(bits),
+    )
+    meaning = _widened(bits)
+    accumulating = (
         call(
-            f"{instruction}.u8", f"{prefix}.v8i16.v16i8", (vector(16, 8),), vector(8, 16), pair_sums
+            f"{name}adalp.u{bits}",
+            f"{adalp}.{wide.suffix}.{narrow.suffix}",
+            (wide, narrow),
+            wide,
+            lambda total, x: [t + s for t, s in zip(total, meaning(x), strict=True)],
+        )
+        if adalp
+        else helper(
+            f"{name}adalp.u{bits}",
+            (wide, narrow),
+            wide,
+            f"{pairwise.emit.format('%1')}\nadd {wide.llvm} %0, %a",
+            lambda total, x: [t + s for t, s in zip(total, meaning(x), strict=True)],
+            pairwise.declares or "",
+        )
+    )
+    added = helper(
+        f"{name}addw.u{bits}",
+        (wide, half),
+        wide,
+        f"zext {half.llvm} %1 to {wide.llvm}\nadd {wide.llvm} %0, %a",
+        each(lambda total, x: total + x.extend(2 * bits)),
+    )
+    scaled = Instruction(
+        f"{name}mlal.u{bits}",
+        (wide, half),
+        wide,
+        f"call {wide.llvm} @bk_{name}mlal_u{bits}"
+        f"({wide.llvm} {{0}}, {half.llvm} {{1}}, {half.llvm} {{k}})",
+        each(lambda total, x, k: total + x.extend(2 * bits).times(k)),
+        f"define internal {wide.llvm} @bk_{name}mlal_u{bits}"
+        f"({wide.llvm} %0, {half.llvm} %1, {half.llvm} %2) alwaysinline {{\n"
+        f"  %a = zext {half.llvm} %1 to {wide.llvm}\n"
+        f"  %b = zext {half.llvm} %2 to {wide.llvm}\n"
+        f"  %c = mul {wide.llvm} %a, %b\n  %d = add {wide.llvm} %0, %c\n  ret {wide.llvm} %d\n}}",
+        FACTORS,
+        opaque=True,
+    )
+    return {
+        f"pair_widen.{bits}": pairwise,
+        f"pair_widen_add.{bits}": accumulating,
+        f"widen_add.{bits}": added,
+        f"widen_scale_add.{bits}": scaled,
+    }
+
+
+def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[str, Instruction]:
+    """The rows on registers of `size` bytes; `addp` is the intrinsic of pairwise addition."""
+    byte, word = Vector(size, 8), Vector(size // 4, 32)
+    rows = {
+        "and": operator(f"{name}and", "and", word, lambda x, y: x & y),
+        "or": operator(f"{name}orr", "or", word, lambda x, y: x | y),
+        "xor": operator(f"{name}eor", "xor", word, lambda x, y: x ^ y),
+        "select": _select(name, word, prefix),
+        "count": popcount(f"{name}cnt", byte),
+        "mac.8": helper(
+            f"{name}mla.8",
+            (byte, byte, byte),
+            byte,
+            f"mul {byte.llvm} %1, %2\nadd {byte.llvm} %0, %a",
+            each(lambda total, x, y: total + x * y),
         ),
-        call(
-            f"{instruction}.u16",
-            f"{prefix}.v4i32.v8i16",
-            (vector(8, 16),),
-            vector(4, 32),
-            pair_sums,
-        ),
+    }
+    for bits in (8, 16, 32):
+        kind = Vector(8 * size // bits, bits)
+        rows[f"add.{bits}"] = operator(f"{name}add.{bits}", "add", kind, lambda x, y: x + y)
+        rows[f"scale_add.{bits}"] = scaled_sum(f"{name}mla_k.{bits}", kind, FACTORS, opaque=True)
+    for bits in (8, 16):
+        rows |= _widening(name, size, bits, prefix, adalp)
+        if addp:
+            kind = Vector(8 * size // bits, bits)
+            intrinsic = f"{addp}.{kind.suffix}"
+            rows[f"pair_add.{bits}"] = call(
+                f"{name}addp.{bits}", intrinsic, (kind, kind), kind, _pair_sums
+            )
+    return rows
+
+
+def _select(name: str, kind: Vector, prefix: str) -> Instruction:
+    operands = (kind, kind, kind)
+    if "arm." in prefix:
+        intrinsic = f"llvm.arm.neon.vbsl.{kind.suffix}"
+        return call(f"{name}bsl", intrinsic, operands, kind, each(select))
+    body = f"""
+        and {kind.llvm} %0, %1
+        xor {kind.llvm} %0, {kind.splat(-1)}
+        and {kind.llvm} %b, %2
+        or {kind.llvm} %a, %c"""
+    return helper(f"{name}bsl", operands, kind, body, each(select))
+
+
+def _smlal(name: str) -> Instruction:
+    wide, narrow = Vector(4, 32), Vector(4, 16)
+    return helper(
+        name,
+        (wide, narrow, narrow),
+        wide,
+        f"sext {narrow.llvm} %1 to {wide.llvm}\n"
+        f"sext {narrow.llvm} %2 to {wide.llvm}\n"
+        f"mul {wide.llvm} %a, %b\n"
+        f"add {wide.llvm} %0, %c",
+        each(lambda total, x, y: total + x.extend(32, True) * y.extend(32, True)),
     )
 
 
-_WIDE, _HALF = vector(4, 32), vector(4, 16)
-SMLAL = Instruction(
-    "smlal",
-    (_WIDE, _HALF, _HALF),
-    _WIDE,
-    f"call {_WIDE} @bk_smlal({_WIDE} {{0}}, {_HALF} {{1}}, {_HALF} {{2}})",
-    dot_products(1),
-    f"define internal {_WIDE} @bk_smlal({_WIDE} %c, {_HALF} %a, {_HALF} %w) alwaysinline {{\n"
-    f"  %x = sext {_HALF} %a to {_WIDE}\n"
-    f"  %y = sext {_HALF} %w to {_WIDE}\n"
-    f"  %p = mul {_WIDE} %x, %y\n"
-    f"  %r = add {_WIDE} %c, %p\n"
-    f"  ret {_WIDE} %r\n}}",
+def _halves(rows: dict[str, Instruction]) -> dict[str, Instruction]:
+    return {f"half/{part}": row for part, row in rows.items()}
+
+
+_A64, _A32 = "llvm.aarch64.neon.", "llvm.arm.neon."
+
+AARCH64 = Isa(
+    name="neon_aarch64",
+    lanes=4,
+    registers=32,
+    parts={
+        **_register("", 16, f"{_A64}u", "", f"{_A64}addp"),
+        **_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
+        "dot": _smlal("smlal"),
+    },
+    dot_group=1,
 )
+"""SDOT and UDOT (FEAT_DotProd), SMMLA (FEAT_I8MM) and SVE's forms are rows to add here."""
 
+_D_ROWS = _register("vd_", 8, f"{_A32}vp", f"{_A32}vpadalu", f"{_A32}vpadd")
 
-def _neon(name: str, registers: int, pairwise: tuple[Instruction, Instruction]) -> Isa:
-    return Isa(
-        name=name,
-        lanes=4,
-        registers=registers,
-        logic={
-            "and": lanewise("and", "and", 4, 32, np.bitwise_and),
-            "xor": lanewise("eor", "xor", 4, 32, np.bitwise_xor),
-        },
-        count=count_bits("cnt", 16, 8),
-        accumulate=lanewise("add.i8", "add", 16, 8, np.add),
-        widen=pairwise,
-        dot=SMLAL,
-        dot_group=1,
-    )
-
-
-AARCH64 = _neon("neon_aarch64", 32, _pairwise("llvm.aarch64.neon.uaddlp", "uaddlp"))
-ARMV7 = _neon("neon_armv7", 16, _pairwise("llvm.arm.neon.vpaddlu", "vpaddl"))
+ARMV7 = Isa(
+    name="neon_armv7",
+    lanes=4,
+    registers=16,
+    parts={
+        **_register("v", 16, f"{_A32}vp", f"{_A32}vpadalu", ""),
+        **_halves(_D_ROWS),
+        "dot": _smlal("smlal"),
+    },
+    dot_group=1,
+    halves=True,
+)

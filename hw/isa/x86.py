@@ -7,95 +7,132 @@ VPDPBUSD multiplies bytes directly.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
 from hw.isa.instruction import (
     Instruction,
     Isa,
+    Vector,
     call,
-    count_bits,
-    dot_products,
-    lanewise,
-    pair_sums,
-    splat,
-    vector,
+    each,
+    helper,
+    operator,
+    pairs,
+    popcount,
+    scaled_sum,
+    select,
 )
 
+FACTORS = (2, 3, 4, 6, 12)
+"""Constants that term plans multiply by."""
 
-def _logic(lanes: int) -> dict[str, Instruction]:
-    return {
-        "and": lanewise("pand", "and", lanes, 32, np.bitwise_and),
-        "xor": lanewise("pxor", "xor", lanes, 32, np.bitwise_xor),
+
+def _dot(group: int, signed: bool) -> Any:
+    """`total + sum over a group of x * y` per 32-bit lane; x unsigned unless `signed`."""
+
+    def meaning(total: Any, x: Any, y: Any) -> list[Any]:
+        products = [p.extend(32, signed) * q.extend(32, True) for p, q in zip(x, y, strict=True)]
+        sums = list(total)
+        for position, product in enumerate(products):
+            sums[position // group] = sums[position // group] + product
+        return sums
+
+    return meaning
+
+
+def _saturated_pairs(x: Any, y: Any) -> list[Any]:
+    """PMADDUBSW: sums of two products u8 x s8, saturated to 16 bits."""
+    products = [p.extend(32) * q.extend(32, True) for p, q in zip(x, y, strict=True)]
+    return [(p + q).saturate(16) for p, q in pairs(products)]
+
+
+def _byte_pairs(x: Any) -> list[Any]:
+    return [(p.extend(32) + q.extend(32)).saturate(16) for p, q in pairs(x)]
+
+
+def _word_pairs(x: Any) -> list[Any]:
+    return [p.extend(32, True) + q.extend(32, True) for p, q in pairs(x)]
+
+
+def _common(prefix: str, lanes: int) -> dict[str, Instruction]:
+    """Rows that every width has."""
+    word = Vector(lanes, 32)
+    rows = {
+        "and": operator(f"{prefix}pand", "and", word, lambda x, y: x & y),
+        "or": operator(f"{prefix}por", "or", word, lambda x, y: x | y),
+        "xor": operator(f"{prefix}pxor", "xor", word, lambda x, y: x ^ y),
+        "select": helper(
+            f"{prefix}select",
+            (word, word, word),
+            word,
+            f"and {word.llvm} %0, %1\n"
+            f"xor {word.llvm} %0, {word.splat(-1)}\n"
+            f"and {word.llvm} %b, %2\n"
+            f"or {word.llvm} %a, %c",
+            each(select),
+        ),
+        "scale_add.32": scaled_sum(f"{prefix}mulld_add", word, FACTORS),
     }
+    for bits, letter in ((8, "b"), (16, "w"), (32, "d")):
+        kind = Vector(32 * lanes // bits, bits)
+        rows[f"add.{bits}"] = operator(f"{prefix}padd{letter}", "add", kind, lambda x, y: x + y)
+    return rows
 
 
 def _madd(name: str, intrinsic: str, lanes: int) -> Instruction:
     """PMADDWD added to an accumulator: two 16-bit products per 32-bit lane."""
-    wide, pairs = vector(lanes, 32), vector(2 * lanes, 16)
-    return Instruction(
+    wide, narrow = Vector(lanes, 32), Vector(2 * lanes, 16)
+    return helper(
         name,
-        (wide, pairs, pairs),
+        (wide, narrow, narrow),
         wide,
-        f"call {wide} @bk_{name}({wide} {{0}}, {pairs} {{1}}, {pairs} {{2}})",
-        dot_products(2),
-        f"declare {wide} @{intrinsic}({pairs}, {pairs})\n"
-        f"define internal {wide} @bk_{name}({wide} %c, {pairs} %a, {pairs} %w) alwaysinline {{\n"
-        f"  %p = call {wide} @{intrinsic}({pairs} %a, {pairs} %w)\n"
-        f"  %r = add {wide} %c, %p\n"
-        f"  ret {wide} %r\n}}",
+        f"call {wide.llvm} @{intrinsic}({narrow.llvm} %1, {narrow.llvm} %2)\n"
+        f"add {wide.llvm} %0, %a",
+        _dot(2, True),
+        f"declare {wide.llvm} @{intrinsic}({narrow.llvm}, {narrow.llvm})",
     )
 
 
-def _sum_bytes(prefix: str, ubsw: str, wd: str, lanes: int) -> tuple[Instruction, Instruction]:
-    bytes_, words = vector(4 * lanes, 8), vector(2 * lanes, 16)
-    return (
-        call(
-            f"{prefix}pmaddubsw_ones", ubsw, (bytes_,), words, pair_sums, splat(bytes_, 1), bytes_
-        ),
-        call(
-            f"{prefix}pmaddwd_ones",
-            wd,
-            (words,),
-            vector(lanes, 32),
-            pair_sums,
-            splat(words, 1),
-            words,
-        ),
-    )
+def _sums_of_bytes(suffix: str, ubsw: str, wd: str, lanes: int) -> dict[str, Instruction]:
+    """Pair sums by multiplication with ones, and products of small bytes in 16 bits."""
+    byte, word, wide = Vector(4 * lanes, 8), Vector(2 * lanes, 16), Vector(lanes, 32)
+    ones = [(kind.llvm, kind.splat(1)) for kind in (byte, word)]
+    return {
+        "pair_widen.8": call(f"vpmaddubsw_ones{suffix}", ubsw, (byte,), word, _byte_pairs, ones[0]),
+        "pair_widen.16": call(f"vpmaddwd_ones{suffix}", wd, (word,), wide, _word_pairs, ones[1]),
+        "products.8": call(f"vpmaddubsw{suffix}", ubsw, (byte, byte), word, _saturated_pairs),
+    }
 
 
-def _shifted_sums(lanes: int) -> tuple[Instruction, Instruction]:
+def _shifted_sums(lanes: int) -> dict[str, Instruction]:
     """Sums of neighbours by shift and mask, for SSE2, which has no PMADDUBSW."""
 
     def row(bits: int) -> Instruction:
-        kind, narrow = vector(lanes * 16 // bits, 2 * bits), vector(lanes * 32 // bits, bits)
-        mask = (1 << bits) - 1
-        return Instruction(
+        narrow, wide = Vector(32 * lanes // bits, bits), Vector(16 * lanes // bits, 2 * bits)
+        return helper(
             f"sum_pairs_{bits}",
             (narrow,),
-            kind,
-            f"call {kind} @bk_sum_pairs_{bits}({narrow} {{0}})",
-            pair_sums,
-            f"define internal {kind} @bk_sum_pairs_{bits}({narrow} %x) alwaysinline {{\n"
-            f"  %v = bitcast {narrow} %x to {kind}\n"
-            f"  %l = and {kind} %v, {splat(kind, mask)}\n"
-            f"  %h = lshr {kind} %v, {splat(kind, bits)}\n"
-            f"  %r = add {kind} %l, %h\n"
-            f"  ret {kind} %r\n}}",
+            wide,
+            f"bitcast {narrow.llvm} %0 to {wide.llvm}\n"
+            f"and {wide.llvm} %a, {wide.splat((1 << bits) - 1)}\n"
+            f"lshr {wide.llvm} %a, {wide.splat(bits)}\n"
+            f"add {wide.llvm} %b, %c",
+            lambda x: [p.extend(2 * bits) + q.extend(2 * bits) for p, q in pairs(x)],
         )
 
-    return row(8), row(16)
+    return {"pair_widen.8": row(8), "pair_widen.16": row(16)}
 
 
 SSE2 = Isa(
     name="sse2",
     lanes=4,
     registers=16,
-    logic=_logic(4),
-    count=count_bits("popcount_bytes", 16, 8),
-    accumulate=lanewise("paddb", "add", 16, 8, np.add),
-    widen=_shifted_sums(4),
-    dot=_madd("pmaddwd", "llvm.x86.sse2.pmadd.wd", 4),
+    parts={
+        **_common("", 4),
+        "count": popcount("popcount_bytes_xmm", Vector(16, 8)),
+        **_shifted_sums(4),
+        "dot": _madd("pmaddwd", "llvm.x86.sse2.pmadd.wd", 4),
+    },
     dot_group=2,
 )
 
@@ -103,23 +140,36 @@ AVX2 = Isa(
     name="avx2",
     lanes=8,
     registers=16,
-    logic=_logic(8),
-    count=count_bits("popcount_bytes", 32, 8),
-    accumulate=lanewise("vpaddb", "add", 32, 8, np.add),
-    widen=_sum_bytes("v", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 8),
-    dot=_madd("vpmaddwd_ymm", "llvm.x86.avx2.pmadd.wd", 8),
+    parts={
+        **_common("v", 8),
+        "count": popcount("popcount_bytes_ymm", Vector(32, 8)),
+        **_sums_of_bytes("_ymm", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 8),
+        "dot": _madd("vpmaddwd_ymm", "llvm.x86.avx2.pmadd.wd", 8),
+    },
     dot_group=2,
 )
+
+_ZMM = Vector(16, 32)
+_ZMM_ROWS = {
+    **_common("z", 16),
+    # VPTERNLOG with the table of `mask ? x : y`, Intel SDM volume 2C.
+    "select": call(
+        "vpternlogd_select",
+        "llvm.x86.avx512.pternlog.d.512",
+        (_ZMM, _ZMM, _ZMM),
+        _ZMM,
+        each(select),
+        ("i32", "202"),
+    ),
+    **_sums_of_bytes("_zmm", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", 16),
+    "dot": _madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16),
+}
 
 AVX512BW = Isa(
     name="avx512bw",
     lanes=16,
     registers=32,
-    logic=_logic(16),
-    count=count_bits("popcount_bytes", 64, 8),
-    accumulate=lanewise("vpaddb", "add", 64, 8, np.add),
-    widen=_sum_bytes("v", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", 16),
-    dot=_madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16),
+    parts={**_ZMM_ROWS, "count": popcount("popcount_bytes_zmm", Vector(64, 8))},
     dot_group=2,
 )
 
@@ -127,19 +177,18 @@ AVX512VPOPCNTDQ = Isa(
     name="avx512vpopcntdq",
     lanes=16,
     registers=32,
-    logic=_logic(16),
-    count=count_bits("vpopcntd", 16, 32),
-    accumulate=lanewise("vpaddd", "add", 16, 32, np.add),
-    widen=(),
-    dot=AVX512BW.dot,
+    parts={**_ZMM_ROWS, "count": popcount("vpopcntd", _ZMM)},
     dot_group=2,
 )
+
+VPOPCNTB = popcount("vpopcntb", Vector(64, 8))
+"""AVX512-BITALG's byte count; where it exists, `avx512bw` profiles count with it."""
 
 VPDPBUSD = call(
     "vpdpbusd",
     "llvm.x86.avx512.vpdpbusd.512",
-    (vector(16, 32), vector(64, 8), vector(64, 8)),
-    vector(16, 32),
-    dot_products(4),
+    (_ZMM, Vector(64, 8), Vector(64, 8)),
+    _ZMM,
+    _dot(4, False),
 )
 """AVX512-VNNI's dot product of four u8 x s8 pairs per 32-bit lane."""

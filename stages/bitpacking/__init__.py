@@ -6,9 +6,8 @@ halos, weights in the order their kernel reads them, biases with every correctio
 
 from __future__ import annotations
 
-from hw.profile import Hardware
 from stages.bitpacking.rewrite import Packer
-from stages.kinds import Model
+from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
 from stages.qnn.registry import dtype_of
 
@@ -17,9 +16,9 @@ __all__ = ["check", "run"]
 STORED = ("float32", "uint8", "uint32")
 
 
-def run(*, model: Model, hardware: Hardware) -> Model:
-    """Choose signatures and layouts, and pack weights accordingly."""
-    result = Packer(model, hardware).run()
+def run(*, model: Model, offers: Table) -> Model:
+    """Choose signatures among the offers and layouts, and pack weights accordingly."""
+    result = Packer(model, offers).run()
     check(result)
     return result
 

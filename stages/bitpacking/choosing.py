@@ -1,104 +1,59 @@
-"""Choose a kernel signature for a convolution: plan, tile and flush, by a deterministic model."""
+"""Choose a kernel for every product of a module among those offered, by predicted cycles."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
-from hw.costs import core_costs
-from hw.isa import Isa, isa_of
-from hw.profile import Hardware
-from stages.qnn.signature import BLOCK, Encoding, Flush, KernelSignature, Term, popcount_terms
+import numpy as np
+from tvm.ir import Call
 
-BYTE_MAX = 255
-BITS_PER_BYTE = 8
+from stages.bitpacking.edges import LINEAR, nhwc
+from stages.kinds import Table
+from stages.qnn.builder import bindings_of
+from stages.qnn.offers import Geometry, Offer, Problem, best, from_table, products_for
+from stages.qnn.registry import attributes, dtype_of
+from stages.qnn.signature import KernelSignature
+from stages.qnn.terms import encoding_of
 
-
-@dataclass(frozen=True)
-class Problem:
-    """What a layer asks of a micro-kernel: precisions, encoding and the window in words."""
-
-    bitserial: bool
-    activation_bits: int
-    weight_bits: int
-    weights: Encoding
-    output_width: int
-    window_rows: int
-    row_words: int
+Tensors = dict[str, np.ndarray[Any, Any]]
 
 
-def choose_signature(problem: Problem, hardware: Hardware) -> KernelSignature:
-    """The cheapest signature of the fixed family for a problem on a core."""
-    isa = isa_of(hardware)
-    terms: tuple[Term, ...] = ()
-    if problem.bitserial:
-        op: Literal["and", "xor"] = "xor" if problem.weights == "bipolar" else "and"
-        signed = problem.weights == "signed"
-        terms = popcount_terms(op, problem.activation_bits, problem.weight_bits, signed)
-    period = flush_period(terms)
-    rows, channels = min(
-        _tiles(isa, problem.bitserial, problem.output_width),
-        key=lambda tile: (_cost(tile, problem, isa, hardware), tile),
-    )
-    return KernelSignature(
-        family="popcount" if problem.bitserial else "mac8",
-        isa=isa.name,
-        terms=terms,
-        activation_planes=problem.activation_bits if problem.bitserial else 1,
-        weight_planes=problem.weight_bits if problem.bitserial else 1,
-        rows=rows,
-        channels=channels,
-        flush=_flush(problem, isa, period),
-        flush_period=period,
-        dot_group=0 if problem.bitserial else isa.dot_group,
-        weights=problem.weights,
-    )
-
-
-def flush_period(terms: tuple[Term, ...]) -> int:
-    """Words after which a byte counter can overflow: each term of a coefficient adds up to 8."""
-    if not terms:
-        return 0
-    coefficients = [term.coefficient for term in terms]
-    together = max(coefficients.count(coefficient) for coefficient in coefficients)
-    return BYTE_MAX // (BITS_PER_BYTE * together)
-
-
-def _flush(problem: Problem, isa: Isa, period: int) -> Flush:
-    """Empty the byte counters as seldom as their range allows."""
-    if not problem.bitserial or not isa.counts_bytes:
-        return "none"
-    if problem.window_rows * problem.row_words <= period:
-        return "window"
-    return "row" if problem.row_words <= period else "chunk"
-
-
-def _tiles(isa: Isa, bitserial: bool, width: int) -> list[tuple[int, int]]:
-    """Tiles whose accumulators fit the register file beside operands and temporaries."""
-    tiles = []
-    for vectors in (1, 2, 4, 8):
-        if vectors * isa.lanes > BLOCK:
+def choose(module: Any, tensors: Tensors, offers: Table) -> dict[Any, KernelSignature]:
+    """Call of a composite in `main` → the signature of its convolution or matrix product."""
+    chosen: dict[Any, KernelSignature] = {}
+    for binding in bindings_of(module["main"]):
+        if not isinstance(binding.value, Call):
             continue
-        for rows in range(1, min(width, 8) + 1):
-            accumulators = rows * vectors * (2 if bitserial and isa.counts_bytes else 1)
-            temporaries = vectors + 4
-            if accumulators + temporaries <= isa.registers:
-                tiles.append((rows, vectors * isa.lanes))
-    return tiles or [(1, isa.lanes)]
+        function = module[binding.value.op]
+        actual = dict(zip(function.params, binding.value.args, strict=True))
+        for inner in bindings_of(function):
+            if isinstance(inner.value, Call) and linear_name(inner.value):
+                weight = tensors[actual[inner.value.args[1]].name]
+                chosen[binding.var] = _signature(inner.value, weight, offers)
+    return chosen
 
 
-def _cost(tile: tuple[int, int], problem: Problem, isa: Isa, hardware: Hardware) -> float:
-    """Modelled cycles per useful output of the tile's inner step, loads included.
+def linear_name(call: Any) -> str:
+    """The name of a convolution or matrix product in the dialect, else nothing."""
+    name = str(call.op.name).removeprefix("relax.qnn.")
+    return name if name in LINEAR else ""
 
-    The last tile of a row overlaps its neighbour, so a width that `rows` does not divide wastes.
-    """
-    rows, channels = tile
-    vectors, costs = channels // isa.lanes, core_costs(hardware.core)
-    per_vector = (
-        costs.logic + costs.count[isa.name] + costs.add
-        if problem.bitserial
-        else costs.dot[isa.dot.name] * 4 / isa.dot_group
+
+def _signature(call: Any, weight: np.ndarray[Any, Any], offers: Table) -> KernelSignature:
+    data, stored = call.args
+    kh, kw = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
+    geometry = Geometry((kh, kw), weight.shape[-1], nhwc(call.ty)[1])
+    bits = int(dtype_of(data.ty).lstrip("uint"))
+    return best(_candidates(call, bits, dtype_of(stored.ty), weight, offers), geometry).fitted(
+        geometry
     )
-    loads = (rows + vectors) * costs.logic
-    computed = -(-problem.output_width // rows) * rows
-    return (rows * vectors * per_vector + loads) * computed / (rows * vectors)
+
+
+def _candidates(
+    call: Any, bits: int, dtype: str, weight: np.ndarray[Any, Any], offers: Table
+) -> list[Offer]:
+    if linear_name(call).startswith("bitserial"):
+        encoding = encoding_of(dtype, attributes(call)["weight_zero_point_x2"])
+        problem = Problem(bits, int(dtype.lstrip("uint")), encoding)
+        return [o for o in from_table(offers[problem.name]) if o.algorithm == "bitserial"]
+    return products_for(offers, bits, int(np.abs(weight.astype(np.int32)).max(initial=0)))

@@ -7,6 +7,7 @@ halo is the largest padding of its readers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from tvm.ir import Call
 from stages.qnn.builder import bindings_of
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK
+from stages.qnn.signature import BLOCK, KernelSignature, Stored
 
 Form = Literal["planes", "bytes", "float"]
 LINEAR = ("conv2d", "dense", "bitserial_conv2d", "bitserial_dense")
@@ -30,7 +31,8 @@ class Layout:
     height: int
     width: int
     channels: int
-    bits: int
+    stored: Stored | None = None
+    """What planes hold; None for bytes."""
     halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     fill: int = 0
     block: int = BLOCK
@@ -45,8 +47,8 @@ class Layout:
         """Shape of the stored tensor."""
         top, left, bottom, right = self.halo
         size = (self.height + top + bottom, self.width + left + right)
-        if self.form == "planes":
-            return (self.bits, *size, self.padded_channels // 32)
+        if self.stored is not None:
+            return (self.stored.words, *size, self.padded_channels // 32)
         return (*size, self.padded_channels)
 
     @property
@@ -64,8 +66,11 @@ def nhwc(tensor_type: Any) -> tuple[int, int, int]:
     return (1, 1, shape[1]) if len(shape) == 2 else (shape[1], shape[2], shape[3])
 
 
-def solve(module: Any) -> Edges:
-    """The layouts of all edges of a canonicalized module."""
+def solve(module: Any, signatures: Mapping[Any, KernelSignature]) -> Edges:
+    """The layouts of all edges of a canonicalized module.
+
+    `signatures` are the kernels of the calls in `main`; planes hold what all their readers want.
+    """
     main = module["main"]
     edges: Edges = {}
     from_input: set[Any] = set()
@@ -83,9 +88,12 @@ def solve(module: Any) -> Edges:
             for form, padding, zero_point_x2 in readings(function, parameter):
                 layout = edges.get((argument, form))
                 if layout is None:
-                    bits = int(dtype_of(argument.ty).lstrip("uint"))
-                    layout = Layout(form, *nhwc(argument.ty), bits)
+                    layout = Layout(form, *nhwc(argument.ty))
                     edges[argument, form] = layout
+                if form == "planes":
+                    wanted = signatures[binding.var].stored
+                    assert wanted is not None
+                    layout.stored = layout.stored.joined(wanted) if layout.stored else wanted
                 layout.halo = [max(a, b) for a, b in zip(layout.halo, padding, strict=True)]
                 if zero_point_x2 is not None and zero_point_x2 % 2 == 0 and form == "bytes":
                     # What a byte cannot hold, the bias corrects per border class.

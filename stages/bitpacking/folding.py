@@ -41,6 +41,7 @@ def fold_bias(
     signature: KernelSignature,
     scale: int,
     q: Array,
+    channels: int,
     data_zero_point_x2: int,
     weight_zero_point_x2: int,
     pad_value: int,
@@ -49,15 +50,16 @@ def fold_bias(
 ) -> tuple[Array, list[int]]:
     """Bias int32 [classes, OCp] and the border counts it is indexed by.
 
-    The kernel computes `scale * raw` over a window whose halo holds `fill`. What is missing is, per
-    output channel, everything that does not depend on the activations, and per border class the
-    difference between what the padding means and what the halo holds.
+    The kernel computes `scale * raw` over a window whose halo holds `fill`, and over `channels`
+    channels, of which those behind the last are at level 0 and have stored weights 0. What is
+    missing is, per output channel, everything that does not depend on the activations, and per
+    border class the difference between what the padding means and what the halo holds.
     """
     outputs = q.shape[0]
     n = numerators(q, weight_zero_point_x2).astype(np.int64)
     o, d = offset(data_zero_point_x2), factor(data_zero_point_x2)
-    flat = q.reshape(outputs, -1)
-    at_zero = raw_sums(signature, np.zeros((1, flat.shape[1]), np.uint8), flat)[0]
+    widened = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])]).reshape(outputs, -1)
+    at_zero = raw_sums(signature, np.zeros((1, widened.shape[1]), np.uint8), widened)[0]
     base = -o * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
     difference = pad_value - (d * fill - o)
     counts = border(window) if difference else [0, 0, 0, 0]

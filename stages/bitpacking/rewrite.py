@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from hw.profile import Hardware
-from stages.bitpacking.choosing import Problem, choose_signature
+from stages.bitpacking.choosing import choose
 from stages.bitpacking.edges import Edges, Form, Layout, nhwc, readings, solve
 from stages.bitpacking.folding import Window, fold_bias, pad_channels
-from stages.kinds import Model
+from stages.kinds import Model, Table
 from stages.qnn import packed
 from stages.qnn.algebra import factor
 from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
@@ -41,10 +40,11 @@ FLOAT_OPERAND: tuple[tuple[str, float | None], ...] = (("operand", 1),)
 class Packer:
     """The walk over `main`: one new composite per call, with its own tensors."""
 
-    def __init__(self, model: Model, hardware: Hardware) -> None:
-        self.source, self.hardware = model, hardware
+    def __init__(self, model: Model, offers: Table) -> None:
+        self.source = model
         self.main = model.module["main"]
-        self.edges: Edges = solve(model.module)
+        self.signatures = choose(model.module, model.params, offers)
+        self.edges: Edges = solve(model.module, self.signatures)
         self.builder = ModelBuilder()
         self.functions = relax.BlockBuilder()
         self.stored: dict[tuple[Any, Form], Any] = {}
@@ -94,6 +94,7 @@ class Composite:
 
     def __init__(self, packer: Packer, binding: Any, results: list[Any]) -> None:
         self.packer, self.results = packer, results
+        self.variable = binding.var
         self.layer = str(binding.var.name)
         self.source = packer.source.module[binding.value.op]
         self.actual = dict(zip(self.source.params, binding.value.args, strict=True))
@@ -228,27 +229,16 @@ class Composite:
             output=(oh, ow),
         )
         widened = np.pad(q, [(0, 0)] * 3 + [(0, layout.padded_channels - q.shape[3])])
-        bits = int(dtype_of(weight.ty).lstrip("uint"))
-        encoding = _encoding(dtype_of(weight.ty), attrs["weight_zero_point_x2"], bits)
-        words = layout.padded_channels // (32 if form == "planes" else 4)
-        signature = choose_signature(
-            Problem(
-                bitserial=form == "planes",
-                activation_bits=layout.bits,
-                weight_bits=bits,
-                weights=encoding,
-                output_width=ow,
-                window_rows=q.shape[1],
-                row_words=q.shape[2] * words,
-            ),
-            self.packer.hardware,
-        )
+        signature = self.packer.signatures[self.variable]
+        if layout.stored is not None:
+            signature = signature.reading(layout.stored)
         point = attrs["data_zero_point_x2"]
-        scale = signature.correction.scale * factor(point)
+        scale = signature.scale * factor(point)
         bias, border = fold_bias(
             signature,
             scale,
             q,
+            layout.padded_channels,
             point,
             attrs["weight_zero_point_x2"],
             attrs.get("pad_value", 0),
@@ -307,15 +297,13 @@ class Composite:
 
 
 def _store(value: Any, layout: Layout) -> Any:
-    if layout.form == "planes":
-        return packed.bitpack(value, halo=layout.halo, planes=layout.bits)
+    if (stored := layout.stored) is not None:
+        return packed.bitpack(
+            value,
+            halo=layout.halo,
+            bits=stored.bits,
+            planes=list(stored.planes),
+            sums=[list(values) for values in stored.sums],
+        )
     channels = round_up(layout.channels, layout.block)
     return packed.to_bytes(value, halo=layout.halo, channels=channels, fill=layout.fill)
-
-
-def _encoding(
-    dtype: str, zero_point_x2: int, bits: int
-) -> Literal["unipolar", "bipolar", "signed"]:
-    if dtype.startswith("int"):
-        return "signed"
-    return "bipolar" if zero_point_x2 == (1 << bits) - 1 else "unipolar"

@@ -2,7 +2,8 @@
 
 Afterwards each convolution and matrix product is either `bitserial_*` (bit planes and popcounts)
 or computes 8-bit products u8 x s8 (weights as int8 numerators, without zero point). Which one is a
-function of the layer's precision and the core's costs; the recipe may say otherwise.
+function of the layer's precision and shape and of what the synthesis engine offers on the core; the
+recipe may say otherwise.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from hw.profile import Hardware
 from stages.errors import StageError
-from stages.kinds import Model
+from stages.kinds import Model, Table
 from stages.legalizing.choice import Layer, choose
 from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
@@ -26,9 +26,9 @@ __all__ = ["check", "run"]
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 
 
-def run(*, model: Model, options: LegalizeOptions, hardware: Hardware) -> Model:
+def run(*, model: Model, options: LegalizeOptions, offers: Table) -> Model:
     """Choose an algorithm per layer; StageError for a pattern without a match or a bad override."""
-    result = Legalizer(model, options, hardware).run()
+    result = Legalizer(model, options, offers).run()
     check(result)
     return result
 
@@ -46,8 +46,8 @@ def check(model: Model) -> None:
 class Legalizer:
     """One pass over `main`."""
 
-    def __init__(self, model: Model, options: LegalizeOptions, hardware: Hardware) -> None:
-        self.source, self.options, self.hardware = model, options, hardware
+    def __init__(self, model: Model, options: LegalizeOptions, offers: Table) -> None:
+        self.source, self.options, self.offers = model, options, offers
         self.builder = ModelBuilder()
         self.mapping: dict[Any, Any] = {}
 
@@ -102,9 +102,10 @@ class Legalizer:
         data, weight = call.args
         q = self.source.params[weight.name]
         wanted = [o.algorithm for o in self.options.layers if is_match(o.match, name)]
-        layer = Layer(name, dtype_of(data.ty), dtype_of(weight.ty), attrs, q)
-        algorithm = choose(layer, wanted[-1] if wanted else None, self.hardware)
         is_conv = is_op(call, "relax.qnn.conv2d")
+        width = shape_of(call.ty)[2] if is_conv else 1
+        layer = Layer(name, dtype_of(data.ty), dtype_of(weight.ty), attrs, q, width)
+        algorithm = choose(layer, wanted[-1] if wanted else None, self.offers)
         if algorithm == "bitserial":
             tensor = self.builder.tensor(weight.name, q, dtype_of(weight.ty))
             build = integer.bitserial_conv2d if is_conv else integer.bitserial_dense

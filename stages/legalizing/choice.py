@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from hw.profile import Hardware
 from stages.errors import StageError
-from stages.legalizing.costs import bitserial_cycles, mac8_cycles
+from stages.kinds import Table
 from stages.options import Algorithm
+from stages.qnn.offers import Geometry, Problem, best, from_table
+from stages.qnn.terms import encoding_of
 
 MAX_PLANES = 3
 """Bit-serial kernels exist for up to three planes of each operand."""
@@ -18,13 +19,14 @@ MAX_PLANES = 3
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution or matrix product: name, dtypes, attributes and its stored weights."""
+    """A convolution or matrix product: name, dtypes, attributes, stored weights, output width."""
 
     name: str
     data_dtype: str
     weight_dtype: str
     attrs: dict[str, Any]
     weight: np.ndarray[Any, Any]
+    output_width: int
 
     @property
     def activation_bits(self) -> int:
@@ -35,6 +37,19 @@ class Layer:
     def weight_bits(self) -> int:
         """Bits of the stored weights."""
         return int(self.weight_dtype.lstrip("uint"))
+
+    @property
+    def problem(self) -> Problem:
+        """The product of levels that the layer computes."""
+        encoding = encoding_of(self.weight_dtype, self.attrs["weight_zero_point_x2"])
+        return Problem(self.activation_bits, self.weight_bits, encoding)
+
+    @property
+    def geometry(self) -> Geometry:
+        """The layer's window and the width of its rows."""
+        _, *window, channels = (self.weight.shape[0], 1, 1, *self.weight.shape[1:])[-4:]
+        groups = self.attrs.get("groups", 1)
+        return Geometry((window[0], window[1]), channels * groups, self.output_width)
 
 
 def bitserial_obstacle(layer: Layer) -> str | None:
@@ -49,8 +64,8 @@ def bitserial_obstacle(layer: Layer) -> str | None:
     return None
 
 
-def choose(layer: Layer, wanted: Algorithm | None, hardware: Hardware) -> Algorithm:
-    """The recipe's wish where there is one, else the cheaper algorithm in modelled cycles."""
+def choose(layer: Layer, wanted: Algorithm | None, offers: Table) -> Algorithm:
+    """The recipe's wish where there is one, else the algorithm of the cheapest kernel offered."""
     obstacle = bitserial_obstacle(layer)
     if wanted == "bitserial" and obstacle:
         raise StageError(
@@ -58,5 +73,4 @@ def choose(layer: Layer, wanted: Algorithm | None, hardware: Hardware) -> Algori
         )
     if wanted or obstacle:
         return wanted or "mac8"
-    bitserial = bitserial_cycles(hardware, layer.activation_bits, layer.weight_bits)
-    return "bitserial" if bitserial < mac8_cycles(hardware) else "mac8"
+    return best(from_table(offers[layer.problem.name]), layer.geometry).algorithm

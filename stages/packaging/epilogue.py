@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.errors import StageError
+from stages.packaging.recoding import stored_words
 from stages.packaging.vectors import BITS, BYTES, FLOATS, HALF, INTS, ROUNDING_MODES, Vectors
 from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.packed import stored_of
 from stages.qnn.registry import attributes, dtype_of, shape_of
 
 FLOAT_OPS = {
@@ -264,14 +266,14 @@ class Epilogue:
 
     # -- results -----------------------------------------------------------------------------
 
-    def _level_bits(self, value: Value, planes: int) -> list[str]:
+    def _level_bits(self, value: Value, bits: int) -> list[str]:
         """Masks of the bits of a level.
 
         Comparisons with rising thresholds are a thermometer c_1 >= c_2 >= …; bit j of the level is
         the exclusive or of the c_k whose k is a multiple of 2^j.
         """
-        bits = []
-        for j in range(planes):
+        masks = []
+        for j in range(bits):
             if value.kind == "level":
                 chosen = value.masks[(1 << j) - 1 :: 1 << j]
                 bit = chosen[0] if chosen else "zeroinitializer"
@@ -281,14 +283,14 @@ class Epilogue:
                 single = self.code.constant(INTS, 1 << j)
                 masked = self.code.let(f"and {INTS} {value.name}, {single}")
                 bit = self.code.nonzero(INTS, masked)
-            bits.append(bit)
-        return bits
+            masks.append(bit)
+        return masks
 
     def _bitpack(self, binding: Any) -> None:
         value = self.values[binding.value.args[0]]
-        planes = attributes(binding.value)["planes"]
-        for plane, bit in enumerate(self._level_bits(value, planes)):
-            self.words.setdefault((binding.var, plane), []).append(self.code.mask_word(bit))
+        bits = attributes(binding.value)["bits"]
+        for digit, bit in enumerate(self._level_bits(value, bits)):
+            self.words.setdefault((binding.var, digit), []).append(self.code.mask_word(bit))
 
     def _to_bytes(self, binding: Any) -> None:
         value = self._integer(self.values[binding.value.args[0]])
@@ -316,8 +318,16 @@ class Epilogue:
         """Store packed words, both halves together."""
         pointer = self._pointer_of(variable)
         if dtype_of(output.ty) == "uint32":
-            planes, height, width, words = shape_of(output.ty)
-            for plane in range(planes):
-                low, high = self.words[variable, plane]
-                word = self.code.let(f"or i32 {low}, {self.code.let(f'shl i32 {high}, 16')}")
-                self.code.store("i32", word, pointer, 4, plane * height * width * words * 4)
+            _, height, width, words = shape_of(output.ty)
+            stored = stored_of(attributes(self._store_call(variable)))
+            digits = [
+                self._joined_halves(*self.words[variable, digit]) for digit in range(stored.bits)
+            ]
+            for number, word in enumerate(stored_words(self.code, stored, digits)):
+                self.code.store("i32", word, pointer, 4, number * height * width * words * 4)
+
+    def _store_call(self, variable: Any) -> Any:
+        return next(b.value for b in bindings_of(self.function) if b.var.same_as(variable))
+
+    def _joined_halves(self, low: str, high: str) -> str:
+        return self.code.let(f"or i32 {low}, {self.code.let(f'shl i32 {high}, 16')}")

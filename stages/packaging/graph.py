@@ -13,8 +13,8 @@ from tvm import relax
 from tvm.ir import Call as RelaxCall
 
 from hw.profile import Hardware
+from stages.codegen import compile_object
 from stages.kinds import Model, Table
-from stages.packaging.compile import compile_object
 from stages.packaging.epilogue import CHOICES, FLOAT_OPS
 from stages.packaging.lower import Kernel, lower
 from stages.packaging.program import Call, Program, Slot, TensorSpec

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.qnn.packed import stored_of
+from stages.qnn.signature import WORD_BITS
+
 
 def fill_halo(
-    buffer: Any, shape: Sequence[int], dtype: str, halo: Sequence[int], fill: int
+    buffer: Any, shape: Sequence[int], dtype: str, halo: Sequence[int], fills: Sequence[int]
 ) -> None:
-    """Emit loops that write `fill` around the picture of an edge.
+    """Emit loops that write a value around the picture of an edge.
 
-    `shape` is [planes, Hp, Wp, words] or [Hp, Wp, Cp]; `halo` is (top, left, bottom, right).
+    `shape` is [planes, Hp, Wp, words] or [Hp, Wp, Cp]; `halo` is (top, left, bottom, right);
+    `fills` has one value a plane, or one for bytes.
     """
     planes, height, width, channels = (1, *shape)[-4:]
     top, left, bottom, right = halo
-    value = tirx.const(fill, dtype)
     row_size = width * channels
 
-    def run(start: Any, count: int) -> None:
+    def run(start: Any, count: int, value: Any) -> None:
         if count:
             with T.serial(0, count) as index:
                 T.buffer_store(buffer, value, [start + index])
 
-    with T.serial(0, planes) as plane:
-        base = plane * height * row_size
-        run(base, top * row_size)
-        run(base + (height - bottom) * row_size, bottom * row_size)
-        if left or right:
-            with T.serial(0, height - top - bottom) as row:
-                start = base + (top + row) * row_size
-                run(start, left * channels)
-                run(start + (width - right) * channels, right * channels)
+    first = 0
+    for fill, group in groupby(fills):
+        count = len(list(group))
+        value = tirx.const(fill, dtype)
+        with T.serial(0, count) as plane:
+            base = (first + plane) * height * row_size
+            run(base, top * row_size, value)
+            run(base + (height - bottom) * row_size, bottom * row_size, value)
+            if left or right:
+                with T.serial(0, height - top - bottom) as row:
+                    start = base + (top + row) * row_size
+                    run(start, left * channels, value)
+                    run(start + (width - right) * channels, right * channels, value)
+        first += count
+    assert first == planes
+
+
+def fills_of(attrs: Mapping[str, Any]) -> list[int]:
+    """What surrounds an edge that is stored with these attributes: level 0 where it is planes."""
+    if "planes" not in attrs:
+        return [attrs["fill"]]
+    stored = stored_of(attrs)
+    ones = (1 << WORD_BITS) - 1
+    planes = [ones if table & 1 else 0 for table in stored.planes]
+    return planes + [WORD_BITS * values[0] for values in stored.sums]

@@ -22,7 +22,7 @@ from stages.kinds import Table
 from stages.packaging.addressing import output_offset, parameter_offset
 from stages.packaging.composite import POOLS, Composite
 from stages.packaging.epilogue import Epilogue
-from stages.packaging.halo import fill_halo
+from stages.packaging.halo import fill_halo, fills_of
 from stages.packaging.pool import pool_text
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
@@ -129,7 +129,7 @@ class Lowering:
             with T.If(self.task == 0), T.Then():
                 for result, output, attrs in stores:
                     shape, dtype = shape_of(output.ty), dtype_of(output.ty)
-                    fill_halo(result, shape, dtype, attrs["halo"], attrs.get("fill", 0))
+                    fill_halo(result, shape, dtype, attrs["halo"], fills_of(attrs))
 
     def _item(self, item: Any) -> None:
         if self.schedule["order"] == "rows_inner":

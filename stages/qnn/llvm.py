@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ class FunctionText:
     declarations: dict[str, None] = field(default_factory=dict)
     _count: int = 0
     _block: str = "entry"
+    _entry: dict[str, str] = field(default_factory=dict)
+    """What is computed once, in front of everything: right-hand side → name."""
 
     def name(self) -> str:
         """A fresh local value name."""
@@ -32,11 +35,27 @@ class FunctionText:
         """Append a statement without a result."""
         self.lines.append(f"  {statement}")
 
-    def apply(self, instruction: Instruction, *operands: str) -> str:
-        """Apply an instruction, with bitcasts where an operand has another shape of its type."""
-        if instruction.declares:
-            self.declarations[instruction.declares] = None
-        return self.let(instruction.emit.format(*operands))
+    def apply(self, instruction: Instruction, *operands: str, immediate: int | None = None) -> str:
+        """Apply an instruction to operands of its own types."""
+        # A helper's text is its intrinsic's declaration, which others share, and its definition.
+        for declaration in re.split(r"\n(?=define)", instruction.declares or ""):
+            if declaration:
+                self.declarations[declaration] = None
+        constant = "" if immediate is None else instruction.operands[-1].splat(immediate)
+        if instruction.opaque:
+            constant = self._opaque(instruction.operands[-1].llvm, constant)
+        return self.let(instruction.text(operands, constant))
+
+    def _opaque(self, kind: str, constant: str) -> str:
+        """A constant as a value that LLVM knows nothing about, made once at the entry (ARM)."""
+        line = f'call {kind} asm "", "=w,0"({kind} {constant})'
+        if line not in self._entry:
+            self._entry[line] = f"%k{len(self._entry)}"
+        return self._entry[line]
+
+    def after(self, value: str) -> None:
+        """Volatile loads that follow wait for `value`, with its type, a register of ARM's."""
+        self.do(f'call void asm sideeffect "", "w"({value})')
 
     def bitcast(self, value: str, source: str, target: str) -> str:
         """Reinterpret a vector; nothing where the types agree."""
@@ -54,10 +73,12 @@ class FunctionText:
         """`base` moved by `offset` bytes."""
         return self.let(f"getelementptr i8, ptr {base}, {kind} {offset}")
 
-    def load(self, kind: str, base: str, align: int, offset: int = 0) -> str:
+    def load(
+        self, kind: str, base: str, align: int, offset: int = 0, volatile: bool = False
+    ) -> str:
         """Load a value `offset` bytes behind `base`."""
         source = self.pointer(base, str(offset)) if offset else base
-        return self.let(f"load {kind}, ptr {source}, align {align}")
+        return self.let(f"load {'volatile ' * volatile}{kind}, ptr {source}, align {align}")
 
     def store(self, kind: str, value: str, base: str, align: int, offset: int = 0) -> None:
         """Store a value `offset` bytes behind `base`."""
@@ -103,4 +124,5 @@ class FunctionText:
     def function(self, name: str, parameters: Sequence[str]) -> str:
         """The finished void function, without its declarations; TVM inlines it in any case."""
         head = f"define internal void @{name}({', '.join(parameters)}) alwaysinline nounwind {{"
-        return "\n".join([head, "entry:", *self.lines, "}"])
+        entry = [f"  {name} = {line}" for line, name in self._entry.items()]
+        return "\n".join([head, "entry:", *entry, *self.lines, "}"])

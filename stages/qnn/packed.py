@@ -12,13 +12,21 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from stages.qnn.integer import windows
-from stages.qnn.packing import pack_planes, raw_sums, round_up, unpack_planes, unpack_weights
+from stages.qnn.packing import (
+    pack_activations,
+    raw_sums,
+    round_up,
+    unpack_planes,
+    unpack_weights,
+)
 from stages.qnn.registry import register, shape_of, storage_dtype, tensor_type
-from stages.qnn.signature import BLOCK, KernelSignature, Term
+from stages.qnn.signature import BLOCK, KernelSignature, Stored
 
 Array = np.ndarray[Any, Any]
+_SIGNATURE = TypeAdapter(KernelSignature)
 Attrs = Mapping[str, Any]
 
 
@@ -29,9 +37,7 @@ def signature_text(signature: KernelSignature) -> str:
 
 def parse_signature(text: str) -> KernelSignature:
     """Undo `signature_text`."""
-    fields = json.loads(text)
-    fields["terms"] = tuple(Term(**term) for term in fields["terms"])
-    return KernelSignature(**fields)
+    return _SIGNATURE.validate_json(text)
 
 
 def border_classes(size: int, before: int, after: int) -> Array:
@@ -72,11 +78,13 @@ def packed_conv2d(
 ) -> Array:
     """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
 
-    `data` is uint32 [P, Hp, Wp, CW] or uint8 [Hp, Wp, Cp]; `bias` is int32 [classes, OCp].
+    `data` is uint32 [words, Hp, Wp, CW] or uint8 [Hp, Wp, Cp]; `bias` is int32 [classes, OCp].
     """
     kernel = parse_signature(signature)
     padded_channels = data.shape[-1] * (32 if kernel.family == "popcount" else 1)
-    levels = data if kernel.family == "mac8" else unpack_planes(data, padded_channels)
+    levels = data
+    if (stored := kernel.stored) is not None:
+        levels = unpack_planes(data[: len(stored.planes)], stored.planes, stored.bits)
     kh, kw = window
     view = windows(levels[None], (kh, kw), (1, 1))[0]
     rows = origin[0] + strides[0] * np.arange(output[0])
@@ -107,18 +115,35 @@ def to_bytes(levels: Array, *, halo: Sequence[int], channels: int, fill: int) ->
     return np.pad(widened, [(top, bottom), (left, right), (0, 0)], constant_values=fill)
 
 
+def stored_of(attrs: Attrs) -> Stored:
+    """What a `bitpack` writes, from its attributes."""
+    sums = tuple(tuple(values) for values in attrs["sums"])
+    return Stored(attrs["bits"], tuple(attrs["planes"]), sums)
+
+
 def _planes_type(types: Sequence[Any], attrs: Attrs) -> Any:
     _, h, w, c = shape_of(types[0])
     top, left, bottom, right = attrs["halo"]
-    shape = (attrs["planes"], h + top + bottom, w + left + right, round_up(c, 32) // 32)
-    return tensor_type(shape, "uint32")
+    words = stored_of(attrs).words
+    return tensor_type((words, h + top + bottom, w + left + right, round_up(c, 32) // 32), "uint32")
 
 
 @register("bitpack", ["levels"], _planes_type)
-def bitpack(levels: Array, *, halo: Sequence[int], planes: int) -> Array:
-    """Levels [1, H, W, C] as bit planes uint32 [planes, Hp, Wp, CW] with a halo of 0."""
+def bitpack(
+    levels: Array,
+    *,
+    halo: Sequence[int],
+    bits: int,
+    planes: Sequence[int],
+    sums: Sequence[Sequence[int]],
+) -> Array:
+    """Levels [1, H, W, C] as uint32 [words, Hp, Wp, CW]: planes, then sums; a halo of level 0.
+
+    A plane is a truth table over levels; a sum adds up a value per level over 32 channels.
+    """
     top, left, bottom, right = halo
-    return np.pad(pack_planes(levels[0], planes), [(0, 0), (top, bottom), (left, right), (0, 0)])
+    padded = np.pad(levels[0], [(top, bottom), (left, right), (0, 0)])
+    return pack_activations(stored_of({"bits": bits, "planes": planes, "sums": sums}), padded)
 
 
 def _cropped_type(types: Sequence[Any], attrs: Attrs) -> Any:

@@ -1,17 +1,20 @@
 """Packed layouts, derived from a kernel signature: the only place where bits are arranged.
 
-Activations become uint32 [P, Hp, Wp, CW] (plane, padded height and width, word) and weights
+Activations become uint32 [P, Hp, Wp, CW] (plane or sum, padded height and width, word) and weights
 uint32 [OB, P, KH * KW * CW, channels] (block of output channels, plane, window word, channel);
-channel `c` sits in bit (popcount) or byte (mac8) `c mod per_word` of word `c div per_word`.
+channel `c` sits in bit (popcount) or byte (mac8) `c mod per_word` of word `c div per_word`. Which
+planes and sums there are is what the signature's term plan says: truth tables over levels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
+from stages.qnn.terms import plane_bits
 
 Array = np.ndarray[Any, Any]
 
@@ -21,31 +24,54 @@ def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def pack_planes(levels: Array, planes: int) -> Array:
-    """Bit planes of unsigned levels [..., C] as uint32 [planes, ..., ceil(C / 32)]."""
+def pack_planes(levels: Array, planes: Sequence[int]) -> Array:
+    """Bit planes, each a table over levels, of levels [..., C] as uint32 [P, ..., ceil(C / 32)].
+
+    Channels that fill up the last word are at level 0.
+    """
+    grouped = _in_words(levels)
+    bits = np.uint32(1) << np.arange(WORD_BITS, dtype=np.uint32)
+    count = max(*(table.bit_length() for table in planes), int(levels.max(initial=0)) + 1)
+    tables = [plane_bits(table, count).astype(np.uint32) for table in planes]
+    return np.stack([(table[grouped] * bits).sum(-1, dtype=np.uint32) for table in tables])
+
+
+def pack_activations(stored: Stored, levels: Array) -> Array:
+    """Levels [..., C] as they are stored, uint32 [words, ..., CW]: planes, then sums."""
+    planes = pack_planes(levels, stored.planes)
+    grouped = _in_words(levels)
+    sums = [
+        np.array(values, np.int64)[grouped].sum(-1).astype(np.int32).view(np.uint32)[None]
+        for values in stored.sums
+    ]
+    return np.concatenate([planes, *sums])
+
+
+def _in_words(levels: Array) -> Array:
     channels = levels.shape[-1]
-    padding = [(0, 0)] * (levels.ndim - 1) + [(0, round_up(channels, 32) - channels)]
-    padded = np.pad(levels.astype(np.uint32), padding)
-    grouped = padded.reshape(*levels.shape[:-1], -1, 32)
-    weights = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    return np.stack(
-        [(((grouped >> j) & 1) * weights).sum(-1, dtype=np.uint32) for j in range(planes)]
-    )
+    padding = [(0, 0)] * (levels.ndim - 1) + [(0, round_up(channels, WORD_BITS) - channels)]
+    return np.pad(levels, padding).reshape(*levels.shape[:-1], -1, WORD_BITS)
 
 
-def unpack_planes(packed: Array, channels: int) -> Array:
-    """Levels uint8 [..., channels] of uint32 planes [planes, ..., words]: undoes `pack_planes`."""
-    bits = (packed[..., None] >> np.arange(32, dtype=np.uint32)) & 1
-    flat = bits.reshape(*packed.shape[:-1], -1)[..., :channels]
-    scale = (1 << np.arange(packed.shape[0], dtype=np.uint32)).reshape(-1, *[1] * (flat.ndim - 1))
-    return (flat * scale).sum(0).astype(np.uint8)
+def unpack_planes(packed: Array, planes: Sequence[int], bits: int) -> Array:
+    """Levels uint8 [..., C] of uint32 planes [P, ..., words]: undoes `pack_planes`."""
+    tables = np.stack([plane_bits(table, 1 << bits) for table in planes])
+    codes = (tables << np.arange(len(planes))[:, None]).sum(0)
+    if len(set(codes.tolist())) < len(codes):
+        raise ValueError(f"planes {list(planes)} do not tell all levels of {bits} bits apart")
+    level_of = np.zeros(1 << len(planes), np.uint8)
+    level_of[codes] = np.arange(1 << bits)
+    found = (packed[..., None] >> np.arange(WORD_BITS, dtype=np.uint32)) & 1
+    place = np.arange(len(planes), dtype=np.uint32).reshape(-1, *[1] * (packed.ndim))
+    code = (found << place).sum(0)
+    return level_of[code].reshape(*packed.shape[1:-1], -1)
 
 
 def pack_weights(signature: KernelSignature, q: Array) -> Array:
     """Weights q [O, KH, KW, C] in the layout that the signature's kernel reads.
 
-    Popcount weights are the bits of `q` (two's complement for signed ones); mac8 weights are int8.
-    Padded channels, input and output, are 0.
+    Popcount weights are planes of the stored patterns (two's complement for signed ones); mac8
+    weights are int8. Padded channels, input and output, are 0.
     """
     o, kh, kw, c = q.shape
     outputs = round_up(o, BLOCK)
@@ -53,21 +79,18 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
         q.astype(np.int32),
         [(0, outputs - o), (0, 0), (0, 0), (0, round_up(c, signature.channels_per_word) - c)],
     )
-    if signature.family == "popcount":
-        planes = pack_planes(
-            (padded & ((1 << signature.weight_planes) - 1)), signature.weight_planes
-        )
-        by_block = planes.reshape(
-            signature.weight_planes, outputs // signature.channels, signature.channels, -1
-        )
+    blocks = outputs // signature.channels
+    if signature.plan is not None:
+        patterns = padded & ((1 << signature.plan.weight_bits) - 1)
+        planes = pack_planes(patterns, signature.plan.weight_planes)
+        by_block = planes.reshape(len(planes), blocks, signature.channels, -1)
         return np.ascontiguousarray(by_block.transpose(1, 0, 3, 2))
-    group = signature.dot_group
-    bytes_ = padded.astype(np.int8).reshape(
-        outputs // signature.channels, signature.channels, -1, 4 // group, group
-    )
+    assert signature.products is not None
+    group = signature.products.group
+    bytes_ = padded.astype(np.int8).reshape(blocks, signature.channels, -1, 4 // group, group)
     ordered = np.ascontiguousarray(bytes_.transpose(0, 2, 3, 1, 4))
     words = kh * kw * (padded.shape[3] // 4)
-    return ordered.reshape(-1).view(np.uint32).reshape(-1, 1, words, signature.channels)
+    return ordered.reshape(-1).view(np.uint32).reshape(blocks, 1, words, signature.channels)
 
 
 def unpack_weights(
@@ -76,14 +99,15 @@ def unpack_weights(
     """Weights q int32 of `shape` [O, KH, KW, C]: undoes `pack_weights`."""
     o, kh, kw, c = shape
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
-    if signature.family == "popcount":
-        planes = packed.transpose(1, 0, 3, 2).reshape(signature.weight_planes, -1, kh, kw, words)
-        q = unpack_planes(planes, words * 32).astype(np.int32)
-        if signature.weights == "signed":
-            sign = 1 << (signature.weight_planes - 1)
+    if (plan := signature.plan) is not None:
+        planes = packed.transpose(1, 0, 3, 2).reshape(len(plan.weight_planes), -1, kh, kw, words)
+        q = unpack_planes(planes, plan.weight_planes, plan.weight_bits).astype(np.int32)
+        if plan.weights == "signed":
+            sign = 1 << (plan.weight_bits - 1)
             q = (q ^ sign) - sign
         return q[:o, ..., :c]
-    group = signature.dot_group
+    assert signature.products is not None
+    group = signature.products.group
     bytes_ = np.ascontiguousarray(packed).view(np.int8)
     by_lane = bytes_.reshape(
         packed.shape[0], kh * kw * words, 4 // group, signature.channels, group
@@ -93,19 +117,17 @@ def unpack_weights(
 
 
 def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
-    """What a kernel's body computes over one window: int32 [..., O].
+    """What a kernel computes over one window, activation sums included: int32 [..., O].
 
     `data` holds unsigned levels [..., K] and `weights` stored integers [O, K]. This is the meaning
-    of the term plan itself, bit pair by bit pair.
+    of the term plan itself, level pair by level pair.
     """
-    if signature.family == "mac8":
+    plan = signature.plan
+    if plan is None:
         return (data.astype(np.float64) @ weights.astype(np.float64).T).astype(np.int32)
+    table = plan.table().astype(np.float64)
+    patterns = weights.astype(np.int32) & ((1 << plan.weight_bits) - 1)
     total = np.zeros((*data.shape[:-1], weights.shape[0]), np.float64)
-    for term in signature.terms:
-        a = ((data.astype(np.int32) >> term.activation_plane) & 1).astype(np.float64)
-        w = ((weights.astype(np.int32) >> term.weight_plane) & 1).astype(np.float64)
-        both = a @ w.T
-        if term.op == "xor":
-            both = a.sum(-1)[..., None] + w.sum(-1) - 2 * both
-        total += term.coefficient * both
+    for pattern in range(1 << plan.weight_bits):
+        total += table[:, pattern][data] @ (patterns == pattern).astype(np.float64).T
     return total.astype(np.int32)

@@ -1,24 +1,30 @@
 """Kernel signatures: everything a micro-kernel promises, and nothing about one layer's shape.
 
 A micro-kernel computes, for `rows` neighbouring output pixels and `channels` output channels, the
-sum over a window of terms `coefficient * popcount(op(activation plane, weight plane))` (family
-`popcount`) or of 8-bit products (family `mac8`). The layer's integers follow from its raw sums as
-`scale * raw + bias`, where the bias per channel (and border class) is folded at build time.
+sum over a window of a term plan (family `popcount`, see `stages.qnn.terms`) or of 8-bit products
+(family `mac8`). The layer's integers follow from its raw sums as `scale * raw + bias`, where the
+bias per channel (and border class) is folded at build time.
 
 A signature's name is a grammar:
 
-    name   := family "_" plan "_" tile "_" flush "_" isa
-    family := "popcount" | "mac8"
-    plan   := op "_a" planes "w" planes ["s"]      op := "and" | "xor"; "s": two's complement
-            | "dot" group                          8-bit products, `group` channels per step
+    name   := ("popcount_" plan | "mac8_" method) "_" tile "_" flush "_" isa
+    plan   := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums]
+    kind   := ("and" | "xor" | "choose_a" | "choose_w" | "mix") terms
+    planes := ("x" table)*             the truth table of each plane over levels, hexadecimal
+    sums   := ("s" value ("_" value)*)*         "m" for a minus
+    method := "dot" group | "narrow" bits "_a" bits "_w" limit
     tile   := rows "x" channels
-    flush  := "window" | "row" | "chunk" | "none"  where byte counters are emptied
+    flush  := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
+
+`of` says what the activations' tensor holds where that is more than the plan reads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from stages.qnn.terms import TermPlan
 
 WORD_BITS = 32
 """A lane: 32 packed channels of one plane, or four 8-bit channels."""
@@ -28,93 +34,140 @@ ALIGNMENT = 64
 
 Family = Literal["popcount", "mac8"]
 Flush = Literal["window", "row", "chunk", "none"]
-Encoding = Literal["unipolar", "bipolar", "signed"]
-"""Stored weight levels w of m bits mean w, 2w - 2^m + 1, or w in two's complement."""
 
 
 @dataclass(frozen=True)
-class Term:
-    """`coefficient * popcount(op(activation plane, weight plane))`."""
+class Products:
+    """How 8-bit products are accumulated.
 
-    coefficient: int
-    op: Literal["and", "xor"]
-    activation_plane: int
-    weight_plane: int
-
-
-@dataclass(frozen=True)
-class Correction:
-    """How raw sums become products of levels: `scale * raw + activation_sum * sum(a) + v(w)`.
-
-    `v` depends on the weights alone, so that the bias holds it. No plan of the fixed family needs
-    sums over activations: `activation_sum` is 0 throughout.
+    `group` neighbouring channels go to one lane in one step; `bits` is the width of the lane they
+    are added up in (32: no flush needed). Narrow lanes rely on `activation_bits` and on no weight
+    being larger than `weight_limit`.
     """
 
-    scale: int
-    activation_sum: int = 0
+    group: int
+    bits: int = 32
+    activation_bits: int = 8
+    weight_limit: int = 128
+
+    @property
+    def name(self) -> str:
+        """The method's name in the grammar."""
+        if self.bits == 32:
+            return f"dot{self.group}"
+        return f"narrow{self.bits}_a{self.activation_bits}_w{self.weight_limit}"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the activations' tensor holds per pixel: words of bit planes, then words of sums.
+
+    A plane is a truth table over levels; a word of sums adds up `sums[level]` over its channels.
+    """
+
+    bits: int
+    planes: tuple[int, ...]
+    sums: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def words(self) -> int:
+        """Words per 32 channels: one a plane, one a sum."""
+        return len(self.planes) + len(self.sums)
+
+    def joined(self, other: Stored) -> Stored:
+        """What serves the readers of both."""
+        if self.bits != other.bits:
+            raise ValueError(f"{self.bits} and {other.bits} bits cannot be stored together")
+        planes = (*self.planes, *(p for p in other.planes if p not in self.planes))
+        sums = (*self.sums, *(s for s in other.sums if s not in self.sums))
+        return Stored(self.bits, planes, sums)
 
 
 @dataclass(frozen=True)
 class KernelSignature:
     """The contract of one micro-kernel; equal signatures share one body."""
 
-    family: Family
     isa: str
-    terms: tuple[Term, ...]
-    activation_planes: int
-    weight_planes: int
+    plan: TermPlan | None
+    """The term plan of a popcount kernel."""
+    products: Products | None
+    """The method of an 8-bit kernel."""
     rows: int
     channels: int
     flush: Flush
     flush_period: int
-    dot_group: int = 0
-    layout: str = "planes"
-    """Activations [plane][y][x][word], weights [channel block][plane][ky, kx, word][channel]."""
-    weights: Encoding = "unipolar"
-    """What the bits of popcount weights mean; a term plan is proved against it."""
+    """Words after which narrow counters must be emptied; 0 if never."""
+    stored: Stored | None = None
+    """What the activations' tensor holds, of which the plan reads its own planes."""
 
     def __post_init__(self) -> None:
         if BLOCK % self.channels:
             raise ValueError(f"a tile of {self.channels} channels does not divide {BLOCK}")
-        if self.family == "popcount" and not self.terms:
-            raise ValueError("a popcount signature needs terms")
+        if (self.plan is None) == (self.products is None):
+            raise ValueError("a signature has a term plan or a way to add up products")
+        if self.plan is not None and self.stored is None:
+            object.__setattr__(self, "stored", stored_by(self.plan))
+
+    @property
+    def family(self) -> Family:
+        """Popcounts of bit planes, or 8-bit products."""
+        return "mac8" if self.plan is None else "popcount"
 
     @property
     def channels_per_word(self) -> int:
         """Channels in one 32-bit word: K is padded to a multiple of it."""
-        return WORD_BITS if self.family == "popcount" else 4
+        return 4 if self.plan is None else WORD_BITS
 
     @property
-    def correction(self) -> Correction:
-        """What the encoding of the weights leaves to do behind the raw sums."""
-        bipolar = self.family == "popcount" and self.weights == "bipolar"
-        return Correction(-1 if bipolar else 1)
+    def weight_planes(self) -> int:
+        """Words of weights per word of a window."""
+        return 1 if self.plan is None else len(self.plan.weight_planes)
 
     @property
-    def plan(self) -> str:
-        """The term plan's name."""
-        if self.family == "mac8":
-            return f"dot{self.dot_group}"
-        signed = "s" if self.weights == "signed" else ""
-        return f"{self.terms[0].op}_a{self.activation_planes}w{self.weight_planes}{signed}"
+    def scale(self) -> int:
+        """The factor between raw sums and products of levels."""
+        return 1 if self.plan is None else self.plan.scale
+
+    @property
+    def sum_index(self) -> int | None:
+        """Which word of the activations holds the plan's sums, None if it needs none."""
+        if self.plan is None or not self.plan.activation_sum:
+            return None
+        assert self.stored is not None
+        return len(self.stored.planes) + self.stored.sums.index(self.plan.activation_sum)
+
+    def plane_index(self, plane: int) -> int:
+        """Where the activations hold one of the plan's planes."""
+        assert self.plan is not None and self.stored is not None
+        return self.stored.planes.index(self.plan.activation_planes[plane])
+
+    def flushed(self, flush: Flush) -> KernelSignature:
+        """The same kernel with its counters emptied elsewhere."""
+        return replace(self, flush=flush)
+
+    def reading(self, stored: Stored) -> KernelSignature:
+        """The same kernel on a tensor that holds more."""
+        return replace(self, stored=stored)
 
     @property
     def name(self) -> str:
-        """The kernel's name, a C identifier."""
-        tile = f"{self.rows}x{self.channels}"
-        return f"{self.family}_{self.plan}_{tile}_{self.flush}_{self.isa}"
+        """The kernel's name, a C identifier; different signatures have different names."""
+        tile = f"{self.rows}x{self.channels}_{self.flush}_{self.isa}"
+        if self.plan is None:
+            assert self.products is not None
+            return f"mac8_{self.products.name}_{tile}"
+        assert self.stored is not None
+        own = stored_by(self.plan)
+        among = "" if self.stored == own else f"_of{_tables(self.stored)}"
+        return f"popcount_{self.plan.name}{among}_{tile}"
 
 
-def popcount_terms(
-    op: Literal["and", "xor"], activation_planes: int, weight_planes: int, signed: bool
-) -> tuple[Term, ...]:
-    """One popcount per bit pair; the top weight plane of two's complement counts negatively.
+def stored_by(plan: TermPlan) -> Stored:
+    """What a plan alone wants stored of its activations."""
+    sums = (plan.activation_sum,) if plan.activation_sum else ()
+    return Stored(plan.activation_bits, plan.activation_planes, sums)
 
-    `and`: a * w = sum 2^(i+j) a_i w_j. `xor`: a * (2w - 1) = w - (a ^ w) for bits, so bipolar
-    weights need the exclusive or alone, with a term per channel that the bias holds.
-    """
-    return tuple(
-        Term((-1 if signed and j == weight_planes - 1 else 1) << (i + j), op, i, j)
-        for i in range(activation_planes)
-        for j in range(weight_planes)
-    )
+
+def _tables(stored: Stored) -> str:
+    sums = ("s" + "_".join(f"{x}".replace("-", "m") for x in sums) for sums in stored.sums)
+    return "".join(f"x{table:x}" for table in stored.planes) + "".join(sums)

@@ -1,52 +1,110 @@
-"""Synthesizing: a body in LLVM IR for every kernel signature a model wants, each with its proof.
+"""Synthesizing: the engine that finds, proves and writes the inner loops.
 
-Bodies belong to signatures, not to layers: models and recipes for one core share them.
+`offer` says which kernels there are for the products of a model and what each costs on the core;
+legalizing and bit-packing choose among them. `run` writes the bodies of those chosen, each with its
+proof. Both belong to products and signatures, not to layers: models and recipes for one core share
+them.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from hw.isa import ISAS, isa_of
+from hw.costs import core_costs
+from hw.isa import isa_of
+from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
-from stages.qnn.packed import parse_signature
-from stages.qnn.registry import attributes, is_op, shape_of
+from stages.qnn.offers import Problem, to_table
+from stages.qnn.packed import parse_signature, signature_text
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import KernelSignature
+from stages.qnn.terms import encoding_of
+from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import certify
 from stages.synthesizing.microkernel import MicroKernel
+from stages.synthesizing.offering import offers_for
 
-__all__ = ["check", "run", "wanted"]
+__all__ = ["check", "offer", "run", "wanted"]
+
+Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
+LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 
 
-def run(*, model: Model, hardware: Hardware) -> Table:
+def offer(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
+    """Name of a problem → offers, for every product of levels in a quantized model."""
+    isa = isa_of(hardware)
+    table: Table = {}
+    for problem in sorted(_problems(model), key=lambda problem: problem.name):
+        ingredients = {
+            "problem": problem.name,
+            "instructions": fingerprint(isa),
+            "costs": core_costs(hardware.core).ingredients(),
+        }
+        build = partial(_encoded_offers, problem, hardware)
+        table[problem.name] = json.loads(memo("offers", ingredients, build))
+    return table
+
+
+def run(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
     """Kernel name → function text, declarations it needs, certificate."""
     isa = isa_of(hardware)
     table: Table = {}
     for signature in wanted(model):
-        text, declarations = MicroKernel(signature, isa).text()
-        table[signature.name] = {
-            "text": text,
-            "declarations": declarations,
-            "certificate": certify(signature),
-        }
-    check(table, model)
+        ingredients = {"kernel": signature_text(signature), "instructions": fingerprint(isa)}
+        build = partial(_encoded_body, signature, hardware)
+        table[signature.name] = json.loads(memo("body", ingredients, build))
+    check(table, model, hardware)
     return table
 
 
-def check(table: Table, model: Model) -> None:
-    """Raise AssertionError unless every call has a body with a certificate that covers it."""
+def synthesized(signature: KernelSignature, hardware: Hardware) -> Table:
+    """The body of one signature with its certificate; ProofError if it cannot be proved."""
+    isa = isa_of(hardware)
+    body = body_of(signature, isa)
+    text, declarations = MicroKernel(signature, isa, body).text()
+    certificate = certify(signature, isa, body, text)
+    return {"text": text, "declarations": declarations, "certificate": certificate}
+
+
+def check(table: Table, model: Model, hardware: Hardware) -> None:
+    """Raise AssertionError unless every call has a body whose certificate, made anew, covers it."""
+    isa = isa_of(hardware)
+    proved: Table = {}
     for call, signature in _uses(model):
-        assert table[signature.name]["certificate"] == certify(signature), signature.name
-        if ISAS[signature.isa].counts_bytes and signature.family == "popcount":
-            assert _words_between_flushes(call, signature) <= signature.flush_period, signature.name
+        name = signature.name
+        entry = table[name]
+        if name not in proved:
+            proved[name] = certify(signature, isa, body_of(signature, isa), entry["text"])
+            assert entry["certificate"] == proved[name], name
+        words, between = _words(call, signature)
+        assert words <= proved[name]["proved"]["most_words"], name
+        assert not signature.flush_period or between <= signature.flush_period, name
 
 
 def wanted(model: Model) -> list[KernelSignature]:
-    """The distinct signatures of a packed model, by name."""
-    found = {signature.name: signature for _, signature in _uses(model)}
+    """The distinct signatures of a packed model, by name; no two may share one."""
+    found: dict[str, KernelSignature] = {}
+    for _, signature in _uses(model):
+        assert found.setdefault(signature.name, signature) == signature, signature.name
     return [found[name] for name in sorted(found)]
+
+
+def _problems(model: Model) -> set[Problem]:
+    return {
+        Problem(
+            int(dtype_of(data.ty).lstrip("uint")),
+            int(dtype_of(weight.ty).lstrip("uint")),
+            encoding_of(dtype_of(weight.ty), attributes(binding.value)["weight_zero_point_x2"]),
+        )
+        for binding in bindings_of(model.module["main"])
+        if any(is_op(binding.value, name) for name in LINEAR)
+        for data, weight in [binding.value.args]
+    }
 
 
 def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
@@ -59,9 +117,27 @@ def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
     ]
 
 
-def _words_between_flushes(call: Any, signature: KernelSignature) -> int:
-    """Words of a plane that one call counts in bytes before it empties them."""
+def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
+    """Words of a window, and how many of them are counted before counters are emptied."""
     rows, columns = attributes(call)["window"]
-    row = columns * shape_of(call.args[0].ty)[-1]
-    by_flush = {"window": rows * row, "row": row, "chunk": signature.flush_period}
-    return int(by_flush[signature.flush])
+    *_, width = shape_of(call.args[0].ty)
+    row = columns * width // (1 if signature.plan else 4)
+    by_flush = {
+        "none": rows * row,
+        "window": rows * row,
+        "row": row,
+        "chunk": signature.flush_period,
+    }
+    return rows * row, by_flush[signature.flush]
+
+
+def _encoded_offers(problem: Problem, hardware: Hardware) -> bytes:
+    return _encoded(to_table(offers_for(problem, hardware)))
+
+
+def _encoded_body(signature: KernelSignature, hardware: Hardware) -> bytes:
+    return _encoded(synthesized(signature, hardware))
+
+
+def _encoded(data: object) -> bytes:
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()

@@ -1,81 +1,232 @@
-"""Proof that a kernel's term plan computes the product it stands for, for all inputs.
+"""Proof that a kernel computes the products it stands for, for all inputs.
 
-A sum over popcounts is a sum over bit positions, so a plan is right for every vector if it is for
-every pair of an activation level and a weight level: 2^(n+m) pairs at most, checked one by one
-(section 3 of the synthesis notes: equality of integer vectors is equality for all inputs).
+A body's programs are run in the exact domain (`hw.isa.exact`) with every position holding an
+unknown pair of levels. What a word adds to each counter, what emptying makes of it, and the factors
+of the passes give one integer vector per lane; it must be the plan's table for the lane's own row
+and pixel, and nothing else. The plan's table must be the product up to a term of the weight alone.
+Ranges are proved where lanes are widened, for as many words as the signature allows.
 """
 
 from __future__ import annotations
 
-from hw.isa import ISAS
-from stages.kinds import Table
-from stages.qnn.signature import Encoding, KernelSignature
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-SPECS: dict[Encoding, str] = {
-    "unipolar": "raw = a * w",
-    "signed": "raw = a * w, w in two's complement",
-    "bipolar": "raw = (2^n - 1) * w - a * (2w - 2^m + 1)",
-}
-BYTE_MAX = 255
-BITS_PER_BYTE = 8
+import numpy as np
+
+from hw.isa import Isa
+from hw.isa.exact import BitsLane, Group, InexactError, SumLane, Vector, zero_lane
+from hw.isa.fingerprint import fingerprint
+from stages.kinds import Table
+from stages.qnn.signature import KernelSignature
+from stages.qnn.terms import TermPlan, plane_bits
+from stages.synthesizing.carried import Body
+from stages.synthesizing.program import Program
+from stages.synthesizing.quotient import residual
+
+BYTES_PER_WORD = 4
+SUM_LIMIT = (1 << 31) - 1
 
 
 class ProofError(AssertionError):
-    """A term plan that does not compute what its signature promises."""
+    """A kernel that does not compute what its signature promises."""
 
 
-def certify(signature: KernelSignature) -> Table:
-    """The certificate of a signature; raises ProofError with the first thing that is wrong.
+def certify(signature: KernelSignature, isa: Isa, body: Body, text: str) -> Table:
+    """The certificate of a kernel; raises ProofError with the first thing that is wrong.
 
-    `counter_max` is the largest value of a byte counter if each is emptied after `flush_period`
-    words at the latest, which `stages.synthesizing.check` makes sure of.
+    It names what was proved: the specification, the rows of the instruction set as they were when
+    it was, the text that was emitted, and the largest window for which no sum overflows.
     """
-    if signature.family == "mac8":
-        return {"spec": "sum of u8 x s8 products in int32", "pairs": 0, "counter_max": 0}
-    n, m = signature.activation_planes, signature.weight_planes
-    for term in signature.terms:
-        if not (0 <= term.activation_plane < n and 0 <= term.weight_plane < m):
-            raise ProofError(f"{signature.name}: {term} reads a plane that does not exist")
-    for a in range(1 << n):
-        for w in range(1 << m):
-            total = _plan(signature, a, w)
-            expected = _expected(signature, a, w)
-            if total != expected:
-                raise ProofError(f"{signature.name}: a={a}, w={w}: {total} instead of {expected}")
     return {
-        "spec": SPECS[signature.weights],
-        "pairs": 1 << (n + m),
-        "counter_max": _counter_max(signature),
+        "kernel": signature.name,
+        "proved": prove(signature, isa, body),
+        "instructions": fingerprint(isa),
+        "text": digest(text),
     }
 
 
-def _plan(signature: KernelSignature, a: int, w: int) -> int:
-    """The plan's value at one bit position."""
-    total = 0
-    for term in signature.terms:
-        x, y = (a >> term.activation_plane) & 1, (w >> term.weight_plane) & 1
-        total += term.coefficient * ((x & y) if term.op == "and" else (x ^ y))
-    return total
+def digest(text: str) -> str:
+    """SHA-256 of an emitted function."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _expected(signature: KernelSignature, a: int, w: int) -> int:
-    """What the signature promises; bipolar weights leave a term of w alone, for the bias."""
-    n, m = signature.activation_planes, signature.weight_planes
-    if signature.weights == "bipolar":
-        return ((1 << n) - 1) * w - a * (2 * w - (1 << m) + 1)
-    negative = signature.weights == "signed" and w >> (m - 1)
-    return a * (w - (1 << m) if negative else w)
+def prove(signature: KernelSignature, isa: Isa, body: Body) -> Table:
+    """What holds for all inputs, as plain data; ProofError if the signature does not."""
+    try:
+        return _proved(signature, isa, body)
+    except (InexactError, KeyError, AssertionError) as error:
+        raise ProofError(f"{signature.name}: {error}") from error
 
 
-def _counter_max(signature: KernelSignature) -> int:
-    """Largest byte count before a flush; raises ProofError where a byte could overflow."""
-    if not ISAS[signature.isa].counts_bytes:
-        return 0
-    if signature.flush == "none" or signature.flush_period < 1:
-        raise ProofError(f"{signature.name}: its byte counters are never emptied")
-    coefficients = [term.coefficient for term in signature.terms]
-    together = max(coefficients.count(coefficient) for coefficient in coefficients)
-    largest = signature.flush_period * BITS_PER_BYTE * together
-    if largest > BYTE_MAX:
-        raise ProofError(f"{signature.name}: a byte counter can reach {largest}")
-    return largest
+def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
+    plan = signature.plan
+    facts: Table
+    if plan is not None:
+        facts = {
+            "weights_alone": [int(x) for x in residual(plan)],
+            "activation_sum": list(plan.activation_sum),
+            "level_pairs": 1 << (plan.activation_bits + plan.weight_bits),
+        }
+        table = plan.table()
+        if plan.activation_sum:
+            table = table - np.array(plan.activation_sum)[:, None]
+        totals, largest = _simulated(signature, isa, body, _planes(plan, signature, isa))
+        _compare(totals, table.ravel(), 8, isa)
+    else:
+        assert signature.products is not None
+        facts = {
+            "activation_bits": signature.products.activation_bits,
+            "weight_limit": signature.products.weight_limit,
+        }
+        operands, corners = _corners(signature, isa, body)
+        totals, largest = _simulated(signature, isa, body, operands)
+        _compare(totals, corners, 1, isa)
+    return facts | {
+        "scale": signature.scale,
+        "flush_period": signature.flush_period,
+        "most_words": SUM_LIMIT // max(largest, 1),
+    }
+
+
+Totals = dict[tuple[int, int], list[SumLane]]
+
+
+def _simulated(
+    signature: KernelSignature, isa: Isa, body: Body, operands: Mapping[str, Sequence[Any]]
+) -> tuple[Totals, int]:
+    """The sums of a window of one word, and the most that a word adds to one in size."""
+    vectors = signature.channels // isa.lanes
+    tile = [(m, n) for m in range(signature.rows) for n in range(vectors)]
+    period = signature.flush_period or 1
+    kind = body.counter
+    totals: Totals = {place: [zero_lane(32)] * isa.lanes for place in tile}
+    counters: Totals = {place: [zero_lane(kind.bits)] * kind.lanes for place in tile}
+    largest = 0
+    for one in body.passes:
+        added = _word_adds(one.word, operands, body, tile)
+        for place in tile:
+            before = [lane.times(one.carried) for lane in counters[place]]
+            counters[place] = _sums(before, added[place])
+            _empty(body, [lane.times(period) for lane in added[place]])
+            if one.ends_chain:
+                emptied = _empty(body, counters[place])
+                scaled = [lane.times(one.coefficient) for lane in emptied]
+                totals[place] = _sums(totals[place], scaled)
+                counters[place] = [zero_lane(kind.bits)] * kind.lanes
+        emptied = _empty(body, added[tile[0]])
+        largest += max(max(map(abs, lane.range())) for lane in emptied) * abs(one.coefficient)
+    return totals, largest
+
+
+def _planes(plan: TermPlan, signature: KernelSignature, isa: Isa) -> dict[str, list[BitsLane]]:
+    """Every plane as bits of unknown levels: activations of pixel `m`, weights of row `n`."""
+    n_levels, m_levels = 1 << plan.activation_bits, 1 << plan.weight_bits
+    pairs = np.arange(n_levels * m_levels)
+    result: dict[str, list[BitsLane]] = {}
+    for plane, table in enumerate(plan.activation_planes):
+        bits = packed_table(plane_bits(table, n_levels)[pairs // m_levels])
+        for m in range(signature.rows):
+            lane = BitsLane(_groups(None, m), bits, len(pairs))
+            result[f"a{plane}.{m}"] = [lane] * isa.lanes
+    for plane, table in enumerate(plan.weight_planes):
+        bits = packed_table(plane_bits(table, m_levels)[pairs % m_levels])
+        for n in range(signature.channels // isa.lanes):
+            result[f"w{plane}.{n}"] = [
+                BitsLane(_groups(n * isa.lanes + lane, None), bits, len(pairs))
+                for lane in range(isa.lanes)
+            ]
+    return result
+
+
+def _corners(
+    signature: KernelSignature, isa: Isa, body: Body
+) -> tuple[dict[str, list[SumLane]], Vector]:
+    """Levels of the four bytes of a word, at the corners of their ranges, and their products.
+
+    What the domain makes of two levels is a multiple of their product, which its corners tell.
+    """
+    products = signature.products
+    assert products is not None
+    top, limit = (1 << products.activation_bits) - 1, products.weight_limit
+    a = np.array([0, 0, top, top], np.int64)
+    w = np.array([-limit, limit - (limit == 128), -limit, limit - (limit == 128)], np.int64)
+    word = body.passes[0].word
+    operands: dict[str, list[SumLane]] = {}
+    for name, kind in word.types.items():
+        if name[0] == "c":
+            continue
+        part, place = (int(x) for x in name[1:].split("."))
+        per_lane = kind.lanes // isa.lanes
+        lanes = []
+        for lane in range(kind.lanes):
+            channel, byte = lane // per_lane, part * per_lane + lane % per_lane
+            group = Group(None, place, byte, 1)
+            if name[0] == "w":
+                group = Group(place * isa.lanes + channel, None, byte, 1)
+            lanes.append(SumLane(kind.bits, {group: a if name[0] == "a" else w}))
+        operands[name] = lanes
+    return operands, a * w
+
+
+def packed_table(bits: Vector) -> int:
+    """A truth table as an int: bit `i` is entry `i`."""
+    return sum(1 << position for position, bit in enumerate(bits) if bit)
+
+
+def _groups(row: int | None, pixel: int | None) -> tuple[Group, ...]:
+    """The four bytes of a word."""
+    return tuple(Group(row, pixel, chunk, 8) for chunk in range(BYTES_PER_WORD))
+
+
+def _word_adds(
+    word: Program,
+    operands: Mapping[str, Sequence[Any]],
+    body: Body,
+    tile: Sequence[tuple[int, int]],
+) -> Totals:
+    """What a word adds to each counter; the same whatever the counter held before."""
+    kind = body.counter
+    zeros = [zero_lane(kind.bits)] * kind.lanes
+    unknown = [
+        SumLane(kind.bits, {Group(-1, -1, -1 - lane, 1): np.ones(1, np.int64)})
+        for lane in range(kind.lanes)
+    ]
+    used = {name: lanes for name, lanes in operands.items() if name in word.inputs}
+    first = word.run(used | {f"c{m}.{n}": zeros for m, n in tile})
+    again = word.run(used | {f"c{m}.{n}": unknown for m, n in tile})
+    for m, n in tile:
+        name = f"c{m}.{n}"
+        for lane, start, later in zip(first[name], unknown, again[name], strict=True):
+            assert _is_zero(later - start - lane), "a word's count depends on the counter"
+    return {(m, n): first[f"c{m}.{n}"] for m, n in tile}
+
+
+def _is_zero(lane: SumLane) -> bool:
+    return lane.constant == 0 and not any(vector.any() for vector in lane.terms.values())
+
+
+def _sums(x: Sequence[SumLane], y: Sequence[SumLane]) -> list[SumLane]:
+    return [one + other for one, other in zip(x, y, strict=True)]
+
+
+def _empty(body: Body, counters: Sequence[SumLane]) -> list[SumLane]:
+    return body.empty.run({"c": counters})["s"]
+
+
+def _compare(totals: Totals, expected: Vector, positions: int, isa: Isa) -> None:
+    """Every lane sums `expected` over the four bytes of its own row and pixel, and nothing else."""
+    for (m, n), lanes in totals.items():
+        for number, lane in enumerate(lanes):
+            row = n * isa.lanes + number
+            own = {Group(row, m, chunk, positions) for chunk in range(BYTES_PER_WORD)}
+            assert lane.constant == 0, f"row {row}, pixel {m}: a constant is added"
+            for group, vector in lane.terms.items():
+                if group not in own:
+                    assert not vector.any(), f"row {row}, pixel {m}: counts {group}"
+            for group in own:
+                found = lane.terms.get(group)
+                assert found is not None and np.array_equal(found, expected), (
+                    f"row {row}, pixel {m}: not the product"
+                )

@@ -1,19 +1,18 @@
-"""The body of a micro-kernel: a signature in, LLVM IR text out.
+"""A micro-kernel: loops over a window around the proved programs of a body, as LLVM IR text.
 
 `void name(data, weights, sums, kh, kw, row, pixel, plane)`: `data` points at the window of the
 tile's first pixel, `weights` at the block of channels, `sums` at int32 [rows][32]; `kh` rows of
-`kw` words each, `row`, `pixel` and `plane` are strides in bytes. A lane is one output channel, so
-an activation word is broadcast and no horizontal operation is needed before the lane is widened
-(`layout` of notes on AVX-512 and NEON alike: rows in lanes).
+`kw` words each, `row`, `pixel` and `plane` are strides in bytes.
 """
 
 from __future__ import annotations
 
-from itertools import groupby, pairwise
+from collections.abc import Callable, Sequence
 
-from hw.isa import Isa
+from hw.isa import Isa, Vector
 from stages.qnn.llvm import FunctionText
-from stages.qnn.signature import BLOCK, KernelSignature, Term
+from stages.qnn.signature import BLOCK, KernelSignature
+from stages.synthesizing.carried import Body, Pass, body_of
 
 PARAMETERS = (
     "ptr noalias readonly %data",
@@ -25,114 +24,89 @@ PARAMETERS = (
     "i64 %pixel",
     "i64 %plane",
 )
+Words = Callable[[str, str, str, list[str]], list[str]]
 
 
 class MicroKernel:
     """Emits one signature for one instruction set."""
 
-    def __init__(self, signature: KernelSignature, isa: Isa) -> None:
-        self.signature = signature
-        self.isa = isa
+    def __init__(self, signature: KernelSignature, isa: Isa, body: Body | None = None) -> None:
+        self.signature, self.isa = signature, isa
+        self.body = body or body_of(signature, isa)
         self.code = FunctionText()
-        self.word = f"<{isa.lanes} x i32>"
+        self.word = Vector(isa.lanes, 32)
         self.vectors = signature.channels // isa.lanes
         self.tile = [(m, n) for m in range(signature.rows) for n in range(self.vectors)]
-        self.counter = isa.accumulate.result if signature.family == "popcount" else self.word
 
     def text(self) -> tuple[str, list[str]]:
         """The function and the declarations it needs."""
+        for m, n in self.tile:
+            self._store(m, n, "zeroinitializer")
         window = self.code.let("mul nuw nsw i64 %kh, %kw")
-        is_popcount = self.signature.family == "popcount"
-        totals = self._popcount(window) if is_popcount else self._mac8()
-        for (m, n), total in zip(self.tile, totals, strict=True):
-            offset = m * BLOCK * 4 + n * self.isa.lanes * 4
-            self.code.store(self.word, total, "%sums", 4, offset)
+        counters: list[str] = []
+        for one in self.body.passes:
+            counters = self._pass(one, window, self._rescaled(counters, one.carried))
+        if self.signature.sum_index is not None:
+            self._add_activation_sums(self.signature.sum_index)
         self.code.do("ret void")
-        name = self.signature.name
-        return self.code.function(name, PARAMETERS), list(self.code.declarations)
+        return self.code.function(self.signature.name, PARAMETERS), list(self.code.declarations)
 
-    # -- popcount ----------------------------------------------------------------------------
+    # -- passes ------------------------------------------------------------------------------
 
-    def _popcount(self, window: str) -> list[str]:
-        """Terms of one coefficient share counters and a pass over the window."""
-        ordered = sorted(self.signature.terms, key=lambda t: (-abs(t.coefficient), t.coefficient))
-        groups = [(c, list(g)) for c, g in groupby(ordered, key=lambda term: term.coefficient)]
-        steps = pairwise(coefficient for coefficient, _ in groups)
-        if self.signature.flush == "none" and all(b and a % b == 0 for a, b in steps):
-            return self._in_place(groups, window)
-        totals = ["zeroinitializer"] * len(self.tile)
-        for coefficient, terms in groups:
-            totals = self._phase(coefficient, terms, window, totals)
-        return totals
+    def _rescaled(self, counters: Sequence[str], factor: int) -> list[str]:
+        if factor == 0:
+            return ["zeroinitializer"] * len(self.tile)
+        if factor == 1:
+            return list(counters)
+        kind = self.body.counter
+        return [self.code.let(f"mul {kind.llvm} {c}, {kind.splat(factor)}") for c in counters]
 
-    def _in_place(self, groups: list[tuple[int, list[Term]]], window: str) -> list[str]:
-        """Count into the totals themselves: 4 n_1 + 2 n_2 + n_3 = 2 (2 n_1 + n_2) + n_3."""
-        totals = ["zeroinitializer"] * len(self.tile)
-        unit = 0
-        for coefficient, terms in groups:
-            totals = self._scaled(totals, unit // coefficient)
-            totals = self._pass(terms, window, [(self.word, total) for total in totals])
-            unit = coefficient
-        return self._scaled(totals, unit)
-
-    def _scaled(self, values: list[str], factor: int) -> list[str]:
-        if factor in (0, 1):
-            return values
-        constant = self._constant(factor)
-        return [self.code.let(f"mul {self.word} {value}, {constant}") for value in values]
-
-    def _constant(self, value: int) -> str:
-        return "<" + ", ".join([f"i32 {value}"] * self.isa.lanes) + ">"
-
-    def _pass(self, terms: list[Term], window: str, initial: list[tuple[str, str]]) -> list[str]:
-        """Count bits over the whole window."""
-
-        def whole_row(ky: str, counts: list[str]) -> list[str]:
-            return self._words(terms, window, ky, "0", "%kw", counts)
-
-        return self.code.loop("%kh", initial, whole_row)
-
-    def _phase(
-        self, coefficient: int, terms: list[Term], window: str, totals: list[str]
-    ) -> list[str]:
-        empty = [(self.counter, "zeroinitializer")] * len(self.tile)
-        carried = [(self.word, total) for total in totals]
-        flush = self.signature.flush
+    def _pass(self, one: Pass, window: str, initial: list[str]) -> list[str]:
+        """One pass over the window; its counters, for a chain that goes on."""
+        code, flush = self.code, self.signature.flush
+        carried = [(self.body.counter.llvm, value) for value in initial]
         if flush in ("none", "window"):
-            return self._flush(coefficient, self._pass(terms, window, empty), totals)
+            counters = code.loop(
+                "%kh",
+                carried,
+                lambda ky, counts: self._words(one, window, ky, "0", "%kw", counts),
+            )
+            if one.ends_chain:
+                self._add(one.coefficient, counters)
+            return counters
+        zeros = ["zeroinitializer"] * len(self.tile)
 
-        def one_row(ky: str, sums: list[str]) -> list[str]:
-            if flush == "row":
-                counts = self._words(terms, window, ky, "0", "%kw", [v for _, v in empty])
-                return self._flush(coefficient, counts, sums)
-            return self._chunks(coefficient, terms, window, ky, sums)
+        def one_row(ky: str, _: list[str]) -> list[str]:
+            if flush == "chunk":
+                return self._chunks(one, window, ky)
+            self._add(one.coefficient, self._words(one, window, ky, "0", "%kw", zeros))
+            return []
 
-        return self.code.loop("%kh", carried, one_row)
+        code.loop("%kh", [], one_row)
+        return []
 
-    def _chunks(
-        self, coefficient: int, terms: list[Term], window: str, ky: str, sums: list[str]
-    ) -> list[str]:
-        """Runs of at most `flush_period` words, each emptied before a byte can overflow."""
+    def _chunks(self, one: Pass, window: str, ky: str) -> list[str]:
+        """Runs of at most `flush_period` words, each emptied before a counter can overflow."""
         code, period = self.code, self.signature.flush_period
         # In 32 bits, because 32-bit ARM divides longer numbers in a library.
         last = code.let(f"trunc i64 {code.let(f'add i64 %kw, {period - 1}')} to i32")
         chunks = code.let(f"zext i32 {code.let(f'udiv i32 {last}, {period}')} to i64")
 
-        def chunk(index: str, carried: list[str]) -> list[str]:
+        def chunk(index: str, _: list[str]) -> list[str]:
             first = code.let(f"mul nuw nsw i64 {index}, {period}")
             rest = code.let(f"sub i64 %kw, {first}")
             small = code.let(f"icmp ult i64 {rest}, {period}")
             count = code.let(f"select i1 {small}, i64 {rest}, i64 {period}")
             zeros = ["zeroinitializer"] * len(self.tile)
-            counts = self._words(terms, window, ky, first, count, zeros)
-            return self._flush(coefficient, counts, carried)
+            self._add(one.coefficient, self._words(one, window, ky, first, count, zeros))
+            return []
 
-        return code.loop(chunks, [(self.word, total) for total in sums], chunk)
+        return code.loop(chunks, [], chunk)
 
     def _words(
-        self, terms: list[Term], window: str, ky: str, first: str, count: str, counts: list[str]
+        self, one: Pass, window: str, ky: str, first: str, count: str, counters: list[str]
     ) -> list[str]:
-        """Count bits over `count` words of window row `ky`, from word `first`."""
+        """Count over `count` words of window row `ky`, from word `first`."""
         code = self.code
         row = code.let(f"mul nuw nsw i64 {ky}, %row")
         row_words = code.let(f"mul nuw nsw i64 {ky}, %kw")
@@ -141,100 +115,118 @@ class MicroKernel:
             position = code.let(f"add nuw nsw i64 {index}, {first}")
             data = code.pointer("%data", code.let(f"add i64 {row}, {self._times(position, 4)}"))
             word = code.let(f"add nuw nsw i64 {position}, {row_words}")
-            for term in terms:
-                carried = self._term(term, data, word, window, carried)
-            return carried
+            inputs = {f"c{m}.{n}": c for (m, n), c in zip(self.tile, carried, strict=True)}
+            for name in one.word.inputs:
+                if name[0] == "a":
+                    inputs[name] = self._activations(name, data, one.word.types[name])
+                elif name[0] == "w":
+                    inputs[name] = self._weights(name, word, window, one.word.types[name])
+            outputs = one.word.emit(code, inputs)
+            return [outputs[f"c{m}.{n}"] for m, n in self.tile]
 
-        return code.loop(count, [(self.counter, value) for value in counts], one_word)
+        kind = self.body.counter.llvm
+        return code.loop(count, [(kind, value) for value in counters], one_word)
+
+    # -- operands ----------------------------------------------------------------------------
+
+    def _activations(self, name: str, data: str, kind: Vector) -> str:
+        """The word of plane or part `a{plane}.{m}` in every lane."""
+        plane, m = _indices(name)
+        place = data
+        if self.signature.plan is not None and (stored := self.signature.plane_index(plane)):
+            place = self._moved(place, "%plane", stored)
+        if m:
+            place = self._moved(place, "%pixel", m)
+        word = self.code.load("i32", place, 4)
+        if self.signature.plan is None:
+            return self._part(word, plane, kind)
+        return self.code.splat(word, "i32", self.isa.lanes)
+
+    def _part(self, word: str, part: int, kind: Vector) -> str:
+        """The operand of one step of 8-bit products: bytes, zero-extended pairs, or one channel."""
+        code, group = self.code, kind.lanes // self.isa.lanes
+        if kind.bits == 8:
+            splat = code.splat(word, "i32", self.isa.lanes)
+            return code.bitcast(splat, self.word.llvm, kind.llvm)
+        shift = part * group * 8
+        shifted = code.let(f"lshr i32 {word}, {shift}") if shift else word
+        low = code.let(f"and i32 {shifted}, 255")
+        if group == 1:
+            return code.splat(code.let(f"trunc i32 {low} to i16"), "i16", kind.lanes)
+        high = code.let(f"shl i32 {code.let(f'and i32 {shifted}, 65280')}, 8")
+        pair = code.splat(code.let(f"or i32 {low}, {high}"), "i32", self.isa.lanes)
+        return code.bitcast(pair, self.word.llvm, kind.llvm)
+
+    def _weights(self, name: str, word: str, window: str, kind: Vector) -> str:
+        """The register of plane or part `w{plane}.{n}` at a word of the window."""
+        plane, n = _indices(name)
+        code, channels = self.code, self.signature.channels
+        if self.signature.plan is not None:
+            start = self._times(window, plane) if plane else "0"
+            at = code.let(f"add nuw nsw i64 {start}, {word}") if plane else word
+            pointer = code.pointer("%weights", self._times(at, channels * 4))
+            return code.load(kind.llvm, pointer, 4, n * self.isa.bytes)
+        pointer = code.pointer("%weights", self._times(word, channels * 4))
+        group = kind.lanes // self.isa.lanes
+        loaded = Vector(kind.lanes, 8)
+        value = code.load(loaded.llvm, pointer, 1, plane * channels * group + n * kind.lanes)
+        if kind.bits == 8:
+            return value
+        return code.let(f"sext {loaded.llvm} {value} to {kind.llvm}")
+
+    def _moved(self, pointer: str, stride: str, count: int) -> str:
+        return self.code.pointer(pointer, self.code.let(f"mul i64 {stride}, {count}"))
 
     def _times(self, value: str, factor: int) -> str:
         return self.code.let(f"mul nuw nsw i64 {value}, {factor}")
 
-    def _term(self, term: Term, data: str, word: str, window: str, counts: list[str]) -> list[str]:
-        code, isa = self.code, self.isa
-        plane = code.let(f"mul nuw nsw i64 {window}, {term.weight_plane}")
-        at = code.let(f"add nuw nsw i64 {plane}, {word}")
-        weights = code.pointer("%weights", self._times(at, self.signature.channels * 4))
-        columns = [code.load(self.word, weights, 4, n * isa.lanes * 4) for n in range(self.vectors)]
-        if term.activation_plane:
-            data = code.pointer(data, code.let(f"mul i64 %plane, {term.activation_plane}"))
-        result = list(counts)
+    # -- sums --------------------------------------------------------------------------------
+
+    def _place(self, m: int, n: int) -> int:
+        return m * BLOCK * 4 + n * self.isa.bytes
+
+    def _store(self, m: int, n: int, value: str) -> None:
+        self.code.store(self.word.llvm, value, "%sums", 4, self._place(m, n))
+
+    def _increase(self, m: int, n: int, value: str) -> None:
+        before = self.code.load(self.word.llvm, "%sums", 4, self._place(m, n))
+        self._store(m, n, self.code.let(f"add {self.word.llvm} {before}, {value}"))
+
+    def _add(self, coefficient: int, counters: Sequence[str]) -> None:
+        """Empty counters into the sums, times their coefficient."""
+        for (m, n), counter in zip(self.tile, counters, strict=True):
+            total = self.body.empty.emit(self.code, {"c": counter})["s"]
+            if coefficient != 1:
+                factor = self.word.splat(coefficient)
+                total = self.code.let(f"mul {self.word.llvm} {total}, {factor}")
+            self._increase(m, n, total)
+
+    def _add_activation_sums(self, index: int) -> None:
+        """Add what the producer summed over activations: contiguous words, one loop a pixel."""
         for m in range(self.signature.rows):
-            pixel = code.pointer(data, code.let(f"mul i64 %pixel, {m}")) if m else data
-            broadcast = code.splat(code.load("i32", pixel, 4), "i32", isa.lanes)
-            for n, column in enumerate(columns):
-                bits = code.apply(isa.logic[term.op], broadcast, column)
-                bits = code.bitcast(bits, self.word, isa.count.operands[0])
-                counted = code.apply(isa.count, bits)
-                place = m * self.vectors + n
-                result[place] = code.apply(isa.accumulate, result[place], counted)
-        return result
+            pixel = self._moved("%data", "%pixel", m) if m else "%data"
+            total = self._window_sum(self._moved(pixel, "%plane", index))
+            lanes = self.code.splat(total, "i32", self.isa.lanes)
+            for n in range(self.vectors):
+                self._increase(m, n, lanes)
 
-    def _flush(self, coefficient: int, counts: list[str], totals: list[str]) -> list[str]:
-        """Widen counters to 32-bit lanes and add them, times their coefficient."""
-        code, result = self.code, []
-        for count, total in zip(counts, totals, strict=True):
-            for instruction in self.isa.widen:
-                count = code.apply(instruction, count)
-            scaled = code.let(f"mul {self.word} {count}, {self._constant(coefficient)}")
-            result.append(code.let(f"add {self.word} {total}, {scaled}"))
-        return result
-
-    # -- 8-bit products ----------------------------------------------------------------------
-
-    def _mac8(self) -> list[str]:
+    def _window_sum(self, first: str) -> str:
+        """The sum of the words of a window that starts at `first`."""
         code = self.code
-        zeros = [(self.word, "zeroinitializer")] * len(self.tile)
 
         def one_row(ky: str, sums: list[str]) -> list[str]:
-            row = code.let(f"mul nuw nsw i64 {ky}, %row")
-            row_words = code.let(f"mul nuw nsw i64 {ky}, %kw")
+            row = code.pointer(first, code.let(f"mul nuw nsw i64 {ky}, %row"))
 
-            def one_word(index: str, carried: list[str]) -> list[str]:
-                data = code.pointer("%data", code.let(f"add i64 {row}, {self._times(index, 4)}"))
-                word = code.let(f"add nuw nsw i64 {index}, {row_words}")
-                weights = code.pointer("%weights", self._times(word, self.signature.channels * 4))
-                return self._dot_word(data, weights, carried)
+            def one_word(x: str, total: list[str]) -> list[str]:
+                word = code.load("i32", code.pointer(row, self._times(x, 4)), 4)
+                return [code.let(f"add i32 {total[0]}, {word}")]
 
-            return code.loop("%kw", [(self.word, value) for value in sums], one_word)
+            return code.loop("%kw", [("i32", sums[0])], one_word)
 
-        return code.loop("%kh", zeros, one_row)
+        return code.loop("%kh", [("i32", "0")], one_row)[0]
 
-    def _dot_word(self, data: str, weights: str, sums: list[str]) -> list[str]:
-        """Four channels of every row times the tile's columns, `dot_group` at a time."""
-        code, isa, result = self.code, self.isa, list(sums)
-        words = []
-        for m in range(self.signature.rows):
-            pixel = code.pointer(data, code.let(f"mul i64 %pixel, {m}")) if m else data
-            words.append(code.load("i32", pixel, 4))
-        for part in range(4 // isa.dot_group):
-            columns = [self._column(weights, part, n) for n in range(self.vectors)]
-            for m, word in enumerate(words):
-                operand = self._operand(word, part)
-                for n, column in enumerate(columns):
-                    place = m * self.vectors + n
-                    result[place] = code.apply(isa.dot, result[place], operand, column)
-        return result
 
-    def _column(self, weights: str, part: int, n: int) -> str:
-        isa, code = self.isa, self.code
-        size = isa.lanes * isa.dot_group
-        offset = part * self.signature.channels * isa.dot_group + n * size
-        loaded = code.load(f"<{size} x i8>", weights, 1, offset)
-        if isa.dot_group == 4:
-            return loaded
-        return code.let(f"sext <{size} x i8> {loaded} to <{size} x i16>")
-
-    def _operand(self, word: str, part: int) -> str:
-        """The activation operand of one dot step: bytes, zero-extended pairs, or one channel."""
-        isa, code = self.isa, self.code
-        if isa.dot_group == 4:
-            return code.bitcast(code.splat(word, "i32", isa.lanes), self.word, isa.dot.operands[1])
-        shift = part * isa.dot_group * 8
-        shifted = code.let(f"lshr i32 {word}, {shift}") if shift else word
-        low = code.let(f"and i32 {shifted}, 255")
-        if isa.dot_group == 1:
-            return code.splat(code.let(f"trunc i32 {low} to i16"), "i16", isa.lanes)
-        high = code.let(f"shl i32 {code.let(f'and i32 {shifted}, 65280')}, 8")
-        pair = code.splat(code.let(f"or i32 {low}, {high}"), "i32", isa.lanes)
-        return code.bitcast(pair, self.word, isa.dot.operands[1])
+def _indices(name: str) -> tuple[int, int]:
+    """The two numbers of an input's name."""
+    first, second = name[1:].split(".")
+    return int(first), int(second)

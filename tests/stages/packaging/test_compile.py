@@ -8,7 +8,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
-from stages.packaging.compile import build_library, compile_object, target_of
+from stages.codegen import build_library, compile_object, target_of
 from stages.packaging.symbols import ObjectFile
 from tests.compiled import Library
 from tests.targets import AARCH64, ARMV7, AVX512VPOPCNTDQ, EVERY, SSE2, skip_unless_runnable

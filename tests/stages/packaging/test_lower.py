@@ -11,7 +11,7 @@ from tvm import sym, tirx
 from hw.profile import Hardware
 from stages import synthesizing
 from stages.packaging.addressing import border_expression
-from stages.packaging.compile import compile_object
+from stages.codegen import compile_object
 from stages.packaging.graph import program_of
 from stages.packaging.pool import pool_text
 from stages.qnn import interpret

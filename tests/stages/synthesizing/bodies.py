@@ -12,9 +12,9 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.packaging.compile import compile_object
+from stages.codegen import compile_object
 from stages.qnn.integer import windows
-from stages.qnn.packing import pack_planes, pack_weights, raw_sums
+from stages.qnn.packing import pack_activations, pack_weights, raw_sums
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.synthesizing.microkernel import MicroKernel
 from tests.compiled import Library
@@ -42,12 +42,13 @@ class Case:
         signature = self.signature
         channels = self.words * signature.channels_per_word
         columns = (signature.rows - 1) * self.stride + self.width
-        if signature.family == "mac8":
-            low, high, top = -128, 127, 255
+        if (products := signature.products) is not None:
+            top = (1 << products.activation_bits) - 1
+            low, high = -products.weight_limit, min(products.weight_limit, 127)
         else:
-            top = (1 << signature.activation_planes) - 1
-            high = (1 << signature.weight_planes) - 1
-            low = 0
+            assert signature.plan is not None
+            top = (1 << signature.plan.activation_bits) - 1
+            low, high = 0, (1 << signature.plan.weight_bits) - 1
         data_shape = (self.height, columns + 1, channels)
         weight_shape = (BLOCK, self.height, self.width, channels)
         if kind == "random":
@@ -86,8 +87,8 @@ def sums_of(case: Case, library: Library, data: Array, weights: Array) -> Array:
     """What the compiled body computes: int32 [rows, 32]."""
     signature = case.signature
     packed = pack_weights(signature, weights)
-    if signature.family == "popcount":
-        stored = pack_planes(data, signature.activation_planes)
+    if signature.stored is not None:
+        stored = pack_activations(signature.stored, data)
     else:
         stored = np.ascontiguousarray(data.astype(np.uint8)).view(np.uint32)[None]
     _, height, width, words = stored.shape

@@ -1,47 +1,58 @@
-"""Kernel signatures for tests: every term plan of the fixed family, on any instruction set."""
+"""Kernel signatures for tests: term plans of every kind, on any instruction set."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.bitpacking.choosing import flush_period
-from stages.qnn.signature import Encoding, Flush, KernelSignature, popcount_terms
+from stages.qnn.offers import Problem
+from stages.qnn.signature import Flush, KernelSignature
+from stages.qnn.terms import Encoding, TermPlan
+from stages.synthesizing.discovering import plans
+from stages.synthesizing.offering import candidates
 
 ENCODINGS: tuple[Encoding, ...] = ("unipolar", "bipolar", "signed")
-PLANS = list(product(ENCODINGS, (1, 2, 3), (1, 2, 3)))
-"""Encoding of the weights, activation planes, weight planes."""
+PROBLEMS = [
+    Problem(n, m, encoding)
+    for encoding, n, m in product(ENCODINGS, (1, 2, 3), (1, 2, 3))
+    if (encoding, m) != ("signed", 1)
+]
+PLANS = [
+    plan
+    for problem in PROBLEMS
+    for plan in plans(problem.activation_bits, problem.weight_bits, problem.weights)
+]
+"""Every term plan that the engine offers, for every precision and encoding."""
+
+
+def plan_named(kind: str, activation_bits: int, weight_bits: int, weights: Encoding) -> TermPlan:
+    """The plan of a kind, such as `mix3`."""
+    return next(p for p in plans(activation_bits, weight_bits, weights) if p.kind == kind)
 
 
 def popcount(
     hardware: Hardware,
-    plan: tuple[Encoding, int, int],
+    plan: TermPlan,
     flush: Flush | None = None,
     rows: int = 1,
     vectors: int = 1,
 ) -> KernelSignature:
     """A popcount signature; its byte counters are emptied once a window if nothing else is said."""
-    weights, n, m = plan
     isa = isa_of(hardware)
-    terms = popcount_terms("xor" if weights == "bipolar" else "and", n, m, weights == "signed")
-    return KernelSignature(
-        family="popcount",
-        isa=isa.name,
-        terms=terms,
-        activation_planes=n,
-        weight_planes=m,
-        rows=rows,
-        channels=vectors * isa.lanes,
-        flush=flush or ("window" if isa.counts_bytes else "none"),
-        flush_period=flush_period(terms),
-        weights=weights,
+    problem = Problem(plan.activation_bits, plan.weight_bits, plan.weights)
+    tile = rows, vectors * isa.lanes
+    found = next(
+        s for s in candidates(problem, isa) if s.plan == plan and (s.rows, s.channels) == tile
     )
+    return found if flush is None else found.flushed(flush)
 
 
 def mac8(hardware: Hardware, rows: int = 1, vectors: int = 1) -> KernelSignature:
     """A signature of 8-bit products."""
     isa = isa_of(hardware)
-    base = popcount(hardware, ("signed", 1, 1), "none", rows, vectors)
-    return replace(base, family="mac8", terms=(), flush_period=0, dot_group=isa.dot_group)
+    return next(
+        s
+        for s in candidates(Problem(8, 8, "signed"), isa)
+        if (s.rows, s.channels) == (rows, vectors * isa.lanes)
+    )

@@ -10,20 +10,23 @@ import pytest
 
 from hw.isa import ISAS, isa_of
 from hw.profile import Hardware
-from stages.bitpacking.choosing import flush_period
-from stages.qnn.signature import BLOCK, Encoding, Flush
+from stages.qnn.signature import BLOCK, Flush
+from stages.qnn.terms import TermPlan
 from stages.synthesizing.microkernel import MicroKernel
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
-from tests.stages.synthesizing.plans import PLANS, mac8, popcount
+from tests.stages.synthesizing.plans import PLANS, mac8, plan_named, popcount
 from tests.targets import EVERY, PROFILES, skip_unless_runnable
 
 FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
-SOME_PLANS: list[tuple[Encoding, int, int]] = [
-    ("bipolar", 1, 1),
-    ("bipolar", 2, 1),
-    ("signed", 2, 2),
-    ("unipolar", 3, 3),
+SOME_PLANS = [
+    plan_named("xor1", 1, 1, "bipolar"),
+    plan_named("mix3", 2, 2, "bipolar"),
+    plan_named("and4", 2, 2, "signed"),
+    plan_named("choose_w6", 3, 3, "signed"),
+    plan_named("choose_a2", 3, 1, "unipolar"),
+    plan_named("choose_w6", 3, 3, "bipolar"),
 ]
+FULL = plan_named("and4", 2, 2, "unipolar")
 # name := family "_" plan "_" tile "_" flush "_" isa, as stages/qnn/signature.py has it.
 NAME = re.compile(
     r"(popcount_(and|xor)_a[1-3]w[1-3]s?|mac8_dot[124])"
@@ -38,7 +41,7 @@ def tiles(hardware: Hardware) -> list[int]:
     return [vectors for vectors in (1, 2, 4, 8) if vectors * lanes <= BLOCK]
 
 
-def flushed(hardware: Hardware, plan: tuple[Encoding, int, int], flush: Flush, rows: int) -> Case:
+def flushed(hardware: Hardware, plan: TermPlan, flush: Flush, rows: int) -> Case:
     """A case whose counters reach their limit, and would overflow if emptied any later."""
     vectors = tiles(hardware)[rows % len(tiles(hardware))]
     if not isa_of(hardware).counts_bytes:
@@ -67,7 +70,7 @@ def check(cases: list[Case], hardware: Hardware) -> None:
 def test_counters_are_emptied_before_they_overflow(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     flushes = FLUSHES if isa_of(hardware).counts_bytes else FLUSHES[:1]
-    check([flushed(hardware, ("unipolar", 2, 2), flush, 1) for flush in flushes], hardware)
+    check([flushed(hardware, FULL, flush, 1) for flush in flushes], hardware)
 
 
 @EVERY
@@ -114,7 +117,7 @@ def test_one_plan_with_counters_that_overflow_is_wrong(hardware: Hardware) -> No
     skip_unless_runnable(hardware)
     if not isa_of(hardware).counts_bytes:
         pytest.skip("counts whole words")
-    case = flushed(hardware, ("unipolar", 2, 2), "window", 1)
+    case = flushed(hardware, FULL, "window", 1)
     longer = replace(case, words=case.words + 2)
     library = compile_cases([longer], hardware)
     data, weights = longer.levels("high", np.random.default_rng(0))

@@ -9,6 +9,8 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
 
@@ -90,3 +92,22 @@ def compile_object(functions: dict[str, Any], hardware: Hardware) -> bytes:
         path = Path(folder) / "kernel.o"
         library.write_to_file(str(path), "o")
         return path.read_bytes()
+
+
+def assembly(
+    text: str, declarations: list[str], name: str, pointers: int, hardware: Hardware
+) -> list[str]:
+    """The instructions LLVM makes of one imported function that takes pointers."""
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(f"{name}_caller")
+        T.func_attr({"global_symbol": f"{name}_caller"})
+        buffers = [T.arg(f"p{i}", T.Buffer((1,), "uint8")) for i in range(pointers)]
+        with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, text])):
+            addresses = [T.address_of(buffer[0]) for buffer in buffers]
+            T.evaluate(T.call_extern("void", name, *addresses))
+    library = build_library({f"{name}_caller": builder.get()}, hardware)
+    lines = str(library.inspect_source("asm")).splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith(f"{name}_caller:"))
+    body = lines[begin + 1 :]
+    end = next(i for i, line in enumerate(body) if ".size" in line or ".fnend" in line)
+    return [line for line in body[:end] if line.startswith("\t") and not line.startswith("\t.")]

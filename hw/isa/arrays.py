@@ -1,0 +1,102 @@
+"""The NumPy reader of instruction meanings: a lane is a batch of numbers, one per trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hw.isa.lanes import Lane
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayLane(Lane):
+    """Unsigned numbers below 2^bits, in an array of uint64 [trials]."""
+
+    bits: int
+    values: Array
+
+    def _new(self, values: Array, bits: int | None = None) -> ArrayLane:
+        bits = self.bits if bits is None else bits
+        return ArrayLane(bits, values & np.uint64((1 << bits) - 1))
+
+    def signed(self) -> Array:
+        """The numbers in two's complement, int64."""
+        unused = np.uint64(64 - self.bits)
+        shifted: Array = (self.values << unused).astype(np.int64) >> unused.astype(np.int64)
+        return shifted
+
+    def __and__(self, other: ArrayLane) -> ArrayLane:
+        return self._new(self.values & other.values)
+
+    def __or__(self, other: ArrayLane) -> ArrayLane:
+        return self._new(self.values | other.values)
+
+    def __xor__(self, other: ArrayLane) -> ArrayLane:
+        return self._new(self.values ^ other.values)
+
+    def __invert__(self) -> ArrayLane:
+        return self._new(~self.values)
+
+    def __add__(self, other: ArrayLane) -> ArrayLane:
+        return self._new(self.values + other.values)
+
+    def __sub__(self, other: ArrayLane) -> ArrayLane:
+        return self._new(self.values - other.values)
+
+    def __mul__(self, other: ArrayLane) -> ArrayLane:
+        return self._new(self.values * other.values)
+
+    def times(self, factor: int) -> ArrayLane:
+        """The product with a constant."""
+        return self._new(self.values * np.uint64(factor % (1 << 64)))
+
+    def popcount(self) -> ArrayLane:
+        """How many bits are set."""
+        return self._new(np.bitwise_count(self.values).astype(np.uint64))
+
+    def extend(self, bits: int, signed: bool = False) -> ArrayLane:
+        """The same number in a wider lane."""
+        return self._new(self.signed().astype(np.uint64) if signed else self.values, bits)
+
+    def saturate(self, bits: int) -> ArrayLane:
+        """The nearest signed number of `bits` bits."""
+        limit = 1 << (bits - 1)
+        return self._new(np.clip(self.signed(), -limit, limit - 1).astype(np.uint64), bits)
+
+    def split(self, bits: int) -> list[ArrayLane]:
+        """The lane as narrower ones, lowest bits first."""
+        return [
+            self._new(self.values >> np.uint64(shift), bits) for shift in range(0, self.bits, bits)
+        ]
+
+    def join(self, higher: Sequence[ArrayLane]) -> ArrayLane:
+        """One wide lane, with `higher` in its upper bits."""
+        values = self.values.copy()
+        for position, lane in enumerate(higher, 1):
+            values |= lane.values << np.uint64(position * self.bits)
+        return ArrayLane(self.bits * (1 + len(higher)), values)
+
+    def lookup(self, table: Sequence[ArrayLane]) -> ArrayLane:
+        """The entry that the number names; 0 behind the end of the table."""
+        entries = np.stack([entry.values for entry in table])
+        inside = self.values < len(table)
+        index = np.where(inside, self.values, np.uint64(0)).astype(np.int64)
+        found = np.take_along_axis(entries, index[None], 0)[0]
+        return self._new(np.where(inside, found, np.uint64(0)))
+
+
+def array_lanes(values: Array) -> list[ArrayLane]:
+    """The lanes of registers [trials, lanes], whose element type gives their width."""
+    bits = 8 * values.dtype.itemsize
+    unsigned = values.view(f"u{values.dtype.itemsize}").astype(np.uint64)
+    return [ArrayLane(bits, np.ascontiguousarray(column)) for column in unsigned.T]
+
+
+def registers(lanes: Sequence[ArrayLane]) -> Array:
+    """Registers [trials, lanes] of unsigned integers: undoes `array_lanes`."""
+    return np.stack([lane.values for lane in lanes], 1).astype(f"u{lanes[0].bits // 8}")

@@ -1,0 +1,34 @@
+"""A digest of an instruction set: its rows' text, and what their meanings do on fixed inputs."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+
+import numpy as np
+
+from hw.isa.arrays import array_lanes, registers
+from hw.isa.instruction import Instruction, Isa
+
+TRIALS = 4
+
+
+def fingerprint(isa: Isa) -> str:
+    """Changes whenever a row's LLVM IR, or its meaning on some fixed inputs, does."""
+    rows = "\n".join(f"{part} {_row(isa[part])}" for part in sorted(isa.parts))
+    return hashlib.sha256(rows.encode()).hexdigest()
+
+
+@cache
+def _row(row: Instruction) -> str:
+    rng = np.random.default_rng(1)
+    operands = [
+        array_lanes(rng.integers(0, 256, (TRIALS, kind.bytes), np.uint8).view(f"u{kind.bits // 8}"))
+        for kind in row.operands
+    ]
+    results = [
+        registers(row.execute(operands, immediate)).tobytes()
+        for immediate in row.immediates or (None,)
+    ]
+    text = f"{row.name} {row.operands} {row.result} {row.emit} {row.declares}"
+    return hashlib.sha256(text.encode() + b"".join(results)).hexdigest()

@@ -1,0 +1,75 @@
+"""What a word of 32 channels is stored as: planes and sums of the binary digits of its levels.
+
+A plane is a Boolean function of the digits, written as an exclusive or of products (its algebraic
+normal form); a sum is a linear combination of the counts of such products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stages.qnn.llvm import FunctionText
+from stages.qnn.signature import Stored
+
+COUNT = "declare i32 @llvm.ctpop.i32(i32)"
+
+
+def stored_words(code: FunctionText, stored: Stored, digits: Sequence[str]) -> list[str]:
+    """The i32 values to store, planes then sums, of the digits' words, lowest digit first."""
+    products = _Products(code, digits)
+    levels = 1 << stored.bits
+    planes = [
+        products.exclusive_or(_moebius([table >> level & 1 for level in range(levels)]))
+        for table in stored.planes
+    ]
+    return planes + [products.counted(_moebius(values)) for values in stored.sums]
+
+
+def _moebius(values: Sequence[int]) -> list[int]:
+    """Coefficients c with `values[level] = sum of c[s] over subsets s of the level's digits`."""
+    coefficients = list(values)
+    step = 1
+    while step < len(coefficients):
+        for index in range(len(coefficients)):
+            if index & step:
+                coefficients[index] -= coefficients[index ^ step]
+        step *= 2
+    return coefficients
+
+
+class _Products:
+    """Ands of digits, each computed once."""
+
+    def __init__(self, code: FunctionText, digits: Sequence[str]) -> None:
+        self.code = code
+        self.words = {1 << position: word for position, word in enumerate(digits)}
+
+    def product(self, subset: int) -> str:
+        """The and of the digits in a subset; of none, all ones."""
+        if subset == 0:
+            return "-1"
+        if subset not in self.words:
+            lowest = subset & -subset
+            rest = self.product(subset ^ lowest)
+            self.words[subset] = self.code.let(f"and i32 {rest}, {self.words[lowest]}")
+        return self.words[subset]
+
+    def exclusive_or(self, coefficients: Sequence[int]) -> str:
+        """The products whose coefficient is odd, added modulo 2."""
+        chosen = [self.product(s) for s, c in enumerate(coefficients) if c % 2]
+        total = chosen[-1] if chosen else "0"
+        for word in chosen[-2::-1]:
+            total = self.code.let(f"xor i32 {total}, {word}")
+        return total
+
+    def counted(self, coefficients: Sequence[int]) -> str:
+        """The counts of the products, times their coefficients, added up."""
+        self.code.declarations[COUNT] = None
+        total = "0"
+        for subset, coefficient in enumerate(coefficients):
+            if coefficient:
+                word = self.product(subset)
+                count = self.code.let(f"call i32 @llvm.ctpop.i32(i32 {word})")
+                scaled = self.code.let(f"mul i32 {count}, {coefficient}")
+                total = self.code.let(f"add i32 {total}, {scaled}")
+        return total

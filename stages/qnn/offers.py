@@ -1,0 +1,127 @@
+"""What the synthesis engine offers for a product: kernels, and what each is predicted to cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from stages.kinds import Table
+from stages.qnn.signature import BLOCK, Flush, KernelSignature
+from stages.qnn.terms import Encoding
+
+Algorithm = Literal["bitserial", "mac8"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A product of levels, whatever the layer: bits of both operands and what weights mean."""
+
+    activation_bits: int
+    weight_bits: int
+    weights: Encoding
+
+    @property
+    def name(self) -> str:
+        """Its key in a table of offers, for example `a2w1_bipolar`."""
+        return f"a{self.activation_bits}w{self.weight_bits}_{self.weights}"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a layer adds to a problem: its window in channels, and how wide its rows are."""
+
+    window: tuple[int, int]
+    channels: int
+    output_width: int
+
+    def row_words(self, channels_per_word: int) -> int:
+        """Words of one row of the window."""
+        return self.window[1] * -(-self.channels // channels_per_word)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A kernel with its predicted cost on one core, in cycles; loads of operands included."""
+
+    signature: KernelSignature
+    word: float
+    """One word of the window, for the whole tile."""
+    empty: float
+    """Emptying all counters of the tile into the sums once in every pass."""
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm it belongs to."""
+        return "mac8" if self.signature.plan is None else "bitserial"
+
+    @property
+    def cycles_per_mac(self) -> float:
+        """In the limit of long windows."""
+        period = self.signature.flush_period
+        tile = self.signature.rows * self.signature.channels * self.signature.channels_per_word
+        return (self.word + (self.empty / period if period else 0)) / tile
+
+    def cycles(self, geometry: Geometry) -> float:
+        """One output row and block of channels; the last tile of a row overlaps its neighbour."""
+        signature = self.signature
+        row_words = geometry.row_words(signature.channels_per_word)
+        rows = geometry.window[0]
+        flush = flush_for(signature, rows, row_words)
+        times = {"none": 1, "window": 1, "row": rows}.get(flush)
+        if times is None:
+            times = rows * -(-row_words // signature.flush_period)
+        tiles = -(-geometry.output_width // signature.rows) * (BLOCK // signature.channels)
+        return tiles * (rows * row_words * self.word + times * self.empty)
+
+    def fitted(self, geometry: Geometry) -> KernelSignature:
+        """The signature with its counters emptied as seldom as their range allows."""
+        row_words = geometry.row_words(self.signature.channels_per_word)
+        return self.signature.flushed(flush_for(self.signature, geometry.window[0], row_words))
+
+
+def flush_for(signature: KernelSignature, rows: int, row_words: int) -> Flush:
+    """Where the counters of a window of `rows` times `row_words` words must be emptied."""
+    if signature.flush_period == 0:
+        return "none"
+    if rows * row_words <= signature.flush_period:
+        return "window"
+    return "row" if row_words <= signature.flush_period else "chunk"
+
+
+def products_for(table: Table, activation_bits: int, weight_limit: int) -> list[Offer]:
+    """Offers of 8-bit products, of any problem, that levels and weights of these sizes fit."""
+    found = {
+        offer.signature.name: offer
+        for data in table.values()
+        for offer in from_table(data)
+        if (products := offer.signature.products) is not None
+        and activation_bits <= products.activation_bits
+        and weight_limit <= products.weight_limit
+    }
+    return [found[name] for name in sorted(found)]
+
+
+def best(offers: list[Offer], geometry: Geometry, algorithm: Algorithm | None = None) -> Offer:
+    """The cheapest offer for a layer; ties go to the smaller name, so that builds repeat."""
+    fitting = [
+        offer
+        for offer in offers
+        if algorithm in (None, offer.algorithm) and offer.signature.rows <= geometry.output_width
+    ]
+    return min(fitting, key=lambda offer: (offer.cycles(geometry), offer.signature.name))
+
+
+_OFFERS = TypeAdapter(list[Offer])
+
+
+def to_table(offers: list[Offer]) -> list[Table]:
+    """Offers as plain data."""
+    data: list[Table] = _OFFERS.dump_python(offers, mode="json")
+    return data
+
+
+def from_table(data: list[Table]) -> list[Offer]:
+    """Undo `to_table`."""
+    return _OFFERS.validate_python(data)

@@ -1,0 +1,137 @@
+"""Bodies with rows in lanes and counters that are carried from word to word.
+
+A 32-bit lane is one output channel; a word of activations is broadcast, so that no horizontal
+addition is needed before a counter is emptied. The kernel boundary is the whole window: passes over
+it count the terms of one coefficient, or of several in a chain 12, 6, 3 … in which each divides the
+one before, by doubling what was counted so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hw.isa import Isa, Vector
+from stages.qnn.signature import KernelSignature
+from stages.qnn.terms import Term, TermPlan
+from stages.synthesizing.program import Program, Register
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over the window: what a word adds to the counters, and what becomes of them."""
+
+    coefficient: int
+    word: Program
+    """One word: from `a{plane}.{m}` (broadcast), `w{plane}.{n}` and `c{m}.{n}` to `c{m}.{n}`."""
+    carried: int
+    """What the counters of the pass before are multiplied by; 0 if they start from nothing."""
+    ends_chain: bool
+    """Whether the counters, times the coefficient, are added to the sums afterwards."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """Everything a micro-kernel's loops are built around."""
+
+    counter: Vector
+    passes: tuple[Pass, ...]
+    empty: Program
+    """One register of counters, `c`, as 32-bit lanes `s0` …: what emptying it computes."""
+
+
+def body_of(signature: KernelSignature, isa: Isa) -> Body:
+    """The body of a signature, whichever its family."""
+    return popcount_body(signature, isa) if signature.plan else products_body(signature, isa)
+
+
+def popcount_body(signature: KernelSignature, isa: Isa) -> Body:
+    """The body of a term plan."""
+    plan = signature.plan
+    assert plan is not None
+    counter = isa["count"].result
+    vectors = signature.channels // isa.lanes
+    passes = []
+    for chain in chains(plan.coefficients, isa.counts_bytes):
+        previous = 0
+        for coefficient in chain:
+            word = _counted_word(plan, plan.of(coefficient), signature.rows, vectors, isa)
+            carried = previous // coefficient
+            passes.append(Pass(coefficient, word, carried, coefficient == chain[-1]))
+            previous = coefficient
+    return Body(counter, tuple(passes), _emptied(isa, counter))
+
+
+def chains(coefficients: Sequence[int], narrow: bool) -> list[list[int]]:
+    """Coefficients in chains of divisors; narrow counters would overflow, so each is its own."""
+    if narrow:
+        return [[c] for c in coefficients]
+    left, result = list(coefficients), []
+    while left:
+        chain = [left.pop(0)]
+        while divisors := [c for c in left if chain[-1] % c == 0]:
+            chain.append(divisors[0])
+            left.remove(divisors[0])
+        result.append(chain)
+    return result
+
+
+def _counted_word(
+    plan: TermPlan, terms: Sequence[Term], rows: int, vectors: int, isa: Isa
+) -> Program:
+    """`counter += popcount(op(planes))` for every term, row and register of channels."""
+    program = Program(part=isa.bytes)
+    counter, word = isa["count"].result, Vector(isa.lanes, 32)
+    add = isa[f"add.{counter.bits}"]
+    counters = {
+        (m, n): program.input(f"c{m}.{n}", counter) for m in range(rows) for n in range(vectors)
+    }
+    for term in terms:
+        for m in range(rows):
+            for n in range(vectors):
+                a = [program.input(f"a{plane}.{m}", word) for plane in term.activations]
+                w = [program.input(f"w{plane}.{n}", word) for plane in term.weights]
+                counted = program.apply(isa["count"], _logic(program, term, a, w, isa))
+                counters[m, n] = program.apply(add, counters[m, n], counted)
+    program.outputs = {f"c{m}.{n}": register for (m, n), register in counters.items()}
+    return program
+
+
+def _logic(
+    program: Program, term: Term, a: Sequence[Register], w: Sequence[Register], isa: Isa
+) -> Register:
+    if term.op == "choose_a":
+        return program.apply(isa["select"], *w, *a)
+    if term.op == "choose_w":
+        return program.apply(isa["select"], *a, *w)
+    return program.apply(isa[term.op], *a, *w)
+
+
+def products_body(signature: KernelSignature, isa: Isa) -> Body:
+    """The body of 8-bit products: `dot_group` neighbouring channels a step, four a word."""
+    assert signature.products is not None
+    dot = isa["dot"]
+    counter, a_kind, w_kind = dot.operands
+    program = Program(part=isa.bytes // 2 if a_kind.bytes < isa.bytes else isa.bytes)
+    vectors = signature.channels // isa.lanes
+    tile = [(m, n) for m in range(signature.rows) for n in range(vectors)]
+    sums = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}
+    for part in range(4 // signature.products.group):
+        for m, n in tile:
+            a = program.input(f"a{part}.{m}", a_kind)
+            w = program.input(f"w{part}.{n}", w_kind)
+            sums[m, n] = program.apply(dot, sums[m, n], a, w)
+    program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
+    return Body(counter, (Pass(1, program, 0, True),), _emptied(isa, counter))
+
+
+def _emptied(isa: Isa, counter: Vector) -> Program:
+    """Counters as 32-bit lanes, by pairwise additions where they are bytes."""
+    program = Program(part=isa.bytes)
+    value = program.input("c", counter)
+    bits = counter.bits
+    while bits < 32:
+        value = program.apply(isa[f"pair_widen.{bits}"], value)
+        bits *= 2
+    program.outputs = {"s": value}
+    return program

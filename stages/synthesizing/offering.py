@@ -1,0 +1,96 @@
+"""Offering: every kernel the engine can make for a product, with its predicted cost on a core.
+
+A term plan times a tile is a candidate if its program's live registers fit the instruction set. Its
+cost is the core's: the cycles that the program's instructions and the loads of its operands need at
+least, by the pipes they go to (`hw.costs`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hw.costs import CoreCosts, core_costs
+from hw.isa import Isa, isa_of
+from hw.profile import Hardware
+from stages.qnn.offers import Offer, Problem
+from stages.qnn.signature import BLOCK, KernelSignature, Products
+from stages.synthesizing.carried import Body, body_of
+from stages.synthesizing.discovering import plans
+
+MAX_BITS = 3
+"""Popcount kernels exist for up to three bits of each operand."""
+MAX_ROWS = 8
+BYTE_MAX = 255
+BITS_PER_BYTE = 8
+
+
+def offers_for(problem: Problem, hardware: Hardware) -> list[Offer]:
+    """All offers for a problem, the cheapest per multiply-accumulate first."""
+    isa, costs = isa_of(hardware), core_costs(hardware.core)
+    offers = [
+        _offer(signature, body, isa, costs)
+        for signature in candidates(problem, isa)
+        if (body := body_of(signature, isa)) and _fits(body, isa)
+    ]
+    return sorted(offers, key=lambda offer: (offer.cycles_per_mac, offer.signature.name))
+
+
+def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
+    """Signatures of all plans and tiles, whether they fit the registers or not."""
+    for rows, vectors in _tiles(isa):
+        blank = KernelSignature(
+            isa.name, None, Products(isa.dot_group), rows, vectors * isa.lanes, "none", 0
+        )
+        yield blank
+        if max(problem.activation_bits, problem.weight_bits) > MAX_BITS:
+            continue
+        for plan in plans(problem.activation_bits, problem.weight_bits, problem.weights):
+            signature = replace(blank, plan=plan, products=None)
+            if isa.counts_bytes:
+                together = max(len(plan.of(c)) for c in plan.coefficients)
+                period = BYTE_MAX // (BITS_PER_BYTE * together)
+                signature = replace(signature, flush="window", flush_period=period)
+            yield signature
+
+
+def _tiles(isa: Isa) -> Iterator[tuple[int, int]]:
+    for vectors in (1, 2, 4, 8):
+        if vectors * isa.lanes <= BLOCK:
+            for rows in range(1, MAX_ROWS + 1):
+                yield rows, vectors
+
+
+def _fits(body: Body, isa: Isa) -> bool:
+    """Whether no pass needs more registers than there are; a constant may need one more."""
+    parts = max(isa.bytes // one.word.part for one in body.passes)
+    return all(one.word.live() + parts <= isa.registers * parts for one in body.passes)
+
+
+def _offer(signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts) -> Offer:
+    vectors = signature.rows * (signature.channels // isa.lanes)
+    word: float = 0
+    for one in body.passes:
+        word += costs.cycles(one.word.counts() + _loads(one.word.inputs, isa))
+    load = f"load_{isa.bytes}"
+    add = isa["add.32"].name
+    if signature.sum_index is not None:
+        each = signature.rows / isa.lanes
+        word += costs.cycles({load: each, add: each})
+    ends = sum(one.ends_chain for one in body.passes)
+    emptying = Counter({name: count * ends for name, count in body.empty.counts().items()})
+    # Load, multiply by the coefficient, add, and a store, which costs as a load.
+    emptying += Counter({load: 2 * ends, isa["scale_add.32"].name: ends})
+    empty = costs.cycles({name: count * vectors for name, count in emptying.items()})
+    return Offer(signature, round(word, 3), round(empty, 3))
+
+
+def _loads(inputs: dict[str, tuple[int, ...]], isa: Isa) -> Counter[str]:
+    """Registers of weights and broadcast words of activations that a word of the window needs."""
+    names = [
+        f"broadcast_{isa.bytes}" if name[0] == "a" else f"load_{isa.bytes}"
+        for name in inputs
+        if name[0] != "c"
+    ]
+    return Counter(names)

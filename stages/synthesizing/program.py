@@ -1,0 +1,221 @@
+"""Straight-line programs over registers: what the searches build, the proofs run, LLVM gets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hw.isa import Instruction, Vector
+from stages.qnn.llvm import FunctionText
+
+Register = tuple[int, ...]
+"""Numbers of the parts of a register, lowest first: one part, or two where halves have names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """`result = instruction(operands, immediate)`."""
+
+    instruction: Instruction
+    result: Register
+    operands: tuple[Register, ...]
+    immediate: int | None = None
+
+
+@dataclass
+class Program:
+    """Steps from named inputs to named outputs; every part is written once.
+
+    `part` is the size in bytes of the parts that registers consist of.
+    """
+
+    part: int
+    inputs: dict[str, Register] = field(default_factory=dict)
+    types: dict[str, Vector] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    outputs: dict[str, Register] = field(default_factory=dict)
+    _parts: int = 0
+
+    def input(self, name: str, kind: Vector) -> Register:
+        """The register of an input; the same one for the same name."""
+        if name not in self.inputs:
+            self.inputs[name] = self._new(kind)
+            self.types[name] = kind
+        return self.inputs[name]
+
+    def apply(
+        self, instruction: Instruction, *operands: Register, immediate: int | None = None
+    ) -> Register:
+        """Append a step and return its result."""
+        result = self._new(instruction.result)
+        self.steps.append(Step(instruction, result, operands, immediate))
+        return result
+
+    def _new(self, kind: Vector) -> Register:
+        first = self._parts
+        self._parts += kind.bytes // self.part
+        return tuple(range(first, self._parts))
+
+    def counts(self) -> Counter[str]:
+        """How often each instruction occurs."""
+        return Counter(step.instruction.name for step in self.steps)
+
+    def live(self) -> int:
+        """The largest number of parts that are in use at one time, inputs from their first use."""
+        last = {part: number for number, step in enumerate(self.steps) for part in _read(step)}
+        last |= {part: len(self.steps) for register in self.outputs.values() for part in register}
+        alive: set[int] = set()
+        most = 0
+        for number, step in enumerate(self.steps):
+            alive |= set(_read(step)) | set(step.result)
+            most = max(most, len(alive))
+            alive = {part for part in alive if last.get(part, -1) > number}
+        return most
+
+    def depth_first(self) -> Program:
+        """The same steps, each result as late as its reader allows: few registers are in use.
+
+        Of two operands the one that needs more registers goes first (Sethi and Ullman, 1970).
+        """
+        maker = {part: step for step in self.steps for part in step.result}
+        need: dict[Step, int] = {}
+        for step in self.steps:
+            needs = sorted((need.get(s, 0) for s in _makers(step, maker)), reverse=True)
+            need[step] = max([n + i for i, n in enumerate(needs)] + [len(step.result)])
+        ordered: dict[Step, None] = {}
+
+        def visit(step: Step) -> None:
+            for operand in sorted(_makers(step, maker), key=lambda s: -need[s]):
+                visit(operand)
+            ordered.setdefault(step)
+
+        for register in self.outputs.values():
+            for part in register:
+                visit(maker[part])
+        return replace(self, steps=list(ordered))
+
+    def run(self, inputs: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """The outputs' lanes for the inputs' lanes, whichever reader they belong to."""
+        state: dict[int, list[Any]] = {}
+        for name, register in self.inputs.items():
+            _spread(state, register, list(inputs[name]))
+        for step in self.steps:
+            operands = [_gathered(state, register) for register in step.operands]
+            _spread(state, step.result, step.instruction.execute(operands, step.immediate))
+        return {name: _gathered(state, register) for name, register in self.outputs.items()}
+
+    def emit(
+        self, code: FunctionText, inputs: Mapping[str, str] | Callable[[str], str]
+    ) -> dict[str, str]:
+        """Append the LLVM IR of all steps; inputs and outputs are values of their own types.
+
+        `inputs` names the values, or emits one when it is first used; in the latter case loads stay
+        where they are emitted, or the compiler would load more than it has registers for.
+        """
+        values = Values(code)
+        names = {register: name for name, register in self.inputs.items()}
+        latest = ""
+
+        def bring(register: Register) -> None:
+            if register not in names or register in values.whole:
+                return
+            name = names[register]
+            if isinstance(inputs, Mapping):
+                value = inputs[name]
+            else:
+                if latest:
+                    code.after(latest)
+                value = inputs(name)
+            values.define(register, value, self.types[name])
+
+        for step in self.steps:
+            row = step.instruction
+            for register in step.operands:
+                bring(register)
+            operands = [
+                values.read(register, kind)
+                for register, kind in zip(step.operands, row.operands, strict=True)
+            ]
+            result = code.apply(row, *operands, immediate=step.immediate)
+            values.define(step.result, result, row.result)
+            latest = f"{row.result.llvm} {result}"
+        for register in self.outputs.values():
+            bring(register)
+        return {name: values.name(register) for name, register in self.outputs.items()}
+
+
+def _makers(step: Step, maker: Mapping[int, Step]) -> list[Step]:
+    """The steps that make a step's operands, each once."""
+    return list(dict.fromkeys(maker[part] for part in _read(step) if part in maker))
+
+
+def _read(step: Step) -> list[int]:
+    return [part for register in step.operands for part in register]
+
+
+def _gathered(state: Mapping[int, list[Any]], register: Register) -> list[Any]:
+    widths = {state[part][0].bits for part in register}
+    if len(widths) == 1:
+        return [lane for part in register for lane in state[part]]
+    raise ValueError(f"parts {register} hold lanes of different widths")
+
+
+def _spread(state: dict[int, list[Any]], register: Register, lanes: list[Any]) -> None:
+    share = len(lanes) // len(register)
+    for position, part in enumerate(register):
+        state[part] = lanes[position * share : (position + 1) * share]
+
+
+class Values:
+    """The LLVM values that hold a program's registers; halves are shuffles, free in hardware."""
+
+    def __init__(self, code: FunctionText) -> None:
+        self.code = code
+        self.whole: dict[Register, tuple[str, Vector]] = {}
+        self.home: dict[int, Register] = {}
+
+    def define(self, register: Register, value: str, kind: Vector) -> None:
+        """Say which value a register holds."""
+        self.whole[register] = value, kind
+        for part in register:
+            self.home[part] = register
+
+    def name(self, register: Register) -> str:
+        """The value as it was defined."""
+        return self.whole[register][0]
+
+    def read(self, register: Register, kind: Vector) -> str:
+        """The register as a value of type `kind`."""
+        if register not in self.whole:
+            self._assemble(register, kind)
+        value, found = self.whole[register]
+        return self.code.bitcast(value, found.llvm, kind.llvm)
+
+    def _assemble(self, register: Register, kind: Vector) -> None:
+        """Make a register that was defined in other groupings of its parts."""
+        halves = [self._half(part, Vector(kind.bytes // len(register), 8)) for part in register]
+        if len(register) == 1:
+            self.whole[register] = halves[0], Vector(kind.bytes, 8)
+            return
+        half = Vector(kind.bytes // 2, 8)
+        order = ", ".join(f"i32 {lane}" for lane in range(kind.bytes))
+        joined = self.code.let(
+            f"shufflevector {half.llvm} {halves[0]}, {half.llvm} {halves[1]}, "
+            f"<{kind.bytes} x i32> <{order}>"
+        )
+        self.whole[register] = joined, Vector(kind.bytes, 8)
+
+    def _half(self, part: int, half: Vector) -> str:
+        home = self.home[part]
+        value, kind = self.whole[home]
+        if len(home) == 1:
+            return self.code.bitcast(value, kind.llvm, half.llvm)
+        both = Vector(2 * half.lanes, 8)
+        whole = self.code.bitcast(value, kind.llvm, both.llvm)
+        first = home.index(part) * half.lanes
+        order = ", ".join(f"i32 {lane}" for lane in range(first, first + half.lanes))
+        return self.code.let(
+            f"shufflevector {both.llvm} {whole}, {both.llvm} poison, <{half.lanes} x i32> <{order}>"
+        )

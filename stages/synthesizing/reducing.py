@@ -1,0 +1,153 @@
+"""Reduction of counts along the lanes of a register, as a shortest path.
+
+In the layout with the reduction axis in lanes, every term leaves bytes of counts: `lanes` a row,
+all with one coefficient. Streams of such counts are added up pairwise, widened, and merged, until
+each row is one 16-bit lane of the accumulator. A uniform-cost search over multisets of streams
+finds the cheapest way under a core's costs; widening 8 to 16 bits is a move like any other (section
+5 of the synthesis notes). Independent moves commute, so only the first stream of the highest level
+is ever moved: without that order the search is a hundred times as long.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+from hw.isa import Isa
+
+REGISTER = 16
+"""Bytes of a NEON register."""
+OUTPUT_BITS = 16
+
+Kind = Literal["pair_add", "pair_widen", "pair_widen_add", "merge", "finish"]
+Price = Callable[[str], float]
+"""Cost of an instruction by its part in the instruction set."""
+
+
+@dataclass(frozen=True, order=True)
+class Stream:
+    """Counts of all rows: `-level` lanes a row of `bits` bits, in units of `coefficient`."""
+
+    level: int
+    bits: int
+    coefficient: int
+    most: int
+    """The largest value a lane can have; it always fits."""
+
+    @property
+    def lanes(self) -> int:
+        """Lanes a row. The level is negative so that the widest stream sorts first."""
+        return -self.level
+
+    def size(self, rows: int) -> int:
+        """Bytes of all rows."""
+        return rows * self.lanes * self.bits // 8
+
+
+@dataclass(frozen=True)
+class Move:
+    """One step of a reduction: what becomes of `stream`, with `other` or the accumulator."""
+
+    kind: Kind
+    stream: Stream
+    other: Stream | None
+    result: Stream | None
+    part: str
+    """The instruction, by its part in the set."""
+    factor: int = 1
+
+
+State = tuple[Stream, ...]
+
+
+def reduction(
+    counts: Mapping[int, int], rows: int, chunk: int, isa: Isa, price: Price
+) -> list[Move]:
+    """The cheapest moves for `counts[coefficient]` terms of `chunk` bytes in each of `rows` rows.
+
+    Terms of one coefficient are added up first: whichever way that is done, it costs the same.
+    """
+    start = tuple(sorted(Stream(-chunk, 8, c, 8 * terms) for c, terms in counts.items()))
+    order = count()
+    queue: list[tuple[float, int, State, tuple[Move, tuple[object, ...]] | None]] = []
+    heapq.heappush(queue, (0.0, next(order), start, None))
+    best: dict[State, float] = {}
+    while queue:
+        cost, _, state, path = heapq.heappop(queue)
+        if state in best:
+            continue
+        best[state] = cost
+        if not state:
+            return _unwound(path)
+        for move in _moves(state, isa):
+            rest = _without(state, move)
+            following = tuple(sorted([*rest, move.result] if move.result else rest))
+            if following not in best:
+                step = price(move.part) * _repeats(move, rows, isa)
+                heapq.heappush(queue, (cost + step, next(order), following, (move, path)))  # type: ignore[arg-type]
+    raise ValueError(f"no reduction of {dict(counts)} to {OUTPUT_BITS} bits")
+
+
+def _unwound(path: object) -> list[Move]:
+    moves: list[Move] = []
+    while path is not None:
+        move, path = path  # type: ignore[misc, has-type]
+        moves.append(move)
+    return moves[::-1]
+
+
+def _without(state: State, move: Move) -> list[Stream]:
+    rest = list(state)
+    rest.remove(move.stream)
+    if move.other is not None:
+        rest.remove(move.other)
+    return rest
+
+
+def _moves(state: State, isa: Isa) -> Iterator[Move]:
+    """What can become of the first stream."""
+    x, others = state[0], state[1:]
+    bits, top = x.bits, (1 << x.bits) - 1
+    halved = Stream(x.level // 2, bits, x.coefficient, 2 * x.most)
+    if x.lanes > 1 and halved.most <= top:
+        yield Move("pair_add", x, None, halved, f"pair_add.{bits}")
+    if x.lanes > 1 and bits < OUTPUT_BITS:
+        widened = Stream(x.level // 2, 2 * bits, x.coefficient, 2 * x.most)
+        yield Move("pair_widen", x, None, widened, f"pair_widen.{bits}")
+    if x.lanes == 2 and 2 * bits == OUTPUT_BITS and x.coefficient == 1:
+        yield Move("finish", x, None, None, f"pair_widen_add.{bits}")
+    if x.lanes == 1:
+        widening = "widen_" if bits < OUTPUT_BITS else ""
+        scale = "scale_" if x.coefficient != 1 else ""
+        yield Move("finish", x, None, None, f"{widening}{scale}add.{bits}", x.coefficient)
+    for y in others:
+        yield from _merges(x, y, top)
+
+
+def _merges(x: Stream, y: Stream, top: int) -> Iterator[Move]:
+    if (y.level, y.bits) == (x.level, x.bits):
+        small, large = (x, y) if y.coefficient % x.coefficient == 0 else (y, x)
+        factor, rest = divmod(large.coefficient, small.coefficient)
+        most = small.most + factor * large.most
+        if rest == 0 and most <= top:
+            part = f"scale_add.{x.bits}" if factor != 1 else f"add.{x.bits}"
+            merged = Stream(x.level, x.bits, small.coefficient, most)
+            yield Move("merge", small, large, merged, part, factor)
+    is_half = (y.level * 2, y.bits) == (x.level, 2 * x.bits)
+    if is_half and y.coefficient == x.coefficient and y.most + 2 * x.most < 1 << y.bits:
+        merged = Stream(y.level, y.bits, y.coefficient, y.most + 2 * x.most)
+        yield Move("pair_widen_add", x, y, merged, f"pair_widen_add.{x.bits}")
+
+
+def _repeats(move: Move, rows: int, isa: Isa) -> int:
+    """How many instructions a move takes."""
+    size = move.stream.size(rows)
+    if move.kind == "pair_add":
+        # Two registers in, one out; ARMv7 adds pairwise in halves of registers only.
+        return max(1, -(-size // 2 // (REGISTER // 2 if isa.halves else REGISTER)))
+    if move.kind == "finish" and move.part.startswith("widen"):
+        size *= 2
+    return max(1, -(-size // REGISTER))
