@@ -1,35 +1,117 @@
-"""Costs of a core: cycles per vector instruction by the part it plays, read from `hw/cores`."""
+"""Costs of a core, instruction by instruction, read from `hw/cores`.
+
+A micro-operation occupies one pipe for one cycle; a core starts as many a cycle as it has pipes
+that can take them. Decoding, and waiting for results, are left out: see `CoreCosts.cycles`.
+"""
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, cached_property
 from importlib.resources import files
+from itertools import combinations
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class UnknownInstructionError(LookupError):
+    """A core's table has no such instruction; the message names both."""
+
+
+class InstructionCosts(BaseModel):
+    """What one instruction, or the sequence that the compiler makes of a row, costs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    uses: dict[str, float] = Field(min_length=1)
+    """Number of micro-operations, by the pipes that can take them, as `p0+p5`."""
+    latency: float = Field(ge=0)
+    """Cycles from the slowest operand to the result."""
+    source: str
+    """Where the figures come from: names of the table's sources, joined by `+`."""
 
 
 class CoreCosts(BaseModel):
-    """Reciprocal throughput in cycles per full-width vector instruction."""
+    """The table of one core. A row that takes an immediate has the costs of its dearest one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     description: str
     """Which processor this is."""
-    sources: tuple[str, ...] = Field(min_length=1)
-    """Where the figures come from."""
-    logic: float = Field(gt=0)
-    """AND, XOR."""
-    add: float = Field(gt=0)
-    """Integer addition."""
-    count: dict[str, float]
-    """Population count of a whole register, by instruction set, emulation included."""
-    dot: dict[str, float]
-    """8-bit multiply-accumulate, operands' widening included, by instruction."""
+    sources: dict[str, str] = Field(min_length=1)
+    """Where figures come from, by the name that instructions refer to."""
+    pipes: tuple[str, ...] = Field(min_length=1)
+    """Execution pipes, by the names of the source."""
+    instructions: dict[str, InstructionCosts] = Field(min_length=1)
+    """Costs by the name of a row of `hw.isa`; `load_N` and `broadcast_N` fill N bytes."""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> CoreCosts:
+        for name, costs in self.instructions.items():
+            for pipes, count in costs.uses.items():
+                if not set(pipes.split("+")) <= set(self.pipes):
+                    raise ValueError(f"{name} uses {pipes}, but the pipes are {self.pipes}")
+                if count <= 0:
+                    raise ValueError(f"{name} uses {pipes} {count} times")
+            if not set(costs.source.split("+")) <= self.sources.keys():
+                raise ValueError(f"{name} has an unknown source: {costs.source}")
+        return self
+
+    def knows(self, name: str) -> bool:
+        """Whether the table has an instruction."""
+        return name in self.instructions
+
+    def latency(self, name: str) -> float:
+        """Cycles from the slowest operand of an instruction to its result."""
+        return self._find(name).latency
+
+    def cycles(self, counts: Mapping[str, float]) -> float:
+        """Cycles per repetition of a block with so many of each instruction, at least.
+
+        Micro-operations that can only go to some pipes keep these busy, so the fullest set of
+        pipes bounds the block from below. A core reaches the bound if the block is long enough to
+        hide latencies and its front end keeps up.
+        """
+        for name in counts:
+            self._find(name)
+        pressures = [(self._pressure[name], count) for name, count in counts.items()]
+        return max(
+            (sum(p[i] * count for p, count in pressures) for i in range(len(self._sets))),
+            default=0.0,
+        )
+
+    @cached_property
+    def _sets(self) -> tuple[frozenset[str], ...]:
+        """Every set of pipes."""
+        sizes = range(1, len(self.pipes) + 1)
+        return tuple(frozenset(chosen) for n in sizes for chosen in combinations(self.pipes, n))
+
+    @cached_property
+    def _pressure(self) -> dict[str, tuple[float, ...]]:
+        """For each instruction the cycles it keeps each set of pipes busy on its own."""
+        return {
+            name: tuple(
+                sum(n for pipes, n in costs.uses.items() if chosen.issuperset(pipes.split("+")))
+                / len(chosen)
+                for chosen in self._sets
+            )
+            for name, costs in self.instructions.items()
+        }
+
+    def _find(self, name: str) -> InstructionCosts:
+        try:
+            return self.instructions[name]
+        except KeyError:
+            message = f"no costs of the instruction '{name}' for the core: {self.description}"
+            raise UnknownInstructionError(message) from None
 
     def ingredients(self) -> dict[str, object]:
         """Return the figures as plain JSON data: they decide algorithms and tiles."""
-        return self.model_dump(mode="json", exclude={"description", "sources"})
+        without_source = {"instructions": {"__all__": {"source"}}}
+        return self.model_dump(
+            mode="json", exclude={"description": True, "sources": True, **without_source}
+        )
 
 
 @cache

@@ -52,6 +52,10 @@ _INTEL_CORES: Mapping[int, Core] = {
     **dict.fromkeys((106, 108, 125, 126), "icelake"),
     **dict.fromkeys((143, 207), "sapphirerapids"),
 }
+# AMD family 0x1A: models of Zen 5; later ones are Zen 6. Mobile parts have pipes of half the width
+# and count as Zen 5 all the same. Source: Linux arch/x86/kernel/cpu/amd.c, bsp_init_amd
+_ZEN5_FAMILY = 0x1A
+_ZEN5_MODELS = (range(0x00, 0x30), range(0x40, 0x50), range(0x60, 0x80))
 # Arm Ltd. part numbers. Source: Linux arch/arm64/include/asm/cputype.h
 _ARM_CORES: Mapping[int, Core] = {0xD03: "cortex-a53", 0xD08: "cortex-a72"}
 
@@ -64,6 +68,7 @@ _CACHES: Mapping[Core, tuple[int, int]] = {
     "cascadelake": (32, 1024),
     "icelake": (48, 1280),
     "sapphirerapids": (48, 2048),
+    "zen5": (48, 1024),
     "generic-x86-64": (32, 256),
 }
 _X86_ISAS: tuple[Isa, ...] = ("avx512vpopcntdq", "avx512bw", "avx2", "sse2")
@@ -90,8 +95,7 @@ def from_flags(
     if machine in ("x86_64", "amd64"):
         features = _named(flags, X86_FEATURES)
         isa = next(isa for isa in _X86_ISAS if set(NEEDED[isa]) <= set(features))
-        is_intel = vendor == "GenuineIntel" and family == 6
-        core = _INTEL_CORES.get(model, "generic-x86-64") if is_intel else "generic-x86-64"
+        core = _x86_core(vendor, family, model)
         l1d, l2 = _CACHES[core]
         return Hardware(
             name="host",
@@ -128,6 +132,14 @@ def from_flags(
     )
 
 
+def _x86_core(vendor: str, family: int, model: int) -> Core:
+    if vendor == "GenuineIntel" and family == 6:
+        return _INTEL_CORES.get(model, "generic-x86-64")
+    if vendor == "AuthenticAMD" and family == _ZEN5_FAMILY:
+        return "zen5" if any(model in models for models in _ZEN5_MODELS) else "generic-x86-64"
+    return "generic-x86-64"
+
+
 def _named(
     flags: Collection[str], table: Mapping[str, tuple[str, tuple[str, ...]]]
 ) -> tuple[str, ...]:
@@ -137,6 +149,14 @@ def _named(
         if flag in flags and kept.issuperset(needs):
             kept.add(feature)
     return tuple(sorted(f"+{feature}" for feature in kept))
+
+
+def x86_processor(text: str) -> tuple[Core, tuple[str, ...]]:
+    """The core and the LLVM features of an x86-64 /proc/cpuinfo; needs no costs of that core."""
+    cpu = parse_cpuinfo(text)
+    family, model = (_number(cpu.get(name, "0")) for name in ("cpu family", "model"))
+    core = _x86_core(cpu.get("vendor_id", ""), family, model)
+    return core, _named(cpu.get("flags", "").split(), X86_FEATURES)
 
 
 def parse_cpuinfo(text: str) -> dict[str, str]:

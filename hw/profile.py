@@ -19,6 +19,7 @@ Core = Literal[
     "cascadelake",
     "icelake",
     "sapphirerapids",
+    "zen5",
     "generic-x86-64",
 ]
 
@@ -45,7 +46,7 @@ NEEDED: dict[Isa, tuple[str, ...]] = {
     "neon_armv7": ("+neon",),
 }
 CORES: dict[Architecture, tuple[Core, ...]] = {
-    "x86_64": ("haswell", "cascadelake", "icelake", "sapphirerapids", "generic-x86-64"),
+    "x86_64": ("haswell", "cascadelake", "icelake", "sapphirerapids", "zen5", "generic-x86-64"),
     "aarch64": ("cortex-a53", "cortex-a72", "generic-aarch64"),
     "armv7": ("cortex-a53", "cortex-a72"),
 }
@@ -115,9 +116,7 @@ class Hardware(BaseModel):
             raise ValueError(f"isa {self.isa} needs the features {', '.join(missing)}")
         if self.core not in CORES[arch]:
             raise ValueError(f"core {self.core} is not an {arch} core; {_one_of(CORES[arch])}")
-        known = core_costs(self.core).count
-        if self.isa not in known:
-            raise ValueError(f"core {self.core} has no isa {self.isa}; {_one_of(tuple(known))}")
+        self._check_costs()
         if self.triple.split("-")[0] not in _TRIPLE_HEADS[arch]:
             raise ValueError(f"triple {self.triple} does not begin with {_TRIPLE_HEADS[arch][0]}-")
         if self.zig_target.split("-")[0] != _ZIG_HEADS[arch]:
@@ -127,6 +126,24 @@ class Hardware(BaseModel):
         if (self.float_abi is not None) != (arch == "armv7"):
             raise ValueError("float_abi is hard on armv7 and left out everywhere else")
         return self
+
+    def _check_costs(self) -> None:
+        """Raise ValueError unless the core has costs for all that kernels may be made of."""
+        import hw.isa as sets  # which needs profiles itself
+
+        costs = core_costs(self.core)
+
+        def has(isa: Isa) -> bool:
+            return all(costs.knows(row.name) for row in sets.ISAS[isa].instructions())
+
+        if not has(self.isa):
+            known = tuple(isa for isa in ISAS[self.architecture] if has(isa))
+            raise ValueError(f"core {self.core} has no isa {self.isa}; {_one_of(known)}")
+        unknown = [
+            row.name for row in sets.isa_of(self).instructions() if not costs.knows(row.name)
+        ]
+        if unknown:
+            raise ValueError(f"core {self.core} has no {', '.join(unknown)}; leave out its feature")
 
     @property
     def vector_bits(self) -> int:

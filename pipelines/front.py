@@ -15,7 +15,7 @@ from pipelines.errors import UserError
 from pipelines.progress import Progress
 
 DATABASE = keys.ROOT / "artifacts" / ".doit.db"
-VARIABLES = ("recipe", "file", "input", "out", "json", "threads", "samples", "repeat")
+VARIABLES = ("recipe", "file", "input", "out", "json", "threads", "samples", "repeat", "core")
 INTERRUPTED = "interrupted; the stages that were finished are kept"
 
 

@@ -47,6 +47,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("recipes", "the recipes there are", "recipes", recipe=False),
     Command("doctor", "what is installed, what is missing and what to do about it", "doctor",
             recipe=False),
+    Command("measure", "what instructions cost: timed here, or by llvm-mca: core=NAME [out=FILE]",
+            "measure", recipe=False),
     Command("check", "lint, types and tests", "check", recipe=False),
 )  # fmt: skip
 

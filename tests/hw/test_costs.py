@@ -1,4 +1,4 @@
-"""Core tables are complete: every core has a cost for everything that may be asked of it."""
+"""Core tables are complete, and the cycles of a block are the least its pipes need."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hw import costs
-from hw.costs import CoreCosts, core_costs
+from hw.costs import CoreCosts, UnknownInstructionError, core_costs
 from hw.isa import ISAS, isa_of
 from hw.profile import CORES, Architecture, Core, Hardware
 from hw.profile import ISAS as ISAS_OF
@@ -21,6 +23,31 @@ WITHOUT = {
     "haswell": {"avx512bw", "avx512vpopcntdq"},
     "cascadelake": {"avx512vpopcntdq"},
 }
+TABLES = sorted((Path(costs.__file__).parent / "cores").glob("*.yaml"))
+
+
+def small_core(**instructions: dict[str, float]) -> CoreCosts:
+    """Three pipes and a load pipe, and instructions by their uses."""
+    rows = {
+        name: {"uses": uses, "latency": 1, "source": "us"} for name, uses in instructions.items()
+    }
+    return CoreCosts.model_validate(
+        {
+            "description": "small",
+            "sources": {"us": "made up"},
+            "pipes": ("p0", "p1", "p5", "load"),
+            "instructions": rows,
+        }
+    )
+
+
+SMALL = small_core(
+    logic={"p0+p1+p5": 1},
+    wide={"p0+p5": 1},
+    count={"p5": 1},
+    load={"load": 1},
+    macro={"p0+p1+p5": 4, "p5": 2},
+)
 
 
 @pytest.mark.parametrize(("architecture", "core"), PAIRS)
@@ -29,31 +56,108 @@ def test_a_core_has_costs_for_every_instruction_set_it_can_have(
 ) -> None:
     found = core_costs(core)
     for name in set(ISAS_OF[architecture]) - WITHOUT.get(core, set()):
-        assert found.count[name] > 0
-        assert found.dot[ISAS[name].dot.name] > 0
-    if "avx512bw" in found.count:
-        assert found.dot[isa_of(AVX512VNNI).dot.name] > 0
+        isa = ISAS[name]
+        sizes = (isa.bytes, isa.bytes // 2) if "half/and" in isa else (isa.bytes,)
+        memory = [f"{what}_{size}" for what in ("load", "broadcast") for size in sizes]
+        for row in (*memory, *(instruction.name for instruction in isa.instructions())):
+            assert found.knows(row), row
+            assert found.cycles({row: 1}) > 0 and found.latency(row) > 0
+
+
+@pytest.mark.parametrize("core", ["cascadelake", "icelake", "sapphirerapids", "zen5"])
+def test_cores_have_the_rows_of_their_features(core: Core) -> None:
+    extra = ["+avx512vnni"] + ["+avx512bitalg"] * (core != "cascadelake")
+    fields = AVX512VNNI.model_dump()
+    hardware = Hardware.model_validate(
+        fields | {"core": core, "features": (*fields["features"], *extra)}
+    )
+    assert all(core_costs(core).knows(row.name) for row in isa_of(hardware).instructions())
 
 
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:
-    rows = {isa_of(profile).dot.name for profile in PROFILES}
-    tables = list((Path(costs.__file__).parent / "cores").glob("*.yaml"))
-    assert {path.stem for path in tables} == {core for _, core in PAIRS}
-    for path in tables:
-        table = CoreCosts.model_validate(yaml.safe_load(path.read_text()))
-        assert set(table.count) <= set(ISAS), path.stem
-        assert set(table.dot) <= rows, path.stem
-        assert all(cost > 0 for cost in (*table.count.values(), *table.dot.values()))
+    rows = {row.name for profile in PROFILES for row in isa_of(profile).instructions()}
+    rows |= {"vpopcntb"}
+    assert {path.stem for path in TABLES} == {core for _, core in PAIRS}
+    for path in TABLES:
+        names = CoreCosts.model_validate(yaml.safe_load(path.read_text())).instructions
+        assert {name for name in names if not name.startswith(("load_", "broadcast_"))} <= rows
 
 
-def test_a_table_refuses_what_it_does_not_know() -> None:
-    fields = core_costs("haswell").model_dump()
-    with pytest.raises(ValidationError, match="latency"):
-        CoreCosts.model_validate(fields | {"latency": 3})
-    with pytest.raises(ValidationError, match="sources"):
-        CoreCosts.model_validate(fields | {"sources": ()})
-    with pytest.raises(ValidationError, match="logic"):
-        CoreCosts.model_validate(fields | {"logic": 0})
+def test_every_table_says_how_it_was_made() -> None:
+    for path in TABLES:
+        assert path.read_text().startswith("# Made by: doit measure"), path.stem
+        table = core_costs(path.stem)
+        used = {key for row in table.instructions.values() for key in row.source.split("+")}
+        assert used == set(table.sources), path.stem
+
+
+@pytest.mark.parametrize(
+    ("counts", "cycles"),
+    [
+        ({}, 0),
+        ({"logic": 1}, 1 / 3),
+        ({"count": 2}, 2),
+        # p5 takes the counts, p0 the wide one beside it.
+        ({"count": 1, "wide": 1}, 1),
+        ({"count": 2, "wide": 2}, 2),
+        ({"count": 1, "wide": 3}, 2),
+        ({"logic": 1, "count": 1, "wide": 1}, 1),
+        ({"logic": 4, "count": 1, "wide": 1}, 2),
+        # Loads have a pipe of their own.
+        ({"logic": 3, "load": 1}, 1),
+        ({"logic": 3, "load": 2}, 2),
+        ({"macro": 1}, 2),
+        ({"macro": 1, "count": 1}, 3),
+        ({"macro": 0.5, "logic": 1.5}, 1.5),
+    ],
+)
+def test_cycles_of_blocks_by_hand(counts: dict[str, float], cycles: float) -> None:
+    assert SMALL.cycles(counts) == pytest.approx(cycles)
+
+
+BLOCKS = st.dictionaries(st.sampled_from(sorted(SMALL.instructions)), st.floats(0, 100))
+
+
+@given(BLOCKS, BLOCKS)
+def test_cycles_are_monotone_and_subadditive(
+    one: dict[str, float], other: dict[str, float]
+) -> None:
+    both = {name: one.get(name, 0) + other.get(name, 0) for name in one.keys() | other.keys()}
+    together = SMALL.cycles(both)
+    assert together >= max(SMALL.cycles(one), SMALL.cycles(other)) - 1e-9
+    assert together <= SMALL.cycles(one) + SMALL.cycles(other) + 1e-9
+
+
+@given(BLOCKS, st.floats(0, 10))
+def test_cycles_grow_with_the_block(block: dict[str, float], factor: float) -> None:
+    scaled = {name: factor * count for name, count in block.items()}
+    assert SMALL.cycles(scaled) == pytest.approx(factor * SMALL.cycles(block), abs=1e-9)
+
+
+def test_an_unknown_instruction_is_an_error_that_names_it() -> None:
+    assert not SMALL.knows("vpopcntd")
+    for ask in (SMALL.latency, lambda name: SMALL.cycles({"logic": 1, name: 1})):
+        with pytest.raises(UnknownInstructionError, match="'vpopcntd' for the core: small"):
+            ask("vpopcntd")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"logic": 0.5}, "logic"),
+        ({"sources": {}}, "sources"),
+        ({"pipes": ("p0", "load")}, "uses p0\\+p1\\+p5, but the pipes are"),
+        ({"sources": {"them": "said so"}}, "unknown source: us"),
+    ],
+)
+def test_a_table_refuses_what_contradicts_itself(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        CoreCosts.model_validate(SMALL.model_dump() | change)
+
+
+def test_a_micro_operation_less_than_none_is_refused() -> None:
+    with pytest.raises(ValidationError, match="uses p0 0"):
+        small_core(none={"p0": 0})
 
 
 def test_a_core_without_a_table_is_an_error() -> None:
@@ -68,8 +172,17 @@ def test_a_profile_refuses_a_core_without_its_instructions() -> None:
         Hardware.model_validate(fields)
 
 
+def test_a_profile_refuses_a_feature_that_its_core_lacks() -> None:
+    fields = AVX512VNNI.model_dump()
+    fields |= {"core": "cascadelake", "features": (*fields["features"], "+avx512bitalg")}
+    with pytest.raises(ValidationError, match="core cascadelake has no vpopcntb"):
+        Hardware.model_validate(fields)
+
+
 def test_ingredients_of_a_core_are_its_figures() -> None:
     found = core_costs("cortex-a53").ingredients()
-    assert found["count"] == core_costs("cortex-a53").count
-    assert set(found) == {"logic", "add", "count", "dot"}
+    assert set(found) == {"pipes", "instructions"}
+    instructions = found["instructions"]
+    assert isinstance(instructions, dict)
+    assert set(instructions["cnt"]) == {"uses", "latency"}
     assert found != core_costs("cortex-a72").ingredients()

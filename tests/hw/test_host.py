@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hw.host import _cache_sizes, detect, from_cpuinfo, from_flags
+from hw.host import _cache_sizes, detect, from_cpuinfo, from_flags, x86_processor
 
 _X86_64 = (
     "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse "
@@ -22,6 +22,7 @@ _CASCADE_LAKE = _HASWELL + (
 _ICE_LAKE = _CASCADE_LAKE + (
     "avx512ifma sha_ni avx512vbmi avx512_vbmi2 gfni vaes vpclmulqdq avx512_bitalg avx512_vpopcntdq "
 )
+_ZEN5 = _ICE_LAKE + "sse4a misalignsse clzero avx_vnni avx512_bf16 avx512_vp2intersect "
 _SAPPHIRE_RAPIDS = _ICE_LAKE + "avx_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_tile amx_int8 "
 
 
@@ -63,6 +64,10 @@ def arm(part: str, features: str) -> str:
         (intel(26, _X86_64), "x86_64", "sse2", "generic-x86-64", False),
         (amd(25, 33, _HASWELL), "x86_64", "avx2", "generic-x86-64", False),
         (amd(25, 97, _ICE_LAKE), "x86_64", "avx512vpopcntdq", "generic-x86-64", True),
+        (amd(26, 2, _ZEN5), "x86_64", "avx512vpopcntdq", "zen5", True),
+        (amd(26, 0x44, _ZEN5), "x86_64", "avx512vpopcntdq", "zen5", True),
+        # Zen 6, whose costs are unknown.
+        (amd(26, 0x50, _ZEN5), "x86_64", "avx512vpopcntdq", "generic-x86-64", True),
         (arm("0xd03", "fp asimd evtstrm crc32 cpuid"), "aarch64", "neon_aarch64", "cortex-a53", 0),
         (arm("0xd08", "fp asimd evtstrm crc32"), "aarch64", "neon_aarch64", "cortex-a72", False),
         (
@@ -107,6 +112,12 @@ def test_names_exactly_the_features_of_a_cascade_lake() -> None:
 def test_names_the_dot_product_of_a_neoverse() -> None:
     found = from_cpuinfo(arm("0xd0c", "fp asimd asimddp i8mm"), machine="aarch64")
     assert found.features == ("+dotprod", "+i8mm", "+neon")
+
+
+def test_core_and_features_without_a_table() -> None:
+    core, features = x86_processor(amd(26, 2, _ZEN5))
+    assert core == "zen5"
+    assert features == from_cpuinfo(amd(26, 2, _ZEN5), machine="x86_64").features
 
 
 def test_flags_that_no_kernel_uses_change_nothing() -> None:

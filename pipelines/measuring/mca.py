@@ -1,0 +1,115 @@
+"""Figures of machine instructions from the scheduling models of llvm-mca."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hw.profile import Core
+from pipelines.errors import UserError
+from pipelines.measuring.figures import Figure
+
+PROGRAM = "llvm-mca"
+_NAMES: Mapping[Core, str] = {"icelake": "icelake-server"}
+# A core whose model llvm-mca lacks, or of which nothing is known → the model that stands in.
+_STAND_INS: Mapping[Core, str] = {
+    "sapphirerapids": "icelake-server",
+    "generic-x86-64": "icelake-server",
+    "generic-aarch64": "cortex-a72",
+}
+_LOADING = {"p2", "p3", "l", "ldst"}
+CORRECTED = (
+    "as mca, but 512-bit operations kept off port 1 (Intel 64 and IA-32 Architectures "
+    "Optimization Reference Manual, 248966: port 1's vector units are closed while 512-bit "
+    "operations are in flight), register loads and broadcasts as one load micro-operation "
+    "(Agner Fog, Instruction tables), VPOPCNT on port 5 with latency 3 (uops.info, Ice Lake)"
+)
+_UNIT = re.compile(r".*(Port|Unit)(.+)")
+
+
+def source(core: Core) -> str:
+    """What made the figures; UserError where the program is not installed."""
+    if shutil.which(PROGRAM) is None:
+        raise UserError(f"{PROGRAM} is not installed; run: apt install llvm")
+    found = re.search(r"version (\S+)", _run(["--version"], ""))
+    version = found.group(1) if found else "of unknown version"
+    text = (
+        f"{PROGRAM} {version}, -mcpu={_model(core)}: the micro-operations of a row's machine code"
+    )
+    return text + (f"; stands in for {core}, of which it has no model" * (core in _STAND_INS))
+
+
+def _model(core: Core) -> str:
+    return _STAND_INS.get(core) or _NAMES.get(core, core)
+
+
+def figures(core: Core, triple: str, lines: Sequence[str]) -> dict[str, Figure]:
+    """The figure of every line of machine code, each on its own."""
+    options = [f"-mtriple={triple}", f"-mcpu={_model(core)}", "-instruction-tables", "--json"]
+    answer = json.loads(_run(options, "\n".join(lines) + "\n"))
+    resources = answer["TargetInfo"]["Resources"]
+    (region,) = answer["CodeRegions"]
+    pressure: list[dict[str, float]] = [{} for _ in lines]
+    for item in region["ResourcePressureView"]["ResourcePressureInfo"]:
+        if item["InstructionIndex"] < len(lines):  # behind the last one stand the sums
+            pipe = _pipe(resources[item["ResourceIndex"]])
+            pressure[item["InstructionIndex"]][pipe] = item["ResourceUsage"]
+    information = region["InstructionInfoView"]["InstructionList"]
+    return {
+        line: corrected(line, Figure(micro_operations(pressed), float(found["Latency"]), "mca"))
+        for line, pressed, found in zip(lines, pressure, information, strict=True)
+    }
+
+
+def corrected(line: str, figure: Figure) -> Figure:
+    """The figure without what is known to be wrong in the models of Intel's cores: see CORRECTED.
+
+    They give EVEX loads the micro-operation that only masked ones have, 512-bit operations the
+    port 1 that is closed to them, and VPOPCNT a placeholder.
+    """
+    uses = dict(figure.uses)
+    if "(%" in line:
+        uses = {pipes: n for pipes, n in uses.items() if set(pipes.split("+")) <= _LOADING}
+    elif line.startswith("vpopcnt"):
+        return Figure({"p5": 1.0}, 3.0, "corrected")
+    elif "%zmm" in line and "p0+p1+p5" in uses:
+        uses["p0+p5"] = uses.get("p0+p5", 0.0) + uses.pop("p0+p1+p5")
+    return Figure(uses, figure.latency, figure.source if uses == figure.uses else "corrected")
+
+
+def micro_operations(pressure: Mapping[str, float]) -> dict[str, float]:
+    """The micro-operations behind a pressure that is spread evenly over the pipes they may take.
+
+    What all the pipes bear at least came from micro-operations that may go to any of them; the
+    rest, on fewer pipes, is taken apart likewise. Loading is apart from computing. This is exact
+    where the sets of pipes contain each other.
+    """
+    uses: dict[str, float] = {}
+    for loading in (True, False):
+        left = {pipe: n for pipe, n in pressure.items() if (pipe in _LOADING) == loading}
+        while left:
+            least = min(left.values())
+            uses["+".join(sorted(left))] = round(least * len(left), 2)
+            left = {pipe: value - least for pipe, value in left.items() if value - least > 1e-6}
+    return uses
+
+
+def _pipe(resource: str) -> str:
+    """The name of a pipe: `ICXPort5` → `p5`, `A57UnitX` → `x`."""
+    found = _UNIT.fullmatch(resource)
+    if found is None:
+        return resource.lower()
+    return ("p" if found.group(1) == "Port" else "") + found.group(2).lower()
+
+
+def _run(options: Sequence[str], text: str) -> Any:
+    done = subprocess.run(
+        [PROGRAM, *options], input=text, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise UserError(f"{PROGRAM} {' '.join(options)}: {done.stderr.strip()}")
+    return done.stdout

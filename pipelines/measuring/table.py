@@ -1,0 +1,83 @@
+"""A core's table, row by row, and its text: `hw/cores/<core>.yaml`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hw.costs import CoreCosts
+from hw.isa import ISAS
+from hw.profile import CORES, Core
+from pipelines.measuring.figures import Figure, throughput, total
+from pipelines.measuring.rows import Row
+
+_DESCRIPTIONS: Mapping[Core, str] = {
+    "cortex-a53": "Arm Cortex-A53, in order",
+    "cortex-a72": "Arm Cortex-A72, out of order",
+    "generic-aarch64": "A 64-bit Arm core about which nothing is known; costs as for Cortex-A72",
+    "haswell": "Intel Haswell to Skylake client, AVX2",
+    "cascadelake": "Intel Cascade Lake, AVX-512 with VNNI",
+    "icelake": "Intel Ice Lake server, AVX-512 with VNNI, BITALG and VPOPCNTDQ",
+    "sapphirerapids": "Intel Sapphire Rapids, AVX-512 with VNNI, BITALG, VPOPCNTDQ and AMX",
+    "zen5": "AMD Zen 5 with 512-bit pipes, AVX-512 with VNNI, BITALG and VPOPCNTDQ",
+    "generic-x86-64": "A 64-bit x86 core about which nothing is known; costs as for Ice Lake",
+}
+ARM32 = "arm32"
+_ARM32_SOURCE = (
+    "as the A64 instruction that does the same: llvm-mca models no core in both states, and the "
+    "pipes are the same (it has no model of a Cortex-A53 in AArch32 at all)"
+)
+
+
+def table(
+    core: Core, rows: Sequence[Row], figures: Mapping[str, Figure], sources: Mapping[str, str]
+) -> CoreCosts:
+    """A core's table from the figures of the machine code of its rows."""
+    found = {row.name: _entry(row, figures) for row in rows}
+    if core in CORES["armv7"]:
+        # The rows of the two states have one name, but for the `v` of the older mnemonics.
+        names = [row.name for row in ISAS["neon_armv7"].instructions() if row.name not in found]
+        for name in names:
+            found[name] = found[name.removeprefix("v")] | {"source": ARM32}
+        sources = {**sources, ARM32: _ARM32_SOURCE}
+    used = {key for entry in found.values() for key in entry["source"].split("+")}
+    pipes = {pipe for entry in found.values() for use in entry["uses"] for pipe in use.split("+")}
+    fields = {
+        "description": _DESCRIPTIONS[core],
+        "sources": {key: text for key, text in sources.items() if key in used},
+        "pipes": sorted(pipes),
+        "instructions": found,
+    }
+    return CoreCosts.model_validate(fields)
+
+
+def text(costs: CoreCosts, command: str) -> str:
+    """The file of a table: one line an instruction, and the command that made it."""
+    fields = costs.model_dump(mode="json")
+    lines = [
+        f"# Made by: {command}",
+        f"description: {fields['description']}",
+        "sources:",
+        *(f"  {key}: {json.dumps(source)}" for key, source in fields["sources"].items()),
+        f"pipes: [{', '.join(fields['pipes'])}]",
+        "instructions:",
+    ]
+    for name, entry in fields["instructions"].items():
+        uses = ", ".join(f"{pipes}: {count:g}" for pipes, count in entry["uses"].items())
+        lines.append(
+            f"  {name}: {{uses: {{{uses}}}, latency: {entry['latency']:g}, "
+            f"source: {entry['source']}}}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _entry(row: Row, figures: Mapping[str, Figure]) -> dict[str, Any]:
+    """A row's costs: of the code for its dearest immediate."""
+    candidates = [total(code, figures) for code in row.codes]
+    dearest = max(candidates, key=lambda figure: (throughput(figure.uses), figure.latency))
+    return {
+        "uses": {pipes: round(count, 2) for pipes, count in dearest.uses.items()},
+        "latency": round(dearest.latency, 2),
+        "source": dearest.source,
+    }
