@@ -23,10 +23,10 @@ _STAND_INS: Mapping[Core, str] = {
 }
 _LOADING = {"p2", "p3", "l", "ldst"}
 CORRECTED = (
-    "as mca, but 512-bit operations kept off port 1 (Intel 64 and IA-32 Architectures "
-    "Optimization Reference Manual, 248966: port 1's vector units are closed while 512-bit "
-    "operations are in flight), register loads and broadcasts as one load micro-operation "
-    "(Agner Fog, Instruction tables), VPOPCNT on port 5 with latency 3 (uops.info, Ice Lake)"
+    "as mca, but: 512-bit operations kept off port 1, as the model itself does except where the "
+    "patterns of X86SchedIceLake.td and X86SchedSkylakeServer.td lump VPADD and VPTERNLOG with "
+    "narrower ones; unmasked 512-bit loads and broadcasts as one load micro-operation, as the "
+    "256-bit ones; VPOPCNT on port 5 with latency 3 (uops.info at second hand, unconfirmed)"
 )
 _UNIT = re.compile(r".*(Port|Unit)(.+)")
 

@@ -25,8 +25,8 @@ _DESCRIPTIONS: Mapping[Core, str] = {
 }
 ARM32 = "arm32"
 _ARM32_SOURCE = (
-    "as the A64 instruction that does the same: llvm-mca models no core in both states, and the "
-    "pipes are the same (it has no model of a Cortex-A53 in AArch32 at all)"
+    "as the A64 instruction that does the same, on the same pipes: llvm-mca has no model of a "
+    "Cortex-A53 in AArch32"
 )
 
 
