@@ -24,7 +24,7 @@ __all__ = [
 
 def _x86(isa: str, *more: str) -> Hardware:
     fields = X86_64.model_dump() | {
-        "name": isa + "_vnni" * ("+avx512vnni" in more),
+        "name": "_".join([isa, *(f[7:] for f in more if f.startswith("+avx512"))]),
         "isa": isa,
         "features": (*NEEDED[isa], *more),  # type: ignore[index]
     }
@@ -33,12 +33,16 @@ def _x86(isa: str, *more: str) -> Hardware:
 
 SSE2, AVX2 = _x86("sse2"), _x86("avx2", "+fma")
 AVX512BW, AVX512VNNI = _x86("avx512bw"), _x86("avx512bw", "+avx512vnni")
+AVX512BITALG = _x86("avx512bw", "+avx512bitalg")
 AVX512VPOPCNTDQ = _x86("avx512vpopcntdq")
 # Its kernels' text, on processors that count words in several instructions.
 LOWERED = AVX512VPOPCNTDQ.model_copy(
     update={"name": "avx512vpopcntdq_lowered", "features": AVX512BW.features}
 )
-PROFILES = (SSE2, AVX2, AVX512BW, AVX512VNNI, AVX512VPOPCNTDQ, LOWERED, AARCH64, ARMV7)
+PROFILES = (
+    *(SSE2, AVX2, AVX512BW, AVX512VNNI, AVX512BITALG, AVX512VPOPCNTDQ, LOWERED),
+    *(AARCH64, ARMV7),
+)
 """Every row of every instruction set occurs in one of these."""
 
 EVERY = pytest.mark.parametrize("hardware", PROFILES, ids=lambda item: item.name)

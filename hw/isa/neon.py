@@ -154,7 +154,12 @@ def _smlal(name: str) -> Instruction:
 
 
 def _halves(rows: dict[str, Instruction]) -> dict[str, Instruction]:
-    return {f"half/{part}": row for part, row in rows.items()}
+    """The parts on half registers; a widening operand would be a quarter, which has no name."""
+    return {
+        f"half/{part}": row
+        for part, row in rows.items()
+        if all(kind.bytes >= 8 for kind in row.operands)
+    }
 
 
 _A64, _A32 = "llvm.aarch64.neon.", "llvm.arm.neon."

@@ -5,23 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numpy as np
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from hw.isa import Instruction, isa_of
+from hw.isa import Instruction, Isa, isa_of
 from hw.profile import Hardware
-from stages.packaging.compile import build_library, compile_object
+from stages.codegen import build_library, compile_object
 from stages.qnn.llvm import FunctionText
 from tests.compiled import Library
-
-Array = np.ndarray[Any, Any]
-
-
-def lanes_of(kind: str) -> tuple[int, int]:
-    """Lanes and bits of an LLVM vector type."""
-    count, element = kind.strip("<>").split(" x i")
-    return int(count), int(element)
 
 
 def caller(symbol: str, texts: list[str], callee: str, parameters: list[tuple[str, int]]) -> Any:
@@ -39,25 +30,32 @@ def caller(symbol: str, texts: list[str], callee: str, parameters: list[tuple[st
     return builder.get()
 
 
-def function_of(instruction: Instruction, symbol: str) -> Any:
+def function_of(instruction: Instruction, symbol: str, immediate: int | None = None) -> Any:
     """`symbol(operand…, result)`: the instruction once, on memory."""
     code = FunctionText()
     kinds = [*instruction.operands, instruction.result]
-    names = [f"%p{number}" for number in range(len(kinds))]
+    *names, target = [f"%p{number}" for number in range(len(kinds))]
     operands = [
-        code.load(kind, name, 1) for kind, name in zip(instruction.operands, names, strict=False)
+        code.load(kind.llvm, name, 1)
+        for kind, name in zip(instruction.operands, names, strict=True)
     ]
-    code.store(instruction.result, code.apply(instruction, *operands), names[-1], 1)
+    result = code.apply(instruction, *operands, immediate=immediate)
+    code.store(instruction.result.llvm, result, target, 1)
     code.do("ret void")
-    text = code.function(f"bk_{symbol}", [f"ptr {name}" for name in names])
-    parameters = [(f"uint{bits}", lanes) for lanes, bits in map(lanes_of, kinds)]
+    text = code.function(f"bk_{symbol}", [f"ptr {name}" for name in (*names, target)])
+    parameters = [(f"uint{kind.bits}", kind.lanes) for kind in kinds]
     return caller(symbol, [*code.declarations, text], f"bk_{symbol}", parameters)
 
 
+def cases_of(isa: Isa) -> list[tuple[Instruction, int | None]]:
+    """Every row, with each of its immediates."""
+    return [(row, k) for row in isa.instructions() for k in row.immediates or (None,)]
+
+
 def functions_of(hardware: Hardware) -> dict[str, Any]:
-    """A function per instruction of a profile, `i0` the first."""
-    instructions = isa_of(hardware).instructions()
-    return {f"i{n}": function_of(row, f"i{n}") for n, row in enumerate(instructions)}
+    """A function per case of a profile, `i0` the first."""
+    cases = cases_of(isa_of(hardware))
+    return {f"i{n}": function_of(row, f"i{n}", k) for n, (row, k) in enumerate(cases)}
 
 
 @cache

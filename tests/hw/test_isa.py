@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from hw.isa import ISAS, Instruction, Isa, isa_of
+from hw.isa.arrays import array_lanes, registers
 from hw.profile import VECTOR_BITS, Hardware
-from tests.hw.isa_code import assembly, function_of, lanes_of, library
+from tests.hw.isa_code import assembly, cases_of, function_of, library
 from tests.targets import (
     AARCH64,
     ARMV7,
     AVX2,
+    AVX512BITALG,
     AVX512BW,
     AVX512VNNI,
     AVX512VPOPCNTDQ,
@@ -27,69 +29,54 @@ from tests.targets import (
 
 Array = np.ndarray[Any, Any]
 ROUNDS = 24
-ROWS = [
-    pytest.param(hardware, number, id=f"{hardware.name}-{row.name}")
+CASES = [
+    pytest.param(hardware, number, id=f"{hardware.name}-{row.name}" + f"-{k}" * (k is not None))
     for hardware in PROFILES
-    for number, row in enumerate(isa_of(hardware).instructions())
+    for number, (row, k) in enumerate(cases_of(isa_of(hardware)))
 ]
 
 
-def part_of(isa: Isa, row: Instruction) -> str:
-    """Which part of an instruction set a row plays."""
-    if row == isa.dot:
-        return "dot"
-    return "widen" if row in isa.widen else "lanewise"
-
-
 def limits(isa: Isa, row: Instruction) -> list[tuple[str, int, int]]:
-    """dtype, smallest and largest value of each operand, in the ranges kernels use."""
-    bits = [lanes_of(kind)[1] for kind in row.operands]
-    if part_of(isa, row) == "dot":
-        wide = 8 if isa.dot_group == 4 else 16
+    """dtype, smallest and largest value of each operand: all there are, but what `dot` is for."""
+    if row.name == isa["dot"].name:
+        wide = row.operands[1].bits
         return [("int32", -(1 << 30), 1 << 30), (f"uint{wide}", 0, 255), (f"int{wide}", -128, 127)]
-    if part_of(isa, row) == "widen":
-        return [(f"uint{bits[0]}", 0, 255 if bits[0] == 8 else 510)]
-    return [(f"uint{b}", 0, (1 << b) - 1) for b in bits]
+    return [(f"uint{kind.bits}", 0, (1 << kind.bits) - 1) for kind in row.operands]
 
 
-def operands(isa: Isa, row: Instruction) -> list[list[Array]]:
-    """Rounds of operands: every combination of extremes, then random values."""
+def operands(isa: Isa, row: Instruction) -> list[Array]:
+    """Registers [round, lane] of each operand: combinations of extremes, then random values.
+
+    The extremes of both signs are among them; each fills a register or every other lane of it.
+    """
     rng = np.random.default_rng(len(row.name))
     ranges = limits(isa, row)
-    lanes = [lanes_of(kind)[0] for kind in row.operands]
-    rounds = [
-        [
-            np.full(n, value, dtype)
-            for n, value, (dtype, _, _) in zip(lanes, corner, ranges, strict=True)
-        ]
-        for corner in product(*[(low, 1, high) for _, low, high in ranges])
-    ]
-    for _ in range(ROUNDS):
-        rounds.append(
-            [
-                rng.integers(low, high, n, dtype, endpoint=True)
-                for n, (dtype, low, high) in zip(lanes, ranges, strict=True)
-            ]
-        )
-    return rounds
+    extremes = [sorted({low, 1, high // 2, high // 2 + 1, high}) for _, low, high in ranges]
+    corners = list(product(*extremes))
+    found = []
+    for number, (kind, (dtype, low, high)) in enumerate(zip(row.operands, ranges, strict=True)):
+        full = np.array([corner[number] for corner in corners], dtype)[:, None]
+        full = np.repeat(full, kind.lanes, axis=1)
+        striped = full.copy()
+        striped[:, ::2] = np.roll(full, 1, axis=0)[:, ::2]
+        random = rng.integers(low, high, (ROUNDS, kind.lanes), dtype, endpoint=True)
+        found.append(np.concatenate([full, striped, random]).view(f"uint{kind.bits}"))
+    return found
 
 
-@pytest.mark.parametrize(("hardware", "number"), ROWS)
+@pytest.mark.parametrize(("hardware", "number"), CASES)
 def test_an_instruction_computes_its_meaning(hardware: Hardware, number: int) -> None:
     skip_unless_runnable(hardware)
     isa = isa_of(hardware)
-    row = isa.instructions()[number]
-    lanes, bits = lanes_of(row.result)
+    row, immediate = cases_of(isa)[number]
     inputs = operands(isa, row)
-    for values in inputs:
-        result = np.zeros(lanes, f"uint{bits}")
-        library(hardware).call(
-            f"i{number}", *[v.view(f"uint{8 * v.itemsize}") for v in values], result
-        )
-        expected = row.meaning(*values)
-        assert expected.shape == (lanes,)
-        np.testing.assert_array_equal(result, expected.astype(f"uint{bits}"), str(values))
-    assert len(inputs) > ROUNDS
+    expected = registers(row.execute([array_lanes(values) for values in inputs], immediate))
+    assert expected.shape == (len(inputs[0]), row.result.lanes)
+    assert len(expected) > ROUNDS
+    for *values, wanted in zip(*inputs, expected, strict=True):
+        result = np.zeros(row.result.lanes, f"uint{row.result.bits}")
+        library(hardware).call(f"i{number}", *values, result)
+        np.testing.assert_array_equal(result, wanted, str(values))
 
 
 @EVERY
@@ -98,68 +85,118 @@ def test_sums_of_four_bytes_never_saturate(hardware: Hardware) -> None:
     if not isa.counts_bytes:
         pytest.skip("counts whole words")
     skip_unless_runnable(hardware)
+    names = [row.name for row, _ in cases_of(isa)]
     rng = np.random.default_rng(3)
-    first = list(isa.instructions()).index(isa.widen[0])
     for counts in (
         np.full(4 * isa.lanes, 255, np.uint8),
         rng.integers(0, 256, 4 * isa.lanes, np.uint8),
     ):
         value = counts
-        for number, row in enumerate(isa.widen, first):
-            lanes, bits = lanes_of(row.result)
-            result = np.zeros(lanes, f"uint{bits}")
-            library(hardware).call(f"i{number}", value, result)
+        for part in ("pair_widen.8", "pair_widen.16"):
+            kind = isa[part].result
+            result = np.zeros(kind.lanes, f"uint{kind.bits}")
+            library(hardware).call(f"i{names.index(isa[part].name)}", value, result)
             value = result
         np.testing.assert_array_equal(value, counts.reshape(-1, 4).sum(1, dtype=np.uint32))
 
 
+# What the compiler selects for a part; one of several, where it depends on the registers.
 MNEMONICS = [
     (SSE2, "dot", "pmaddwd"),
-    (AVX2, "widen", "vpmaddubsw"),
+    (AVX2, "pair_widen.8", "vpmaddubsw"),
+    (AVX2, "pair_widen.16", "vpmaddwd"),
+    (AVX2, "products.8", "vpmaddubsw"),
     (AVX2, "dot", "vpmaddwd"),
-    (AVX512BW, "widen", "vpmaddubsw"),
+    (AVX512BW, "select", "vpternlogd"),
+    (AVX512BW, "pair_widen.8", "vpmaddubsw"),
     (AVX512BW, "dot", "vpmaddwd"),
     (AVX512VNNI, "dot", "vpdpbusd"),
+    (AVX512BITALG, "count", "vpopcntb"),
     (AVX512VPOPCNTDQ, "count", "vpopcntd"),
     (AARCH64, "count", "cnt"),
-    (AARCH64, "widen", "uaddlp"),
+    (AARCH64, "select", "bsl bit bif"),
+    (AARCH64, "half/select", "bsl bit bif"),
+    (AARCH64, "mac.8", "mla"),
+    (AARCH64, "scale_add.8", "mla"),
+    (AARCH64, "scale_add.16", "mla"),
+    (AARCH64, "scale_add.32", "mla"),
+    (AARCH64, "pair_add.8", "addp"),
+    (AARCH64, "half/pair_add.16", "addp"),
+    (AARCH64, "pair_widen.8", "uaddlp"),
+    (AARCH64, "pair_widen_add.8", "uadalp"),
+    (AARCH64, "pair_widen_add.16", "uadalp"),
+    (AARCH64, "half/pair_widen_add.8", "uadalp"),
+    (AARCH64, "widen_add.8", "uaddw"),
+    (AARCH64, "widen_scale_add.8", "umlal"),
+    (AARCH64, "widen_scale_add.16", "umlal"),
     (AARCH64, "dot", "smlal"),
     (ARMV7, "count", "vcnt.8"),
-    (ARMV7, "widen", "vpaddl.u8"),
+    (ARMV7, "select", "vbsl vbit vbif"),
+    (ARMV7, "mac.8", "vmla.i8"),
+    (ARMV7, "scale_add.8", "vmla.i8"),
+    (ARMV7, "scale_add.16", "vmla.i16"),
+    (ARMV7, "scale_add.32", "vmla.i32"),
+    (ARMV7, "half/pair_add.8", "vpadd.i8"),
+    (ARMV7, "pair_widen.8", "vpaddl.u8"),
+    (ARMV7, "pair_widen_add.8", "vpadal.u8"),
+    (ARMV7, "half/pair_widen_add.16", "vpadal.u16"),
+    (ARMV7, "widen_add.8", "vaddw.u8"),
+    (ARMV7, "widen_scale_add.8", "vmlal.u8"),
     (ARMV7, "dot", "vmlal.s16"),
 ]
 
 
+def mnemonics(row: Instruction, immediate: int | None, hardware: Hardware) -> set[str]:
+    """The instructions of a row's function."""
+    lines = assembly(function_of(row, "one", immediate), hardware).split("\none:")[1].splitlines()
+    end = next(i for i, line in enumerate(lines) if line.split()[:1] in (["ret"], ["retq"], ["bx"]))
+    return {word for line in lines[:end] for word in line.split()[:1]}
+
+
 @pytest.mark.parametrize(
-    ("hardware", "part", "mnemonic"), MNEMONICS, ids=lambda item: getattr(item, "name", item)
+    ("hardware", "part", "expected"), MNEMONICS, ids=lambda item: getattr(item, "name", item)
 )
-def test_the_compiler_selects_the_instruction(hardware: Hardware, part: str, mnemonic: str) -> None:
-    isa = isa_of(hardware)
-    row = isa.widen[0] if part == "widen" else getattr(isa, part)
-    text = assembly(function_of(row, "one"), hardware)
-    assert mnemonic in {word for line in text.splitlines() for word in line.split()[:1]}
+def test_the_compiler_selects_the_instruction(hardware: Hardware, part: str, expected: str) -> None:
+    row = isa_of(hardware)[part]
+    for immediate in row.immediates or (None,):
+        found = mnemonics(row, immediate, hardware)
+        assert len(found & set(expected.split())) == 1, (immediate, found)
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_a_power_of_two_is_multiplied_by_only_where_it_is_opaque(factor: int) -> None:
+    row = isa_of(AARCH64)["scale_add.16"]
+    assert "mla" in mnemonics(row, factor, AARCH64)
+    # Two additions for 2, a shift and an addition for 4.
+    seen = mnemonics(replace(row, opaque=False), factor, AARCH64)
+    assert "mla" not in seen and "add" in seen
 
 
 @pytest.mark.parametrize("isa", ISAS.values(), ids=lambda isa: isa.name)
 def test_an_instruction_set_is_consistent(isa: Isa) -> None:
     assert isa.lanes * 32 == VECTOR_BITS[isa.name]  # type: ignore[index]
-    assert isa.counts_bytes == (lanes_of(isa.count.result)[1] == 8)
-    for row in isa.instructions():
-        for kind in (*row.operands, row.result):
-            lanes, bits = lanes_of(kind)
-            # A widening multiply takes half registers.
-            assert lanes * bits in (32 * isa.lanes, 16 * isa.lanes), row.name
+    for part, row in isa.parts.items():
+        size = isa.bytes // 2 if part.startswith("half/") else isa.bytes
+        # A widening operation takes half registers.
+        assert {kind.bytes for kind in (*row.operands, row.result)} <= {size, isa.bytes // 2}, part
+        assert row.result.bytes == size, part
         if row.declares:
             called = row.emit.split("@")[1].split("(")[0]
             assert f"@{called}(" in row.declares
-    lanes, bits = lanes_of(isa.dot.operands[1])
-    assert lanes == isa.lanes * isa.dot_group
-    kinds = [(*row.operands, row.result) for row in isa.widen]
-    assert [k[0] for k in kinds[1:]] == [k[1] for k in kinds[:-1]]
+    names = [row.name for row in isa.parts.values()]
+    assert len(names) == len(set(names)) == len(isa.instructions())
+    assert isa["dot"].operands[1].lanes == isa.lanes * isa.dot_group
+    if isa.counts_bytes:
+        first, second = isa["pair_widen.8"], isa["pair_widen.16"]
+        assert (*first.operands, *second.operands, second.result) == (
+            isa["count"].result,
+            first.result,
+            isa["add.32"].result,
+        )
 
 
 def test_a_profile_has_the_dot_product_that_its_features_name() -> None:
-    assert isa_of(AVX512VNNI).dot.name == "vpdpbusd"
+    assert isa_of(AVX512VNNI)["dot"].name == "vpdpbusd"
     assert isa_of(AVX512VNNI).dot_group == 4
     assert isa_of(AVX512BW).dot_group == isa_of(AVX2).dot_group == 2
     # AVX-VNNI has the dot product in 256 bits only.
@@ -167,6 +204,16 @@ def test_a_profile_has_the_dot_product_that_its_features_name() -> None:
     assert isa_of(avx_vnni).dot_group == 2
 
 
+def test_a_profile_counts_bytes_in_one_instruction_where_it_can() -> None:
+    assert isa_of(AVX512BITALG)["count"].name == "vpopcntb"
+    assert isa_of(AVX512BW)["count"].name == "popcount_bytes_zmm"
+
+
 def test_an_operand_that_the_text_leaves_out_is_an_error() -> None:
     with pytest.raises(ValueError, match="operand 1 does not occur in"):
-        replace(ISAS["sse2"].accumulate, emit="add <16 x i8> {0}, {0}")
+        replace(ISAS["sse2"]["add.8"], emit="add <16 x i8> {0}, {0}")
+
+
+def test_an_immediate_that_the_text_leaves_out_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"immediates and .* do not agree"):
+        replace(ISAS["sse2"]["add.8"], immediates=(3,))
