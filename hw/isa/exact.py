@@ -52,11 +52,15 @@ def _either(first: int | None, second: int | None) -> int | None:
     return second if first is None else first
 
 
+def _refused(lane: object, *_: Any, **_named: Any) -> Any:
+    raise InexactError(f"no exact form of this operation on {type(lane).__name__}")
+
+
+_refuse: Any = _refused
+
+
 class ExactLane(Lane):
     """Base of the two kinds of lane; what a kind has no exact form for is an InexactError."""
-
-    def _refuse(self, *_: Any) -> Any:
-        raise InexactError(f"no exact form of this operation on {type(self).__name__}")
 
     __and__ = __or__ = __xor__ = __invert__ = __add__ = __sub__ = __mul__ = _refuse
     times = popcount = extend = saturate = split = join = lookup = _refuse
@@ -94,7 +98,7 @@ class BitsLane(ExactLane):
     def __invert__(self) -> BitsLane:
         return BitsLane(self.groups, ~self.table & ((1 << self.entries) - 1), self.entries)
 
-    def popcount(self) -> SumLane:
+    def popcount(self) -> SumLane:  # type: ignore[override]
         """The table as a vector, once per group."""
         ones = np.array([self.table >> i & 1 for i in range(self.entries)], np.int64)
         total = SumLane(self.bits, {})
@@ -146,7 +150,9 @@ class SumLane(ExactLane):
 
     def __mul__(self, other: SumLane) -> SumLane:
         """The product of two levels at one position."""
-        if not isinstance(other, SumLane) or self.constant or other.constant:
+        if not isinstance(other, SumLane) or other.bits != self.bits:
+            raise InexactError("multiplies a sum by something else")
+        if self.constant or other.constant:
             raise InexactError("multiplies something else than two levels")
         if not (self.terms and other.terms):
             return SumLane(self.bits, {})

@@ -1,0 +1,242 @@
+"""Every row's lemma, proved by Z3: what the exact domain says of it holds for all operands.
+
+A row runs twice: on exact lanes, which claim what the result is, and on free bit-vectors. The claim
+must hold, modulo the width of a lane, for every operand in the range the exact lanes declare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import z3
+
+from hw.isa import Instruction, Vector, isa_of
+from hw.isa.arrays import array_lanes, registers
+from hw.isa.exact import BitsLane, Group, InexactError, SumLane
+from hw.isa.solver import SolverLane, variables
+from tests.hw.isa_code import cases_of
+from tests.targets import PROFILES
+
+BITWISE = {"and", "or", "xor", "select", "count"}
+PRODUCTS = {"dot", "mac", "products"}
+KINDS = {
+    row.name: part.removeprefix("half/").split(".")[0]
+    for hardware in PROFILES
+    for part, row in isa_of(hardware).parts.items()
+}
+CASES = {
+    row.name + f"-{k}" * (k is not None): (row, k)
+    for hardware in PROFILES
+    for row, k in cases_of(isa_of(hardware))
+}
+# Activation and weight levels, the widest first; a row must be exact for one of these at least.
+LEVELS = (
+    ((0, 1, 2, 255), (-128, -1, 1, 127)),
+    ((0, 1, 2, 128), (-128, -1, 1, 127)),
+    ((0, 1, 2, 3), (-3, -1, 1, 3)),
+)
+PAIRS = len(LEVELS[0][0]) * len(LEVELS[0][1])
+"""Entries of every vector."""
+
+
+def cases(wanted: Any) -> pytest.MarkDecorator:
+    """The rows of some kinds, with each immediate."""
+    chosen = [
+        pytest.param(row, immediate, id=name)
+        for name, (row, immediate) in CASES.items()
+        if wanted(KINDS[row.name])
+    ]
+    return pytest.mark.parametrize(("row", "immediate"), chosen)
+
+
+def prove(claims: Sequence[Any], *assumptions: Any) -> None:
+    """The claims hold wherever the assumptions do."""
+    solver = z3.Solver()
+    solver.add(*assumptions, z3.Not(z3.And(*claims)))
+    assert solver.check() == z3.unsat, solver.model()
+
+
+@cases(lambda kind: kind in BITWISE)
+def test_bits_have_their_truth_table(row: Instruction, immediate: int | None) -> None:
+    """At every position, for every combination of operand bits."""
+    entries = 1 << len(row.operands)
+    kind = row.operands[0]
+    groups = [Group(None, None, n, kind.bits) for n in range(kind.lanes)]
+    tables = [
+        sum(1 << e for e in range(entries) if e >> bit & 1) for bit in range(len(row.operands))
+    ]
+    exact = row.execute([[BitsLane((g,), table, entries) for g in groups] for table in tables])
+    free = [variables(f"x{n}_", kind.lanes, kind.bits) for n in range(len(row.operands))]
+    claims = []
+    for number, (claimed, found) in enumerate(zip(exact, row.execute(free), strict=True)):
+        operands = [register[number].term for register in free]
+        if isinstance(claimed, SumLane):
+            assert list(claimed.terms) == [groups[number]]
+            (vector,) = claimed.terms.values()
+            claims.append(found.term == counted(operands[0], vector) + claimed.constant)
+        else:
+            assert claimed.groups == (groups[number],)
+            claims.append(found.term == combined(operands, claimed.table))
+    prove(claims)
+
+
+def combined(operands: Sequence[Any], table: int) -> Any:
+    """The bits that a truth table makes of operands, as a disjunction of its entries."""
+    found = z3.BitVecVal(0, operands[0].size())
+    for entry in range(1 << len(operands)):
+        if table >> entry & 1:
+            chosen = [x if entry >> bit & 1 else ~x for bit, x in enumerate(operands)]
+            found |= reduce(lambda x, y: x & y, chosen)
+    return found
+
+
+def counted(bits: Any, vector: Any) -> Any:
+    """The sum over positions of what `vector` says of the bit there."""
+    width = bits.size()
+    zero, one = (z3.BitVecVal(int(value), width) for value in vector)
+    return sum(z3.If(z3.Extract(i, i, bits) == 1, one, zero) for i in range(width))
+
+
+@cases(lambda kind: kind not in BITWISE | PRODUCTS)
+def test_sums_have_their_linear_form(row: Instruction, immediate: int | None) -> None:
+    """For all operands of their types, signed or not, where the exact domain accepts them."""
+    proved = 0
+    for signs in product((False, True), repeat=len(row.operands)):
+        opaque = [
+            Opaque(n, kind, s) for n, (kind, s) in enumerate(zip(row.operands, signs, strict=True))
+        ]
+        try:
+            exact = row.execute([x.exact() for x in opaque], immediate)
+        except InexactError:
+            continue
+        found = row.execute([x.free() for x in opaque], immediate)
+        claims = [
+            lane.term == sum((x.share(claimed) for x in opaque), z3.BitVecVal(0, lane.bits))
+            for claimed, lane in zip(exact, found, strict=True)
+        ]
+        assert all(lane.constant == 0 for lane in exact)
+        prove(claims)
+        proved += 1
+    assert proved
+
+
+class Opaque:
+    """A register of numbers about which nothing is known but their range, that of their type."""
+
+    def __init__(self, number: int, kind: Vector, signed: bool) -> None:
+        self.number, self.kind, self.signed = number, kind, signed
+        self.low = -(1 << (kind.bits - 1)) if signed else 0
+        self.high = self.low + (1 << kind.bits) - 1
+        # The last entry tells numbers from what is added to them.
+        self.vector = np.array([self.low] * (PAIRS - 1) + [self.high], np.int64)
+
+    def group(self, lane: int) -> Group:
+        return Group(None, None, self.number << 8 | lane, 1)
+
+    def exact(self) -> list[SumLane]:
+        return [
+            SumLane(self.kind.bits, {self.group(n): self.vector}) for n in range(self.kind.lanes)
+        ]
+
+    def free(self) -> list[SolverLane]:
+        return variables(f"x{self.number}_", self.kind.lanes, self.kind.bits)
+
+    def share(self, claimed: SumLane) -> Any:
+        """What these numbers contribute to a claimed sum: each times its coefficient."""
+        total = z3.BitVecVal(0, claimed.bits)
+        for lane, number in enumerate(self.free()):
+            vector = claimed.terms.get(self.group(lane), 0 * self.vector)
+            factor = int(vector[-1]) // self.high
+            assert np.array_equal(vector, factor * self.vector)
+            if factor:
+                total = total + number.extend(claimed.bits, self.signed).term * factor
+        return total
+
+
+@cases(lambda kind: kind in PRODUCTS)
+def test_products_have_their_value_for_every_pair_of_levels(
+    row: Instruction, immediate: int | None
+) -> None:
+    """For every pair of levels at every position, on top of any total."""
+    proved = 0
+    *totals, kind, _ = row.operands
+    total = [Opaque(0, operand, False) for operand in totals]
+    indices = [variables(name, kind.lanes, 2) for name in ("a", "w")]
+    for levels in LEVELS:
+        free = [
+            [SolverLane(kind.bits, chosen(i.term, values, kind.bits)) for i in side]
+            for side, values in zip(indices, levels, strict=True)
+        ]
+        try:
+            sides = exact_levels(kind, *levels)
+            exact = row.execute([*(t.exact() for t in total), *sides], immediate)
+        except InexactError:
+            continue
+        found = row.execute([*(t.free() for t in total), *free], immediate)
+        claims = []
+        for claimed, lane in zip(exact, found, strict=True):
+            value = sum((t.share(claimed) for t in total), z3.BitVecVal(0, lane.bits))
+            for group, vector in claimed.terms.items():
+                if group.row is not None:
+                    a, w = (side[group.chunk].term for side in indices)
+                    value = value + chosen(z3.Concat(a, w), vector, lane.bits)
+            claims.append(lane.term == value)
+        prove(claims[:1])
+        for number, claim in enumerate(claims):
+            # The other lanes' claims are the first one's with other names.
+            assert claim.eq(moved(claims[0], [*(t.free() for t in total), *indices], number, row))
+        proved += 1
+    assert proved
+
+
+def exact_levels(kind: Vector, *levels: Sequence[int]) -> list[list[SumLane]]:
+    """A register of activations and one of weights, with every pair of their levels."""
+    activations, weights = (np.array(values, np.int64) for values in levels)
+    return [
+        [SumLane(kind.bits, {Group(row, pixel, n, 1): vector}) for n in range(kind.lanes)]
+        for row, pixel, vector in (
+            (None, 0, np.repeat(activations, len(weights))),
+            (0, None, np.tile(weights, len(activations))),
+        )
+    ]
+
+
+def moved(claim: Any, operands: Sequence[list[SolverLane]], number: int, row: Instruction) -> Any:
+    """The claim about a row's first lane as it reads for another one."""
+    pairs = []
+    for lanes in operands:
+        step = len(lanes) // row.result.lanes
+        pairs += [(lanes[n].term, lanes[number * step + n].term) for n in range(step)]
+    return z3.substitute(claim, *pairs)
+
+
+def chosen(index: Any, values: Any, bits: int) -> Any:
+    """The entry of a table that an index names."""
+    found = z3.BitVecVal(int(values[-1]), bits)
+    for number, value in enumerate(values[:-1]):
+        found = z3.If(index == number, z3.BitVecVal(int(value), bits), found)
+    return found
+
+
+@cases(lambda kind: True)
+def test_the_solver_and_numpy_read_the_same_meaning(
+    row: Instruction, immediate: int | None
+) -> None:
+    rng = np.random.default_rng(7)
+    values = [
+        rng.integers(0, 256, (2, kind.bytes), np.uint8).view(f"u{kind.bits // 8}")
+        for kind in row.operands
+    ]
+    expected = registers(row.execute([array_lanes(v) for v in values], immediate))
+    for trial, wanted in enumerate(expected):
+        constants = [
+            [SolverLane(k.bits, z3.BitVecVal(int(number), k.bits)) for number in v[trial]]
+            for v, k in zip(values, row.operands, strict=True)
+        ]
+        found = row.execute(constants, immediate)
+        assert [z3.simplify(lane.term).as_long() for lane in found] == wanted.tolist()
