@@ -14,6 +14,8 @@ from itertools import combinations
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+FRICTION = 0.1
+
 
 class UnknownInstructionError(LookupError):
     """A core's table has no such instruction; the message names both."""
@@ -43,6 +45,8 @@ class CoreCosts(BaseModel):
     """Where figures come from, by the name that instructions refer to."""
     pipes: tuple[str, ...] = Field(min_length=1)
     """Execution pipes, by the names of the source."""
+    issue: float = Field(gt=0)
+    """Instructions started in a cycle at most; its source is `issue`."""
     instructions: dict[str, InstructionCosts] = Field(min_length=1)
     """Costs by the name of a row of `hw.isa`; `load_N` and `broadcast_N` fill N bytes."""
 
@@ -56,6 +60,8 @@ class CoreCosts(BaseModel):
                     raise ValueError(f"{name} uses {pipes} {count} times")
             if not set(costs.source.split("+")) <= self.sources.keys():
                 raise ValueError(f"{name} has an unknown source: {costs.source}")
+        if "issue" not in self.sources:
+            raise ValueError("nothing says where the issue width comes from")
         return self
 
     def knows(self, name: str) -> bool:
@@ -65,6 +71,17 @@ class CoreCosts(BaseModel):
     def latency(self, name: str) -> float:
         """Cycles from the slowest operand of an instruction to its result."""
         return self._find(name).latency
+
+    def block(self, counts: Mapping[str, float], scalar: float = 0, chain: float = 0) -> float:
+        """Cycles per repetition of a loop body, at least: pipes, issue, and what waits.
+
+        `scalar` counts instructions that no pipe of the table runs, such as a loop's own; `chain`
+        is the latency of the longest chain from one repetition to the next. A tenth of the time
+        that starting takes is added, so that of two equal blocks the one with fewer instructions
+        is the cheaper: nothing keeps every pipe full all the time.
+        """
+        started = (sum(counts.values()) + scalar) / self.issue
+        return max(self.cycles(counts), started, chain) + FRICTION * started
 
     def cycles(self, counts: Mapping[str, float]) -> float:
         """Cycles per repetition of a block with so many of each instruction, at least.

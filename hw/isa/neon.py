@@ -26,8 +26,8 @@ FACTORS = (2, 3, 4, 6, 12)
 """Constants that term plans multiply by."""
 
 
-def _widened(bits: int) -> Any:
-    return lambda x: [p.extend(2 * bits) + q.extend(2 * bits) for p, q in pairs(x)]
+def _widened(bits: int, signed: bool = False) -> Any:
+    return lambda x: [p.extend(2 * bits, signed) + q.extend(2 * bits, signed) for p, q in pairs(x)]
 
 
 def _pair_sums(x: Any, y: Any) -> list[Any]:
@@ -86,7 +86,16 @@ def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[
         FACTORS,
         opaque=True,
     )
+    signed = f"{prefix}addl" if "arm." in prefix else f"{prefix}addlp"
+    signed = signed.replace(".vpaddl", ".vpaddls").replace(".uaddlp", ".saddlp")
     return {
+        f"pair_widen_signed.{bits}": call(
+            f"{name}addlp.s{bits}",
+            f"{signed}.{wide.suffix}.{narrow.suffix}",
+            (narrow,),
+            wide,
+            _widened(bits, signed=True),
+        ),
         f"pair_widen.{bits}": pairwise,
         f"pair_widen_add.{bits}": accumulating,
         f"widen_add.{bits}": added,
@@ -101,7 +110,7 @@ def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[
         "and": operator(f"{name}and", "and", word, lambda x, y: x & y),
         "or": operator(f"{name}orr", "or", word, lambda x, y: x | y),
         "xor": operator(f"{name}eor", "xor", word, lambda x, y: x ^ y),
-        "select": _select(name, word, prefix),
+        "select": _select(name, byte, prefix),
         "count": popcount(f"{name}cnt", byte),
         "mac.8": helper(
             f"{name}mla.8",
@@ -139,8 +148,9 @@ def _select(name: str, kind: Vector, prefix: str) -> Instruction:
     return helper(f"{name}bsl", operands, kind, body, each(select))
 
 
-def _smlal(name: str) -> Instruction:
-    wide, narrow = Vector(4, 32), Vector(4, 16)
+def _smlal(name: str, bits: int = 16) -> Instruction:
+    """Products of half a register of lanes, added to lanes twice as wide."""
+    wide, narrow = Vector(64 // bits, 2 * bits), Vector(64 // bits, bits)
     return helper(
         name,
         (wide, narrow, narrow),
@@ -149,7 +159,7 @@ def _smlal(name: str) -> Instruction:
         f"sext {narrow.llvm} %2 to {wide.llvm}\n"
         f"mul {wide.llvm} %a, %b\n"
         f"add {wide.llvm} %0, %c",
-        each(lambda total, x, y: total + x.extend(32, True) * y.extend(32, True)),
+        each(lambda total, x, y: total + x.extend(2 * bits, True) * y.extend(2 * bits, True)),
     )
 
 
@@ -172,6 +182,7 @@ AARCH64 = Isa(
         **_register("", 16, f"{_A64}u", "", f"{_A64}addp"),
         **_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
         "dot": _smlal("smlal"),
+        "mac.16": _smlal("smlal.s8", 8),
     },
     dot_group=1,
 )
@@ -187,6 +198,7 @@ ARMV7 = Isa(
         **_register("v", 16, f"{_A32}vp", f"{_A32}vpadalu", ""),
         **_halves(_D_ROWS),
         "dot": _smlal("smlal"),
+        "mac.16": _smlal("smlal.s8", 8),
     },
     dot_group=1,
     halves=True,

@@ -97,9 +97,11 @@ def _sums_of_bytes(suffix: str, ubsw: str, wd: str, lanes: int) -> dict[str, Ins
     """Pair sums by multiplication with ones, and products of small bytes in 16 bits."""
     byte, word, wide = Vector(4 * lanes, 8), Vector(2 * lanes, 16), Vector(lanes, 32)
     ones = [(kind.llvm, kind.splat(1)) for kind in (byte, word)]
+    words = call(f"vpmaddwd_ones{suffix}", wd, (word,), wide, _word_pairs, ones[1])
     return {
         "pair_widen.8": call(f"vpmaddubsw_ones{suffix}", ubsw, (byte,), word, _byte_pairs, ones[0]),
-        "pair_widen.16": call(f"vpmaddwd_ones{suffix}", wd, (word,), wide, _word_pairs, ones[1]),
+        "pair_widen.16": words,
+        "pair_widen_signed.16": words,
         "products.8": call(f"vpmaddubsw{suffix}", ubsw, (byte, byte), word, _saturated_pairs),
     }
 

@@ -23,6 +23,18 @@ _DESCRIPTIONS: Mapping[Core, str] = {
     "zen5": "AMD Zen 5 with 512-bit pipes, AVX-512 with VNNI, BITALG and VPOPCNTDQ",
     "generic-x86-64": "A 64-bit x86 core about which nothing is known; costs as for Ice Lake",
 }
+_INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual: allocation width of "
+_ISSUE: Mapping[Core, tuple[float, str]] = {
+    "cortex-a53": (2, "Arm Cortex-A53 Technical Reference Manual: issues two instructions a cycle"),
+    "cortex-a72": (3, "Arm Cortex-A72 Software Optimization Guide: decodes three instructions"),
+    "generic-aarch64": (2, "the narrowest of the 64-bit Arm cores here"),
+    "haswell": (4, _INTEL + "Haswell"),
+    "cascadelake": (4, _INTEL + "Skylake Server"),
+    "icelake": (5, _INTEL + "Ice Lake"),
+    "sapphirerapids": (6, _INTEL + "Golden Cove"),
+    "zen5": (8, "Software Optimization Guide for the AMD Zen 5 Microarchitecture: dispatch width"),
+    "generic-x86-64": (4, "the narrowest of the x86 cores here"),
+}
 ARM32 = "arm32"
 _ARM32_SOURCE = (
     "as the A64 instruction that does the same, on the same pipes: llvm-mca has no model of a "
@@ -45,8 +57,10 @@ def table(
     pipes = {pipe for entry in found.values() for use in entry["uses"] for pipe in use.split("+")}
     fields = {
         "description": _DESCRIPTIONS[core],
-        "sources": {key: text for key, text in sources.items() if key in used},
+        "sources": {key: text for key, text in sources.items() if key in used}
+        | {"issue": _ISSUE[core][1]},
         "pipes": sorted(pipes),
+        "issue": _ISSUE[core][0],
         "instructions": found,
     }
     return CoreCosts.model_validate(fields)
@@ -61,6 +75,7 @@ def text(costs: CoreCosts, command: str) -> str:
         "sources:",
         *(f"  {key}: {json.dumps(source)}" for key, source in fields["sources"].items()),
         f"pipes: [{', '.join(fields['pipes'])}]",
+        f"issue: {fields['issue']:g}",
         "instructions:",
     ]
     for name, entry in fields["instructions"].items():

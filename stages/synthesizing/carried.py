@@ -40,6 +40,14 @@ class Body:
     """One register of counters, `c`, as 32-bit lanes `s0` …: what emptying it computes."""
 
 
+_STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
+    8: (("mac.8",),),
+    16: (("mac.16",), ("products.8", "add.16")),
+    32: (("dot",),),
+}
+"""Width of the lanes that products are added up in → rows that do it."""
+
+
 def body_of(signature: KernelSignature, isa: Isa) -> Body:
     """The body of a signature, whichever its family."""
     return popcount_body(signature, isa) if signature.plan else products_body(signature, isa)
@@ -108,30 +116,70 @@ def _logic(
 
 
 def products_body(signature: KernelSignature, isa: Isa) -> Body:
-    """The body of 8-bit products: `dot_group` neighbouring channels a step, four a word."""
-    assert signature.products is not None
-    dot = isa["dot"]
-    counter, a_kind, w_kind = dot.operands
-    program = Program(part=isa.bytes // 2 if a_kind.bytes < isa.bytes else isa.bytes)
+    """The body of 8-bit products: `group` neighbouring channels a step, four a word."""
+    products = signature.products
+    assert products is not None
+    step = step_of(isa, products.bits)
+    assert step is not None
+    counter, a_kind, w_kind = step.kinds(isa)
+    program = Program(part=min(kind.bytes for kind in (counter, a_kind, w_kind)))
     vectors = signature.channels // isa.lanes
     tile = [(m, n) for m in range(signature.rows) for n in range(vectors)]
     sums = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}
-    for part in range(4 // signature.products.group):
+    for part in range(4 // products.group):
         for m, n in tile:
             a = program.input(f"a{part}.{m}", a_kind)
             w = program.input(f"w{part}.{n}", w_kind)
-            sums[m, n] = program.apply(dot, sums[m, n], a, w)
+            sums[m, n] = step.emit(program, isa, sums[m, n], a, w)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
-    return Body(counter, (Pass(1, program, 0, True),), _emptied(isa, counter))
+    return Body(counter, (Pass(1, program, 0, True),), _emptied(isa, counter, signed=True))
 
 
-def _emptied(isa: Isa, counter: Vector) -> Program:
-    """Counters as 32-bit lanes, by pairwise additions where they are bytes."""
+@dataclass(frozen=True)
+class _Step:
+    """How products get into lanes of one width."""
+
+    parts: tuple[str, ...]
+    """Rows of the instruction set: one that multiplies and adds, or two."""
+
+    def kinds(self, isa: Isa) -> tuple[Vector, Vector, Vector]:
+        """Types of counters, activations and weights."""
+        first = isa[self.parts[0]]
+        if len(self.parts) == 1:
+            return first.operands[0], first.operands[1], first.operands[2]
+        return first.result, first.operands[0], first.operands[1]
+
+    def emit(
+        self, program: Program, isa: Isa, total: Register, a: Register, w: Register
+    ) -> Register:
+        """Add the products of two registers to a third."""
+        first = isa[self.parts[0]]
+        if len(self.parts) == 1:
+            return program.apply(first, total, a, w)
+        return program.apply(isa[self.parts[1]], total, program.apply(first, a, w))
+
+
+def step_of(isa: Isa, bits: int) -> _Step | None:
+    """The step for lanes of `bits` bits, if the instruction set has one."""
+    for parts in _STEPS[bits]:
+        if all(part in isa for part in parts):
+            return _Step(parts)
+    return None
+
+
+def narrow_products(isa: Isa, bits: int) -> int:
+    """Channels a step multiplies into one 32-bit lane, in lanes of `bits` bits; 0 if it cannot."""
+    step = step_of(isa, bits)
+    return step.kinds(isa)[2].lanes // isa.lanes if step else 0
+
+
+def _emptied(isa: Isa, counter: Vector, signed: bool = False) -> Program:
+    """Counters as 32-bit lanes, by pairwise additions where they are narrower."""
     program = Program(part=isa.bytes)
     value = program.input("c", counter)
     bits = counter.bits
     while bits < 32:
-        value = program.apply(isa[f"pair_widen.{bits}"], value)
+        value = program.apply(isa[f"pair_widen{'_signed' * signed}.{bits}"], value)
         bits *= 2
     program.outputs = {"s": value}
     return program

@@ -143,11 +143,17 @@ class MicroKernel:
         return self.code.splat(word, "i32", self.isa.lanes)
 
     def _part(self, word: str, part: int, kind: Vector) -> str:
-        """The operand of one step of 8-bit products: bytes, zero-extended pairs, or one channel."""
+        """The operand of one step of 8-bit products, from a word of four channels.
+
+        `kind` has bytes, or channels zero-extended to 16 bits; a step takes one, two or all four.
+        """
         code, group = self.code, kind.lanes // self.isa.lanes
         if kind.bits == 8:
-            splat = code.splat(word, "i32", self.isa.lanes)
-            return code.bitcast(splat, self.word.llvm, kind.llvm)
+            element = f"i{8 * group}"
+            shifted = code.let(f"lshr i32 {word}, {part * 8 * group}") if part else word
+            value = shifted if group == 4 else code.let(f"trunc i32 {shifted} to {element}")
+            splat = code.splat(value, element, self.isa.lanes)
+            return code.bitcast(splat, f"<{self.isa.lanes} x {element}>", kind.llvm)
         shift = part * group * 8
         shifted = code.let(f"lshr i32 {word}, {shift}") if shift else word
         low = code.let(f"and i32 {shifted}, 255")

@@ -11,19 +11,25 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from hw.costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.qnn.offers import Offer, Problem
 from stages.qnn.signature import BLOCK, KernelSignature, Products
-from stages.synthesizing.carried import Body, body_of
+from stages.qnn.terms import weight_values
+from stages.synthesizing.carried import Body, body_of, narrow_products
 from stages.synthesizing.discovering import plans
+from stages.synthesizing.program import Program
 
 MAX_BITS = 3
 """Popcount kernels exist for up to three bits of each operand."""
 MAX_ROWS = 8
 BYTE_MAX = 255
 BITS_PER_BYTE = 8
+LOOP = 4
+"""Scalar instructions of the loop over words: two addresses, a comparison and a branch."""
 
 
 def offers_for(problem: Problem, hardware: Hardware) -> list[Offer]:
@@ -44,6 +50,8 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             isa.name, None, Products(isa.dot_group), rows, vectors * isa.lanes, "none", 0
         )
         yield blank
+        for products, period in _narrow(problem, isa):
+            yield replace(blank, products=products, flush="window", flush_period=period)
         if max(problem.activation_bits, problem.weight_bits) > MAX_BITS:
             continue
         for plan in plans(problem.activation_bits, problem.weight_bits, problem.weights):
@@ -53,6 +61,21 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
                 period = BYTE_MAX // (BITS_PER_BYTE * together)
                 signature = replace(signature, flush="window", flush_period=period)
             yield signature
+
+
+def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[Products, int]]:
+    """Ways to add up products in lanes of less than 32 bits, and how many words fit."""
+    top = (1 << problem.activation_bits) - 1
+    limit = int(np.abs(weight_values(problem.weights, problem.weight_bits)).max())
+    for bits in (8, 16):
+        group = narrow_products(isa, bits)
+        if not group or problem.activation_bits == 8:
+            continue
+        # A word's four products a channel are spread over the lanes of a 32-bit one.
+        per_word = 4 * bits // 32 * top * limit
+        period = ((1 << (bits - 1)) - 1) // per_word
+        if period:
+            yield Products(group, bits, problem.activation_bits, limit), period
 
 
 def _tiles(isa: Isa) -> Iterator[tuple[int, int]]:
@@ -72,7 +95,7 @@ def _offer(signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts) -
     vectors = signature.rows * (signature.channels // isa.lanes)
     word: float = 0
     for one in body.passes:
-        word += costs.cycles(one.word.counts() + _loads(one.word.inputs, isa))
+        word += costs.block(one.word.counts() + _loads(one.word), LOOP, _chain(one.word, costs))
     load = f"load_{isa.bytes}"
     add = isa["add.32"].name
     if signature.sum_index is not None:
@@ -86,11 +109,24 @@ def _offer(signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts) -
     return Offer(signature, round(word, 3), round(empty, 3))
 
 
-def _loads(inputs: dict[str, tuple[int, ...]], isa: Isa) -> Counter[str]:
+def _chain(word: Program, costs: CoreCosts) -> float:
+    """Latency of the additions to one counter, which wait for each other from word to word."""
+    through: dict[int, float] = {}
+    for name, register in word.inputs.items():
+        if name[0] == "c":
+            through |= dict.fromkeys(register, 0.0)
+    for step in word.steps:
+        waits = [through[part] for operand in step.operands for part in operand if part in through]
+        if waits:
+            latency = max(waits) + costs.latency(step.instruction.name)
+            through |= dict.fromkeys(step.result, latency)
+    return max(through[part] for register in word.outputs.values() for part in register)
+
+
+def _loads(word: Program) -> Counter[str]:
     """Registers of weights and broadcast words of activations that a word of the window needs."""
-    names = [
-        f"broadcast_{isa.bytes}" if name[0] == "a" else f"load_{isa.bytes}"
-        for name in inputs
+    return Counter(
+        f"{'broadcast' if name[0] == 'a' else 'load'}_{kind.bytes}"
+        for name, kind in word.types.items()
         if name[0] != "c"
-    ]
-    return Counter(names)
+    )
