@@ -75,7 +75,7 @@ def _seconds(entry: Any, arguments: Sequence[Any]) -> float:
 
 
 def _library(signatures: Sequence[KernelSignature], hardware: Hardware) -> Any:
-    """A function `time_NAME(data, weights, sums)` a kernel, and `time_peak`, compiled and loaded."""
+    """A function `time_NAME(data, weights, sums)` a kernel, and `time_peak`, loaded."""
     from stages.codegen import compile_object
     from stages.synthesizing import synthesized
 

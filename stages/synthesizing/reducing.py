@@ -63,6 +63,14 @@ class Move:
 State = tuple[Stream, ...]
 
 
+@dataclass(frozen=True)
+class _Path:
+    """Moves so far, the last one first."""
+
+    move: Move
+    before: _Path | None
+
+
 def reduction(
     counts: Mapping[int, int], rows: int, chunk: int, isa: Isa, price: Price
 ) -> list[Move]:
@@ -72,30 +80,30 @@ def reduction(
     """
     start = tuple(sorted(Stream(-chunk, 8, c, 8 * terms) for c, terms in counts.items()))
     order = count()
-    queue: list[tuple[float, int, State, tuple[Move, tuple[object, ...]] | None]] = []
-    heapq.heappush(queue, (0.0, next(order), start, None))
-    best: dict[State, float] = {}
+    queue: list[tuple[float, int, State, _Path | None]] = [(0.0, next(order), start, None)]
+    done: set[State] = set()
     while queue:
         cost, _, state, path = heapq.heappop(queue)
-        if state in best:
+        if state in done:
             continue
-        best[state] = cost
+        done.add(state)
         if not state:
             return _unwound(path)
         for move in _moves(state, isa):
             rest = _without(state, move)
             following = tuple(sorted([*rest, move.result] if move.result else rest))
-            if following not in best:
+            if following not in done:
                 step = price(move.part) * _repeats(move, rows, isa)
-                heapq.heappush(queue, (cost + step, next(order), following, (move, path)))  # type: ignore[arg-type]
+                item = (cost + step, next(order), following, _Path(move, path))
+                heapq.heappush(queue, item)
     raise ValueError(f"no reduction of {dict(counts)} to {OUTPUT_BITS} bits")
 
 
-def _unwound(path: object) -> list[Move]:
+def _unwound(path: _Path | None) -> list[Move]:
     moves: list[Move] = []
     while path is not None:
-        move, path = path  # type: ignore[misc, has-type]
-        moves.append(move)
+        moves.append(path.move)
+        path = path.before
     return moves[::-1]
 
 
