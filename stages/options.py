@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-Algorithm = Literal["bitserial", "mac8"]
+Algorithm = Literal["bitserial", "lookup", "mac8"]
 Encoding = Literal["unipolar", "bipolar", "signed"]
 PackageFormat = Literal["shared", "static", "executable"]
 ZooName = Literal["resnet18", "residual_block"]
@@ -72,7 +72,8 @@ class LayerAlgorithm(Options):
 
     match: LayerPattern
     algorithm: Algorithm
-    """How the layer multiplies: popcounts of bit planes, or 8-bit multiply-accumulate."""
+    """How the layer multiplies: popcounts of bit planes, look-ups of sums of activations by bits of
+    the weights, or 8-bit multiply-accumulate."""
 
 
 class LayerOverride(Options):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,7 +61,7 @@ _refuse: Any = _refused
 
 
 class ExactLane(Lane):
-    """Base of the two kinds of lane; what a kind has no exact form for is an InexactError."""
+    """Base of the kinds of lane; what a kind has no exact form for is an InexactError."""
 
     __and__ = __or__ = __xor__ = __invert__ = __add__ = __sub__ = __mul__ = _refuse
     times = popcount = extend = saturate = split = join = lookup = _refuse
@@ -118,12 +119,46 @@ class BitsLane(ExactLane):
             raise InexactError(f"splits a group of positions into {bits} bits")
         return parts
 
+    def extend(  # type: ignore[override]
+        self, bits: int, signed: bool = False
+    ) -> IndexLane:
+        """Bits of single positions as a number, of which only look-ups are followed."""
+        if signed or any(group.positions != 1 for group in self.groups):
+            _refused(self)
+        return IndexLane(bits, self)
+
     def join(self, higher: Sequence[BitsLane]) -> BitsLane:
         """A wider lane of the same table."""
         if any(not isinstance(lane, BitsLane) or lane.table != self.table for lane in higher):
             raise InexactError("joins bits of different meaning")
         groups = tuple(g for lane in (self, *higher) for g in lane.groups)
         return BitsLane(groups, self.table, self.entries)
+
+
+@dataclass(frozen=True, eq=False)
+class IndexLane(ExactLane):
+    """A number below 2^k: bits at k single positions, the lowest first, and zeros above them."""
+
+    bits: int
+    digits: BitsLane
+
+    def lookup(self, table: Sequence[SumLane]) -> SumLane:  # type: ignore[override]
+        """What is looked up, if every bit adds a number of its own position to entry 0.
+
+        The first 2^k entries are entry 0 and, for every bit set in their number, the difference
+        that this bit makes alone.
+        """
+        groups = self.digits.groups
+        if len(table) < 1 << len(groups):
+            raise InexactError(f"looks up a table of {len(table)} entries by {len(groups)} bits")
+        if not all(isinstance(entry, SumLane) and entry.bits == self.bits for entry in table):
+            raise InexactError("looks up something else than sums of its own width")
+        ones = np.array([self.digits.table >> i & 1 for i in range(self.digits.entries)], np.int64)
+        found = table[0]
+        for own, difference in zip(groups, _differences(tuple(table), len(groups)), strict=True):
+            terms = {own.joined(g): ones * v for g, v in difference.terms.items() if v.any()}
+            found = found + SumLane(self.bits, terms)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,19 +209,24 @@ class SumLane(ExactLane):
         They are reached, but where groups of one chunk share an operand without being equal.
         """
         low = high = self.constant
-        for group, vector in self._merged().items():
+        for group, vector in self.merged().items():
             low += group.positions * int(vector.min())
             high += group.positions * int(vector.max())
         return low, high
 
-    def _merged(self) -> dict[Group, Vector]:
+    def is_zero(self) -> bool:
+        """Whether it is 0 for all inputs, term by term."""
+        return self.constant == 0 and not any(vector.any() for vector in self.terms.values())
+
+    def merged(self) -> dict[Group, Vector]:
         """Terms over the same positions together, where only one pair of operands is involved."""
         merged: dict[Group, Vector] = {}
         for group, vector in sorted(self.terms.items(), key=lambda item: None in item[0]):
             partners = [
                 g
                 for g in merged
-                if (g.chunk, g.positions) == (group.chunk, group.positions)
+                if merged[g].any()
+                and (g.chunk, g.positions) == (group.chunk, group.positions)
                 and group.row in (None, g.row)
                 and group.pixel in (None, g.pixel)
             ]
@@ -220,6 +260,21 @@ class SumLane(ExactLane):
         for position, lane in enumerate(higher, 1):
             total = total + lane.extend(total.bits).times(1 << (position * self.bits))
         return total
+
+
+@lru_cache(maxsize=256)
+def _differences(table: tuple[SumLane, ...], bits: int) -> list[SumLane]:
+    """What each bit of an index adds, if every entry is entry 0 and what the bits set in it add."""
+    differences = [table[1 << bit] - table[0] for bit in range(bits)]
+    for number in range(1 << bits):
+        expected = table[0]
+        for bit, difference in enumerate(differences):
+            expected = expected + difference.times(number >> bit & 1)
+        if not (table[number] - expected).is_zero():
+            raise InexactError(f"entry {number} is not a sum over the bits set in it")
+    if any(difference.constant for difference in differences):
+        raise InexactError("a bit of an index adds a constant")
+    return differences
 
 
 def bits_lane(groups: Sequence[Group], table: int, entries: int) -> BitsLane:

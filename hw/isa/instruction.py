@@ -147,6 +147,21 @@ def multiply_add(total: Any, x: Any, factor: int) -> Any:
     return total + x.times(factor)
 
 
+def nibble(number: int) -> Meaning:
+    """A lane's half byte, as a number of a whole one: an index to look up."""
+    return each(lambda x: x.split(4)[number].extend(8))
+
+
+def low(lanes: Sequence[Any]) -> list[Any]:
+    """The lower lane of each pair, as a lane of the pair's width."""
+    return [first.extend(2 * first.bits) for first, _ in pairs(lanes)]
+
+
+def high(lanes: Sequence[Any]) -> list[Any]:
+    """The upper lane of each pair, as a lane of the pair's width."""
+    return [second.extend(2 * second.bits) for _, second in pairs(lanes)]
+
+
 # -- ways to write the LLVM IR -----------------------------------------------------------------
 
 
@@ -207,6 +222,28 @@ def helper(
     text = "\n".join(([declares] if declares else []) + definition)
     emit = f"call {result.llvm} @{function}({arguments})"
     return Instruction(name, operands, result, emit, meaning, text)
+
+
+def with_constant(
+    name: str, op: str, kind: Vector, constant: int, meaning: Meaning, seen: Vector | None = None
+) -> Instruction:
+    """An operator of LLVM IR with a constant in every lane, on a register seen as lanes `kind`.
+
+    `seen` is the type of the operand, where it is not that of the result.
+    """
+    text = f"{op} {kind.llvm} {{0}}, {kind.splat(constant)}"
+    if seen is None:
+        return Instruction(name, (kind,), kind, text, meaning)
+    body = f"bitcast {seen.llvm} %0 to {kind.llvm}\n{text.format('%a')}"
+    return helper(name, (seen,), kind, body, meaning)
+
+
+def nibbles(prefix: str, kind: Vector) -> dict[str, Instruction]:
+    """Half bytes, each as a byte."""
+    return {
+        "low_nibble": with_constant(f"{prefix}low_nibble", "and", kind, 15, nibble(0)),
+        "high_nibble": with_constant(f"{prefix}high_nibble", "lshr", kind, 4, nibble(1)),
+    }
 
 
 def popcount(name: str, kind: Vector) -> Instruction:

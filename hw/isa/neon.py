@@ -15,6 +15,7 @@ from hw.isa.instruction import (
     call,
     each,
     helper,
+    nibbles,
     operator,
     pairs,
     popcount,
@@ -172,6 +173,28 @@ def _halves(rows: dict[str, Instruction]) -> dict[str, Instruction]:
     }
 
 
+def _lookups() -> dict[str, Instruction]:
+    """TBL over a register of 16 entries, and what its indices and sums need."""
+    byte, word, half = Vector(16, 8), Vector(4, 32), Vector(4, 16)
+    return {
+        "lookup": call(
+            "tbl",
+            "llvm.aarch64.neon.tbl1.v16i8",
+            (byte, byte),
+            byte,
+            lambda table, index: [lane.lookup(table) for lane in index],
+        ),
+        **nibbles("", byte),
+        "widen.16": Instruction(
+            "uxtl.u16",
+            (half,),
+            word,
+            f"zext {half.llvm} {{0}} to {word.llvm}",
+            each(lambda x: x.extend(32)),
+        ),
+    }
+
+
 _A64, _A32 = "llvm.aarch64.neon.", "llvm.arm.neon."
 
 AARCH64 = Isa(
@@ -183,6 +206,7 @@ AARCH64 = Isa(
         **_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
         "dot": _smlal("smlal"),
         "mac.16": _smlal("smlal.s8", 8),
+        **_lookups(),
     },
     dot_group=1,
 )

@@ -16,11 +16,15 @@ from hw.isa.instruction import (
     call,
     each,
     helper,
+    high,
+    low,
+    nibbles,
     operator,
     pairs,
     popcount,
     scaled_sum,
     select,
+    with_constant,
 )
 
 FACTORS = (2, 3, 4, 6, 12)
@@ -125,6 +129,49 @@ def _shifted_sums(lanes: int) -> dict[str, Instruction]:
     return {"pair_widen.8": row(8), "pair_widen.16": row(16)}
 
 
+def _looked_up(table: Any, index: Any) -> list[Any]:
+    """VPSHUFB: every 16 bytes look up 16 others; of an index, four bits count and the sign bit."""
+    return [lane.lookup([*table[n // 16 * 16 :][:16]] * 8) for n, lane in enumerate(index)]
+
+
+def _lookups(prefix: str, intrinsic: str, lanes: int) -> dict[str, Instruction]:
+    """VPSHUFB, and what its indices and sums need."""
+    byte, word, wide = Vector(4 * lanes, 8), Vector(2 * lanes, 16), Vector(lanes, 32)
+    mask = (1 << 16) - 1
+    return {
+        "lookup": call(f"{prefix}pshufb", intrinsic, (byte, byte), byte, _looked_up),
+        **nibbles(prefix, byte),
+        "odd.8": with_constant(f"{prefix}odd_bytes", "lshr", word, 8, high, byte),
+        # Of words that odd bytes were added to with the even ones: the even ones alone.
+        "less_odd.8": helper(
+            f"{prefix}less_odd_bytes",
+            (word, word),
+            word,
+            f"shl {word.llvm} %1, {word.splat(8)}\nsub {word.llvm} %0, %a",
+            each(lambda x, y: x - y.times(256)),
+        ),
+        "even.16": with_constant(f"{prefix}even_words", "and", wide, mask, low, word),
+        "odd.16": with_constant(f"{prefix}odd_words", "lshr", wide, 16, high, word),
+    }
+
+
+def _quarter_sums(name: str) -> Instruction:
+    """Neighbouring quarters of two 512-bit registers added: VSHUFI64X2 twice, and VPADDD."""
+    kind = Vector(16, 32)
+
+    def quarters(first: int) -> str:
+        lanes = [4 * q + lane for q in range(first, 8, 2) for lane in range(4)]
+        order = ", ".join(f"i32 {lane}" for lane in lanes)
+        return f"shufflevector {kind.llvm} %0, {kind.llvm} %1, <16 x i32> <{order}>"
+
+    def meaning(x: Any, y: Any) -> list[Any]:
+        lanes = [*x, *y]
+        return [lanes[n] + lanes[n + 4] for q in range(0, 32, 8) for n in range(q, q + 4)]
+
+    body = f"{quarters(0)}\n{quarters(1)}\nadd {kind.llvm} %a, %b"
+    return helper(name, (kind, kind), kind, body, meaning)
+
+
 SSE2 = Isa(
     name="sse2",
     lanes=4,
@@ -147,6 +194,7 @@ AVX2 = Isa(
         "count": popcount("popcount_bytes_ymm", Vector(32, 8)),
         **_sums_of_bytes("_ymm", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 8),
         "dot": _madd("vpmaddwd_ymm", "llvm.x86.avx2.pmadd.wd", 8),
+        **_lookups("v", "llvm.x86.avx2.pshuf.b", 8),
     },
     dot_group=2,
 )
@@ -165,6 +213,8 @@ _ZMM_ROWS = {
     ),
     **_sums_of_bytes("_zmm", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", 16),
     "dot": _madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16),
+    **_lookups("z", "llvm.x86.avx512.pshuf.b.512", 16),
+    "add_quarters.32": _quarter_sums("zadd_quarters"),
 }
 
 AVX512BW = Isa(

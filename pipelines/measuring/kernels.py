@@ -82,9 +82,10 @@ def _library(signatures: Sequence[KernelSignature], hardware: Hardware) -> Any:
     functions = {}
     for signature in signatures:
         body = synthesized(signature, hardware)
-        per_pixel = _CHANNELS // signature.channels_per_word * 4
+        words = _CHANNELS // signature.channels_per_word
+        per_pixel = words * signature.word_bytes
         row = per_pixel * (_WINDOW + signature.rows)
-        strides = (_WINDOW, _WINDOW * per_pixel // 4, row, per_pixel, row * _WINDOW)
+        strides = (_WINDOW, _WINDOW * words, row, per_pixel, row * _WINDOW)
         name = f"time_{signature.name}"
         texts = [*body["declarations"], body["text"], _FORGET]
         functions[name] = _caller(name, signature.name, texts, strides)

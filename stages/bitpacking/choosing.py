@@ -52,8 +52,9 @@ def _signature(call: Any, weight: np.ndarray[Any, Any], offers: Table) -> Kernel
 def _candidates(
     call: Any, bits: int, dtype: str, weight: np.ndarray[Any, Any], offers: Table
 ) -> list[Offer]:
-    if linear_name(call).startswith("bitserial"):
+    algorithm = linear_name(call).rpartition("_")[0]
+    if algorithm:
         encoding = encoding_of(dtype, attributes(call)["weight_zero_point_x2"])
         problem = Problem(bits, int(dtype.lstrip("uint")), encoding)
-        return [o for o in from_table(offers[problem.name]) if o.algorithm == "bitserial"]
+        return [o for o in from_table(offers[problem.name]) if o.algorithm == algorithm]
     return products_for(offers, bits, int(np.abs(weight.astype(np.int32)).max(initial=0)))

@@ -1,7 +1,7 @@
 """Layout of every edge between composites, solved once for the whole graph.
 
-An edge exists as bit planes where a bit-serial layer reads it and as bytes where anything else
-does; its producer writes every form that has a reader, so no repacking kernel is ever needed. Its
+An edge exists as bit planes where a bit-serial layer reads it, as tables where a layer looks its
+products up and as bytes where anything else does; its producer writes every form that has a reader, so no repacking kernel is ever needed. Its
 halo is the largest padding of its readers.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, get_args
 
 from tvm import relax
 from tvm.ir import Call
@@ -17,10 +17,15 @@ from tvm.ir import Call
 from stages.qnn.builder import bindings_of
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK, KernelSignature, Stored
+from stages.qnn.signature import BLOCK, WORD_BITS, Form, KernelSignature, Stored
+from stages.qnn.tables import ENTRIES, GROUP
 
-Form = Literal["planes", "bytes", "float"]
-LINEAR = ("conv2d", "dense", "bitserial_conv2d", "bitserial_dense")
+LINEAR = tuple(
+    f"{algorithm}{name}"
+    for algorithm in ("", "bitserial_", "lookup_")
+    for name in ("conv2d", "dense")
+)
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
 @dataclass
@@ -31,8 +36,10 @@ class Layout:
     height: int
     width: int
     channels: int
+    bits: int
+    """Width of a level."""
     stored: Stored | None = None
-    """What planes hold; None for bytes."""
+    """What planes hold; None for other forms."""
     halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     fill: int = 0
     block: int = BLOCK
@@ -40,7 +47,7 @@ class Layout:
     @property
     def padded_channels(self) -> int:
         """Channels with padding to whole words or blocks."""
-        return round_up(self.channels, 32 if self.form == "planes" else self.block)
+        return round_up(self.channels, self.block if self.form == "bytes" else WORD_BITS)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,8 +55,8 @@ class Layout:
         top, left, bottom, right = self.halo
         size = (self.height + top + bottom, self.width + left + right)
         if self.stored is not None:
-            return (self.stored.words, *size, self.padded_channels // 32)
-        return (*size, self.padded_channels)
+            return (self.stored.words, *size, self.padded_channels // WORD_BITS)
+        return (*size, self.padded_channels * (1 if self.form == "bytes" else ENTRIES // GROUP))
 
     @property
     def dtype(self) -> str:
@@ -85,14 +92,17 @@ def solve(module: Any, signatures: Mapping[Any, KernelSignature]) -> Edges:
         if str(function.attrs["composite"]) == "elementwise":
             from_input.add(binding.var)
         for parameter, argument in zip(function.params, binding.value.args, strict=True):
-            for form, padding, zero_point_x2 in readings(function, parameter):
+            signature = signatures.get(binding.var)
+            product_form = signature.form if signature else "bytes"
+            for form, padding, zero_point_x2 in readings(function, parameter, product_form):
                 layout = edges.get((argument, form))
                 if layout is None:
-                    layout = Layout(form, *nhwc(argument.ty))
+                    bits = int(dtype_of(argument.ty).lstrip("uint"))
+                    layout = Layout(form, *nhwc(argument.ty), bits)
                     edges[argument, form] = layout
                 if form == "planes":
-                    wanted = signatures[binding.var].stored
-                    assert wanted is not None
+                    assert signature is not None and signature.stored is not None
+                    wanted = signature.stored
                     layout.stored = layout.stored.joined(wanted) if layout.stored else wanted
                 layout.halo = [max(a, b) for a, b in zip(layout.halo, padding, strict=True)]
                 if zero_point_x2 is not None and zero_point_x2 % 2 == 0 and form == "bytes":
@@ -117,9 +127,12 @@ def _narrow_inputs(module: Any, edges: Edges, from_input: set[Any]) -> None:
             layout.block = 4
 
 
-def readings(function: Any, parameter: Any) -> list[tuple[Form, list[int], int | None]]:
+def readings(
+    function: Any, parameter: Any, product_form: Form = "bytes"
+) -> list[tuple[Form, list[int], int | None]]:
     """How a composite reads a parameter: form, padding, and a product's zero point (doubled).
 
+    `product_form` is the form that the kernel of its product, if any, reads.
     Empty for tensors (weights, thresholds …) and for float graph inputs.
     """
     result: list[tuple[Form, list[int], int | None]] = []
@@ -134,8 +147,7 @@ def readings(function: Any, parameter: Any) -> list[tuple[Form, list[int], int |
         if name in LINEAR:
             attrs = attributes(call)
             padding = attrs.get("padding", [0, 0, 0, 0])
-            form: Form = "planes" if name.startswith("bitserial") else "bytes"
-            result.append((form, padding, attrs["data_zero_point_x2"]))
+            result.append((product_form, padding, attrs["data_zero_point_x2"]))
         elif is_op(call, f"relax.qnn.{name}"):
             result.append(("bytes", [0, 0, 0, 0], None))
     return result

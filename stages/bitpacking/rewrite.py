@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
 from stages.bitpacking.choosing import choose
-from stages.bitpacking.edges import Edges, Form, Layout, nhwc, readings, solve
+from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, nhwc, readings, solve
 from stages.bitpacking.folding import Window, fold_bias, pad_channels
 from stages.kinds import Model, Table
 from stages.qnn import packed
@@ -17,15 +17,10 @@ from stages.qnn.algebra import factor
 from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK
+from stages.qnn.signature import BLOCK, Form
 
 Array = np.ndarray[Any, Any]
-LINEAR = (
-    "relax.qnn.conv2d",
-    "relax.qnn.bitserial_conv2d",
-    "relax.qnn.dense",
-    "relax.qnn.bitserial_dense",
-)
+AnyForm = Form | Literal["float"]
 OPERANDS: dict[str, tuple[tuple[str, float | None], ...]] = {
     # A padded channel never reaches a threshold, so its packed bit is 0.
     "threshold": (("thresholds", np.iinfo(np.int32).max), ("flip", 0)),
@@ -47,7 +42,7 @@ class Packer:
         self.edges: Edges = solve(model.module, self.signatures)
         self.builder = ModelBuilder()
         self.functions = relax.BlockBuilder()
-        self.stored: dict[tuple[Any, Form], Any] = {}
+        self.stored: dict[tuple[Any, AnyForm], Any] = {}
         self.tensors: dict[Any, Array] = {}
 
     def run(self) -> Model:
@@ -101,7 +96,7 @@ class Composite:
         self.builder = FunctionBuilder()
         self.arguments: list[Any] = []
         self.values: dict[Any, Any] = {}
-        self.written: list[tuple[Any, Form]] = []
+        self.written: list[tuple[Any, AnyForm]] = []
 
     def build(self) -> Any:
         """The new function; `arguments` and `written` then say how `main` calls it."""
@@ -117,7 +112,7 @@ class Composite:
 
     # -- operands ----------------------------------------------------------------------------
 
-    def _stored(self, parameter: Any, form: Form) -> Any:
+    def _stored(self, parameter: Any, form: AnyForm) -> Any:
         """The parameter for an edge in one form."""
         outer = self.packer.stored[self.actual[parameter], form]
         if any(outer.same_as(argument) for argument in self.arguments):
@@ -157,7 +152,7 @@ class Composite:
     def _binding(self, binding: Any) -> Any:
         call = binding.value
         name = str(call.op.name)
-        if name in LINEAR:
+        if name.removeprefix("relax.qnn.") in LINEAR:
             return self.builder.emit(self._linear(call), "sums")
         if is_op(call, "relax.permute_dims") or is_op(call, "relax.reshape"):
             value = self._value(call.args[0])
@@ -215,9 +210,9 @@ class Composite:
     def _linear(self, call: Any) -> Any:
         attrs = attributes(call)
         data, weight = call.args
-        form: Form = "planes" if "bitserial" in call.op.name else "bytes"
-        actual = self.actual[data]
-        layout = self.packer.edges[actual, form]
+        signature = self.packer.signatures[self.variable]
+        form = signature.form
+        layout = self.packer.edges[self.actual[data], form]
         q = self.packer.tensors[self.actual[weight]]
         q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
         _, oh, ow = (1, *nhwc(call.ty)[:2])
@@ -229,7 +224,6 @@ class Composite:
             output=(oh, ow),
         )
         widened = np.pad(q, [(0, 0)] * 3 + [(0, layout.padded_channels - q.shape[3])])
-        signature = self.packer.signatures[self.variable]
         if layout.stored is not None:
             signature = signature.reading(layout.stored)
         point = attrs["data_zero_point_x2"]
@@ -268,7 +262,7 @@ class Composite:
             self.written.append((variable, "float"))
             return [self._float_output(value, inner)]
         results = []
-        for form in ("planes", "bytes"):
+        for form in FORMS:
             layout = self.packer.edges.get((variable, form))
             if layout is not None:
                 self.written.append((variable, form))
@@ -305,5 +299,8 @@ def _store(value: Any, layout: Layout) -> Any:
             planes=list(stored.planes),
             sums=[list(values) for values in stored.sums],
         )
+    if layout.form != "bytes":
+        balanced = layout.form == "balanced_tables"
+        return packed.to_tables(value, halo=layout.halo, bits=layout.bits, balanced=balanced)
     channels = round_up(layout.channels, layout.block)
     return packed.to_bytes(value, halo=layout.halo, channels=channels, fill=layout.fill)

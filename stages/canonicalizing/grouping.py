@@ -19,8 +19,10 @@ from stages.qnn.registry import dtype_of
 MAIN = {
     "relax.qnn.conv2d",
     "relax.qnn.bitserial_conv2d",
+    "relax.qnn.lookup_conv2d",
     "relax.qnn.dense",
     "relax.qnn.bitserial_dense",
+    "relax.qnn.lookup_dense",
     "relax.qnn.max_pool2d",
     "relax.qnn.sum_pool2d",
 }

@@ -1,8 +1,8 @@
 """Legalizing: every layer gets an algorithm the chip has, and operands in the form it takes.
 
-Afterwards each convolution and matrix product is either `bitserial_*` (bit planes and popcounts)
-or computes 8-bit products u8 x s8 (weights as int8 numerators, without zero point). Which one is a
-function of the layer's precision and shape and of what the synthesis engine offers on the core; the
+Afterwards each convolution and matrix product is `bitserial_*` (bit planes and popcounts) or
+`lookup_*` (tables of activations and bits of weights), or computes 8-bit products u8 x s8 (weights
+as int8 numerators, without zero point). Which one is a function of the layer's precision and shape and of what the synthesis engine offers on the core; the
 recipe may say otherwise.
 """
 
@@ -24,6 +24,13 @@ from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 __all__ = ["check", "run"]
 
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
+_ON_BITS = {
+    ("bitserial", True): integer.bitserial_conv2d,
+    ("bitserial", False): integer.bitserial_dense,
+    ("lookup", True): integer.lookup_conv2d,
+    ("lookup", False): integer.lookup_dense,
+}
+"""Operators on stored bits, by algorithm and whether they are convolutions."""
 
 
 def run(*, model: Model, options: LegalizeOptions, offers: Table) -> Model:
@@ -106,9 +113,9 @@ class Legalizer:
         width = shape_of(call.ty)[2] if is_conv else 1
         layer = Layer(name, dtype_of(data.ty), dtype_of(weight.ty), attrs, q, width)
         algorithm = choose(layer, wanted[-1] if wanted else None, self.offers)
-        if algorithm == "bitserial":
+        if algorithm != "mac8":
             tensor = self.builder.tensor(weight.name, q, dtype_of(weight.ty))
-            build = integer.bitserial_conv2d if is_conv else integer.bitserial_dense
+            build = _ON_BITS[algorithm, is_conv]
         else:
             tensor = self.builder.tensor(weight.name, _products_weight(layer))
             attrs["weight_zero_point_x2"] = 0

@@ -14,7 +14,13 @@ from stages.qnn.offers import Geometry, Problem, best, from_table
 from stages.qnn.terms import encoding_of
 
 MAX_PLANES = 3
-"""Bit-serial kernels exist for up to three planes of each operand."""
+"""Kernels of stored bits exist for up to three of each operand."""
+
+_ON_BITS: dict[Algorithm | None, str] = {
+    "bitserial": "be bit-serial",
+    "lookup": "look products up",
+}
+"""Algorithms on stored bits, and what a layer does with them."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Layer:
 
 
 def bitserial_obstacle(layer: Layer) -> str | None:
-    """Why a layer cannot be bit-serial, or None if it can."""
+    """Why a layer cannot be computed on stored bits (bit-serial, or by look-ups), or None."""
     if max(layer.activation_bits, layer.weight_bits) > MAX_PLANES:
         return f"it has more than {MAX_PLANES} bits"
     if layer.attrs.get("groups", 1) != 1:
@@ -67,10 +73,19 @@ def bitserial_obstacle(layer: Layer) -> str | None:
 def choose(layer: Layer, wanted: Algorithm | None, offers: Table) -> Algorithm:
     """The recipe's wish where there is one, else the algorithm of the cheapest kernel offered."""
     obstacle = bitserial_obstacle(layer)
-    if wanted == "bitserial" and obstacle:
+    if wanted in _ON_BITS and obstacle:
         raise StageError(
-            f"cannot be bit-serial: {obstacle}", layer=layer.name, hint="use algorithm: mac8"
+            f"cannot {_ON_BITS[wanted]}: {obstacle}", layer=layer.name, hint="use algorithm: mac8"
         )
-    if wanted or obstacle:
-        return wanted or "mac8"
-    return best(from_table(offers[layer.problem.name]), layer.geometry).algorithm
+    if wanted == "mac8" or obstacle:
+        return "mac8"
+    offered = from_table(offers[layer.problem.name])
+    if wanted is None:
+        return best(offered, layer.geometry).algorithm
+    if not any(offer.algorithm == wanted for offer in offered):
+        raise StageError(
+            f"cannot {_ON_BITS[wanted]}: the instruction set has no kernel for it",
+            layer=layer.name,
+            hint="use algorithm: bitserial, or leave it out",
+        )
+    return wanted

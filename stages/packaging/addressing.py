@@ -9,6 +9,7 @@ from tvm import tirx
 from stages.qnn.packed import class_count
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
+from stages.qnn.tables import ENTRIES, GROUP
 
 
 def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: Any) -> Any:
@@ -37,7 +38,10 @@ def output_offset(output: Any, call: Any, block: Any, y: Any, x: Any) -> Any:
     """Element of a packed output that an epilogue's pointer stands at."""
     top, left, _, _ = attributes(call)["halo"]
     *_, width, channels = shape_of(output.ty)
-    step = 1 if dtype_of(output.ty) == "uint32" else BLOCK
+    if is_op(call, "relax.qnn.to_tables"):
+        step = BLOCK // GROUP * ENTRIES
+    else:
+        step = 1 if dtype_of(output.ty) == "uint32" else BLOCK
     return ((top + y) * width + left + x) * channels + block * step
 
 

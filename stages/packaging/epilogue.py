@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.errors import StageError
-from stages.packaging.recoding import stored_words
+from stages.packaging.recoding import entries, stored_words
 from stages.packaging.vectors import BITS, BYTES, FLOATS, HALF, INTS, ROUNDING_MODES, Vectors
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.packed import stored_of
 from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.tables import ENTRIES
 
 FLOAT_OPS = {
     "relax.add": "fadd",
@@ -91,6 +92,8 @@ class Epilogue:
                     self._bitpack(binding)
                 elif op == "relax.qnn.to_bytes":
                     self._to_bytes(binding)
+                elif op == "relax.qnn.to_tables":
+                    self._to_tables(binding)
                 elif op in self._operators:
                     self.values[binding.var] = self._operators[op](binding.value)
                 else:
@@ -304,6 +307,16 @@ class Epilogue:
             kind = f"<{count} x i8>"
             narrow = self.code.lanes(BYTES, narrow, 0, count)
         self.code.store(kind, narrow, self._pointer_of(binding.var), 1, self.half * HALF)
+
+    def _to_tables(self, binding: Any) -> None:
+        """Tables of this half's channels, each as wide as `HALF` bytes."""
+        attrs = attributes(binding.value)
+        value = self._integer(self.values[binding.value.args[0]])
+        narrow = self.code.let(f"trunc {INTS} {value} to {BYTES}")
+        tables = entries(self.code, narrow, attrs["bits"], attrs["balanced"])
+        for number, table in enumerate(tables):
+            place = (self.half * len(tables) + number) * ENTRIES
+            self.code.store(BYTES, table, self._pointer_of(binding.var), 1, place)
 
     def _store_floats(self) -> None:
         """This half of every float output; a zero is +0 whatever the sign of what it came from."""

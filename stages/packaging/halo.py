@@ -11,6 +11,7 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.qnn.packed import stored_of
 from stages.qnn.signature import WORD_BITS
+from stages.qnn.tables import GROUP, additions
 
 
 def fill_halo(
@@ -18,8 +19,8 @@ def fill_halo(
 ) -> None:
     """Emit loops that write a value around the picture of an edge.
 
-    `shape` is [planes, Hp, Wp, words] or [Hp, Wp, Cp]; `halo` is (top, left, bottom, right);
-    `fills` has one value a plane, or one for bytes.
+    `shape` is [planes, Hp, Wp, words] or [Hp, Wp, Cp] (tables: 4 * Cp); `halo` is (top, left,
+    bottom, right); `fills` has one value a plane, or one for bytes and tables.
     """
     planes, height, width, channels = (1, *shape)[-4:]
     top, left, bottom, right = halo
@@ -48,7 +49,9 @@ def fill_halo(
 
 
 def fills_of(attrs: Mapping[str, Any]) -> list[int]:
-    """What surrounds an edge that is stored with these attributes: level 0 where it is planes."""
+    """What surrounds an edge that is stored with these attributes: level 0 where it is no bytes."""
+    if "balanced" in attrs:
+        return [GROUP * int(additions(attrs["bits"], attrs["balanced"])[0, 0])]
     if "planes" not in attrs:
         return [attrs["fill"]]
     stored = stored_of(attrs)

@@ -191,15 +191,15 @@ class Convolution(Lowering):
         attrs = attributes(self.composite.main)
         data, weights, _ = self.composite.main.args
         *_, height, width, words = shape_of(data.ty)
-        size = 4 if dtype_of(data.ty) == "uint32" else 1
+        pixel = words * (4 if dtype_of(data.ty) == "uint32" else 1)
         origin, strides, window = attrs["origin"], attrs["strides"], attrs["window"]
         row, column = origin[0] + y * strides[0], origin[1] + x * strides[1]
         shape = (
             window[0],
-            window[1] * words * size // 4,
-            width * words * size,
-            strides[1] * words * size,
-            height * width * words * size,
+            window[1] * pixel // self.signature.word_bytes,
+            width * pixel,
+            strides[1] * pixel,
+            height * width * pixel,
         )
         tiles = BLOCK // self.signature.channels
         tile_words = prod(shape_of(weights.ty)[1:])

@@ -1,15 +1,18 @@
-"""What a word of 32 channels is stored as: planes and sums of the binary digits of its levels.
+"""What a word of 32 channels is stored as: planes and sums of the digits of its levels, or tables.
 
-A plane is a Boolean function of the digits, written as an exclusive or of products (its algebraic
-normal form); a sum is a linear combination of the counts of such products.
+A plane is a Boolean function of the binary digits, written as an exclusive or of products (its
+algebraic normal form); a sum is a linear combination of the counts of such products. A table sums
+the levels of four channels, those whose bit is set in an entry's number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stages.packaging.vectors import BYTES, HALF, Vectors
 from stages.qnn.llvm import FunctionText
 from stages.qnn.signature import Stored
+from stages.qnn.tables import ENTRIES, GROUP, additions, entry_bits
 
 COUNT = "declare i32 @llvm.ctpop.i32(i32)"
 
@@ -23,6 +26,37 @@ def stored_words(code: FunctionText, stored: Stored, digits: Sequence[str]) -> l
         for table in stored.planes
     ]
     return planes + [products.counted(_moebius(values)) for values in stored.sums]
+
+
+def entries(code: Vectors, levels: str, bits: int, balanced: bool) -> list[str]:
+    """The tables of `HALF` channels, each a register of bytes, of their levels in bytes."""
+    return [_table(code, levels, first, bits, balanced) for first in range(0, HALF, GROUP)]
+
+
+def _table(code: Vectors, levels: str, first: int, bits: int, balanced: bool) -> str:
+    """The table of the channels from `first`: a shuffle puts each channel's level where its bit is.
+
+    Where unset bits subtract, an entry is twice what is set less all, above a constant.
+    """
+    total = ""
+    for channel in range(GROUP):
+        order = [first + channel if bit else HALF for bit in entry_bits(channel)]
+        chosen = _shuffled(code, levels, order)
+        total = code.let(f"add {BYTES} {total}, {chosen}") if total else chosen
+    if not balanced:
+        return total
+    every = _shuffled(code, total, [ENTRIES - 1] * ENTRIES)
+    middle = GROUP * int(additions(bits, balanced)[0, 0])
+    unset = code.let(f"sub {BYTES} {code.constant(BYTES, middle)}, {every}")
+    doubled = code.let(f"add {BYTES} {total}, {total}")
+    return code.let(f"add {BYTES} {doubled}, {unset}")
+
+
+def _shuffled(code: Vectors, value: str, order: Sequence[int]) -> str:
+    """Bytes in another order; `HALF` means 0."""
+    lanes = ", ".join(f"i32 {lane}" for lane in order)
+    zeros = f"{BYTES} zeroinitializer"
+    return code.let(f"shufflevector {BYTES} {value}, {zeros}, <{ENTRIES} x i32> <{lanes}>")
 
 
 def _moebius(values: Sequence[int]) -> list[int]:

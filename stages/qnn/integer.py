@@ -75,8 +75,14 @@ conv2d = register("conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(_
 bitserial_conv2d = register("bitserial_conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(
     _conv2d_meaning
 )
+lookup_conv2d = register("lookup_conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(
+    _conv2d_meaning
+)
 dense = register("dense", ["data", "weight"], infer.dense, legalize.dense)(_dense_meaning)
 bitserial_dense = register("bitserial_dense", ["data", "weight"], infer.dense, legalize.dense)(
+    _dense_meaning
+)
+lookup_dense = register("lookup_dense", ["data", "weight"], infer.dense, legalize.dense)(
     _dense_meaning
 )
 

@@ -8,10 +8,11 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from stages.kinds import Table
-from stages.qnn.signature import BLOCK, Flush, KernelSignature
+from stages.qnn.signature import BLOCK, Family, Flush, KernelSignature
 from stages.qnn.terms import Encoding
 
-Algorithm = Literal["bitserial", "mac8"]
+Algorithm = Literal["bitserial", "lookup", "mac8"]
+_ALGORITHMS: dict[Family, Algorithm] = {"popcount": "bitserial", "lookup": "lookup", "mac8": "mac8"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Offer:
     @property
     def algorithm(self) -> Algorithm:
         """The algorithm it belongs to."""
-        return "mac8" if self.signature.plan is None else "bitserial"
+        return _ALGORITHMS[self.signature.family]
 
     @property
     def cycles_per_mac(self) -> float:

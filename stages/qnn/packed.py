@@ -1,4 +1,4 @@
-"""Physical operators: packed planes and padded bytes, as kernels read and write them.
+"""Physical operators: packed planes, tables and padded bytes, as kernels read and write them.
 
 Batch is 1 and left out. An edge has a halo, rows and columns around the picture that its producer
 fills, so that no kernel tests for borders; channels are padded to whole words or blocks.
@@ -19,11 +19,12 @@ from stages.qnn.packing import (
     pack_activations,
     raw_sums,
     round_up,
-    unpack_planes,
+    unpack_activations,
     unpack_weights,
 )
 from stages.qnn.registry import register, shape_of, storage_dtype, tensor_type
 from stages.qnn.signature import BLOCK, KernelSignature, Stored
+from stages.qnn.tables import pack_tables
 
 Array = np.ndarray[Any, Any]
 _SIGNATURE = TypeAdapter(KernelSignature)
@@ -78,13 +79,12 @@ def packed_conv2d(
 ) -> Array:
     """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
 
-    `data` is uint32 [words, Hp, Wp, CW] or uint8 [Hp, Wp, Cp]; `bias` is int32 [classes, OCp].
+    `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables) or uint8
+    [Hp, Wp, Cp]; `bias` is int32 [classes, OCp].
     """
     kernel = parse_signature(signature)
-    padded_channels = data.shape[-1] * (32 if kernel.family == "popcount" else 1)
-    levels = data
-    if (stored := kernel.stored) is not None:
-        levels = unpack_planes(data[: len(stored.planes)], stored.planes, stored.bits)
+    levels = unpack_activations(kernel, data)
+    padded_channels = levels.shape[-1]
     kh, kw = window
     view = windows(levels[None], (kh, kw), (1, 1))[0]
     rows = origin[0] + strides[0] * np.arange(output[0])
@@ -144,6 +144,20 @@ def bitpack(
     top, left, bottom, right = halo
     padded = np.pad(levels[0], [(top, bottom), (left, right), (0, 0)])
     return pack_activations(stored_of({"bits": bits, "planes": planes, "sums": sums}), padded)
+
+
+def _tables_type(types: Sequence[Any], attrs: Attrs) -> Any:
+    _, h, w, c = shape_of(types[0])
+    top, left, bottom, right = attrs["halo"]
+    return tensor_type((h + top + bottom, w + left + right, 4 * round_up(c, 32)), "uint8")
+
+
+@register("to_tables", ["levels"], _tables_type)
+def to_tables(levels: Array, *, halo: Sequence[int], bits: int, balanced: bool) -> Array:
+    """Levels [1, H, W, C] as uint8 [Hp, Wp, 4 * Cp]: 16 sums of every four; a halo of level 0."""
+    top, left, bottom, right = halo
+    padded = np.pad(levels[0], [(top, bottom), (left, right), (0, 0)])
+    return pack_tables(padded, bits, bool(balanced))
 
 
 def _cropped_type(types: Sequence[Any], attrs: Attrs) -> Any:

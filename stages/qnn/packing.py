@@ -3,7 +3,8 @@
 Activations become uint32 [P, Hp, Wp, CW] (plane or sum, padded height and width, word) and weights
 uint32 [OB, P, KH * KW * CW, channels] (block of output channels, plane, window word, channel);
 channel `c` sits in bit (popcount) or byte (mac8) `c mod per_word` of word `c div per_word`. Which
-planes and sums there are is what the signature's term plan says: truth tables over levels.
+planes and sums there are is what the signature's term plan says: truth tables over levels. Tables
+and the indices into them have the same sizes; see `stages.qnn.tables` for what is in them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
-from stages.qnn.terms import plane_bits
+from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
+from stages.qnn.terms import Encoding, plane_bits
 
 Array = np.ndarray[Any, Any]
 
@@ -67,11 +69,19 @@ def unpack_planes(packed: Array, planes: Sequence[int], bits: int) -> Array:
     return level_of[code].reshape(*packed.shape[1:-1], -1)
 
 
+def unpack_activations(signature: KernelSignature, data: Array) -> Array:
+    """Levels [..., C] of what a kernel reads, whichever its family."""
+    if (stored := signature.stored) is not None:
+        return unpack_planes(data[: len(stored.planes)], stored.planes, stored.bits)
+    return data if signature.tables is None else unpack_tables(data, signature.tables.is_balanced)
+
+
 def pack_weights(signature: KernelSignature, q: Array) -> Array:
     """Weights q [O, KH, KW, C] in the layout that the signature's kernel reads.
 
-    Popcount weights are planes of the stored patterns (two's complement for signed ones); mac8
-    weights are int8. Padded channels, input and output, are 0.
+    Popcount weights are planes of the stored patterns (two's complement for signed ones), those
+    that are looked up indices of them; mac8 weights are int8. Padded channels, input and output,
+    are 0.
     """
     o, kh, kw, c = q.shape
     outputs = round_up(o, BLOCK)
@@ -80,6 +90,8 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
         [(0, outputs - o), (0, 0), (0, 0), (0, round_up(c, signature.channels_per_word) - c)],
     )
     blocks = outputs // signature.channels
+    if (tables := signature.tables) is not None:
+        return pack_indices(tables, padded & ((1 << tables.weight_bits) - 1), signature.channels)
     if signature.plan is not None:
         patterns = padded & ((1 << signature.plan.weight_bits) - 1)
         planes = pack_planes(patterns, signature.plan.weight_planes)
@@ -102,10 +114,11 @@ def unpack_weights(
     if (plan := signature.plan) is not None:
         planes = packed.transpose(1, 0, 3, 2).reshape(len(plan.weight_planes), -1, kh, kw, words)
         q = unpack_planes(planes, plan.weight_planes, plan.weight_bits).astype(np.int32)
-        if plan.weights == "signed":
-            sign = 1 << (plan.weight_bits - 1)
-            q = (q ^ sign) - sign
-        return q[:o, ..., :c]
+        return _stored(q, plan.weight_bits, plan.weights)[:o, ..., :c]
+    if (tables := signature.tables) is not None:
+        widened = (packed.shape[0] * signature.channels, kh, kw, words * WORD_BITS)
+        q = unpack_indices(tables, packed, widened)
+        return _stored(q, tables.weight_bits, tables.weights)[:o, ..., :c]
     assert signature.products is not None
     group = signature.products.group
     bytes_ = np.ascontiguousarray(packed).view(np.int8)
@@ -116,18 +129,23 @@ def unpack_weights(
     return wide[:o, ..., :c].astype(np.int32)
 
 
+def _stored(patterns: Array, bits: int, weights: Encoding) -> Array:
+    """Stored integers of their patterns."""
+    sign = 1 << (bits - 1) if weights == "signed" else 0
+    return (patterns ^ sign) - sign
+
+
 def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     """What a kernel computes over one window, activation sums included: int32 [..., O].
 
     `data` holds unsigned levels [..., K] and `weights` stored integers [O, K]. This is the meaning
-    of the term plan itself, level pair by level pair.
+    of the term plan or the tables themselves, level pair by level pair.
     """
-    plan = signature.plan
-    if plan is None:
+    if signature.products is not None:
         return (data.astype(np.float64) @ weights.astype(np.float64).T).astype(np.int32)
-    table = plan.table().astype(np.float64)
-    patterns = weights.astype(np.int32) & ((1 << plan.weight_bits) - 1)
+    table = signature.table().astype(np.float64)
+    patterns = weights.astype(np.int32) & (table.shape[1] - 1)
     total = np.zeros((*data.shape[:-1], weights.shape[0]), np.float64)
-    for pattern in range(1 << plan.weight_bits):
+    for pattern in range(table.shape[1]):
         total += table[:, pattern][data] @ (patterns == pattern).astype(np.float64).T
     return total.astype(np.int32)

@@ -1,20 +1,22 @@
 """Kernel signatures: everything a micro-kernel promises, and nothing about one layer's shape.
 
 A micro-kernel computes, for `rows` neighbouring output pixels and `channels` output channels, the
-sum over a window of a term plan (family `popcount`, see `stages.qnn.terms`) or of 8-bit products
-(family `mac8`). The layer's integers follow from its raw sums as `scale * raw + bias`, where the
-bias per channel (and border class) is folded at build time.
+sum over a window of a term plan (family `popcount`, see `stages.qnn.terms`), of entries of tables
+(family `lookup`, see `stages.qnn.tables`) or of 8-bit products (family `mac8`). The layer's
+integers follow from its raw sums as `scale * raw + bias`, where the bias per channel (and border
+class) is folded at build time.
 
 A signature's name is a grammar:
 
-    name   := ("popcount_" plan | "mac8_" method) "_" tile "_" flush "_" isa
-    plan   := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums]
-    kind   := ("and" | "xor" | "choose_a" | "choose_w" | "mix") terms
-    planes := ("x" table)*             the truth table of each plane over levels, hexadecimal
-    sums   := ("s" value ("_" value)*)*         "m" for a minus
-    method := "dot" group | "narrow" bits "_a" bits "_w" limit
-    tile   := rows "x" channels
-    flush  := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
+    name    := ("popcount_" plan | "lookup_" problem | "mac8_" method) "_" tile "_" flush "_" isa
+    plan    := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums]
+    kind    := ("and" | "xor" | "choose_a" | "choose_w" | "mix") terms
+    planes  := ("x" table)*             the truth table of each plane over levels, hexadecimal
+    sums    := ("s" value ("_" value)*)*         "m" for a minus
+    problem := "a" bits "w" bits "_" encoding
+    method  := "dot" group | "narrow" bits "_a" bits "_w" limit
+    tile    := rows "x" channels
+    flush   := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
 
 `of` says what the activations' tensor holds where that is more than the plan reads.
 """
@@ -22,17 +24,23 @@ A signature's name is a grammar:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+
+from stages.qnn.tables import ENTRIES, GROUP, Tables
 from stages.qnn.terms import TermPlan
 
 WORD_BITS = 32
 """A lane: 32 packed channels of one plane, or four 8-bit channels."""
+WORD_BYTES = WORD_BITS // 8
 BLOCK = 32
 """Output channels a kernel finishes together: one packed word of its consumer."""
 ALIGNMENT = 64
 
-Family = Literal["popcount", "mac8"]
+Family = Literal["popcount", "lookup", "mac8"]
+Form = Literal["planes", "tables", "balanced_tables", "bytes"]
+"""How levels are stored."""
 Flush = Literal["window", "row", "chunk", "none"]
 
 
@@ -99,29 +107,54 @@ class KernelSignature:
     """Words after which narrow counters must be emptied; 0 if never."""
     stored: Stored | None = None
     """What the activations' tensor holds, of which the plan reads its own planes."""
+    tables: Tables | None = None
+    """What a look-up kernel looks up."""
 
     def __post_init__(self) -> None:
         if BLOCK % self.channels:
             raise ValueError(f"a tile of {self.channels} channels does not divide {BLOCK}")
-        if (self.plan is None) == (self.products is None):
-            raise ValueError("a signature has a term plan or a way to add up products")
+        if sum(way is not None for way in (self.plan, self.tables, self.products)) != 1:
+            raise ValueError("a signature has a term plan, tables, or a way to add up products")
         if self.plan is not None and self.stored is None:
             object.__setattr__(self, "stored", stored_by(self.plan))
 
     @property
     def family(self) -> Family:
-        """Popcounts of bit planes, or 8-bit products."""
-        return "mac8" if self.plan is None else "popcount"
+        """Popcounts of bit planes, entries of tables, or 8-bit products."""
+        if self.products is not None:
+            return "mac8"
+        return "popcount" if self.tables is None else "lookup"
+
+    @property
+    def form(self) -> Form:
+        """How the kernel wants its activations stored."""
+        if self.tables is not None:
+            return "balanced_tables" if self.tables.is_balanced else "tables"
+        return "bytes" if self.plan is None else "planes"
 
     @property
     def channels_per_word(self) -> int:
-        """Channels in one 32-bit word: K is padded to a multiple of it."""
-        return 4 if self.plan is None else WORD_BITS
+        """Channels in one word of weights, 32 bits: K is padded to a multiple of it."""
+        return WORD_BITS if self.products is None else WORD_BYTES
+
+    @property
+    def word_bytes(self) -> int:
+        """Bytes of activations for a word of weights (of one plane)."""
+        return WORD_BYTES if self.tables is None else WORD_BITS // GROUP * ENTRIES
 
     @property
     def weight_planes(self) -> int:
         """Words of weights per word of a window."""
+        if self.tables is not None:
+            return self.tables.weight_bits
         return 1 if self.plan is None else len(self.plan.weight_planes)
+
+    def table(self) -> np.ndarray[Any, Any]:
+        """What a kernel of stored bits adds per pair of levels: int64 [2^n, 2^m]."""
+        if self.tables is not None:
+            return self.tables.table()
+        assert self.plan is not None
+        return self.plan.table()
 
     @property
     def scale(self) -> int:
@@ -153,10 +186,11 @@ class KernelSignature:
     def name(self) -> str:
         """The kernel's name, a C identifier; different signatures have different names."""
         tile = f"{self.rows}x{self.channels}_{self.flush}_{self.isa}"
-        if self.plan is None:
-            assert self.products is not None
+        if self.products is not None:
             return f"mac8_{self.products.name}_{tile}"
-        assert self.stored is not None
+        if self.tables is not None:
+            return f"lookup_{self.tables.name}_{tile}"
+        assert self.plan is not None and self.stored is not None
         own = stored_by(self.plan)
         among = "" if self.stored == own else f"_of{_tables(self.stored)}"
         return f"popcount_{self.plan.name}{among}_{tile}"

@@ -121,7 +121,8 @@ def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
     """Words of a window, and how many of them are counted before counters are emptied."""
     rows, columns = attributes(call)["window"]
     *_, width = shape_of(call.args[0].ty)
-    row = columns * width // (1 if signature.plan else 4)
+    size = 4 if dtype_of(call.args[0].ty) == "uint32" else 1
+    row = columns * width * size // signature.word_bytes
     by_flush = {
         "none": rows * row,
         "window": rows * row,

@@ -14,30 +14,9 @@ from dataclasses import dataclass
 from hw.isa import Isa, Vector
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import Term, TermPlan
+from stages.synthesizing.body import Body, Pass
+from stages.synthesizing.looked_up import lookup_body
 from stages.synthesizing.program import Program, Register
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One pass over the window: what a word adds to the counters, and what becomes of them."""
-
-    coefficient: int
-    word: Program
-    """One word: from `a{plane}.{m}` (broadcast), `w{plane}.{n}` and `c{m}.{n}` to `c{m}.{n}`."""
-    carried: int
-    """What the counters of the pass before are multiplied by; 0 if they start from nothing."""
-    ends_chain: bool
-    """Whether the counters, times the coefficient, are added to the sums afterwards."""
-
-
-@dataclass(frozen=True)
-class Body:
-    """Everything a micro-kernel's loops are built around."""
-
-    counter: Vector
-    passes: tuple[Pass, ...]
-    empty: Program
-    """One register of counters, `c`, as 32-bit lanes `s0` …: what emptying it computes."""
 
 
 _STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
@@ -50,7 +29,8 @@ _STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
 
 def body_of(signature: KernelSignature, isa: Isa) -> Body:
     """The body of a signature, whichever its family."""
-    return popcount_body(signature, isa) if signature.plan else products_body(signature, isa)
+    bodies = {"popcount": popcount_body, "lookup": lookup_body, "mac8": products_body}
+    return bodies[signature.family](signature, isa)
 
 
 def popcount_body(signature: KernelSignature, isa: Isa) -> Body:
@@ -176,10 +156,10 @@ def narrow_products(isa: Isa, bits: int) -> int:
 def _emptied(isa: Isa, counter: Vector, signed: bool = False) -> Program:
     """Counters as 32-bit lanes, by pairwise additions where they are narrower."""
     program = Program(part=isa.bytes)
-    value = program.input("c", counter)
+    value = program.input("c0", counter)
     bits = counter.bits
     while bits < 32:
         value = program.apply(isa[f"pair_widen{'_signed' * signed}.{bits}"], value)
         bits *= 2
-    program.outputs = {"s": value}
+    program.outputs = {"s0": value}
     return program

@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from hw.isa import Isa, Vector
 from stages.qnn.llvm import FunctionText
 from stages.qnn.signature import BLOCK, KernelSignature
-from stages.synthesizing.carried import Body, Pass, body_of
+from stages.qnn.tables import ENTRIES
+from stages.synthesizing.body import Body, Pass
+from stages.synthesizing.carried import body_of
 
 PARAMETERS = (
     "ptr noalias readonly %data",
@@ -36,12 +38,13 @@ class MicroKernel:
         self.code = FunctionText()
         self.word = Vector(isa.lanes, 32)
         self.vectors = signature.channels // isa.lanes
-        self.tile = [(m, n) for m in range(signature.rows) for n in range(self.vectors)]
+        self.tile = self.body.counters(signature.rows, signature.channels, isa.lanes)
 
     def text(self) -> tuple[str, list[str]]:
         """The function and the declarations it needs."""
-        for m, n in self.tile:
-            self._store(m, n, "zeroinitializer")
+        for m in range(self.signature.rows):
+            for n in range(self.vectors):
+                self._store(m, n, "zeroinitializer")
         window = self.code.let("mul nuw nsw i64 %kh, %kw")
         counters: list[str] = []
         for one in self.body.passes:
@@ -113,7 +116,8 @@ class MicroKernel:
 
         def one_word(index: str, carried: list[str]) -> list[str]:
             position = code.let(f"add nuw nsw i64 {index}, {first}")
-            data = code.pointer("%data", code.let(f"add i64 {row}, {self._times(position, 4)}"))
+            moved = self._times(position, self.signature.word_bytes)
+            data = code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
             word = code.let(f"add nuw nsw i64 {position}, {row_words}")
             inputs = {f"c{m}.{n}": c for (m, n), c in zip(self.tile, carried, strict=True)}
             for name in one.word.inputs:
@@ -130,17 +134,30 @@ class MicroKernel:
     # -- operands ----------------------------------------------------------------------------
 
     def _activations(self, name: str, data: str, kind: Vector) -> str:
-        """The word of plane or part `a{plane}.{m}` in every lane."""
+        """The word of plane or part `a{plane}.{m}` in every lane, or its tables."""
         plane, m = _indices(name)
         place = data
         if self.signature.plan is not None and (stored := self.signature.plane_index(plane)):
             place = self._moved(place, "%plane", stored)
         if m:
             place = self._moved(place, "%pixel", m)
+        if (tables := self.signature.tables) is not None:
+            size = tables.groups * ENTRIES
+            loaded = self.code.load(f"<{size} x i8>", place, ENTRIES, plane * size)
+            return self._repeated(loaded, size, kind)
         word = self.code.load("i32", place, 4)
         if self.signature.plan is None:
             return self._part(word, plane, kind)
         return self.code.splat(word, "i32", self.isa.lanes)
+
+    def _repeated(self, value: str, size: int, kind: Vector) -> str:
+        """`size` bytes, as often as they fit into a register."""
+        if size == kind.bytes:
+            return value
+        order = ", ".join(f"i32 {lane % size}" for lane in range(kind.lanes))
+        source = f"<{size} x i8>"
+        mask = f"<{kind.lanes} x i32> <{order}>"
+        return self.code.let(f"shufflevector {source} {value}, {source} poison, {mask}")
 
     def _part(self, word: str, part: int, kind: Vector) -> str:
         """The operand of one step of 8-bit products, from a word of four channels.
@@ -164,14 +181,20 @@ class MicroKernel:
         return code.bitcast(pair, self.word.llvm, kind.llvm)
 
     def _weights(self, name: str, word: str, window: str, kind: Vector) -> str:
-        """The register of plane or part `w{plane}.{n}` at a word of the window."""
+        """The register of plane or part `w{plane}.{n}` at a word of the window.
+
+        Words that are looked up have several parts to a plane, one behind the other.
+        """
         plane, n = _indices(name)
         code, channels = self.code, self.signature.channels
-        if self.signature.plan is not None:
+        if self.signature.products is None:
+            parts = 4 // tables.groups if (tables := self.signature.tables) else 1
+            plane, part = divmod(plane, parts)
             start = self._times(window, plane) if plane else "0"
             at = code.let(f"add nuw nsw i64 {start}, {word}") if plane else word
             pointer = code.pointer("%weights", self._times(at, channels * 4))
-            return code.load(kind.llvm, pointer, 4, n * self.isa.bytes)
+            offset = part * channels * 4 // parts + n * self.isa.bytes
+            return code.load(kind.llvm, pointer, 4, offset)
         pointer = code.pointer("%weights", self._times(word, channels * 4))
         group = kind.lanes // self.isa.lanes
         loaded = Vector(kind.lanes, 8)
@@ -200,12 +223,15 @@ class MicroKernel:
 
     def _add(self, coefficient: int, counters: Sequence[str]) -> None:
         """Empty counters into the sums, times their coefficient."""
-        for (m, n), counter in zip(self.tile, counters, strict=True):
-            total = self.body.empty.emit(self.code, {"c": counter})["s"]
-            if coefficient != 1:
-                factor = self.word.splat(coefficient)
-                total = self.code.let(f"mul {self.word.llvm} {total}, {factor}")
-            self._increase(m, n, total)
+        together, registers = self.body.together, self.body.registers
+        for first in range(0, len(counters), together):
+            m, n = self.tile[first]
+            inputs = {f"c{i}": counters[first + i] for i in range(together)}
+            for name, total in self.body.empty.emit(self.code, inputs).items():
+                if coefficient != 1:
+                    factor = self.word.splat(coefficient)
+                    total = self.code.let(f"mul {self.word.llvm} {total}, {factor}")
+                self._increase(m, n // together * registers + int(name[1:]), total)
 
     def _add_activation_sums(self, index: int) -> None:
         """Add what the producer summed over activations: contiguous words, one loop a pixel."""

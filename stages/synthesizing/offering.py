@@ -18,13 +18,16 @@ from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.qnn.offers import Offer, Problem
 from stages.qnn.signature import BLOCK, KernelSignature, Products
+from stages.qnn.tables import ENTRIES
 from stages.qnn.terms import weight_values
-from stages.synthesizing.carried import Body, body_of, narrow_products
+from stages.synthesizing.body import Body
+from stages.synthesizing.carried import body_of, narrow_products
 from stages.synthesizing.discovering import plans
+from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.program import Program
 
 MAX_BITS = 3
-"""Popcount kernels exist for up to three bits of each operand."""
+"""Kernels of stored bits exist for up to three of each operand."""
 MAX_ROWS = 8
 BYTE_MAX = 255
 BITS_PER_BYTE = 8
@@ -54,6 +57,11 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             yield replace(blank, products=products, flush="window", flush_period=period)
         if max(problem.activation_bits, problem.weight_bits) > MAX_BITS:
             continue
+        tables = tables_of(problem, isa)
+        if tables and not blank.channels % tables.channels:
+            period = words_between(tables)
+            looked_up = replace(blank, products=None, tables=tables)
+            yield replace(looked_up, flush="window", flush_period=period)
         for plan in plans(problem.activation_bits, problem.weight_bits, problem.weights):
             signature = replace(blank, plan=plan, products=None)
             if isa.counts_bytes:
@@ -92,10 +100,11 @@ def _fits(body: Body, isa: Isa) -> bool:
 
 
 def _offer(signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts) -> Offer:
-    vectors = signature.rows * (signature.channels // isa.lanes)
+    columns = signature.rows * body.columns(signature.channels, isa.lanes)
     word: float = 0
     for one in body.passes:
-        word += costs.block(one.word.counts() + _loads(one.word), LOOP, _chain(one.word, costs))
+        memory = _loads(one.word, _is_broadcast(signature, isa))
+        word += costs.block(one.word.counts() + memory, LOOP, _chain(one.word, costs))
     load = f"load_{isa.bytes}"
     add = isa["add.32"].name
     if signature.sum_index is not None:
@@ -104,8 +113,9 @@ def _offer(signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts) -
     ends = sum(one.ends_chain for one in body.passes)
     emptying = Counter({name: count * ends for name, count in body.empty.counts().items()})
     # Load, multiply by the coefficient, add, and a store, which costs as a load.
+    ends *= body.registers
     emptying += Counter({load: 2 * ends, isa["scale_add.32"].name: ends})
-    empty = costs.cycles({name: count * vectors for name, count in emptying.items()})
+    empty = costs.cycles({name: count * columns for name, count in emptying.items()})
     return Offer(signature, round(word, 3), round(empty, 3))
 
 
@@ -123,10 +133,15 @@ def _chain(word: Program, costs: CoreCosts) -> float:
     return max(through[part] for register in word.outputs.values() for part in register)
 
 
-def _loads(word: Program) -> Counter[str]:
-    """Registers of weights and broadcast words of activations that a word of the window needs."""
+def _is_broadcast(signature: KernelSignature, isa: Isa) -> bool:
+    """Whether activations fill a register several times over."""
+    return signature.tables is None or signature.tables.groups * ENTRIES < isa.bytes
+
+
+def _loads(word: Program, broadcast: bool) -> Counter[str]:
+    """Registers of weights, and of activations (broadcast words or tables), that a word needs."""
     return Counter(
-        f"{'broadcast' if name[0] == 'a' else 'load'}_{kind.bytes}"
+        f"{'broadcast' if name[0] == 'a' and broadcast else 'load'}_{kind.bytes}"
         for name, kind in word.types.items()
         if name[0] != "c"
     )

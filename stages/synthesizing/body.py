@@ -1,0 +1,54 @@
+"""What a micro-kernel's loops are built around: passes over a window, and emptying counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hw.isa import Vector
+from stages.synthesizing.program import Program
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over the window: what a word adds to the counters, and what becomes of them."""
+
+    coefficient: int
+    word: Program
+    """One word: from `a{plane}.{m}` (broadcast), `w{plane}.{n}` and `c{m}.{n}` to `c{m}.{n}`."""
+    carried: int
+    """What the counters of the pass before are multiplied by; 0 if they start from nothing."""
+    ends_chain: bool
+    """Whether the counters, times the coefficient, are added to the sums afterwards."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """Everything a micro-kernel's loops are built around.
+
+    Registers of counters `c{m}.{n}` belong to pixel `m`; `together` neighbouring ones are emptied
+    at a time, into `registers` registers of sums.
+    """
+
+    counter: Vector
+    passes: tuple[Pass, ...]
+    empty: Program
+    """Counters `c0` … as 32-bit lanes `s0` …: what emptying them computes."""
+
+    @property
+    def together(self) -> int:
+        """Registers of counters that are emptied at a time."""
+        return len(self.empty.inputs)
+
+    @property
+    def registers(self) -> int:
+        """Registers of sums that they become."""
+        return len(self.empty.outputs)
+
+    def columns(self, channels: int, lanes: int) -> int:
+        """How many times counters are emptied for one pixel of a tile of `channels`."""
+        return channels // (lanes * self.registers)
+
+    def counters(self, rows: int, channels: int, lanes: int) -> list[tuple[int, int]]:
+        """Pixel and number of every register of counters of a tile, in order."""
+        count = self.columns(channels, lanes) * self.together
+        return [(m, n) for m in range(rows) for n in range(count)]
