@@ -116,6 +116,7 @@ class Program:
         """
         values = Values(code)
         names = {register: name for name, register in self.inputs.items()}
+        whole = {part: register for register in names for part in register}
         latest = ""
 
         def bring(register: Register) -> None:
@@ -132,8 +133,8 @@ class Program:
 
         for step in self.steps:
             row = step.instruction
-            for register in step.operands:
-                bring(register)
+            for part in _read(step):
+                bring(whole.get(part, (part,)))
             operands = [
                 values.read(register, kind)
                 for register, kind in zip(step.operands, row.operands, strict=True)
