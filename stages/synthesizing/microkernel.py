@@ -119,12 +119,16 @@ class MicroKernel:
             moved = self._times(position, self.signature.word_bytes)
             data = code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
             word = code.let(f"add nuw nsw i64 {position}, {row_words}")
-            inputs = {f"c{m}.{n}": c for (m, n), c in zip(self.tile, carried, strict=True)}
-            for name in one.word.inputs:
+
+            def operand(name: str) -> str:
+                kind = one.word.types[name]
                 if name[0] == "a":
-                    inputs[name] = self._activations(name, data, one.word.types[name])
-                elif name[0] == "w":
-                    inputs[name] = self._weights(name, word, window, one.word.types[name])
+                    return self._activations(name, data, kind)
+                return self._weights(name, word, window, kind)
+
+            inputs = _Late(operand)
+            for (m, n), counter in zip(self.tile, carried, strict=True):
+                inputs[f"c{m}.{n}"] = counter
             outputs = one.word.emit(code, inputs)
             return [outputs[f"c{m}.{n}"] for m, n in self.tile]
 
@@ -256,6 +260,18 @@ class MicroKernel:
             return code.loop("%kw", [("i32", sums[0])], one_word)
 
         return code.loop("%kh", [("i32", "0")], one_row)[0]
+
+
+class _Late(dict[str, str]):
+    """Operands by name, loaded where they are first read: LLVM keeps the order of many loads."""
+
+    def __init__(self, load: Callable[[str], str]) -> None:
+        super().__init__()
+        self._load = load
+
+    def __missing__(self, name: str) -> str:
+        self[name] = self._load(name)
+        return self[name]
 
 
 def _indices(name: str) -> tuple[int, int]:
