@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,19 +96,27 @@ def compile_object(functions: dict[str, Any], hardware: Hardware) -> bytes:
 
 
 def assembly(
-    text: str, declarations: list[str], name: str, pointers: int, hardware: Hardware
+    text: str,
+    declarations: list[str],
+    name: str,
+    pointers: int,
+    hardware: Hardware,
+    numbers: Sequence[int] = (),
 ) -> list[str]:
-    """The instructions LLVM makes of one imported function that takes pointers."""
+    """The lines, labels among them, that LLVM makes of one imported function.
+
+    It is called with so many pointers and then with constants, as a package calls a kernel.
+    """
     with IRBuilder() as builder, T.prim_func():
         T.func_name(f"{name}_caller")
         T.func_attr({"global_symbol": f"{name}_caller"})
         buffers = [T.arg(f"p{i}", T.Buffer((1,), "uint8")) for i in range(pointers)]
         with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, text])):
             addresses = [T.address_of(buffer[0]) for buffer in buffers]
-            T.evaluate(T.call_extern("void", name, *addresses))
+            T.evaluate(T.call_extern("void", name, *addresses, *map(T.int64, numbers)))
     library = build_library({f"{name}_caller": builder.get()}, hardware)
     lines = str(library.inspect_source("asm")).splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith(f"{name}_caller:"))
     body = lines[begin + 1 :]
     end = next(i for i, line in enumerate(body) if ".size" in line or ".fnend" in line)
-    return [line for line in body[:end] if line.startswith("\t") and not line.startswith("\t.")]
+    return [line for line in body[:end] if not line.startswith("\t.")]

@@ -20,7 +20,7 @@ from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.certificate import ProofError, packed_table
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.quotient import residual
-from stages.synthesizing.reducing import OUTPUT_BITS, REGISTER, Move, Price, Stream, reduction
+from stages.synthesizing.reducing import OUTPUT_BITS, REGISTER, Move, Stream
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,16 @@ class FullSpec:
         """Registers of weights a plane."""
         return self.rows * self.chunk // REGISTER
 
+    @property
+    def counts(self) -> tuple[tuple[int, int], ...]:
+        """Coefficients, and how many terms have each: all that a reduction depends on."""
+        return tuple(sorted(Counter(term.coefficient for term in self.plan.terms).items()))
 
-def full_program(spec: FullSpec, isa: Isa, price: Price) -> Program:
-    """Inputs `w{plane}.{register}.{use}`, `a{plane}`, `sums` (16-bit lanes); output `sums`."""
-    counts = Counter(term.coefficient for term in spec.plan.terms)
-    moves = reduction(counts, spec.rows, spec.chunk, isa, price)
+
+def full_program(spec: FullSpec, isa: Isa, moves: Sequence[Move]) -> Program:
+    """Inputs `w{plane}.{register}.{use}`, `a{plane}`, `sums` (16-bit lanes); output `sums`.
+
+    `moves` is a reduction of the terms' counts."""
     return _Builder(spec, isa).build(moves)
 
 

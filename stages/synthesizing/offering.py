@@ -18,10 +18,12 @@ from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.qnn.offers import Offer, Problem
 from stages.qnn.signature import BLOCK, KernelSignature, Products
-from stages.qnn.terms import weight_values
+from stages.qnn.terms import TermPlan, weight_values
 from stages.synthesizing.carried import Body, body_of, narrow_products
 from stages.synthesizing.discovering import plans
+from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.program import Program
+from stages.synthesizing.recounting import recount_loops
 
 MAX_BITS = 3
 """Popcount kernels exist for up to three bits of each operand."""
@@ -33,14 +35,45 @@ LOOP = 4
 
 
 def offers_for(problem: Problem, hardware: Hardware) -> list[Offer]:
-    """All offers for a problem, the cheapest per multiply-accumulate first."""
+    """All offers for a problem, the cheapest per multiply-accumulate first.
+
+    The best tile of every plan is counted once more after LLVM, which copies a register where an
+    instruction overwrites an operand that is needed again; that share of copies is the plan's.
+    """
     isa, costs = isa_of(hardware), core_costs(hardware.core)
-    offers = [
-        _offer(signature, body, isa, costs)
+    bodies = {
+        signature: body
         for signature in candidates(problem, isa)
-        if (body := body_of(signature, isa)) and _fits(body, isa)
+        if _fits(body := body_of(signature, isa), isa)
+    }
+    offers = [_offer(signature, body, isa, costs, 0.0) for signature, body in bodies.items()]
+    copies: dict[TermPlan | Products | None, float] = {}
+    for offer in sorted(offers, key=_rank):
+        method = offer.signature.plan or offer.signature.products
+        if method not in copies:
+            copies[method] = _copies(offer.signature, bodies[offer.signature], isa, hardware)
+    final = [
+        _offer(s, body, isa, costs, copies[s.plan or s.products]) for s, body in bodies.items()
     ]
-    return sorted(offers, key=lambda offer: (offer.cycles_per_mac, offer.signature.name))
+    return sorted(final, key=_rank)
+
+
+def _rank(offer: Offer) -> tuple[float, str]:
+    return offer.cycles_per_mac, offer.signature.name
+
+
+def _copies(signature: KernelSignature, body: Body, isa: Isa, hardware: Hardware) -> float:
+    """Copies of registers in the inner loops, per instruction that chooses."""
+    chooses = _chooses(body, isa)
+    if not chooses:
+        return 0.0
+    kernel = MicroKernel(signature, isa, body)
+    text, declarations = kernel.text()
+    return recount_loops(text, declarations, signature.name, hardware).moves / chooses
+
+
+def _chooses(body: Body, isa: Isa) -> int:
+    return sum(one.word.counts()[isa["select"].name] for one in body.passes)
 
 
 def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
@@ -91,11 +124,20 @@ def _fits(body: Body, isa: Isa) -> bool:
     return all(one.word.live() + parts <= isa.registers * parts for one in body.passes)
 
 
-def _offer(signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts) -> Offer:
+def _offer(
+    signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts, copies: float
+) -> Offer:
+    """The offer of a kernel in which LLVM copies `copies` registers for each that chooses."""
     vectors = signature.rows * (signature.channels // isa.lanes)
     word: float = 0
     for one in body.passes:
-        word += costs.block(one.word.counts() + _loads(one.word), LOOP, _chain(one.word, costs))
+        counts: Counter[str] = one.word.counts() + _loads(one.word)
+        copied = copies * counts[isa["select"].name]
+        word += costs.block(
+            counts + Counter(_copying(isa, copied)),
+            LOOP + _free(isa, copied),
+            _chain(one.word, costs),
+        )
     load = f"load_{isa.bytes}"
     add = isa["add.32"].name
     if signature.sum_index is not None:
@@ -107,6 +149,16 @@ def _offer(signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts) -
     emptying += Counter({load: 2 * ends, isa["scale_add.32"].name: ends})
     empty = costs.cycles({name: count * vectors for name, count in emptying.items()})
     return Offer(signature, round(word, 3), round(empty, 3))
+
+
+def _copying(isa: Isa, copies: float) -> dict[str, float]:
+    """Copies as instructions: ARM's is an `orr` of a register with itself."""
+    return {isa["or"].name: copies} if isa.name.startswith("neon") else {}
+
+
+def _free(isa: Isa, copies: float) -> float:
+    """Copies that only take a place in the front end: x86 cores rename the register."""
+    return 0.0 if isa.name.startswith("neon") else copies
 
 
 def _chain(word: Program, costs: CoreCosts) -> float:
