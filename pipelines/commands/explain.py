@@ -15,7 +15,7 @@ from pipelines.overrides import Variables
 if TYPE_CHECKING:
     from stages.qnn.offers import Offer, Problem
 
-_FULL = re.compile(r"full(8|16)_a([1-3])w([1-3])_(unipolar|bipolar|signed)")
+_FULL = re.compile(r"full(8|16)_a([1-3])w([1-3])_(unipolar|bipolar)")
 _PROBLEM = re.compile(r"a([1-3])w([1-3])_(unipolar|bipolar|signed)")
 _NAMED = re.compile(r"popcount_\w*?_a([1-3])\w*?_w([1-3])\w*?_(unipolar|bipolar|signed)\w*")
 _FORMS = (

@@ -26,8 +26,8 @@ PAPER_SECONDS: Mapping[str, float] = {
 PAPER_INSTRUCTIONS: Mapping[str, str] = {"A1W1": "24 (TVM 49)"}
 """The same, Figure 6: instructions of the 8x8 by 8x1 kernel, the store included."""
 ENCODINGS: Mapping[str, str] = {"unipolar": "unipolar", "hybrid": "bipolar", "bipolar": "bipolar"}
-"""What weights are: unipolar in the first, bipolar in both others, which are one kernel: the zero
-point of bipolar activations goes into the bias."""
+"""What weights are: unipolar in the first, bipolar in both others, which share their kernel, as
+the zero point of bipolar activations goes into the bias."""
 _CARRIED = ("configuration", "encoding", "plan", "popcounts", "sums", "tile", "cycles_per_1000_macs",
             "plain", "8-bit", "synthesis_s", "proof_s", "paper_s")  # fmt: skip
 _FULL = ("configuration", "encoding", "kernel", "plan", "instructions", "after_llvm", "copies",

@@ -71,7 +71,9 @@ def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) ->
 
     def programs() -> list[tuple[FullSpec, Program]]:
         wanted = plans(problem.activation_bits, problem.weight_bits, problem.weights)
-        specs = [FullSpec(plan, rows, chunk) for plan in wanted]
+        # Sums are unsigned: a plan that subtracts cannot be reduced in place.
+        positive = [plan for plan in wanted if min(plan.coefficients) > 0]
+        specs = [FullSpec(plan, rows, chunk) for plan in positive]
         # Plans of the same coefficients are reduced alike.
         moves: dict[tuple[tuple[int, int], ...], list[Move]] = {s.counts: [] for s in specs}
         for counts in moves:
