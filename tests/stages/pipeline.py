@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 import yaml
 
 from hw.profile import Hardware
-from stages import bitpacking, canonicalizing, legalizing, quantizing
-from stages.kinds import Model
+from stages import bitpacking, canonicalizing, legalizing, quantizing, synthesizing
+from stages.kinds import Model, Table
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.qnn import interpret
 from stages.qnn.registry import shape_of
@@ -28,22 +29,38 @@ def board(name: str) -> Hardware:
     return Hardware.model_validate_json(json.dumps({"name": name, **facts}))
 
 
+_items: dict[str, bytes] = {}
+
+
+def kept(kind: str, ingredients: Mapping[str, object], build: Callable[[], bytes]) -> bytes:
+    """An item store that keeps what was built for later tests."""
+    key = json.dumps([kind, ingredients], sort_keys=True)
+    if key not in _items:
+        _items[key] = build()
+    return _items[key]
+
+
+def offers_of(quantized: Model, hardware: Hardware) -> Table:
+    """What the synthesis engine offers for a quantized model."""
+    return synthesizing.offer(model=quantized, hardware=hardware, memo=kept)
+
+
 def algorithm(name: Algorithm, match: str = "*") -> LegalizeOptions:
     """The same algorithm for every layer that a pattern matches."""
     return LegalizeOptions(layers=(LayerAlgorithm(match=match, algorithm=name),))
 
 
 def stages(
-    source: Model, hardware: str = "rpi3", options: LegalizeOptions | None = None
+    source: Model, hardware: str | Hardware = "rpi3", options: LegalizeOptions | None = None
 ) -> dict[str, Model]:
     """The model after each stage up to bit-packing."""
-    profile = board(hardware)
+    profile = board(hardware) if isinstance(hardware, str) else hardware
     quantized = quantizing.run(model=source)
-    legalized = legalizing.run(
-        model=quantized, options=options or LegalizeOptions(), hardware=profile
-    )
+    offers = offers_of(quantized, profile)
+    options = options or LegalizeOptions()
+    legalized = legalizing.run(model=quantized, options=options, offers=offers)
     canonical = canonicalizing.run(model=legalized)
-    packed = bitpacking.run(model=canonical, hardware=profile)
+    packed = bitpacking.run(model=canonical, offers=offers)
     return {
         "quantizing": quantized,
         "legalizing": legalized,
@@ -77,7 +94,7 @@ def assert_same(expected: dict[str, Array], found: dict[str, Array], where: str)
 
 def assert_stages_agree(
     source: Model,
-    hardware: str = "rpi3",
+    hardware: str | Hardware = "rpi3",
     options: LegalizeOptions | None = None,
     *,
     inputs: dict[str, Array] | None = None,

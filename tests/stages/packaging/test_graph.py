@@ -17,6 +17,7 @@ from stages.packaging.graph import ITEM, program_of
 from stages.packaging.program import Program, Slot
 from tests.stages.packaging.kernel_cases import BIT, CASES, Net, options
 from tests.stages.packaging.programs import pack
+from tests.stages.pipeline import kept
 from tests.targets import AARCH64, ARMV7, SSE2
 
 Problems = dict[str, Mapping[str, object]]
@@ -34,7 +35,7 @@ def linearize(
         return b""
 
     packed = pack(model, hardware, choice)
-    bodies = synthesizing.run(model=packed, hardware=hardware)
+    bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
     schedules = tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware)
     return program_of(packed, bodies, schedules, hardware, memo), asked
 
