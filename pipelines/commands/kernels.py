@@ -12,6 +12,7 @@ from pipelines.commands.arguments import repeat
 from pipelines.overrides import Variables
 
 if TYPE_CHECKING:
+    from stages.qnn.terms import Encoding
     from stages.synthesizing.survey import Carried
 
 PAPER_SECONDS: Mapping[str, float] = {
@@ -25,7 +26,11 @@ PAPER_SECONDS: Mapping[str, float] = {
 """Cowan et al., CGO 2020, Table 2: total synthesis time of a NEON kernel; others not possible."""
 PAPER_INSTRUCTIONS: Mapping[str, str] = {"A1W1": "24 (TVM 49)"}
 """The same, Figure 6: instructions of the 8x8 by 8x1 kernel, the store included."""
-ENCODINGS: Mapping[str, str] = {"unipolar": "unipolar", "hybrid": "bipolar", "bipolar": "bipolar"}
+ENCODINGS: Mapping[str, Encoding] = {
+    "unipolar": "unipolar",
+    "hybrid": "bipolar",
+    "bipolar": "bipolar",
+}
 """What weights are: unipolar in the first, bipolar in both others, which share their kernel, as
 the zero point of bipolar activations goes into the bias."""
 _CARRIED = (
@@ -71,8 +76,9 @@ def _carried_rows(hardware: Hardware) -> list[dict[str, Any]]:
     discovering.discovered.cache_clear()
     rows = []
     for n, m in survey.PRECISIONS:
+        kernels = {w: survey.carried(Problem(n, m, w), hardware) for w in ENCODINGS.values()}
         for encoding, weights in ENCODINGS.items():
-            found = survey.carried(Problem(n, m, weights), hardware)  # type: ignore[arg-type]
+            found = kernels[weights]
             rows.append(
                 {"isa": hardware.isa, "core": hardware.core} | _carried(n, m, encoding, found)
             )
@@ -106,8 +112,11 @@ def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
     rows = []
     for chunk in (8, 16):
         for n, m in survey.PRECISIONS:
+            kernels = {
+                w: survey.full(Problem(n, m, w), hardware, chunk=chunk) for w in ENCODINGS.values()
+            }
             for encoding, weights in ENCODINGS.items():
-                found = survey.full(Problem(n, m, weights), hardware, chunk=chunk)  # type: ignore[arg-type]
+                found = kernels[weights]
                 name, after = f"A{n}W{m}", found.after_llvm
                 rows.append(
                     {

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hw.profile import Hardware
-from stages.codegen import assembly
+from stages.codegen import Text, assembly
 
 _LABEL = re.compile(r"(\.L\w+):")
 _JUMP = re.compile(r"\s(\.L\w+)$")
@@ -35,16 +35,19 @@ class Recount:
     """Constants put into registers; a loop around the kernel does it once."""
 
 
-def recount(text: str, declarations: list[str], name: str, hardware: Hardware) -> Recount:
-    """Count the vector instructions of a function of pointers without loops."""
-    lines = assembly(text, declarations, name, text.count("ptr "), hardware)
-    return _counted(lines, hardware.architecture)
+def recount(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, Recount]:
+    """Count the vector instructions of functions of three pointers, without loops."""
+    lines = assembly(functions, 3, hardware)
+    return {name: _counted(body, hardware.architecture) for name, body in lines.items()}
 
 
-def recount_loops(text: str, declarations: list[str], name: str, hardware: Hardware) -> Recount:
-    """Count those of the innermost loops of a micro-kernel, each loop once."""
-    lines = assembly(text, declarations, name, 3, hardware, _STRIDES)
-    return _counted(list(_innermost(lines)), hardware.architecture)
+def recount_loops(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, Recount]:
+    """Count those of the innermost loops of micro-kernels, each loop once."""
+    lines = assembly(functions, 3, hardware, _STRIDES)
+    return {
+        name: _counted(list(_innermost(body)), hardware.architecture)
+        for name, body in lines.items()
+    }
 
 
 _STRIDES = (3, 1000, 1 << 16, 1 << 6, 1 << 20)

@@ -23,6 +23,8 @@ from stages.synthesizing.reducing import Move, reduction
 
 PRECISIONS = tuple((n, m) for n in (1, 2, 3) for m in (1, 2, 3))
 """Bits of activations and of weights."""
+TILES = 3
+"""How many tiles of a plan are compared."""
 Result = TypeVar("Result")
 
 
@@ -56,7 +58,7 @@ class Full:
 
 def carried(problem: Problem, hardware: Hardware) -> Carried:
     """The offers of a problem, and the proof of the best."""
-    offers, synthesis = _timed(lambda: offers_for(problem, hardware))
+    offers, synthesis = _timed(lambda: offers_for(problem, hardware, TILES))
     popcounts = [offer for offer in offers if offer.signature.plan is not None]
     plain = [offer for offer in popcounts if _is_plain(offer.signature.plan)]
     isa, best = isa_of(hardware), popcounts[0]
@@ -82,15 +84,12 @@ def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) ->
 
     made, synthesis = _timed(programs)
     fewest = min(len(program.steps) for _, program in made)
-    counted: list[tuple[FullSpec, Program, Recount]] = []
-    for spec, program in made:
-        if len(program.steps) <= fewest * 1.1:
-            text, declarations = full_text("kernel", spec, program)
-            after = recount(text, declarations, "kernel", hardware)
-            counted.append((spec, program, after))
-    spec, program, after = min(counted, key=lambda found: _instructions(found[2]))
+    few = {f"k{i}": (s, p) for i, (s, p) in enumerate(made) if len(p.steps) <= 1.1 * fewest}
+    counts = recount({name: full_text(name, *pair) for name, pair in few.items()}, hardware)
+    name = min(few, key=lambda name: (_instructions(counts[name]), name))
+    spec, program = few[name]
     _, proof = _timed(lambda: prove_full(spec, program))
-    return Full(spec, program, after, synthesis, proof)
+    return Full(spec, program, counts[name], synthesis, proof)
 
 
 def _instructions(after: Recount) -> tuple[int, int]:
