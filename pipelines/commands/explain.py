@@ -115,9 +115,8 @@ def _full_kernel(name: str, hardware: Hardware) -> list[str]:
         "",
         *derivation(found.spec.plan),
         "",
-        "w{plane}.{register}.{use}: two rows a register of 16 bytes, or one; sums: 16 bits a row"
-        if chunk == 8
-        else "w{plane}.{register}.{use}: a row a register of 16 bytes; sums: 16 bits a row",
+        f"w{{plane}}.{{register}}.{{use}}: {16 // chunk} rows of {chunk} bytes; a{{plane}}: the "
+        "same for every row; sums: 16 bits a row",
         *program_text(found.program),
         "",
         "proved for all inputs: every sum gains its own row's products, up to u and v",

@@ -29,6 +29,8 @@ def derivation(plan: TermPlan) -> list[str]:
 def _scaled(plan: TermPlan) -> str:
     terms = " ".join(f"{'-' if t.coefficient < 0 else '+'} {_term(t)}" for t in plan.terms)
     total = terms.removeprefix("+ ") + (" + u[a]" if plan.activation_sum else "")
+    if len(plan.terms) == 1 and total.startswith("("):
+        total = total[1:-1]
     return {1: f"{total} + v[w]", -1: f"-({total}) + v[w]"}.get(
         plan.scale, f"{plan.scale} * ({total}) + v[w]"
     )
