@@ -30,17 +30,18 @@ def run(*, variables: Variables) -> None:
     name = command.get("kernel")
     if not name:
         raise UserError(f"kernel= is missing; give {_FORMS}")
-    isa = command.get("isa")
     sets = [profile.isa for profile in targets.profiles(None, None)]
-    isa = isa or next((s for s in sets if name.endswith(f"_{s}")), None) or _usual(name)
-    hardware = targets.profiles(isa, command.get("core"))[0]
+    named = next((s for s in sets if name.endswith(f"_{s}")), None)
+    machine = targets.native()
+    isa = command.get("isa") or named or _usual(name, machine)
+    core = command.get("core") or (machine.core if machine and machine.isa == isa else None)
+    hardware = targets.profiles(isa, core)[0]
     lines = _full_kernel(name, hardware) if _FULL.fullmatch(name) else _carried(name, hardware)
     print("\n".join(lines))
 
 
-def _usual(name: str) -> str:
+def _usual(name: str, machine: Hardware | None) -> str:
     """The instruction set for a name that says none: this machine's, or NEON."""
-    machine = targets.native()
     return machine.isa if machine and not _FULL.fullmatch(name) else "neon_armv7"
 
 
