@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,12 @@ from stages.legalizing.choice import Layer, bitserial_obstacle, choose
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
-from stages.qnn.offers import Offer, Problem, from_table, to_table
+from stages.qnn.offers import Offer, to_table
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import KernelSignature, Products
 from stages.qnn.terms import plain_plan
-from stages.synthesizing.offering import offers_for
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.pipeline import algorithm, assert_same, board, offers_of, random_inputs
+from tests.stages.pipeline import algorithm, assert_same, board, offered, offers_of, random_inputs
 
 BOARDS = ("rpi3", "rpi3_armv7", "rpi4", "x86_64")
 AVX512 = ("+avx2", "+avx512bw", "+avx512f")
@@ -71,20 +69,15 @@ def layer(activation_bits: int, weight_bits: int, **changes: Any) -> Layer:
     return Layer(**{**facts, **changes})
 
 
-@cache
-def table(hardware: Hardware, problem: Problem) -> list[Table]:
-    return to_table(offers_for(problem, hardware))
-
-
-def offered(hardware: Hardware, found: Layer) -> Table:
+def table(hardware: Hardware, found: Layer) -> Table:
     """The offers for one layer's problem."""
-    return {found.problem.name: table(hardware, found.problem)}
+    return {found.problem.name: to_table(offered(found.problem, hardware))}
 
 
 def cycles(hardware: Hardware, found: Layer) -> dict[Algorithm, float]:
     """What the cheapest kernel of each algorithm is predicted to cost."""
     costs: dict[Algorithm, float] = {}
-    for offer in from_table(table(hardware, found.problem)):
+    for offer in offered(found.problem, hardware):
         if offer.signature.rows <= found.output_width:
             cost = offer.cycles(found.geometry)
             costs[offer.algorithm] = min(cost, costs.get(offer.algorithm, cost))
@@ -102,7 +95,7 @@ def test_the_cheaper_algorithm(name: str) -> None:
             found = layer(a, w, output_width=(1, 16)[(a + w) % 2])
             costs = cycles(hardware, found)
             assert costs.keys() == {"bitserial", "mac8"}
-            chosen = choose(found, None, offered(hardware, found))
+            chosen = choose(found, None, table(hardware, found))
             assert costs[chosen] == min(costs.values())
 
 
@@ -163,7 +156,7 @@ def test_a_dot_product_moves_the_choice() -> None:
     found = layer(2, 1)
     assert cycles(having, found)["mac8"] < 0.7 * cycles(without, found)["mac8"]
     assert cycles(having, found)["bitserial"] == cycles(without, found)["bitserial"]
-    assert choose(found, None, offered(having, found)) == "mac8"
+    assert choose(found, None, table(having, found)) == "mac8"
 
 
 def test_a_population_count_moves_the_choice() -> None:
@@ -171,8 +164,8 @@ def test_a_population_count_moves_the_choice() -> None:
     counting = server("icelake", "+avx512vnni", "+avx512vpopcntdq")
     found = layer(2, 1)
     assert cycles(counting, found)["bitserial"] < cycles(plain, found)["bitserial"]
-    assert choose(found, None, offered(plain, found)) == "mac8"
-    assert choose(found, None, offered(counting, found)) == "bitserial"
+    assert choose(found, None, table(plain, found)) == "mac8"
+    assert choose(found, None, table(counting, found)) == "bitserial"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from stages.qnn.offers import (
 )
 from stages.qnn.signature import KernelSignature, Products
 from stages.qnn.terms import plain_plan
-from stages.synthesizing.offering import offers_for
+from tests.stages.pipeline import offered
 from tests.stages.qnn.signatures import SIGNATURES
 from tests.targets import AARCH64, AVX2
 
@@ -92,13 +92,13 @@ def test_ties_go_to_the_smaller_name() -> None:
 
 @pytest.mark.parametrize("hardware", (AARCH64, AVX2), ids=lambda item: item.name)
 def test_offers_are_plain_data(hardware: Hardware) -> None:
-    offers = offers_for(Problem(2, 2, "bipolar"), hardware)
+    offers = offered(Problem(2, 2, "bipolar"), hardware)
     assert from_table(to_table(offers)) == offers
 
 
 def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
     problems = [Problem(2, 1, "bipolar"), Problem(3, 3, "signed"), Problem(8, 8, "signed")]
-    table = {p.name: to_table(offers_for(p, AARCH64)) for p in problems}
+    table = {p.name: to_table(offered(p, AARCH64)) for p in problems}
 
     def methods(bits: int, limit: int) -> set[str]:
         products = [o.signature.products for o in products_for(table, bits, limit)]

@@ -98,7 +98,7 @@ def test_compiled_kernels_compute_products(isa: str) -> None:
     library = Library({"full.o": compile_object(functions, hardware)}, hardware)
     for number, case in enumerate(cases):
         spec = kernel(isa, *case).spec
-        a, w = levels(spec, 12)
+        a, w = levels(spec, TRIALS // spec.rows)
         results = []
         for one_a, one_w in zip(a, w, strict=True):
             sums = np.zeros(spec.rows, np.uint16)

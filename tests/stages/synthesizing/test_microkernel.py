@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
 
 from hw.isa import ISAS, isa_of
 from hw.profile import Hardware
-from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
 from stages.synthesizing.microkernel import MicroKernel
-from stages.synthesizing.offering import candidates, offers_for
+from stages.synthesizing.offering import candidates
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
 from tests.stages.synthesizing.plans import (
     PLANS,
@@ -154,15 +152,15 @@ def test_every_plan_with_every_flush(hardware: Hardware, flush: Flush) -> None:
     check(cases, hardware)
 
 
-@cache
-def offered(hardware: Hardware) -> dict[tuple[int, int], list[Offer]]:
-    """Every offer for every problem, by its tile; each signature once."""
-    by_name = {o.signature.name: o for p in PROBLEMS for o in offers_for(p, hardware)}
-    by_tile: dict[tuple[int, int], list[Offer]] = {}
-    for offer in by_name.values():
-        tile = offer.signature.rows, offer.signature.channels
-        by_tile.setdefault(tile, []).append(offer)
-    return by_tile
+def by_tile(hardware: Hardware) -> list[list[KernelSignature]]:
+    """Every signature for every problem, once, by its tile, with as many counters as registers."""
+    isa = isa_of(hardware)
+    found: dict[tuple[int, int], dict[str, KernelSignature]] = {}
+    for signature in (s for problem in PROBLEMS for s in candidates(problem, isa)):
+        if signature.rows * signature.channels <= isa.registers * isa.lanes:
+            tile = signature.rows, signature.channels
+            found.setdefault(tile, {})[signature.name] = signature
+    return [list(found[tile].values()) for tile in sorted(found)]
 
 
 @pytest.mark.slow
@@ -171,8 +169,7 @@ def test_every_tile(hardware: Hardware) -> None:
     """With two plans, plain and narrow products each, others on every tile."""
     skip_unless_runnable(hardware)
     cases = []
-    for number, (_, offers) in enumerate(sorted(offered(hardware).items())):
-        signatures = [offer.signature for offer in offers]
+    for number, signatures in enumerate(by_tile(hardware)):
         kinds = (
             *([s for s in signatures if s.plan],) * 2,
             [s for s in signatures if s.products and s.products.bits == 32],
