@@ -90,13 +90,12 @@ def cycles(hardware: Hardware, found: Layer) -> dict[Algorithm, float]:
 @pytest.mark.parametrize("name", BOARDS)
 def test_the_cheaper_algorithm(name: str) -> None:
     hardware = board(name)
-    for a in (1, 2, 3):
-        for w in (1, 2, 3):
-            found = layer(a, w, output_width=(1, 16)[(a + w) % 2])
-            costs = cycles(hardware, found)
-            assert costs.keys() == {"bitserial", "mac8"}
-            chosen = choose(found, None, table(hardware, found))
-            assert costs[chosen] == min(costs.values())
+    for a, w, width in ((1, 1, 16), (1, 1, 1), (2, 1, 16), (2, 2, 16), (2, 2, 1)):
+        found = layer(a, w, output_width=width)
+        costs = cycles(hardware, found)
+        assert costs.keys() == {"bitserial", "mac8"}
+        chosen = choose(found, None, table(hardware, found))
+        assert costs[chosen] == min(costs.values())
 
 
 def made(found: Layer, popcounts: float, products: float) -> Table:
@@ -136,18 +135,19 @@ def test_a_wish_is_granted_whatever_it_costs(algorithm: Algorithm) -> None:
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_cost_grows_with_bit_pairs(name: str) -> None:
-    pairs = ((1, 1), (2, 1), (2, 2), (3, 3))
+    pairs = ((1, 1), (2, 1), (2, 2))
     costs = [cycles(board(name), layer(a, w))["bitserial"] for a, w in pairs]
     assert costs == sorted(costs)
     # Fewer popcounts than pairs of digits.
-    assert 2 * costs[0] < costs[-1] < 9.5 * costs[0]
+    assert 2 * costs[0] < costs[-1] < 5 * costs[0]
 
 
 def test_one_model_two_chips() -> None:
-    """A2W2 is bit-serial on a Cortex-A72, and 8-bit products where PMADDWD multiplies 8 at once."""
+    """A2W2 is bit-serial on a Cortex-A72, and 8-bit products where VPDPBUSD multiplies 64 at once."""
     source = residual_block(2, 2, channels=64, size=6)
+    vnni = server("cascadelake", "+avx512vnni")
     assert set(products(legalize(source, board("rpi4"))).values()) == {"bitserial_conv2d"}
-    assert set(products(legalize(source, board("x86_64"))).values()) == {"conv2d"}
+    assert set(products(legalize(source, vnni)).values()) == {"conv2d"}
 
 
 def test_a_dot_product_moves_the_choice() -> None:
