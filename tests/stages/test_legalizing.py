@@ -143,7 +143,7 @@ def test_cost_grows_with_bit_pairs(name: str) -> None:
 
 
 def test_one_model_two_chips() -> None:
-    """A2W2 is bit-serial on a Cortex-A72, and 8-bit products where VPDPBUSD multiplies 64 at once."""
+    """A2W2 is bit-serial on a Cortex-A72, and 8-bit products where VPDPBUSD makes 64 at once."""
     source = residual_block(2, 2, channels=64, size=6)
     vnni = server("cascadelake", "+avx512vnni")
     assert set(products(legalize(source, board("rpi4"))).values()) == {"bitserial_conv2d"}
