@@ -48,7 +48,8 @@ class CoreCosts(BaseModel):
     issue: float = Field(gt=0)
     """Instructions started in a cycle at most; its source is `issue`."""
     instructions: dict[str, InstructionCosts] = Field(min_length=1)
-    """Costs by the name of a row of `hw.isa`; `load_N` and `broadcast_N` fill N bytes."""
+    """Costs by the name of a row of `hw.isa`; `load_N` and `broadcast_N` fill N bytes,
+    `broadcast_half_N` with half of them twice."""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> CoreCosts:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import functools
 import importlib
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +35,10 @@ def plain_errors(action: Callable[..., Any]) -> Callable[..., Any]:
             return action(*args, **kwargs)
         except (UserError, StageError) as error:
             return TaskFailed(str(error))
+        except BrokenPipeError:
+            # Whoever read the output, `head` perhaps, has seen enough; nothing more is written.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return None
         except OSError as error:
             if error.errno not in _DISK:
                 raise

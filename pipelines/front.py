@@ -15,7 +15,10 @@ from pipelines.errors import UserError
 from pipelines.progress import Progress
 
 DATABASE = keys.ROOT / "artifacts" / ".doit.db"
-VARIABLES = ("recipe", "file", "input", "out", "json", "threads", "samples", "repeat", "core")
+VARIABLES = (
+    *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat"),
+    *("core", "isa", "kernel"),
+)
 INTERRUPTED = "interrupted; the stages that were finished are kept"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,20 +95,44 @@ def compile_object(functions: dict[str, Any], hardware: Hardware) -> bytes:
         return path.read_bytes()
 
 
+Text = tuple[str, list[str]]
+"""An LLVM function and the declarations it needs."""
+
+
 def assembly(
-    text: str, declarations: list[str], name: str, pointers: int, hardware: Hardware
-) -> list[str]:
-    """The instructions LLVM makes of one imported function that takes pointers."""
+    functions: Mapping[str, Text],
+    pointers: int,
+    hardware: Hardware,
+    numbers: Sequence[int] = (),
+) -> dict[str, list[str]]:
+    """The lines, labels among them, that LLVM makes of each imported function, by name.
+
+    A function is called with so many pointers and then with constants, as a package calls a kernel.
+    """
+    callers = {
+        f"{name}_caller": _caller(name, text, pointers, numbers) for name, text in functions.items()
+    }
+    lines = str(build_library(callers, hardware).inspect_source("asm")).splitlines()
+    starts = {line[:-1]: i for i, line in enumerate(lines) if line.endswith("_caller:")}
+    return {name: list(_body(lines, starts[f"{name}_caller"])) for name in functions}
+
+
+def _caller(name: str, text: Text, pointers: int, numbers: Sequence[int]) -> Any:
+    function, declarations = text
     with IRBuilder() as builder, T.prim_func():
         T.func_name(f"{name}_caller")
         T.func_attr({"global_symbol": f"{name}_caller"})
         buffers = [T.arg(f"p{i}", T.Buffer((1,), "uint8")) for i in range(pointers)]
-        with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, text])):
+        with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, function])):
             addresses = [T.address_of(buffer[0]) for buffer in buffers]
-            T.evaluate(T.call_extern("void", name, *addresses))
-    library = build_library({f"{name}_caller": builder.get()}, hardware)
-    lines = str(library.inspect_source("asm")).splitlines()
-    begin = next(i for i, line in enumerate(lines) if line.startswith(f"{name}_caller:"))
-    body = lines[begin + 1 :]
-    end = next(i for i, line in enumerate(body) if ".size" in line or ".fnend" in line)
-    return [line for line in body[:end] if line.startswith("\t") and not line.startswith("\t.")]
+            T.evaluate(T.call_extern("void", name, *addresses, *map(T.int64, numbers)))
+    return builder.get()
+
+
+def _body(lines: Sequence[str], start: int) -> Iterator[str]:
+    """The instructions and labels of the function whose label stands at `start`."""
+    for line in lines[start + 1 :]:
+        if ".size" in line or ".fnend" in line:
+            return
+        if not line.startswith("\t."):
+            yield line

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ import pytest
 import yaml
 
 from hw import host
-from hw.isa.instruction import Instruction, pair_sums
+from hw.isa.arrays import array_lanes, registers
+from hw.isa.instruction import Vector, call, pairs
 from hw.isa.neon import AARCH64
 from pipelines import graph, load, overrides, plan
 from pipelines.execute import Workshop
@@ -111,9 +113,14 @@ def test_layer_override_is_accepted(tmp_path: Path) -> None:
 
 
 def test_instruction_is_a_row() -> None:
-    source = block("python", "Instruction(")
-    row = eval(source, {"Instruction": Instruction, "pair_sums": pair_sums})
-    assert row in AARCH64.instructions()
+    source = block("python", "call(")
+    row = eval(source, {"call": call, "Vector": Vector, "pairs": pairs})
+    (same,) = [item for item in AARCH64.instructions() if item.name == row.name]
+    assert replace(row, meaning=same.meaning) == same
+    (kind,) = row.operands
+    lanes = array_lanes(np.arange(kind.lanes * 16, dtype=np.uint8).reshape(16, kind.lanes))
+    expected = registers(same.execute([lanes]))
+    np.testing.assert_array_equal(registers(row.execute([lanes])), expected)
 
 
 def test_ci_runs_the_second_command_in_a_clean_copy(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hw.isa import Instruction, isa_of
+from hw.isa import Instruction, Vector, isa_of
 from hw.profile import ISAS, NEEDED, Core, Hardware, Isa
 
 # What each core has: its widest instruction sets and the features with rows of their own.
@@ -20,6 +20,8 @@ _X86_SETS: dict[Core, tuple[int, tuple[str, ...]]] = {
     "zen5": (4, (_VNNI, _BITALG)),
     "generic-x86-64": (4, (_VNNI, _BITALG)),
 }
+ENTRIES = 16
+"""Bytes of a table that is looked up."""
 _VECTOR_REGISTER = re.compile(r"%[xyz]mm\d|\b[vqd]\d")
 _BEGIN, _END = "bitkiln begins", "bitkiln ends"
 # The compiler takes the shorter float form of a bitwise operation where nothing says that its
@@ -47,6 +49,9 @@ def rows_of(core: Core) -> list[Row]:
         for size in (isa.bytes, isa.bytes // 2) if "half/and" in isa else (isa.bytes,):
             rows.setdefault(f"load_{size}", _memory_row("load", size, profile))
             rows.setdefault(f"broadcast_{size}", _memory_row("broadcast", size, profile))
+        if "lookup" in isa and isa.bytes > ENTRIES:
+            name = f"broadcast_half_{isa.bytes}"
+            rows.setdefault(name, _memory_row("broadcast_half", isa.bytes, profile))
         for instruction in isa.instructions():
             if instruction.name not in rows:
                 rows[instruction.name] = _row(instruction, profile)
@@ -100,7 +105,10 @@ def _row(instruction: Instruction, profile: Hardware) -> Row:
 
 
 def _memory_row(name: str, size: int, profile: Hardware) -> Row:
-    """`load`: a register of `size` bytes; `broadcast`: 32 bits into each of its lanes."""
+    """`load`: a register of `size` bytes; `broadcast`: 32 bits into each of its lanes.
+
+    `broadcast_half`: half of its bytes, twice.
+    """
     kind = f"<{size // 4} x i32>"
 
     def load(code: Any, operands: list[str]) -> Any:
@@ -109,7 +117,12 @@ def _memory_row(name: str, size: int, profile: Hardware) -> Row:
     def broadcast(code: Any, operands: list[str]) -> Any:
         return code.splat(code.load("i32", operands[0], 4), "i32", size // 4)
 
-    emit = load if name == "load" else broadcast
+    def broadcast_half(code: Any, operands: list[str]) -> Any:
+        half = f"<{size // 2} x i8>"
+        whole = code.repeated(code.load(half, operands[0], 1), size // 2, Vector(size, 8))
+        return code.bitcast(whole, f"<{size} x i8>", kind)
+
+    emit = {"load": load, "broadcast": broadcast, "broadcast_half": broadcast_half}[name]
     return Row(f"{name}_{size}", (_machine_code(["ptr"], kind, emit, profile),), profile)
 
 

@@ -1,8 +1,8 @@
 """Layout of every edge between composites, solved once for the whole graph.
 
 An edge exists as bit planes where a bit-serial layer reads it, as tables where a layer looks its
-products up and as bytes where anything else does; its producer writes every form that has a reader, so no repacking kernel is ever needed. Its
-halo is the largest padding of its readers.
+products up and as bytes where anything else does; its producer writes every form that has a reader,
+so no repacking kernel is ever needed. Its halo is the largest padding of its readers.
 """
 
 from __future__ import annotations

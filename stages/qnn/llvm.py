@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hw.isa import Instruction
+from hw.isa import Instruction, Vector
 
 
 @dataclass
@@ -68,6 +68,15 @@ class FunctionText:
         return self.let(
             f"shufflevector {kind} {single}, {kind} poison, <{count} x i32> zeroinitializer"
         )
+
+    def repeated(self, value: str, size: int, kind: Vector) -> str:
+        """`size` bytes, as often as they fit into a register of bytes."""
+        if size == kind.bytes:
+            return value
+        order = ", ".join(f"i32 {lane % size}" for lane in range(kind.lanes))
+        source = f"<{size} x i8>"
+        mask = f"<{kind.lanes} x i32> <{order}>"
+        return self.let(f"shufflevector {source} {value}, {source} poison, {mask}")
 
     def pointer(self, base: str, offset: str, kind: str = "i64") -> str:
         """`base` moved by `offset` bytes."""

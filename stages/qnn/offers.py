@@ -38,8 +38,12 @@ class Geometry:
     output_width: int
 
     def row_words(self, channels_per_word: int) -> int:
-        """Words of one row of the window."""
-        return self.window[1] * -(-self.channels // channels_per_word)
+        """Words of one row of the window; channels are padded to whole blocks.
+
+        Narrow graph inputs alone are not: they have fewer words.
+        """
+        blocks = -(-self.channels // BLOCK)
+        return self.window[1] * blocks * BLOCK // channels_per_word
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.looked_up import lookup_body
 from stages.synthesizing.program import Program, Register
 
+__all__ = ["Body", "Pass", "body_of", "chains", "narrow_products", "step_of"]
 
 _STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
     8: (("mac.8",),),
@@ -39,13 +40,16 @@ def popcount_body(signature: KernelSignature, isa: Isa) -> Body:
     assert plan is not None
     counter = isa["count"].result
     vectors = signature.channels // isa.lanes
-    passes = []
+    passes: list[Pass] = []
     for chain in chains(plan.coefficients, isa.counts_bytes):
         previous = 0
         for coefficient in chain:
-            word = _counted_word(plan, plan.of(coefficient), signature.rows, vectors, isa)
-            carried = previous // coefficient
-            passes.append(Pass(coefficient, word, carried, coefficient == chain[-1]))
+            groups = _groups(plan.of(coefficient), isa.counts_bytes)
+            for number, terms in enumerate(groups):
+                word = _counted_word(plan, terms, signature.rows, vectors, isa)
+                carried = 1 if number else previous // coefficient
+                ends = coefficient == chain[-1] and number == len(groups) - 1
+                passes.append(Pass(coefficient, word, carried, ends))
             previous = coefficient
     return Body(counter, tuple(passes), _emptied(isa, counter))
 
@@ -62,6 +66,15 @@ def chains(coefficients: Sequence[int], narrow: bool) -> list[list[int]]:
             left.remove(divisors[0])
         result.append(chain)
     return result
+
+
+def _groups(terms: Sequence[Term], narrow: bool) -> list[tuple[Term, ...]]:
+    """Terms of one coefficient that share a pass.
+
+    Narrow counters are emptied in every pass, so all do. Wide ones go on counting, and with one
+    term a pass no register is needed for another term's planes.
+    """
+    return [tuple(terms)] if narrow else [(term,) for term in terms]
 
 
 def _counted_word(

@@ -1,10 +1,11 @@
 """Proof that a kernel computes the products it stands for, for all inputs.
 
 A body's programs are run in the exact domain (`hw.isa.exact`) with every position holding an
-unknown pair of levels, the entries of tables being sums over four positions. What a word adds to each counter, what emptying makes of it, and the factors
-of the passes give one integer vector per lane; it must be the plan's table for the lane's own row
-and pixel, and nothing else. The plan's table must be the product up to a term of the weight alone.
-Ranges are proved where lanes are widened, for as many words as the signature allows.
+unknown pair of levels, the entries of tables being sums over four positions. What a word adds to
+each counter, what emptying makes of it, and the factors of the passes give one integer vector per
+lane; it must be the plan's table for the lane's own row and pixel, and nothing else. The plan's
+table must be the product up to a term of the weight alone. Ranges are proved where lanes are
+widened, for as many words as the signature allows.
 """
 
 from __future__ import annotations

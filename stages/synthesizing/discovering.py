@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -93,15 +93,18 @@ def plans(activation_bits: int, weight_bits: int, encoding: Encoding) -> list[Te
 
     Of the alternatives with the same terms one without activation sums goes first.
     """
-    plain = [plain_plan("and", activation_bits, weight_bits, encoding)]
-    if encoding == "bipolar":
-        plain.append(plain_plan("xor", activation_bits, weight_bits, encoding))
-    found = [retargeted(plan, encoding) for plan in discovered(activation_bits, weight_bits)]
-    complete = [done for plan in [*plain, *found] if (done := completed(plan)) is not None]
-    best: dict[tuple[str, ...], TermPlan] = {}
+    # Of bipolar weights the exclusive or needs no activation sums, and the and would.
+    op: Literal["and", "xor"] = "xor" if encoding == "bipolar" else "and"
+    plain = plain_plan(op, activation_bits, weight_bits, encoding)
+    found = [
+        retargeted(plan, encoding)
+        for plan in discovered(activation_bits, weight_bits)
+        if any(term.op != "and" for term in plan.terms)
+    ]
+    complete = [done for plan in [plain, *found] if (done := completed(plan)) is not None]
+    best: dict[str, TermPlan] = {}
     for plan in sorted(complete, key=lambda plan: (any(plan.activation_sum), _cost(plan))):
-        kinds = tuple(sorted(term.op for term in plan.terms))
-        best.setdefault(kinds, plan)
+        best.setdefault(plan.kind, plan)
     return sorted(best.values(), key=_cost)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 
@@ -20,12 +21,16 @@ from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.certificate import ProofError, packed_table
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.quotient import residual
-from stages.synthesizing.reducing import OUTPUT_BITS, REGISTER, Move, Price, Stream, reduction
+from stages.synthesizing.reducing import OUTPUT_BITS, REGISTER, Move, Stream
 
 
 @dataclass(frozen=True)
 class FullSpec:
-    """A matrix-vector product of a plan: `rows` rows of `chunk` bytes of bits a plane."""
+    """A matrix-vector product of a plan: `rows` rows of `chunk` bytes of bits a plane.
+
+    The kernel counts in units of what divides all coefficients, and leaves that factor to what
+    comes after, as it does the sums over activations.
+    """
 
     plan: TermPlan
     rows: int
@@ -36,11 +41,22 @@ class FullSpec:
         """Registers of weights a plane."""
         return self.rows * self.chunk // REGISTER
 
+    @property
+    def counts(self) -> tuple[tuple[int, int], ...]:
+        """Coefficients, and how many terms have each: all that a reduction depends on."""
+        counts = Counter(term.coefficient // self.unit for term in self.plan.terms)
+        return tuple(sorted(counts.items()))
 
-def full_program(spec: FullSpec, isa: Isa, price: Price) -> Program:
-    """Inputs `w{plane}.{register}.{use}`, `a{plane}`, `sums` (16-bit lanes); output `sums`."""
-    counts = Counter(term.coefficient for term in spec.plan.terms)
-    moves = reduction(counts, spec.rows, spec.chunk, isa, price)
+    @property
+    def unit(self) -> int:
+        """The largest number that divides all coefficients."""
+        return gcd(*self.plan.coefficients)
+
+
+def full_program(spec: FullSpec, isa: Isa, moves: Sequence[Move]) -> Program:
+    """Inputs `w{plane}.{register}.{use}`, `a{plane}`, `sums` (16-bit lanes); output `sums`.
+
+    `moves` is a reduction of the terms' counts."""
     return _Builder(spec, isa).build(moves)
 
 
@@ -107,7 +123,7 @@ class _Builder:
             if kept == stream:
                 del self.streams[number]
                 return registers
-        return self._counted(stream.coefficient)
+        return self._counted(stream.coefficient * self.spec.unit)
 
     def _counted(self, coefficient: int) -> list[Register]:
         """Bytes of counts of the terms of one coefficient, added up."""
@@ -167,6 +183,7 @@ def prove_full(spec: FullSpec, program: Program) -> None:
     expected = plan.table()
     if plan.activation_sum:
         expected = expected - np.array(plan.activation_sum)[:, None]
+    expected = expected // spec.unit
     try:
         sums = program.run({name: inputs[name] for name in program.inputs})["sums"]
         for row, lane in enumerate(sums):

@@ -148,20 +148,11 @@ class MicroKernel:
         if (tables := self.signature.tables) is not None:
             size = tables.groups * ENTRIES
             loaded = self.code.load(f"<{size} x i8>", place, ENTRIES, plane * size)
-            return self._repeated(loaded, size, kind)
+            return self.code.repeated(loaded, size, kind)
         word = self.code.load("i32", place, 4)
         if self.signature.plan is None:
             return self._part(word, plane, kind)
         return self.code.splat(word, "i32", self.isa.lanes)
-
-    def _repeated(self, value: str, size: int, kind: Vector) -> str:
-        """`size` bytes, as often as they fit into a register."""
-        if size == kind.bytes:
-            return value
-        order = ", ".join(f"i32 {lane % size}" for lane in range(kind.lanes))
-        source = f"<{size} x i8>"
-        mask = f"<{kind.lanes} x i32> <{order}>"
-        return self.code.let(f"shufflevector {source} {value}, {source} poison, {mask}")
 
     def _part(self, word: str, part: int, kind: Vector) -> str:
         """The operand of one step of 8-bit products, from a word of four channels.

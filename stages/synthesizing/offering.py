@@ -8,7 +8,7 @@ least, by the pipes they go to (`hw.costs`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,26 +24,108 @@ from stages.synthesizing.body import Body
 from stages.synthesizing.carried import body_of, narrow_products
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
+from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.program import Program
+from stages.synthesizing.recounting import Recount, recount_loops
 
 MAX_BITS = 3
 """Kernels of stored bits exist for up to three of each operand."""
 MAX_ROWS = 8
 BYTE_MAX = 255
 BITS_PER_BYTE = 8
+SPARE = 3
+"""Registers beside counters and planes."""
+NEAR = 1.3
+"""Methods within this factor of the best are looked at more closely."""
 LOOP = 4
 """Scalar instructions of the loop over words: two addresses, a comparison and a branch."""
 
 
-def offers_for(problem: Problem, hardware: Hardware) -> list[Offer]:
-    """All offers for a problem, the cheapest per multiply-accumulate first."""
+def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) -> list[Offer]:
+    """The offers for a problem, the cheapest per multiply-accumulate first.
+
+    `most` limits how many tiles of a plan are considered; without it a plan is offered for every
+    number of pixels, as layers of all widths need.
+
+    Every kernel is compiled and counted once more: LLVM copies a register where an instruction
+    overwrites an operand that is needed again, which costs, and it may spill. No kernel that does
+    is offered, but for a single pixel where there is no other.
+    """
     isa, costs = isa_of(hardware), core_costs(hardware.core)
-    offers = [
-        _offer(signature, body, isa, costs)
-        for signature in candidates(problem, isa)
-        if (body := body_of(signature, isa)) and _fits(body, isa)
-    ]
-    return sorted(offers, key=lambda offer: (offer.cycles_per_mac, offer.signature.name))
+    bodies = _promising(
+        {
+            signature: body
+            for signature in candidates(problem, isa)
+            if _fits(signature, body := body_of(signature, isa), isa)
+        },
+        isa,
+        costs,
+        most,
+    )
+    texts = {s.name: MicroKernel(s, isa, body).text() for s, body in bodies.items()}
+    counts = recount_loops(texts, hardware)
+    kept = _without_spills(bodies, {s: counts[s.name].stores for s in bodies})
+    offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s.name])) for s in kept]
+    return sorted(offers, key=_rank)
+
+
+def _without_spills(
+    signatures: Iterable[KernelSignature], stores: Mapping[KernelSignature, int]
+) -> list[KernelSignature]:
+    """Those without stores in their loops; of a method that has none, one pixel's fewest."""
+    kept = [signature for signature in signatures if stores[signature] == 0]
+    methods = {_method(signature) for signature in kept if signature.rows == 1}
+    fewest: dict[object, KernelSignature] = {}
+    for signature in sorted(stores, key=lambda s: (s.rows, stores[s])):
+        if _method(signature) not in methods:
+            fewest.setdefault(_method(signature), signature)
+    return [*kept, *(s for s in fewest.values() if s not in kept)]
+
+
+def _method(signature: KernelSignature) -> object:
+    return signature.plan or signature.tables or signature.products
+
+
+def _rank(offer: Offer) -> tuple[float, str]:
+    return offer.cycles_per_mac, offer.signature.name
+
+
+def _promising(
+    bodies: dict[KernelSignature, Body], isa: Isa, costs: CoreCosts, most: int | None
+) -> dict[KernelSignature, Body]:
+    """What is worth compiling: per method and number of pixels the best numbers of channels.
+
+    A method much dearer than another of its algorithm is kept with one, a near one with two.
+    """
+    offers = sorted((_offer(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=_rank)
+    cheapest = {o.algorithm: o.cycles_per_mac for o in reversed(offers)}
+    groups: dict[tuple[object, int], list[Offer]] = {}
+    for offer in offers:
+        groups.setdefault((_method(offer.signature), offer.signature.rows), []).append(offer)
+    kept = []
+    for group in groups.values():
+        is_near = group[0].cycles_per_mac < NEAR * cheapest[group[0].algorithm]
+        kept += group[: 2 if is_near else 1]
+    if most is not None:
+        kept = _first(sorted(kept, key=_rank), most)
+    return {offer.signature: bodies[offer.signature] for offer in kept}
+
+
+def _first(offers: Sequence[Offer], most: int) -> list[Offer]:
+    """So many of each method."""
+    counts: Counter[object] = Counter()
+    kept = []
+    for offer in offers:
+        counts[_method(offer.signature)] += 1
+        if counts[_method(offer.signature)] <= most:
+            kept.append(offer)
+    return kept
+
+
+def _copies(body: Body, counted: Recount) -> float:
+    """Copies of registers per word, from their share of the arithmetic in the compiled loops."""
+    steps = sum(len(one.word.steps) for one in body.passes)
+    return steps * counted.moves / max(counted.arithmetic, 1)
 
 
 def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
@@ -93,18 +175,29 @@ def _tiles(isa: Isa) -> Iterator[tuple[int, int]]:
                 yield rows, vectors
 
 
-def _fits(body: Body, isa: Isa) -> bool:
-    """Whether no pass needs more registers than there are; a constant may need one more."""
+def _fits(signature: KernelSignature, body: Body, isa: Isa) -> bool:
+    """Whether every pass has the registers that it needs, and that LLVM takes.
+
+    LLVM loads the planes of a word all at once, however few are in use at one time; a constant, a
+    count and the result of a choice need registers too. Products load part by part.
+    """
     parts = max(isa.bytes // one.word.part for one in body.passes)
-    return all(one.word.live() + parts <= isa.registers * parts for one in body.passes)
+    if any(one.word.live() + parts > isa.registers * parts for one in body.passes):
+        return False
+    loaded = max(len(one.word.inputs) for one in body.passes)
+    return signature.plan is None or loaded + SPARE <= isa.registers
 
 
-def _offer(signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts) -> Offer:
+def _offer(
+    signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts, copies: float
+) -> Offer:
+    """The offer of a kernel in which LLVM copies so many registers for a word."""
     columns = signature.rows * body.columns(signature.channels, isa.lanes)
     word: float = 0
     for one in body.passes:
-        memory = _loads(one.word, _is_broadcast(signature, isa))
-        word += costs.block(one.word.counts() + memory, LOOP, _chain(one.word, costs))
+        counts: Counter[str] = one.word.counts() + _loads(one.word, _filling(signature, isa))
+        word += costs.block(counts, LOOP, _chain(one.word, costs))
+    word += _copying(isa, copies, costs)
     load = f"load_{isa.bytes}"
     add = isa["add.32"].name
     if signature.sum_index is not None:
@@ -117,6 +210,13 @@ def _offer(signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts) -
     emptying += Counter({load: 2 * ends, isa["scale_add.32"].name: ends})
     empty = costs.cycles({name: count * columns for name, count in emptying.items()})
     return Offer(signature, round(word, 3), round(empty, 3))
+
+
+def _copying(isa: Isa, copies: float, costs: CoreCosts) -> float:
+    """Cycles of copies: ARM's is an `orr` of a register with itself, x86 cores rename."""
+    if isa.name.startswith("neon"):
+        return costs.cycles({isa["or"].name: copies})
+    return copies / costs.issue
 
 
 def _chain(word: Program, costs: CoreCosts) -> float:
@@ -133,15 +233,17 @@ def _chain(word: Program, costs: CoreCosts) -> float:
     return max(through[part] for register in word.outputs.values() for part in register)
 
 
-def _is_broadcast(signature: KernelSignature, isa: Isa) -> bool:
-    """Whether activations fill a register several times over."""
-    return signature.tables is None or signature.tables.groups * ENTRIES < isa.bytes
+def _filling(signature: KernelSignature, isa: Isa) -> str:
+    """How activations fill a register: words, or tables, which may fit once or twice."""
+    if signature.tables is None:
+        return "broadcast"
+    return "broadcast_half" if signature.tables.groups * ENTRIES < isa.bytes else "load"
 
 
-def _loads(word: Program, broadcast: bool) -> Counter[str]:
-    """Registers of weights, and of activations (broadcast words or tables), that a word needs."""
+def _loads(word: Program, filling: str) -> Counter[str]:
+    """Registers of weights, and of activations, that a word of the window needs."""
     return Counter(
-        f"{'broadcast' if name[0] == 'a' and broadcast else 'load'}_{kind.bytes}"
+        f"{filling if name[0] == 'a' else 'load'}_{kind.bytes}"
         for name, kind in word.types.items()
         if name[0] != "c"
     )

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hw.profile import Hardware
-from stages.codegen import assembly
+from stages.codegen import Text, assembly
 
+_LABEL = re.compile(r"(\.L\w+):")
+_JUMP = re.compile(r"\s(\.L\w+)$")
 _LOAD = re.compile(r"v?ld|vpop")
 _STORE = re.compile(r"v?st|vpush")
 _X86_MOVE = re.compile(r"v?mov|vpbroadcast")
@@ -21,7 +24,7 @@ _X86_MOVE = re.compile(r"v?mov|vpbroadcast")
 
 @dataclass(frozen=True)
 class Recount:
-    """Instructions of a straight-line kernel after LLVM, by what they are there for."""
+    """Vector instructions after LLVM, by what they are there for."""
 
     arithmetic: int
     loads: int
@@ -32,11 +35,39 @@ class Recount:
     """Constants put into registers; a loop around the kernel does it once."""
 
 
-def recount(text: str, declarations: list[str], name: str, hardware: Hardware) -> Recount:
-    """Count the vector instructions of a function of pointers without loops."""
-    kinds: Counter[str] = Counter()
-    for line in assembly(text, declarations, name, text.count("ptr "), hardware):
-        kinds[_kind(line, hardware.architecture)] += 1
+def recount(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, Recount]:
+    """Count the vector instructions of functions of three pointers, without loops."""
+    lines = assembly(functions, 3, hardware)
+    return {name: _counted(body, hardware.architecture) for name, body in lines.items()}
+
+
+def recount_loops(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, Recount]:
+    """Count those of the innermost loops of micro-kernels, each loop once."""
+    lines = assembly(functions, 3, hardware, _STRIDES)
+    return {
+        name: _counted(list(_innermost(body)), hardware.architecture)
+        for name, body in lines.items()
+    }
+
+
+_STRIDES = (3, 1000, 1 << 16, 1 << 6, 1 << 20)
+"""A window too long to be unrolled."""
+
+
+def _innermost(lines: Sequence[str]) -> Iterator[str]:
+    """The instructions between a label and a jump back to it, with no such loop inside."""
+    places: dict[str, int] = {}
+    latest = -1
+    for number, line in enumerate(lines):
+        if label := _LABEL.match(line):
+            places[label.group(1)] = number
+        elif (target := _JUMP.search(line)) and (start := places.get(target.group(1), -1)) > latest:
+            latest = start
+            yield from lines[start:number]
+
+
+def _counted(lines: Sequence[str], architecture: str) -> Recount:
+    kinds = Counter(_kind(line, architecture) for line in lines if line.startswith("\t"))
     return Recount(
         kinds["arithmetic"], kinds["load"], kinds["store"], kinds["move"], kinds["constant"]
     )

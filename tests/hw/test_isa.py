@@ -129,6 +129,8 @@ MNEMONICS = [
     (AARCH64, "widen_add.8", "uaddw"),
     (AARCH64, "widen_scale_add.8", "umlal"),
     (AARCH64, "widen_scale_add.16", "umlal"),
+    (AARCH64, "pair_widen_signed.8", "saddlp"),
+    (AARCH64, "mac.16", "smlal"),
     (AARCH64, "dot", "smlal"),
     (ARMV7, "count", "vcnt.8"),
     (ARMV7, "select", "vbsl vbit vbif"),
@@ -142,6 +144,8 @@ MNEMONICS = [
     (ARMV7, "half/pair_widen_add.16", "vpadal.u16"),
     (ARMV7, "widen_add.8", "vaddw.u8"),
     (ARMV7, "widen_scale_add.8", "vmlal.u8"),
+    (ARMV7, "pair_widen_signed.8", "vpaddl.s8"),
+    (ARMV7, "mac.16", "vmlal.s8"),
     (ARMV7, "dot", "vmlal.s16"),
 ]
 

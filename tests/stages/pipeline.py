@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
 import yaml
 
 from hw.profile import Hardware
-from stages import bitpacking, canonicalizing, legalizing, quantizing
-from stages.kinds import Model
+from pipelines import keys
+from stages import bitpacking, canonicalizing, legalizing, quantizing, synthesizing
+from stages.kinds import Model, Table
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.qnn import interpret
+from stages.qnn.offers import Offer, Problem, from_table, to_table
 from stages.qnn.registry import shape_of
+from stages.synthesizing.offering import offers_for
 
 Array = np.ndarray[Any, Any]
-BOARDS = Path(__file__).resolve().parent.parent.parent / "hw" / "boards"
+ROOT = Path(__file__).resolve().parents[2]
+BOARDS = ROOT / "hw" / "boards"
+KEPT = ROOT / ".pytest_cache" / "offers"
 
 
 @cache
@@ -28,22 +35,68 @@ def board(name: str) -> Hardware:
     return Hardware.model_validate_json(json.dumps({"name": name, **facts}))
 
 
+_items: dict[str, bytes] = {}
+
+
+def kept(kind: str, ingredients: Mapping[str, object], build: Callable[[], bytes]) -> bytes:
+    """An item store that keeps what was built for later tests."""
+    key = json.dumps([kind, ingredients], sort_keys=True)
+    if key not in _items:
+        _items[key] = build()
+    return _items[key]
+
+
+def offers_of(quantized: Model, hardware: Hardware) -> Table:
+    """What the synthesis engine offers for a quantized model."""
+
+    def memo(_: str, ingredients: Mapping[str, object], build: Callable[[], bytes]) -> bytes:
+        return _kept_offers(str(ingredients["problem"]), hardware, build)
+
+    return synthesizing.offer(model=quantized, hardware=hardware, memo=memo)
+
+
+def offered(problem: Problem, hardware: Hardware) -> list[Offer]:
+    """What the synthesis engine offers for a problem."""
+
+    def build() -> bytes:
+        return json.dumps(to_table(offers_for(problem, hardware))).encode()
+
+    return from_table(json.loads(_kept_offers(problem.name, hardware, build)))
+
+
+def _kept_offers(problem: str, hardware: Hardware, build: Callable[[], bytes]) -> bytes:
+    """Offers, in a file until the engine's code changes: to compile and compare takes minutes."""
+    code = keys.code_at_start("stages.synthesizing")
+    everything = {"code": code, "problem": problem, "hardware": hardware.ingredients()}
+    path = KEPT / keys.digest(keys.canonical(everything))
+
+    def outlasting() -> bytes:
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+                file.write(build())
+            Path(file.name).replace(path)
+        return path.read_bytes()
+
+    return kept("offers", {"file": path.name}, outlasting)
+
+
 def algorithm(name: Algorithm, match: str = "*") -> LegalizeOptions:
     """The same algorithm for every layer that a pattern matches."""
     return LegalizeOptions(layers=(LayerAlgorithm(match=match, algorithm=name),))
 
 
 def stages(
-    source: Model, hardware: str = "rpi3", options: LegalizeOptions | None = None
+    source: Model, hardware: str | Hardware = "rpi3", options: LegalizeOptions | None = None
 ) -> dict[str, Model]:
     """The model after each stage up to bit-packing."""
-    profile = board(hardware)
+    profile = board(hardware) if isinstance(hardware, str) else hardware
     quantized = quantizing.run(model=source)
-    legalized = legalizing.run(
-        model=quantized, options=options or LegalizeOptions(), hardware=profile
-    )
+    offers = offers_of(quantized, profile)
+    options = options or LegalizeOptions()
+    legalized = legalizing.run(model=quantized, options=options, offers=offers)
     canonical = canonicalizing.run(model=legalized)
-    packed = bitpacking.run(model=canonical, hardware=profile)
+    packed = bitpacking.run(model=canonical, offers=offers)
     return {
         "quantizing": quantized,
         "legalizing": legalized,
@@ -77,7 +130,7 @@ def assert_same(expected: dict[str, Array], found: dict[str, Array], where: str)
 
 def assert_stages_agree(
     source: Model,
-    hardware: str = "rpi3",
+    hardware: str | Hardware = "rpi3",
     options: LegalizeOptions | None = None,
     *,
     inputs: dict[str, Array] | None = None,

@@ -10,36 +10,38 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
-from stages import bitpacking, canonicalizing, legalizing, quantizing
-from stages.bitpacking.choosing import BITS_PER_BYTE, BYTE_MAX, flush_period
+from stages import bitpacking
+from stages.bitpacking.choosing import choose
 from stages.bitpacking.edges import Layout, solve
 from stages.kinds import Model
 from stages.options import Algorithm, LegalizeOptions
 from stages.qnn import source
 from stages.qnn.builder import bindings_of
+from stages.qnn.offers import Geometry, from_table
 from stages.qnn.packed import parse_signature
 from stages.qnn.packing import unpack_weights
 from stages.qnn.registry import attributes, is_op, shape_of
-from stages.qnn.signature import KernelSignature, popcount_terms
+from stages.qnn.signature import Flush, KernelSignature, stored_by
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.pipeline import algorithm, assert_stages_agree, board
+from tests.stages.pipeline import (
+    algorithm,
+    assert_stages_agree,
+    board,
+    offers_of,
+    stages,
+)
 
 BOARDS = ("rpi3", "rpi3_armv7", "x86_64")
 ALGORITHMS: tuple[Algorithm, ...] = ("bitserial", "mac8")
 
 
-def canonical(source_model: Model, options: LegalizeOptions | None = None) -> Model:
-    legalized = legalizing.run(
-        model=quantizing.run(model=source_model),
-        options=options or LegalizeOptions(),
-        hardware=board("rpi3"),
-    )
-    return canonicalizing.run(model=legalized)
-
-
 def layouts(source_model: Model, options: LegalizeOptions | None = None) -> dict[str, Layout]:
     """`edge.form` → its layout."""
-    edges = solve(canonical(source_model, options).module)
+    models = stages(source_model, "rpi3", options)
+    offers = offers_of(models["quantizing"], board("rpi3"))
+    canonical = models["canonicalizing"]
+    chosen = choose(canonical.module, canonical.params, offers)
+    edges = solve(canonical.module, chosen)
     return {f"{variable.name}.{form}": layout for (variable, form), layout in edges.items()}
 
 
@@ -259,7 +261,8 @@ def test_an_edge_with_two_kinds_of_reader_exists_twice() -> None:
     net = SourceNet((1, 40, 6, 6))
     data = net.quant(net.x, "data", 2, 0.5)
     pooled = net.op(relax.op.nn.max_pool2d(data, 2, 2), "pool")
-    found = layouts(net.model(net.conv(data, "conv", 3), net.conv(pooled, "tail", 3)))
+    model = net.model(net.conv(data, "conv", 3), net.conv(pooled, "tail", 3))
+    found = layouts(model, algorithm("bitserial"))
     assert found["x.nhwc.planes"].shape == (2, 8, 8, 2)
     assert found["x.nhwc.planes"].dtype == "uint32"
     assert found["x.nhwc.bytes"].shape == (6, 6, 64)
@@ -282,10 +285,10 @@ def test_a_halo_is_the_largest_padding_of_its_readers() -> None:
     first = net.op(relax.op.nn.conv2d(data, weights[0], 1, (0, 1, 2, 0)), "first")
     second = net.op(relax.op.nn.conv2d(data, weights[1], 2, (1, 0, 0, 2)), "second")
     source_model = net.model(first, second)
-    found = layouts(source_model)["x.nhwc.planes"]
+    found = layouts(source_model, algorithm("bitserial"))["x.nhwc.planes"]
     assert found.halo == [1, 1, 2, 2]
     assert found.shape == (2, 12, 12, 1)
-    packed = assert_stages_agree(source_model)["bitpacking"]
+    packed = assert_stages_agree(source_model, options=algorithm("bitserial"))["bitpacking"]
     assert [attrs["origin"] for attrs in calls(packed, "packed_conv2d")] == [[1, 0], [0, 1]]
 
 
@@ -328,45 +331,49 @@ def test_bytes_of_a_picture_are_padded_to_words(channels: int, padded: int) -> N
 # -- signatures ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hardware", BOARDS)
+@pytest.mark.parametrize("name", [*BOARDS, "rpi4"])
 @pytest.mark.parametrize(
-    ("bits", "encoding", "plan"),
-    [
-        ((2, 1), "bipolar", "xor_a2w1"),
-        ((1, 1), "bipolar", "xor_a1w1"),
-        ((3, 2), "unipolar", "and_a3w2"),
-        ((2, 3), "signed", "and_a2w3s"),
-    ],
+    ("bits", "encoding"),
+    [((2, 1), "bipolar"), ((1, 1), "bipolar"), ((3, 2), "unipolar"), ((2, 3), "signed")],
 )
-def test_a_signature_per_chip(
-    hardware: str, bits: tuple[int, int], encoding: str, plan: str
+def test_the_cheapest_kernel_that_is_offered(
+    name: str, bits: tuple[int, int], encoding: str
 ) -> None:
-    model = residual_block(*bits, channels=8, size=6, encoding=encoding)
-    packed = assert_stages_agree(model, hardware, algorithm("bitserial"))["bitpacking"]
-    for signature in signatures(packed):
-        assert signature.isa == board(hardware).isa
-        assert signature.name.startswith(f"popcount_{plan}_")
-        assert signature.name.endswith(f"_{signature.flush}_{signature.isa}")
-        assert (signature.activation_planes, signature.weight_planes) == bits
+    hardware = board(name)
+    source_model = residual_block(*bits, channels=8, size=6, encoding=encoding)
+    models = stages(source_model, hardware, algorithm("bitserial"))
+    (table,) = offers_of(models["quantizing"], hardware).values()
+    offers = {o.signature: o for o in from_table(table) if o.algorithm == "bitserial"}
+    for attrs in calls(models["bitpacking"], "packed_conv2d"):
+        signature = parse_signature(attrs["signature"])
+        assert signature.isa == hardware.isa
+        assert signature.plan is not None
+        assert (signature.plan.activation_bits, signature.plan.weight_bits) == bits
+        assert signature.plan.weights == encoding
+        geometry = Geometry(tuple(attrs["window"]), attrs["channels"][0], attrs["output"][1])
+        flush: Flush = "window" if signature.flush_period else "none"
+        offer = offers[signature.reading(stored_by(signature.plan)).flushed(flush)]
+        fitting = [o for o in offers.values() if o.signature.rows <= geometry.output_width]
+        assert offer.cycles(geometry) == min(o.cycles(geometry) for o in fitting)
 
 
-@pytest.mark.parametrize(("hardware", "group"), [("rpi3", 1), ("rpi3_armv7", 1), ("x86_64", 2)])
-def test_products_per_chip(hardware: str, group: int) -> None:
-    model = residual_block(2, 1, channels=8, size=6)
-    packed = assert_stages_agree(model, hardware, algorithm("mac8"))["bitpacking"]
-    assert {signature.plan for signature in signatures(packed)} == {f"dot{group}"}
-
-
-@pytest.mark.parametrize("planes", [(a, w) for a in (1, 2, 3) for w in (1, 2, 3)])
-@pytest.mark.parametrize("is_signed", [False, True])
-def test_byte_counters_do_not_overflow(planes: tuple[int, int], is_signed: bool) -> None:
-    terms = popcount_terms("and", *planes, is_signed)
-    period = flush_period(terms)
-    together: dict[int, int] = {}
-    for term in terms:
-        together[term.coefficient] = together.get(term.coefficient, 0) + BITS_PER_BYTE
-    worst = max(together.values())
-    assert period * worst <= BYTE_MAX < (period + 1) * worst
+@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize("bits", [2, 8])
+def test_products_fit_their_lanes(name: str, bits: int) -> None:
+    """Narrow lanes take no larger levels and weights; bytes are added up in 32 bits."""
+    net = SourceNet((1, 40, 6, 6))
+    data = net.quant(net.x, "data", bits, 0.5)
+    model = net.model(net.conv(data, "conv", 33, bits=bits, encoding="signed"))
+    models = assert_stages_agree(model, name, algorithm("mac8"))
+    (signature,) = signatures(models["bitpacking"])
+    assert signature.products is not None
+    weights = models["legalizing"].params["conv.weight"].astype(int)
+    assert signature.products.activation_bits >= bits
+    assert signature.products.weight_limit >= np.abs(weights).max()
+    if bits == 8:
+        group = {"rpi3": 1, "rpi3_armv7": 1, "x86_64": 2}[name]
+        assert signature.products.name == f"dot{group}"
+        assert signature.flush == "none"
 
 
 @pytest.mark.parametrize("depth", [32, 512, 1024, 4096])
@@ -381,6 +388,56 @@ def test_when_counters_are_emptied(depth: int) -> None:
     fits = {"window": 3 * row, "row": row, "chunk": 1}
     chosen = next(name for name, words in fits.items() if words <= signature.flush_period)
     assert signature.flush == chosen
+
+
+def forked(activation_bits: int, first: tuple[int, str], second: tuple[int, str]) -> Model:
+    """One activation behind a layer, read by products with weights of two precisions."""
+    net = SourceNet((1, 40, 5, 6))
+    start = net.quant(net.x, "start", activation_bits, 0.5)
+    middle = net.conv(start, "middle", 40, bits=first[0], encoding=first[1])
+    levels = net.quant(net.batch_norm(middle, "bn", 8.0), "levels", activation_bits, 0.5)
+    one = net.conv(levels, "one", 9, bits=first[0], encoding=first[1])
+    other = net.conv(levels, "other", 35, 1, bits=second[0], encoding=second[1])
+    return net.model(one, other)
+
+
+@pytest.mark.parametrize(
+    ("activation_bits", "first", "second"),
+    [
+        (2, (1, "bipolar"), (2, "bipolar")),
+        (2, (2, "signed"), (1, "unipolar")),
+        (3, (1, "unipolar"), (3, "bipolar")),
+        (3, (3, "signed"), (1, "bipolar")),
+        (1, (1, "bipolar"), (3, "unipolar")),
+    ],
+)
+@pytest.mark.parametrize("name", ["rpi3", "rpi4", "x86_64"])
+def test_readers_of_different_precisions_share_an_edge(
+    name: str, activation_bits: int, first: tuple[int, str], second: tuple[int, str]
+) -> None:
+    """It holds the planes and sums of both, each once, and each reads its own."""
+    model = forked(activation_bits, first, second)
+    packed = assert_stages_agree(model, name, algorithm("bitserial"))["bitpacking"]
+    _, one, other = signatures(packed)
+    assert one.stored == other.stored
+    assert one.stored is not None and one.plan is not None and other.plan is not None
+    wanted = [stored_by(plan) for plan in (one.plan, other.plan)]
+    assert set(one.stored.planes) == {*wanted[0].planes, *wanted[1].planes}
+    assert set(one.stored.sums) == {*wanted[0].sums, *wanted[1].sums}
+    assert one.stored.words == len({*wanted[0].planes, *wanted[1].planes}) + len(one.stored.sums)
+
+
+def test_planes_of_a_fork_are_joined() -> None:
+    """Bipolar weights of one bit want digits, those of two bits want ternary digits and sums."""
+    model = forked(2, (1, "bipolar"), (2, "bipolar"))
+    packed = assert_stages_agree(model, "rpi4", algorithm("bitserial"))["bitpacking"]
+    _, one, other = signatures(packed)
+    assert one.plan is not None and one.plan.kind == "xor2"
+    assert other.plan is not None and other.plan.kind == "mix3"
+    own = {stored_by(plan) for plan in (one.plan, other.plan)}
+    assert one.stored == other.stored and one.stored not in own
+    stored = [attrs["planes"] for attrs in calls(packed, "bitpack")]
+    assert list(one.stored.planes if one.stored else ()) in stored
 
 
 # -- tensors -------------------------------------------------------------------------------------
@@ -402,7 +459,8 @@ def test_equal_layers_share_a_packed_function() -> None:
     value = net.quant(net.x, "data", 2, 0.5)
     for number in range(3):
         value = net.quant(net.conv(value, f"conv{number}", 8), f"act{number}", 2, 0.5)
-    packed = assert_stages_agree(net.model(net.conv(value, "last", 8)))["bitpacking"]
+    model = net.model(net.conv(value, "last", 8))
+    packed = assert_stages_agree(model, options=algorithm("bitserial"))["bitpacking"]
     main = bindings_of(packed.module["main"])
     names = [str(b.value.op.name_hint) for b in main if hasattr(b.value, "op")]
     assert len(names) == 5
@@ -410,10 +468,9 @@ def test_equal_layers_share_a_packed_function() -> None:
 
 
 def test_nothing_but_planes_bytes_and_floats() -> None:
-    model = residual_block(2, 1, channels=8, size=6)
-    packed = assert_stages_agree(model)["bitpacking"]
+    models = assert_stages_agree(residual_block(2, 1, channels=8, size=6))
+    bitpacking.check(models["bitpacking"])
     with pytest.raises(AssertionError):
-        bitpacking.check(canonical(model))
-    bitpacking.check(packed)
-    outputs = packed.module["main"].ret_ty
+        bitpacking.check(models["canonicalizing"])
+    outputs = models["bitpacking"].module["main"].ret_ty
     assert shape_of(outputs) == (1, 8, 3, 3)

@@ -16,14 +16,13 @@ from stages.qnn import integer, interpret
 from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of
 from stages.qnn.registry import dtype_of
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.pipeline import algorithm, assert_same, board, random_inputs
+from tests.stages.pipeline import algorithm, assert_same, board, offers_of, random_inputs
 
 
 def legalized(source: Model, options: LegalizeOptions | None = None) -> Model:
     quantized = quantizing.run(model=source)
-    return legalizing.run(
-        model=quantized, options=options or LegalizeOptions(), hardware=board("rpi3")
-    )
+    offers = offers_of(quantized, board("rpi3"))
+    return legalizing.run(model=quantized, options=options or LegalizeOptions(), offers=offers)
 
 
 def canonical(source: Model, options: LegalizeOptions | None = None) -> Model:
@@ -151,7 +150,7 @@ def calls_of(function: Any) -> list[tuple[str, list[str], str]]:
 
 def test_a_residual_block() -> None:
     """The start is packed twice, the sum leaves in two widths, nothing is left over."""
-    model = canonical(residual_block(2, 1, channels=8, size=6))
+    model = canonical(residual_block(2, 1, channels=8, size=6), algorithm("bitserial"))
     assert composites(model) == {
         "x.nhwc": ["permute_dims", "quantize"],
         "conv1": ["bitserial_conv2d", "threshold"],
@@ -206,7 +205,7 @@ def test_a_layer_read_twice_in_one_composite_is_one_parameter() -> None:
     data = net.quant(net.x, "data", 2, 0.5)
     branch = net.quant(net.conv(data, "conv", 6), "act", 2, 0.5)
     total = net.quant(net.op(relax.op.add(data, branch), "add"), "q", 2, 1.0)
-    model = canonical(net.model(net.conv(total, "last", 3)))
+    model = canonical(net.model(net.conv(total, "last", 3)), algorithm("bitserial"))
     assert composites(model)["conv"] == ["bitserial_conv2d", "threshold", "add", "threshold"]
     call = next(b.value for b in bindings_of(model.module["main"]) if b.var.name == "conv")
     assert len({str(a.name) for a in call.args}) == len(call.args)

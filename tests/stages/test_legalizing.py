@@ -13,15 +13,17 @@ from tvm import relax
 from hw.profile import Hardware
 from stages import legalizing, quantizing
 from stages.errors import StageError
-from stages.kinds import Model
+from stages.kinds import Model, Table
 from stages.legalizing.choice import Layer, bitserial_obstacle, choose
-from stages.legalizing.costs import bitserial_cycles, mac8_cycles
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
+from stages.qnn.offers import Offer, to_table
 from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.terms import plain_plan
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.pipeline import algorithm, assert_same, board, random_inputs
+from tests.stages.pipeline import algorithm, assert_same, board, offered, offers_of, random_inputs
 
 BOARDS = ("rpi3", "rpi3_armv7", "rpi4", "x86_64")
 AVX512 = ("+avx2", "+avx512bw", "+avx512f")
@@ -38,11 +40,9 @@ def server(core: str, *features: str) -> Hardware:
 def legalize(
     source: Model, hardware: Hardware | None = None, options: LegalizeOptions | None = None
 ) -> Model:
-    return legalizing.run(
-        model=quantizing.run(model=source),
-        options=options or LegalizeOptions(),
-        hardware=hardware or board("rpi3"),
-    )
+    quantized = quantizing.run(model=source)
+    offers = offers_of(quantized, hardware or board("rpi3"))
+    return legalizing.run(model=quantized, options=options or LegalizeOptions(), offers=offers)
 
 
 def products(model: Model) -> dict[str, str]:
@@ -63,9 +63,25 @@ def layer(activation_bits: int, weight_bits: int, **changes: Any) -> Layer:
         "data_dtype": f"uint{activation_bits}",
         "weight_dtype": f"uint{weight_bits}",
         "attrs": {"groups": 1, "weight_zero_point_x2": 0},
-        "weight": np.zeros((1, 1, 1, 1), np.uint8),
+        "weight": np.zeros((64, 3, 3, 64), np.uint8),
+        "output_width": 16,
     }
     return Layer(**{**facts, **changes})
+
+
+def table(hardware: Hardware, found: Layer) -> Table:
+    """The offers for one layer's problem."""
+    return {found.problem.name: to_table(offered(found.problem, hardware))}
+
+
+def cycles(hardware: Hardware, found: Layer) -> dict[Algorithm, float]:
+    """What the cheapest kernel of each algorithm is predicted to cost."""
+    costs: dict[Algorithm, float] = {}
+    for offer in offered(found.problem, hardware):
+        if offer.signature.rows <= found.output_width:
+            cost = offer.cycles(found.geometry)
+            costs[offer.algorithm] = min(cost, costs.get(offer.algorithm, cost))
+    return costs
 
 
 # -- the choice ----------------------------------------------------------------------------------
@@ -74,39 +90,82 @@ def layer(activation_bits: int, weight_bits: int, **changes: Any) -> Layer:
 @pytest.mark.parametrize("name", BOARDS)
 def test_the_cheaper_algorithm(name: str) -> None:
     hardware = board(name)
-    for a in (1, 2, 3):
-        for w in (1, 2, 3):
-            is_cheap = bitserial_cycles(hardware, a, w) < mac8_cycles(hardware)
-            expected = "bitserial" if is_cheap else "mac8"
-            assert choose(layer(a, w), None, hardware) == expected
+    for a, w, width in ((1, 1, 16), (1, 1, 1), (2, 1, 16), (2, 2, 16), (2, 2, 1)):
+        found = layer(a, w, output_width=width)
+        costs = cycles(hardware, found)
+        assert costs.keys() == {"bitserial", "mac8"}
+        chosen = choose(found, None, table(hardware, found))
+        assert costs[chosen] == min(costs.values())
+
+
+def made(found: Layer, popcounts: float, products: float) -> Table:
+    """Offers of one kernel of each algorithm, with their costs per word."""
+    plan = plain_plan("and", found.activation_bits, found.weight_bits, "unipolar")
+    signatures = (
+        KernelSignature("sse2", plan, None, 1, 32, "none", 0),
+        KernelSignature("sse2", None, Products(4), 1, 32, "none", 0),
+    )
+    costs = (popcounts, products)
+    offers = [Offer(s, cost, 0.0) for s, cost in zip(signatures, costs, strict=True)]
+    return {found.problem.name: to_table(offers)}
+
+
+def test_the_choice_follows_the_offers() -> None:
+    """A word has 32 channels of a plane, or four of bytes; both are padded to whole blocks."""
+    for channels in (5, 64):
+        found = layer(2, 2, weight=np.zeros((64, 3, 3, channels), np.uint8))
+        assert choose(found, None, made(found, 7.9, 1.0)) == "bitserial"
+        assert choose(found, None, made(found, 8.1, 1.0)) == "mac8"
+
+
+def test_the_choice_depends_on_the_problem() -> None:
+    found = layer(2, 2)
+    others = made(layer(2, 1), 1.0, 99.0) | made(layer(3, 2), 1.0, 99.0)
+    assert choose(found, None, others | made(found, 99.0, 1.0)) == "mac8"
+    with pytest.raises(KeyError, match="a2w2_unipolar"):
+        choose(found, None, others)
+
+
+@pytest.mark.parametrize("algorithm", ["bitserial", "mac8"])
+def test_a_wish_is_granted_whatever_it_costs(algorithm: Algorithm) -> None:
+    found = layer(2, 2)
+    for costs in ((1.0, 99.0), (99.0, 1.0)):
+        assert choose(found, algorithm, made(found, *costs)) == algorithm
 
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_cost_grows_with_bit_pairs(name: str) -> None:
-    cycles = [bitserial_cycles(board(name), a, w) for a, w in ((1, 1), (2, 1), (2, 2), (3, 3))]
-    assert cycles == sorted(cycles)
-    assert cycles[-1] == pytest.approx(9 * cycles[0])
+    pairs = ((1, 1), (2, 1), (2, 2))
+    costs = [cycles(board(name), layer(a, w))["bitserial"] for a, w in pairs]
+    assert costs == sorted(costs)
+    # Fewer popcounts than pairs of digits.
+    assert 2 * costs[0] < costs[-1] < 5 * costs[0]
 
 
 def test_one_model_two_chips() -> None:
-    """A3W3 is bit-serial on NEON, and 8-bit products where PMADDWD multiplies 8 at a time."""
-    source = residual_block(3, 3, channels=8, size=6)
-    assert set(products(legalize(source, board("rpi3"))).values()) == {"bitserial_conv2d"}
-    assert set(products(legalize(source, board("x86_64"))).values()) == {"conv2d"}
+    """A2W2 is bit-serial on a Cortex-A72, and 8-bit products where VPDPBUSD makes 64 at once."""
+    source = residual_block(2, 2, channels=64, size=6)
+    vnni = server("cascadelake", "+avx512vnni")
+    assert set(products(legalize(source, board("rpi4"))).values()) == {"bitserial_conv2d"}
+    assert set(products(legalize(source, vnni)).values()) == {"conv2d"}
 
 
 def test_a_dot_product_moves_the_choice() -> None:
-    """VPDPBUSD makes 8-bit products four times as cheap."""
+    """VPDPBUSD makes 8-bit products cheaper."""
     without, having = server("cascadelake"), server("cascadelake", "+avx512vnni")
-    assert mac8_cycles(having) < mac8_cycles(without)
-    assert choose(layer(2, 1), None, without) == "bitserial"
-    assert choose(layer(2, 1), None, having) == "mac8"
+    found = layer(2, 1)
+    assert cycles(having, found)["mac8"] < 0.7 * cycles(without, found)["mac8"]
+    assert cycles(having, found)["bitserial"] == cycles(without, found)["bitserial"]
+    assert choose(found, None, table(having, found)) == "mac8"
 
 
 def test_a_population_count_moves_the_choice() -> None:
     plain = server("icelake", "+avx512vnni")
     counting = server("icelake", "+avx512vnni", "+avx512vpopcntdq")
-    assert bitserial_cycles(counting, 2, 1) < bitserial_cycles(plain, 2, 1)
+    found = layer(2, 1)
+    assert cycles(counting, found)["bitserial"] < cycles(plain, found)["bitserial"]
+    assert choose(found, None, table(plain, found)) == "mac8"
+    assert choose(found, None, table(counting, found)) == "bitserial"
 
 
 @pytest.mark.parametrize(
@@ -128,11 +187,12 @@ def test_a_population_count_moves_the_choice() -> None:
 def test_what_cannot_be_bit_serial(changes: dict[str, Any], why: str) -> None:
     found = layer(2, 2, **changes)
     assert bitserial_obstacle(found) == why
-    assert choose(found, None, board("rpi3")) == "mac8"
-    assert choose(found, "mac8", board("rpi3")) == "mac8"
+    cheap = made(layer(2, 2), 0.0, 99.0)
+    assert choose(found, None, cheap) == "mac8"
+    assert choose(found, "mac8", cheap) == "mac8"
     sentence = f"conv: cannot be bit-serial: {why}; use algorithm: mac8"
     with pytest.raises(StageError, match=f"^{re.escape(sentence)}$"):
-        choose(found, "bitserial", board("rpi3"))
+        choose(found, "bitserial", cheap)
 
 
 @pytest.mark.parametrize("point", [0, 3])
@@ -153,7 +213,8 @@ def options(*wanted: tuple[str, Algorithm]) -> LegalizeOptions:
 
 def test_overrides_by_layer() -> None:
     source = residual_block(2, 1, channels=8, size=6)
-    assert products(legalize(source, options=options(("conv2", "mac8")))) == {
+    wanted = options(("*", "bitserial"), ("conv2", "mac8"))
+    assert products(legalize(source, options=wanted)) == {
         "conv1": "bitserial_conv2d",
         "conv2": "conv2d",
         "down": "bitserial_conv2d",
@@ -229,7 +290,8 @@ def test_eight_bit_products_have_signed_weights_without_zero_point() -> None:
 
 def test_bit_serial_weights_stay_as_they_are() -> None:
     source = residual_block(2, 1, channels=6, size=6)
-    before, after = quantizing.run(model=source), legalize(source)
+    before = quantizing.run(model=source)
+    after = legalize(source, options=algorithm("bitserial"))
     for name, value in before.params.items():
         assert np.array_equal(after.params[name], value)
         assert after.params[name].dtype == value.dtype
@@ -241,7 +303,7 @@ def test_a_shared_weight_may_serve_two_algorithms() -> None:
     weight = net.weights("shared", (4, 4, 3, 3), 2, "bipolar")
     first = net.quant(net.op(relax.op.nn.conv2d(data, weight), "first"), "act", 2, 0.5)
     source = net.model(net.op(relax.op.nn.conv2d(first, weight), "second"))
-    model = legalize(source, options=options(("second", "mac8")))
+    model = legalize(source, options=options(("first", "bitserial"), ("second", "mac8")))
     assert products(model) == {"first": "bitserial_conv2d", "second": "conv2d"}
     inputs = random_inputs(source)
     assert_same(interpret.run(source, inputs), interpret.run(model, inputs), "legalizing")

@@ -127,7 +127,7 @@ def geometry(shape: Geometry, algorithm: LegalizeOptions, encoding: str = "signe
 
 @case
 def residual_a2w1() -> Case:
-    return Case(residual_block(channels=48, size=7))
+    return Case(residual_block(channels=48, size=7), BIT)
 
 
 @case
@@ -262,16 +262,17 @@ def pooled(kind: str, kernel: int, stride: int, padding: Any) -> Case:
     x = net.quant(net.x, "a", 2, 0.5)
     window = (kernel, kernel), (stride, stride), padding
     if kind == "input":
-        return Case(net.model(net.conv(net.op(relax.op.nn.max_pool2d(x, *window), "p"), "c", 9)))
+        pool = net.op(relax.op.nn.max_pool2d(x, *window), "p")
+        return Case(net.model(net.conv(pool, "c", 9)), BIT)
     y = net.conv(x, "c", 40)
     if kind == "sums":
         y = net.op(relax.op.nn.max_pool2d(y, *window), "p")
         y = net.quant(net.by(relax.op.multiply, y, "g", 0.3), "b", 2, 0.5)
-        return Case(net.model(net.conv(y, "d", 9)))
+        return Case(net.model(net.conv(y, "d", 9)), BIT)
     y = net.batch_norm(y, "bn", 8.0)
     if kind == "levels":
         y = net.op(relax.op.nn.max_pool2d(net.quant(y, "b", 2, 0.5), *window), "p")
-        return Case(net.model(net.conv(y, "d", 9)))
+        return Case(net.model(net.conv(y, "d", 9)), BIT)
     y = net.quant(y, "b", 8, 0.125, signed=True)
     if kind == "average":
         y = net.op(relax.op.nn.avg_pool2d(y, *window, count_include_pad=True), "p")
@@ -354,4 +355,33 @@ def outputs_of_every_kind() -> Case:
     sums = net.conv(x, "c", 9)
     scaled = net.by(relax.op.multiply, sums, "g", 0.3)
     last = net.conv(net.quant(scaled, "q", 2, 0.5), "d", 9)
-    return Case(net.model(sums, scaled, x, last, sums))
+    return Case(net.model(sums, scaled, x, last, sums), BIT)
+
+
+def forked(bits: int, first: tuple[int, str], second: tuple[int, str]) -> Case:
+    """One activation, read by products with weights of two precisions: planes and sums of both."""
+    net = Net((1, 40, 5, 4))
+    y = net.conv(net.quant(net.x, "a", bits, 0.5), "c", 40, bits=first[0], encoding=first[1])
+    y = net.quant(net.batch_norm(y, "bn", 8.0), "b", bits, 0.5)
+    one = net.conv(y, "one", 9, 3, 1, first[0], first[1])
+    other = net.conv(y, "other", 35, 1, 1, second[0], second[1])
+    return Case(net.model(one, other), BIT, None, ("bitpack",))
+
+
+@case
+def digits_beside_ternary_digits() -> Case:
+    return forked(2, (1, "bipolar"), (2, "bipolar"))
+
+
+@case
+def chosen_planes_beside_digits_and_sums() -> Case:
+    return forked(3, (1, "unipolar"), (3, "bipolar"))
+
+
+@case
+def halos_of_complements() -> Case:
+    """Two paddings of one edge, whose planes hold ones at level 0."""
+    net = Net((1, 33, 6, 5))
+    x = net.quant(net.x, "a", 2, 0.5, zp=1.5)
+    y = net.quant(net.conv(x, "c", 40, 3, 1, 2, "bipolar"), "b", 2, 16.0, zp=1.5)
+    return Case(net.model(net.conv(y, "d", 9, 5, 1, 2), net.conv(y, "e", 9, 3, 2, 2)), BIT)

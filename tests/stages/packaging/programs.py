@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from hw.profile import Hardware
-from stages import bitpacking, canonicalizing, legalizing, quantizing, synthesizing, tuning
+from stages import synthesizing, tuning
 from stages.kinds import Model
 from stages.options import LegalizeOptions, ScheduleOptions
 from stages.packaging.arena import ALIGNMENT
@@ -18,31 +17,22 @@ from stages.packaging.lower import Kernel, lower
 from stages.packaging.program import Call, Program
 from stages.qnn import interpret
 from tests.compiled import Library, Placed
+from tests.stages.pipeline import kept, stages
 
 Array = np.ndarray[Any, Any]
 Key = tuple[str, str]
-_objects: dict[str, bytes] = {}
 
 
 def pack(model: Model, hardware: Hardware, options: LegalizeOptions | None = None) -> Model:
     """A source model as bit-packing leaves it."""
-    model = quantizing.run(model=model)
-    model = legalizing.run(model=model, options=options or LegalizeOptions(), hardware=hardware)
-    return bitpacking.run(model=canonicalizing.run(model=model), hardware=hardware)
+    return stages(model, hardware, options)["bitpacking"]
 
 
 def compile_program(packed: Model, hardware: Hardware) -> Program:
     """The compiled program of a packed model; kernels are kept for later tests."""
-
-    def memo(kind: str, problem: Mapping[str, object], build: Callable[[], bytes]) -> bytes:
-        key = json.dumps([kind, problem], sort_keys=True)
-        if key not in _objects:
-            _objects[key] = build()
-        return _objects[key]
-
-    bodies = synthesizing.run(model=packed, hardware=hardware)
+    bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
     schedules = tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware)
-    return program_of(packed, bodies, schedules, hardware, memo)
+    return program_of(packed, bodies, schedules, hardware, kept)
 
 
 def compile_at_once(
@@ -54,7 +44,7 @@ def compile_at_once(
 
 def lowered(packed: Model, hardware: Hardware) -> dict[str, Kernel]:
     """The kernels of a packed model before they are compiled, by composite."""
-    bodies = synthesizing.run(model=packed, hardware=hardware)
+    bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
     schedules = tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware)
     return {
         str(name.name_hint): lower(

@@ -17,6 +17,7 @@ from stages.packaging.graph import ITEM, program_of
 from stages.packaging.program import Program, Slot
 from tests.stages.packaging.kernel_cases import BIT, CASES, Net, options
 from tests.stages.packaging.programs import pack
+from tests.stages.pipeline import kept
 from tests.targets import AARCH64, ARMV7, SSE2
 
 Problems = dict[str, Mapping[str, object]]
@@ -34,7 +35,7 @@ def linearize(
         return b""
 
     packed = pack(model, hardware, choice)
-    bodies = synthesizing.run(model=packed, hardware=hardware)
+    bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
     schedules = tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware)
     return program_of(packed, bodies, schedules, hardware, memo), asked
 
@@ -50,7 +51,7 @@ def tower(bits: tuple[int, ...], seed: int = 0) -> Model:
 
 
 def test_equal_layers_share_one_kernel() -> None:
-    program, asked = linearize(tower((2, 2, 2)), SSE2)
+    program, asked = linearize(tower((1, 1, 1)), SSE2)
     symbols = [call.symbol for call in program.calls]
     assert len(symbols) == 5
     assert symbols[1] == symbols[2] == symbols[3]
@@ -66,11 +67,21 @@ def test_models_of_equal_form_ask_for_equal_items() -> None:
     assert one == other
 
 
-def test_a_layer_of_other_precision_changes_its_own_item_alone() -> None:
-    before, _ = linearize(tower((2, 2, 2)), SSE2)
-    after, _ = linearize(tower((2, 1, 2)), SSE2)
+@pytest.mark.parametrize(
+    ("width", "kept"),
+    [
+        (3, [True, True, False, True, True]),
+        # Ternary weights want other planes than digits of the layer before.
+        (2, [True, False, False, True, True]),
+    ],
+)
+def test_a_layer_of_other_precision_changes_its_own_item_and_who_writes_its_planes(
+    width: int, kept: list[bool]
+) -> None:
+    before, _ = linearize(tower((1, 1, 1)), SSE2)
+    after, _ = linearize(tower((1, width, 1)), SSE2)
     old, new = ([call.symbol for call in program.calls] for program in (before, after))
-    assert [a == b for a, b in zip(old, new, strict=True)] == [True, True, False, True, True]
+    assert [a == b for a, b in zip(old, new, strict=True)] == kept
 
 
 def test_an_item_depends_on_the_code_of_a_profile_and_not_on_its_name() -> None:

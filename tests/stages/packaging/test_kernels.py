@@ -40,6 +40,7 @@ from tests.stages.packaging.programs import (
 )
 from tests.stages.packaging.random_networks import RandomNet
 from tests.stages.packaging.support import write
+from tests.stages.pipeline import kept
 from tests.targets import (
     AARCH64,
     ARMV7,
@@ -240,7 +241,7 @@ def test_a_package_on_threads(hardware: Hardware, tmp_path: Path) -> None:
     ]
     files = packaging.run(
         model=packed,
-        bodies=synthesizing.run(model=packed, hardware=hardware),
+        bodies=synthesizing.run(model=packed, hardware=hardware, memo=kept),
         schedules=tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware),
         golden=Golden(*samples),
         options=PackageOptions(name="net"),

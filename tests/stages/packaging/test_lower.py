@@ -10,8 +10,8 @@ from tvm import sym, tirx
 
 from hw.profile import Hardware
 from stages import synthesizing
-from stages.packaging.addressing import border_expression
 from stages.codegen import compile_object
+from stages.packaging.addressing import border_expression
 from stages.packaging.graph import program_of
 from stages.packaging.pool import pool_text
 from stages.qnn import interpret
@@ -21,6 +21,7 @@ from tests.compiled import Library
 from tests.hw.isa_code import caller
 from tests.stages.packaging.kernel_cases import BIT, CASES, GEOMETRIES, Net, geometry
 from tests.stages.packaging.programs import Executor, compile_at_once, lowered, pack
+from tests.stages.pipeline import kept
 from tests.targets import AARCH64, AVX2, SSE2, skip_unless_runnable
 
 
@@ -47,7 +48,7 @@ def test_the_order_of_work_changes_no_result(hardware: Hardware) -> None:
     case = geometry(GEOMETRIES[0], BIT)
     packed = pack(case.model, hardware, case.options)
     expected = interpret.run(packed, case.inputs())
-    bodies = synthesizing.run(model=packed, hardware=hardware)
+    bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
     names = [n.name_hint for n, f in packed.module.functions.items() if "composite" in f.attrs]
     for order in ("rows_inner", "blocks_inner"):
         schedules = {str(name): {"order": order} for name in names}

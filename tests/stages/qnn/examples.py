@@ -12,7 +12,8 @@ from stages.kinds import Model
 from stages.qnn import integer, packed, source
 from stages.qnn.builder import ModelBuilder
 from stages.qnn.packing import pack_weights
-from stages.qnn.signature import KernelSignature, popcount_terms
+from stages.qnn.signature import KernelSignature
+from stages.qnn.terms import plain_plan
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(7)
@@ -49,7 +50,7 @@ def floats(*values: float) -> tuple[Array, str]:
 
 
 POPCOUNT = KernelSignature(
-    "popcount", "neon_aarch64", popcount_terms("xor", 2, 1, False), 2, 1, 1, 8, "window", 15
+    "neon_aarch64", plain_plan("xor", 2, 1, "bipolar"), None, 1, 8, "window", 15
 )
 CONV = {
     "strides": [2, 1],
@@ -74,6 +75,11 @@ INTEGER: dict[str, Example] = {
         (integers(0, 3, (1, 5, 4, 5), "uint2"), integers(0, 1, (6, 3, 3, 5), "uint1")),
         CONV,
     ),
+    "lookup_conv2d": Example(
+        integer.lookup_conv2d,
+        (integers(0, 3, (1, 5, 4, 5), "uint2"), integers(0, 1, (6, 3, 3, 5), "uint1")),
+        CONV,
+    ),
     "dense": Example(
         integer.dense,
         (integers(0, 1, (1, 9), "uint1"), integers(-127, 127, (4, 9), "int8")),
@@ -81,6 +87,11 @@ INTEGER: dict[str, Example] = {
     ),
     "bitserial_dense": Example(
         integer.bitserial_dense,
+        (integers(0, 1, (1, 9), "uint1"), integers(0, 7, (4, 9), "uint3")),
+        {"data_zero_point_x2": 1, "weight_zero_point_x2": 7},
+    ),
+    "lookup_dense": Example(
+        integer.lookup_dense,
         (integers(0, 1, (1, 9), "uint1"), integers(0, 7, (4, 9), "uint3")),
         {"data_zero_point_x2": 1, "weight_zero_point_x2": 7},
     ),
@@ -165,7 +176,12 @@ OTHERS: dict[str, Example] = {
     "bitpack": Example(
         packed.bitpack,
         (integers(0, 7, (1, 2, 3, 40), "uint3"),),
-        {"halo": [1, 0, 2, 3], "planes": 3},
+        {"halo": [1, 0, 2, 3], "bits": 3, "planes": [2, 204, 15], "sums": [[0, 1, 0, -1] * 2]},
+    ),
+    "to_tables": Example(
+        packed.to_tables,
+        (integers(0, 7, (1, 2, 3, 40), "uint3"),),
+        {"halo": [1, 0, 2, 3], "bits": 3, "balanced": True},
     ),
     "from_bytes": Example(
         packed.from_bytes,

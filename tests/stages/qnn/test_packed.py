@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.bitpacking.folding import Window, border, fold_bias
+from stages.packaging.halo import fills_of
 from stages.qnn.algebra import factor
 from stages.qnn.packed import border_classes, class_count, parse_signature, signature_text
-from stages.qnn.packing import pack_planes, pack_weights, round_up, unpack_planes
+from stages.qnn.packing import pack_weights, round_up, unpack_planes
 from stages.qnn.registry import OPERATORS
-from stages.qnn.signature import BLOCK, KernelSignature
-from tests.stages.qnn.signatures import SIGNATURES, levels, mac8, popcount, stored
+from stages.qnn.signature import BLOCK, KernelSignature, Stored
+from stages.qnn.terms import TermPlan
+from tests.stages.qnn.signatures import SIGNATURES, joined, levels, mac8, popcount, stored
+from tests.stages.synthesizing.plans import PLANS, plan_named
 
 Array = np.ndarray[Any, Any]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -70,10 +73,16 @@ def halo(geometry: Geometry) -> list[int]:
     return [p + e for p, e in zip(geometry.padding, geometry.extra, strict=True)]
 
 
+def bitpacked(x: Array, around: list[int], kept: Stored) -> Array:
+    """Levels as planes and sums."""
+    sums = [list(values) for values in kept.sums]
+    return run("bitpack", x, halo=around, bits=kept.bits, planes=list(kept.planes), sums=sums)
+
+
 def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) -> Array:
     """Levels [1, H, W, C] as they are stored for a signature."""
-    if signature.family == "popcount":
-        return run("bitpack", x, halo=halo(geometry), planes=signature.activation_planes)
+    if signature.stored is not None:
+        return bitpacked(x, halo(geometry), signature.stored)
     channels = round_up(x.shape[3], 4)
     return run("to_bytes", x, halo=halo(geometry), channels=channels, fill=fill)
 
@@ -92,8 +101,10 @@ def packed_convolution(
     data = edge(signature, x, geometry, fill)
     per_word = signature.channels_per_word
     widened = np.pad(q, [(0, 0)] * 3 + [(0, round_up(q.shape[3], per_word) - q.shape[3])])
-    scale = signature.correction.scale * factor(points[0])
-    bias, counts = fold_bias(signature, scale, q, *points, pad_value, fill, window)
+    scale = signature.scale * factor(points[0])
+    bias, counts = fold_bias(
+        signature, scale, q, widened.shape[3], *points, pad_value, fill, window
+    )
     return run(
         "packed_conv2d",
         data,
@@ -127,8 +138,8 @@ def logical_convolution(
 
 
 def weight_point(signature: KernelSignature) -> int:
-    bipolar = signature.family == "popcount" and signature.weights == "bipolar"
-    return (1 << signature.weight_planes) - 1 if bipolar else 0
+    plan = signature.plan
+    return (1 << plan.weight_bits) - 1 if plan and plan.weights == "bipolar" else 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -148,16 +159,17 @@ def test_a_packed_convolution_is_the_convolution(
     assert np.array_equal(found[..., : geometry.outputs], expected)
 
 
-@pytest.mark.parametrize("bits", [1, 2, 3])
-def test_bipolar_activations_with_zero_padding(bits: int) -> None:
+@pytest.mark.parametrize("kind", ["xor1", "xor2", "xor3", "choose_a2"])
+def test_bipolar_activations_with_zero_padding(kind: str) -> None:
     """No bit means 0, so padded taps hold the lowest level and the border's bias undoes that."""
     geometry = Geometry((3, 3), (1, 1), (1, 1, 1, 1), (5, 6), (0, 1, 2, 0), 20, 7)
-    signature = popcount(bits, 1, "bipolar")
+    bits = 3 if kind == "choose_a2" else int(kind[-1])
+    signature = popcount(plan_named(kind, bits, 1, "bipolar"))
     rng = np.random.default_rng(bits)
     x = levels(rng, signature, (1, 5, 6, 20))
     q = stored(rng, signature, (7, 3, 3, 20))
     points = (1 << bits) - 1, 1
-    bias, counts = fold_bias(signature, -2, q, *points, 0, 0, geometry.window)
+    bias, counts = fold_bias(signature, 2 * signature.scale, q, 32, *points, 0, 0, geometry.window)
     assert counts == [1, 1, 1, 1]
     assert bias.shape == (9, 32)
     assert len(np.unique(bias[:, :7], axis=0)) == 9
@@ -170,7 +182,7 @@ def test_an_integer_zero_point_needs_no_border_classes() -> None:
     """The halo's bytes hold the zero point, which is what padding means."""
     window = Geometry((3, 3), (2, 2), (1, 1, 1, 1), (8, 8), (0, 0, 0, 0), 4, 4).window
     q = stored(np.random.default_rng(0), mac8(4), (4, 3, 3, 4))
-    bias, counts = fold_bias(mac8(4), 1, q, 2 * 128, 0, 0, 128, window)
+    bias, counts = fold_bias(mac8(4), 1, q, 4, 2 * 128, 0, 0, 128, window)
     assert counts == [0, 0, 0, 0]
     assert bias.shape == (1, 32)
 
@@ -206,16 +218,43 @@ def test_bytes_come_back(geometry: Geometry, fill: int, seed: int) -> None:
     assert np.all(stored_bytes[~inside] == fill)
 
 
-@given(geometries(), st.integers(1, 3), SEEDS)
-def test_a_halo_of_planes_is_zero(geometry: Geometry, planes: int, seed: int) -> None:
+@given(geometries(), st.sampled_from(PLANS), st.data(), SEEDS)
+def test_a_halo_of_planes_and_sums_is_level_0(
+    geometry: Geometry, plan: TermPlan, data: st.DataObject, seed: int
+) -> None:
+    """Which is ones in a plane that holds the level's complement."""
+    kept = data.draw(joined(plan))
     shape = (1, *geometry.size, geometry.channels)
-    x = np.random.default_rng(seed).integers(0, 1 << planes, shape).astype(np.uint8)
-    top, left, bottom, right = halo(geometry)
-    found = unpack_planes(
-        run("bitpack", x, halo=[top, left, bottom, right], planes=planes), geometry.channels
-    )
-    wide = np.pad(x[0], [(top, bottom), (left, right), (0, 0)])
-    assert np.array_equal(found, wide)
+    x = np.random.default_rng(seed).integers(0, 1 << kept.bits, shape).astype(np.uint8)
+    top, left, bottom, right = around = halo(geometry)
+    found = bitpacked(x, around, kept)
+    fills = fills_of({"bits": kept.bits, "planes": kept.planes, "sums": kept.sums})
+    assert len(fills) == len(found) == kept.words
+    inside = np.zeros(found.shape[1:3], bool)
+    inside[top : top + shape[1], left : left + shape[2]] = True
+    for word, fill in zip(found, fills, strict=True):
+        assert np.all(word[~inside] == np.uint32(fill % (1 << 32)))
+    planes = found[: len(kept.planes)]
+    back = unpack_planes(planes, kept.planes, kept.bits)[..., : geometry.channels]
+    assert np.array_equal(back, np.pad(x[0], [(top, bottom), (left, right), (0, 0)]))
+
+
+@pytest.mark.parametrize(
+    ("planes", "sums", "words"),
+    [
+        # Levels 0, 1, 2, 3, and 28 channels of level 0.
+        ([0b1010, 0b1100], [], [0b1010, 0b1100]),
+        ([0b0101, 0b0011], [], [0xFFFFFFF5, 0xFFFFFFF3]),
+        # Ternary digits: one channel is above, those at level 0 are below.
+        ([0b1000, 0b0001], [], [0b1000, 0xFFFFFFF1]),
+        ([0b1010, 0b1100], [[0, 1, 2, 3], [0, -5, 0, 1]], [0b1010, 0b1100, 6, 0xFFFFFFFC]),
+        ([0b1010, 0b1100], [[2, 0, 0, 0]], [0b1010, 0b1100, 58]),
+    ],
+)
+def test_a_packed_pixel(planes: list[int], sums: list[list[int]], words: list[int]) -> None:
+    x = np.arange(4, dtype=np.uint8).reshape(1, 1, 1, 4)
+    found = run("bitpack", x, halo=[0] * 4, bits=2, planes=planes, sums=sums)
+    assert found.ravel().tolist() == words
 
 
 def test_bytes_may_be_narrower_than_their_levels() -> None:
@@ -228,7 +267,6 @@ def test_kept_channels() -> None:
     x = np.full((1, 1, 1, 4), 3, np.uint8)
     kept = run("keep_channels", x, np.array([1, 1, 0, 0], np.uint8))
     assert kept.ravel().tolist() == [3, 3, 0, 0]
-    assert np.array_equal(unpack_planes(pack_planes(kept, 2), 4), kept)
 
 
 @given(SIGNATURES)

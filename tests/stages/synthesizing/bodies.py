@@ -16,6 +16,7 @@ from stages.codegen import compile_object
 from stages.qnn.integer import windows
 from stages.qnn.packing import pack_activations, pack_weights, raw_sums
 from stages.qnn.signature import BLOCK, KernelSignature
+from stages.qnn.terms import term_table
 from stages.synthesizing.microkernel import MicroKernel
 from tests.compiled import Library
 
@@ -37,25 +38,52 @@ class Case:
         """A name for its compiled function."""
         return f"call_{self.signature.name}"
 
-    def levels(self, kind: str, rng: np.random.Generator) -> tuple[Array, Array]:
-        """A strip of levels [H, W, C] that holds the tile's windows, and weights [32, h, w, C]."""
-        signature = self.signature
-        channels = self.words * signature.channels_per_word
-        columns = (signature.rows - 1) * self.stride + self.width
-        if (products := signature.products) is not None:
-            top = (1 << products.activation_bits) - 1
-            low, high = -products.weight_limit, min(products.weight_limit, 127)
-        else:
-            assert signature.plan is not None
-            top = (1 << signature.plan.activation_bits) - 1
-            low, high = 0, (1 << signature.plan.weight_bits) - 1
-        data_shape = (self.height, columns + 1, channels)
-        weight_shape = (BLOCK, self.height, self.width, channels)
-        if kind == "random":
-            data = rng.integers(0, top, data_shape, endpoint=True)
-            return data, rng.integers(low, high, weight_shape, endpoint=True)
-        weight = {"high": high, "low": low}[kind]
-        return np.full(data_shape, top), np.full(weight_shape, weight)
+    @property
+    def extremes(self) -> list[tuple[int, int]]:
+        """Pairs of a level and a stored weight that fill counters, or make the largest sums."""
+        if (products := self.signature.products) is not None:
+            top, limit = (1 << products.activation_bits) - 1, products.weight_limit
+            return [(top, min(limit, 127)), (top, -limit)]
+        plan = self.signature.plan
+        assert plan is not None
+        counted = [sum(term_table(t, plan) for t in plan.of(c)) for c in plan.coefficients]
+        tables = [*counted, plan.table(), -plan.table()]
+        places = [np.unravel_index(int(np.argmax(table)), np.shape(table)) for table in tables]
+        return sorted({(int(level), int(weight)) for level, weight in places})
+
+    def full(self, level: int, weight: int) -> tuple[Array, Array]:
+        """A strip of a level [H, W, C] that holds the tile's windows, and weights [32, h, w, C]."""
+        data, weights = self._shapes
+        return np.full(data, level, np.uint8), np.full(weights, weight, np.int16)
+
+    def random(self, rng: np.random.Generator) -> tuple[Array, Array]:
+        """A strip of any levels, and any weights."""
+        data, weights = self._shapes
+        low, high = self._weights
+        top = (1 << self._activation_bits) - 1
+        return (
+            rng.integers(0, top, data, np.uint8, endpoint=True),
+            rng.integers(low, high, weights, np.int16, endpoint=True),
+        )
+
+    @property
+    def _shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int, int]]:
+        channels = self.words * self.signature.channels_per_word
+        columns = (self.signature.rows - 1) * self.stride + self.width
+        return (self.height, columns + 1, channels), (BLOCK, self.height, self.width, channels)
+
+    @property
+    def _activation_bits(self) -> int:
+        one = self.signature.plan or self.signature.products
+        assert one is not None
+        return one.activation_bits
+
+    @property
+    def _weights(self) -> tuple[int, int]:
+        if (products := self.signature.products) is not None:
+            return -products.weight_limit, min(products.weight_limit, 127)
+        assert self.signature.plan is not None
+        return 0, (1 << self.signature.plan.weight_bits) - 1
 
 
 def compile_cases(cases: Sequence[Case], hardware: Hardware) -> Library:

@@ -24,6 +24,8 @@ PLANS = [
     for plan in plans(problem.activation_bits, problem.weight_bits, problem.weights)
 ]
 """Every term plan that the engine offers, for every precision and encoding."""
+WIDER = [Problem(4, 4, "signed"), Problem(7, 8, "signed"), Problem(5, 1, "bipolar")]
+"""Products that have no term plans, but narrow lanes where these have room for a word."""
 
 
 def plan_named(kind: str, activation_bits: int, weight_bits: int, weights: Encoding) -> TermPlan:
@@ -56,3 +58,17 @@ def mac8(hardware: Hardware, rows: int = 1, vectors: int = 1) -> KernelSignature
         for s in candidates(Problem(8, 8, "signed"), isa)
         if (s.rows, s.channels) == (rows, vectors * isa.lanes)
     )
+
+
+def narrow(
+    hardware: Hardware, problem: Problem, rows: int = 1, vectors: int = 1
+) -> list[KernelSignature]:
+    """Signatures that add the products of a problem up in lanes of less than 32 bits."""
+    isa = isa_of(hardware)
+    return [
+        s
+        for s in candidates(problem, isa)
+        if s.products
+        and s.products.bits < 32
+        and (s.rows, s.channels) == (rows, vectors * isa.lanes)
+    ]

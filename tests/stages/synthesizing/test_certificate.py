@@ -1,147 +1,138 @@
-"""A certificate is given to right term plans and to no wrong one."""
+"""Certificates: what is proved for all inputs, and what a proof refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
 
-from stages.qnn.packing import raw_sums
-from stages.qnn.signature import Encoding, KernelSignature, Term
-from stages.synthesizing.certificate import ProofError, certify
-from tests.stages.synthesizing.plans import PLANS, mac8, popcount
-from tests.targets import AARCH64, AVX512VPOPCNTDQ
-
-Array = np.ndarray[Any, Any]
-plans = pytest.mark.parametrize("plan", PLANS, ids=lambda plan: "-".join(map(str, plan)))
-
-
-def product_of(signature: KernelSignature, a: Array, w: Array) -> Array:
-    """The sums a signature promises, by plain multiplication; a [R, K], w [O, K]."""
-    n, m = signature.activation_planes, signature.weight_planes
-    a, w = a.astype(np.int64), w.astype(np.int64)
-    if signature.weights == "bipolar":
-        return ((1 << n) - 1) * w.sum(1) - a @ (2 * w - (1 << m) + 1).T
-    if signature.weights == "signed":
-        w = np.where(w >> (m - 1), w - (1 << m), w)
-    return a @ w.T
+from hw.isa import isa_of
+from hw.isa.fingerprint import fingerprint
+from hw.profile import Hardware
+from stages.qnn.offers import Problem
+from stages.qnn.signature import KernelSignature
+from stages.synthesizing import synthesized
+from stages.synthesizing.carried import Body, body_of
+from stages.synthesizing.certificate import ProofError, certify, digest, prove
+from stages.synthesizing.offering import candidates
+from tests.stages.synthesizing.plans import PLANS, PROBLEMS, mac8, plan_named, popcount
+from tests.targets import AARCH64, AVX512VNNI, AVX512VPOPCNTDQ, EVERY
 
 
-def is_right(signature: KernelSignature) -> bool:
-    """Whether the plan's own meaning agrees with multiplication on every pair of levels."""
-    n, m = signature.activation_planes, signature.weight_planes
-    a = np.arange(1 << n, dtype=np.uint8)[:, None]
-    w = np.arange(1 << m, dtype=np.uint8)[:, None]
-    return np.array_equal(raw_sums(signature, a, w), product_of(signature, a, w))
-
-
-def mutants(signature: KernelSignature) -> Iterator[KernelSignature]:
-    """Plans one or two slips away from a right one."""
-    terms = signature.terms
-    for index, term in enumerate(terms):
-        changed = [
-            *(replace(term, coefficient=c) for c in coefficients(term)),
-            replace(term, op="and" if term.op == "xor" else "xor"),
-            *(replace(term, activation_plane=p) for p in range(-1, 4)),
-            *(replace(term, weight_plane=p) for p in range(-1, 4)),
-        ]
-        for other in changed:
-            yield replace(signature, terms=(*terms[:index], other, *terms[index + 1 :]))
-        yield replace(signature, terms=(*terms, term))
-        if len(terms) > 1:
-            yield replace(signature, terms=(*terms[:index], *terms[index + 1 :]))
-            # Two coefficients swapped.
-            swapped = list(terms)
-            left, right = swapped[index], swapped[index - 1]
-            swapped[index] = replace(left, coefficient=right.coefficient)
-            swapped[index - 1] = replace(right, coefficient=left.coefficient)
-            yield replace(signature, terms=tuple(swapped))
-    yield replace(signature, terms=tuple(replace(t, op="and") for t in terms))
-    yield replace(signature, terms=tuple(replace(t, op="xor") for t in terms))
-    yield replace(signature, terms=tuple(replace(t, coefficient=-t.coefficient) for t in terms))
-
-
-def coefficients(term: Term) -> tuple[int, ...]:
-    c = term.coefficient
-    return 0, -c, 2 * c, c + 1, c - 1, 16 * c
-
-
-@plans
-def test_every_plan_of_the_family_is_certified(plan: tuple[Encoding, int, int]) -> None:
-    _, n, m = plan
-    signature = popcount(AARCH64, plan)
-    assert is_right(signature)
-    certificate = certify(signature)
-    assert certificate["pairs"] == 1 << (n + m)
-    assert 0 < certificate["counter_max"] <= 255
-    assert certify(popcount(AVX512VPOPCNTDQ, plan))["counter_max"] == 0
-
-
-@plans
-def test_a_right_plan_is_right_for_long_vectors(plan: tuple[Encoding, int, int]) -> None:
-    _, n, m = plan
-    rng = np.random.default_rng(n + 3 * m)
-    a, w = rng.integers(0, 1 << n, (5, 1000)), rng.integers(0, 1 << m, (7, 1000))
-    signature = popcount(AARCH64, plan)
-    np.testing.assert_array_equal(raw_sums(signature, a, w), product_of(signature, a, w))
-
-
-def test_no_wrong_plan_is_certified() -> None:
-    wrong = 0
+@EVERY
+def test_every_plan_is_proved(hardware: Hardware) -> None:
+    isa = isa_of(hardware)
     for plan in PLANS:
-        for mutant in mutants(popcount(AARCH64, plan)):
-            if is_right(mutant) and planes_exist(mutant):
+        signature = popcount(hardware, plan, rows=2)
+        facts = prove(signature, isa, body_of(signature, isa))
+        assert facts["level_pairs"] == 1 << (plan.activation_bits + plan.weight_bits)
+        assert facts["activation_sum"] == list(plan.activation_sum)
+        assert facts["most_words"] > 3 * 3 * 2048 / 32
+
+
+@EVERY
+def test_products_of_every_method_are_proved(hardware: Hardware) -> None:
+    isa = isa_of(hardware)
+    for problem in (*PROBLEMS, Problem(8, 8, "signed")):
+        for signature in candidates(problem, isa):
+            if signature.products is not None and signature.rows == 1:
+                assert prove(signature, isa, body_of(signature, isa))["scale"] == 1
+
+
+@EVERY
+def test_a_flush_period_is_the_longest_that_can_be_proved(hardware: Hardware) -> None:
+    isa = isa_of(hardware)
+    for problem in PROBLEMS:
+        for signature in candidates(problem, isa):
+            if signature.flush_period == 0 or (signature.rows, signature.channels) != (
+                1,
+                isa.lanes,
+            ):
                 continue
-            wrong += 1
+            body = body_of(signature, isa)
+            prove(signature, isa, body)
+            longer = replace(signature, flush_period=signature.flush_period + 1)
+            with pytest.raises(ProofError, match="bits holds"):
+                prove(longer, isa, body)
+
+
+def body_at(signature: KernelSignature, hardware: Hardware) -> Body:
+    return body_of(signature, isa_of(hardware))
+
+
+def test_a_body_of_another_plan_is_refused() -> None:
+    isa = isa_of(AARCH64)
+    one, other = (popcount(AARCH64, plan_named(kind, 2, 2, "bipolar")) for kind in ("xor4", "mix3"))
+    for signature, body in ((one, body_at(other, AARCH64)), (other, body_at(one, AARCH64))):
+        with pytest.raises(ProofError):
+            prove(signature, isa, body)
+
+
+def test_a_wrong_coefficient_scale_or_sum_is_refused() -> None:
+    isa = isa_of(AVX512VPOPCNTDQ)
+    signature = popcount(AVX512VPOPCNTDQ, plan_named("mix3", 2, 2, "bipolar"))
+    plan = signature.plan
+    assert plan is not None
+    body = body_of(signature, isa)
+    first, *rest = plan.terms
+    tripled = replace(first, coefficient=3 * first.coefficient)
+    for wrong in (
+        replace(plan, scale=-plan.scale),
+        replace(plan, activation_sum=(0, *plan.activation_sum[:-1])),
+        replace(plan, terms=(tripled, *rest)),
+        replace(plan, weights="unipolar"),
+    ):
+        with pytest.raises(ProofError):
+            prove(replace(signature, plan=wrong, stored=None), isa, body)
+    for number, one in enumerate(body.passes):
+        if not one.ends_chain:
+            continue
+        passes = list(body.passes)
+        passes[number] = replace(one, coefficient=one.coefficient + 1)
+        with pytest.raises(ProofError):
+            prove(signature, isa, replace(body, passes=tuple(passes)))
+
+
+def test_a_pass_that_counts_nothing_or_twice_is_refused() -> None:
+    isa = isa_of(AARCH64)
+    signature = popcount(AARCH64, plan_named("xor2", 2, 1, "bipolar"))
+    body = body_of(signature, isa)
+    for passes in (body.passes[:1], (*body.passes, body.passes[0])):
+        with pytest.raises(ProofError):
+            prove(signature, isa, replace(body, passes=passes))
+
+
+def test_products_of_larger_levels_than_promised_are_refused() -> None:
+    isa = isa_of(AARCH64)
+    for signature in candidates(Problem(3, 3, "bipolar"), isa):
+        products = signature.products
+        if products is None or products.bits == 32 or signature.rows > 1:
+            continue
+        body = body_of(signature, isa)
+        for wrong in (
+            replace(products, activation_bits=products.activation_bits + 1),
+            replace(products, weight_limit=2 * products.weight_limit),
+        ):
             with pytest.raises(ProofError):
-                certify(mutant)
-    assert wrong > 1000
+                prove(replace(signature, products=wrong), isa, body)
 
 
-def planes_exist(signature: KernelSignature) -> bool:
-    return all(
-        0 <= term.activation_plane < signature.activation_planes
-        and 0 <= term.weight_plane < signature.weight_planes
-        for term in signature.terms
-    )
+def test_a_certificate_names_what_was_proved() -> None:
+    isa = isa_of(AVX512VNNI)
+    signature = mac8(AVX512VNNI, 2)
+    entry = synthesized(signature, AVX512VNNI)
+    certificate = entry["certificate"]
+    assert certificate["kernel"] == signature.name
+    assert certificate["text"] == digest(entry["text"])
+    assert certificate["instructions"] == fingerprint(isa)
+    again = certify(signature, isa, body_of(signature, isa), entry["text"] + " ")
+    assert again != certificate
 
 
-def test_a_plane_behind_the_last_is_refused_although_its_bits_would_be_zero() -> None:
-    right = popcount(AARCH64, ("unipolar", 2, 1))
-    beyond = replace(right, terms=(*right.terms, Term(1, "and", 2, 0)))
-    assert is_right(beyond)
-    with pytest.raises(ProofError, match="reads a plane that does not exist"):
-        certify(beyond)
-
-
-@plans
-def test_a_plan_is_proved_for_its_own_encoding_alone(plan: tuple[Encoding, int, int]) -> None:
-    signature = popcount(AARCH64, plan)
-    for other in ("unipolar", "bipolar", "signed"):
-        claimed = replace(signature, weights=other)
-        if other != plan[0]:
-            with pytest.raises(ProofError, match="instead of"):
-                certify(claimed)
-
-
-@plans
-def test_the_flush_period_is_the_longest_without_overflow(
-    plan: tuple[Encoding, int, int],
-) -> None:
-    signature = popcount(AARCH64, plan)
-    together = certify(signature)["counter_max"] // (8 * signature.flush_period)
-    longer = replace(signature, flush_period=signature.flush_period + 1)
-    with pytest.raises(ProofError, match=f"counter can reach {longer.flush_period * 8 * together}"):
-        certify(longer)
-    for period in (0, -1):
-        with pytest.raises(ProofError, match="never emptied"):
-            certify(replace(signature, flush_period=period))
-    with pytest.raises(ProofError, match="never emptied"):
-        certify(replace(signature, flush="none"))
-
-
-def test_products_of_bytes_need_no_plan() -> None:
-    assert certify(mac8(AARCH64))["spec"] == "sum of u8 x s8 products in int32"
+def test_the_fingerprint_follows_text_and_meaning() -> None:
+    isa = isa_of(AARCH64)
+    row = isa["add.8"]
+    renamed = replace(isa, parts={**isa.parts, "add.8": replace(row, emit=row.emit + " ")})
+    other = replace(isa, parts={**isa.parts, "add.8": replace(row, meaning=isa["xor"].meaning)})
+    assert len({fingerprint(x) for x in (isa, renamed, other)}) == 3
+    assert fingerprint(isa_of(AARCH64)) == fingerprint(isa)

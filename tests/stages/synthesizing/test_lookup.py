@@ -1,8 +1,9 @@
-"""Kernels that look products up: layouts, compiled sums beside their meaning, and what is refused."""
+"""Kernels that look products up: layouts, compiled sums beside their meaning, proofs."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,17 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hw.isa import isa_of
+from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.qnn.offers import Problem
 from stages.qnn.packing import pack_weights, raw_sums, unpack_weights
 from stages.qnn.signature import BLOCK, Flush, KernelSignature
 from stages.qnn.tables import GROUP, additions, pack_tables, unpack_tables
-from stages.qnn.terms import products
+from stages.qnn.terms import Encoding, products
 from stages.synthesizing import synthesized
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove
+from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
+from stages.synthesizing.program import Program, Step
 from tests.compiled import Library
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums
 from tests.stages.synthesizing.plans import PROBLEMS
@@ -196,6 +199,112 @@ def test_counters_that_overflow_would_be_noticed(hardware: Hardware) -> None:
     data, weights = longer.levels("high", np.random.default_rng(0))
     found = sums_of(longer, compile_cases([longer], hardware), data, weights)
     assert not np.array_equal(found, expected_sums(longer, data, weights))
+
+
+def test_names_follow_the_grammar_and_tell_bodies_apart() -> None:
+    found: dict[str, str] = {}
+    for hardware in TARGETS:
+        for problem in PROBLEMS:
+            for signature in signatures(problem, hardware)[:3]:
+                assert NAME.fullmatch(signature.name), signature.name
+                text = MicroKernel(signature, isa_of(hardware)).text()[0]
+                assert f"@{signature.name}(" in text
+                assert found.setdefault(signature.name, text) == text
+
+
+@pytest.mark.parametrize("hardware", [SSE2, ARMV7], ids=lambda item: item.name)
+def test_nothing_is_looked_up_without_an_instruction_for_it(hardware: Hardware) -> None:
+    assert not signatures(Problem(2, 1, "bipolar"), hardware)
+
+
+# -- proof ---------------------------------------------------------------------------------------
+
+
+@WITH_TABLES
+@pytest.mark.parametrize("weights", ["unipolar", "bipolar", "signed"])
+def test_a_kernel_is_proved(hardware: Hardware, weights: Encoding) -> None:
+    problem = Problem(2, 2, weights)
+    facts = synthesized(tile(problem, hardware), hardware)["certificate"]["proved"]
+    assert facts["level_pairs"] == 16
+    assert len(set(facts["weights_alone"])) == 1
+    # A window of 3x3 pixels of 512 channels at the least.
+    assert facts["most_words"] > 9 * 16
+
+
+@WITH_TABLES
+def test_a_longer_period_is_not_proved(hardware: Hardware) -> None:
+    for problem in (Problem(1, 1, "unipolar"), Problem(3, 2, "bipolar")):
+        right = tile(problem, hardware, 1)
+        longer = replace(right, flush_period=right.flush_period + 1)
+        with pytest.raises(ProofError, match="a lane of 16 bits holds 0 to"):
+            prove(longer, isa_of(hardware), body_of(longer, isa_of(hardware)))
+
+
+@WITH_TABLES
+def test_other_tables_are_not_proved(hardware: Hardware) -> None:
+    """Those of more bits or other coefficients, and those whose channels are elsewhere."""
+    isa, right = isa_of(hardware), tile(Problem(2, 2, "bipolar"), hardware, 1)
+    tables = right.tables
+    assert tables is not None
+    body = body_of(right, isa)
+    wrong = [
+        replace(tables, weights="signed"),
+        replace(tables, activation_bits=3),
+        replace(tables, weight_bits=1),
+        replace(tables, weight_bits=3),
+        replace(tables, interleave=5 - tables.interleave),
+        replace(tables, interleave=2),
+    ]
+    for other in wrong:
+        with pytest.raises(ProofError):
+            prove(replace(right, tables=other), isa, body)
+
+
+@WITH_TABLES
+def test_a_changed_step_is_not_proved(hardware: Hardware) -> None:
+    """Every look-up on another table, every index of the other half, every sum of something else.
+
+    A body is changed in one step of one pass: its first two operands exchanged, one operand taken
+    from another step, or its instruction replaced by another of its types.
+    """
+    isa, signature = isa_of(hardware), tile(Problem(2, 1, "bipolar"), hardware, 1)
+    body = body_of(signature, isa)
+    (only,) = body.passes
+    refused = 0
+    for number, step in enumerate(only.word.steps):
+        for changed in mutants(only.word, number, step, isa):
+            program = replace(only.word, steps=changed)
+            wrong = replace(body, passes=(replace(only, word=program),))
+            with pytest.raises(ProofError):
+                prove(signature, isa, wrong)
+            refused += 1
+    assert refused > len(only.word.steps)
+
+
+def mutants(program: Program, number: int, step: Step, isa: Isa) -> Iterator[list[Step]]:
+    """The steps with one changed, where that changes what is computed."""
+    name = step.instruction.name
+    steps = program.steps
+    halves = isa["low_nibble"], isa["high_nibble"]
+    for one, other in (halves, halves[::-1]):
+        if name == one.name:
+            yield [*steps[:number], replace(step, instruction=other), *steps[number + 1 :]]
+    if name == isa["lookup"].name:
+        table, index = step.operands
+        others = [r for n, r in program.inputs.items() if n[0] == "a" and r != table]
+        for changed in (*((other, index) for other in others[:2]), (index, table)):
+            yield [*steps[:number], replace(step, operands=changed), *steps[number + 1 :]]
+    if name == isa["add.8"].name:
+        first, second = step.operands
+        for changed in ((first, first), (second, second)):
+            yield [*steps[:number], replace(step, operands=changed), *steps[number + 1 :]]
+
+
+@pytest.mark.slow
+@WITH_TABLES
+def test_every_problem_is_proved(hardware: Hardware) -> None:
+    for problem in PROBLEMS:
+        prove(s := tile(problem, hardware, 1), isa_of(hardware), body_of(s, isa_of(hardware)))
 
 
 @pytest.mark.slow

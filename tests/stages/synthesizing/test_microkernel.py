@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +11,20 @@ import pytest
 
 from hw.isa import ISAS, isa_of
 from hw.profile import Hardware
-from stages.qnn.signature import BLOCK, Flush
+from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
 from stages.synthesizing.microkernel import MicroKernel
+from stages.synthesizing.offering import candidates
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
-from tests.stages.synthesizing.plans import PLANS, mac8, plan_named, popcount
+from tests.stages.synthesizing.plans import (
+    PLANS,
+    PROBLEMS,
+    WIDER,
+    mac8,
+    narrow,
+    plan_named,
+    popcount,
+)
 from tests.targets import EVERY, PROFILES, skip_unless_runnable
 
 FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
@@ -27,11 +37,24 @@ SOME_PLANS = [
     plan_named("choose_w6", 3, 3, "bipolar"),
 ]
 FULL = plan_named("and4", 2, 2, "unipolar")
-# name := family "_" plan "_" tile "_" flush "_" isa, as stages/qnn/signature.py has it.
+NEIGHBOURS = [
+    (plan_named("mix3", 2, 2, "bipolar"), FULL),
+    (FULL, plan_named("mix3", 2, 2, "bipolar")),
+    (plan_named("choose_w6", 3, 3, "bipolar"), plan_named("choose_a2", 3, 1, "unipolar")),
+    (plan_named("choose_a2", 3, 1, "unipolar"), plan_named("choose_w6", 3, 3, "bipolar")),
+]
+"""Plans, and others that want something else stored of the same levels."""
+SHORT = 600
+"""Narrow products with longer periods are not run with every flush: their windows are huge."""
+# The grammar of stages/qnn/signature.py.
+PLANES = r"(x[0-9a-f]+)*"
+SUMS = r"(sm?[0-9]+(_m?[0-9]+)*)*"
 NAME = re.compile(
-    r"(popcount_(and|xor)_a[1-3]w[1-3]s?|mac8_dot[124])"
-    r"_[1-9]\d*x[1-9]\d*_(window|row|chunk|none)"
-    r"_(sse2|avx2|avx512bw|avx512vpopcntdq|neon_aarch64|neon_armv7)"
+    r"(popcount_(and|xor|choose_a|choose_w|mix)[1-9][0-9]*"
+    rf"_a[1-3]{PLANES}_w[1-3]{PLANES}_(?P<encoding>unipolar|bipolar|signed)(_of{PLANES}{SUMS})?"
+    r"|mac8_(dot[124]|narrow(8|16)_a[1-7]_w[1-9][0-9]*))"
+    r"_(?P<tile>[1-8]x(4|8|16|32))_(?P<flush>window|row|chunk|none)"
+    rf"_(?P<isa>{'|'.join(ISAS)})"
 )
 
 
@@ -41,36 +64,38 @@ def tiles(hardware: Hardware) -> list[int]:
     return [vectors for vectors in (1, 2, 4, 8) if vectors * lanes <= BLOCK]
 
 
-def flushed(hardware: Hardware, plan: TermPlan, flush: Flush, rows: int) -> Case:
+def filled(signature: KernelSignature, flush: Flush) -> Case:
     """A case whose counters reach their limit, and would overflow if emptied any later."""
-    vectors = tiles(hardware)[rows % len(tiles(hardware))]
-    if not isa_of(hardware).counts_bytes:
-        return Case(popcount(hardware, plan, "none", rows, vectors), 2, 1, 40)
-    signature = popcount(hardware, plan, flush, rows, vectors)
     period = signature.flush_period
+    if period == 0:
+        return Case(signature, 2, 1, 40)
     if flush == "window":
-        return Case(signature, 1, 1, period)
+        return Case(signature.flushed(flush), 1, 1, period)
     if flush == "row":
-        return Case(signature, 3, 1, period)
-    return Case(signature, 2, 1, 2 * period + 3)
+        return Case(signature.flushed(flush), 3, 1, period)
+    return Case(signature.flushed(flush), 2, 1, 2 * period + 3)
+
+
+def of_plan(hardware: Hardware, plan: TermPlan, rows: int) -> KernelSignature:
+    return popcount(hardware, plan, None, rows, tiles(hardware)[rows % len(tiles(hardware))])
 
 
 def check(cases: list[Case], hardware: Hardware) -> None:
     library = compile_cases(cases, hardware)
     rng = np.random.default_rng(len(cases))
     for case in cases:
-        for kind in ("high", "low", "random"):
-            data, weights = case.levels(kind, rng)
+        for data, weights in (*(case.full(*pair) for pair in case.extremes), case.random(rng)):
             found = sums_of(case, library, data, weights)
             expected = expected_sums(case, data, weights)
-            np.testing.assert_array_equal(found, expected, f"{case} {kind}")
+            pair = int(data.flat[0]), int(weights.flat[0])
+            np.testing.assert_array_equal(found, expected, f"{case} {pair}")
 
 
 @EVERY
 def test_counters_are_emptied_before_they_overflow(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     flushes = FLUSHES if isa_of(hardware).counts_bytes else FLUSHES[:1]
-    check([flushed(hardware, FULL, flush, 1) for flush in flushes], hardware)
+    check([filled(of_plan(hardware, FULL, 1), flush) for flush in flushes], hardware)
 
 
 @EVERY
@@ -86,28 +111,97 @@ def test_products_of_bytes_at_their_extremes(hardware: Hardware) -> None:
     check([Case(mac8(hardware, 1), 3, 3, 16), Case(mac8(hardware, 3, last), 2, 3, 5, 2)], hardware)
 
 
-@pytest.mark.slow
+def narrow_cases(hardware: Hardware, longest: int) -> Iterator[Case]:
+    """Narrow products of every problem, whose lanes reach their limit."""
+    done = set()
+    for number, problem in enumerate([*PROBLEMS, *WIDER]):
+        vectors = tiles(hardware)[number % len(tiles(hardware))]
+        for signature in narrow(hardware, problem, 1 + number % 3, vectors):
+            if signature.products in done or signature.flush_period > longest:
+                continue
+            done.add(signature.products)
+            flushes = FLUSHES if signature.flush_period <= SHORT else FLUSHES[:1]
+            yield from (filled(signature, flush) for flush in flushes)
+
+
 @EVERY
-@pytest.mark.parametrize("flush", FLUSHES)
-def test_every_plan_with_every_flush(hardware: Hardware, flush: Flush) -> None:
+def test_narrow_products(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
-    cases = [flushed(hardware, plan, flush, 1 + n % 3) for n, plan in enumerate(PLANS)]
+    cases = list(narrow_cases(hardware, SHORT // 4))
+    if not cases:
+        assert not any(narrow(hardware, problem) for problem in (*PROBLEMS, *WIDER))
+        pytest.skip("has no narrow products")
     check(cases, hardware)
 
 
 @pytest.mark.slow
 @EVERY
+def test_narrow_products_of_every_problem(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    check(list(narrow_cases(hardware, 1 << 15)), hardware)
+
+
+@pytest.mark.slow
+@EVERY
+@pytest.mark.parametrize("flush", FLUSHES)
+def test_every_plan_with_every_flush(hardware: Hardware, flush: Flush) -> None:
+    skip_unless_runnable(hardware)
+    if flush != "window" and not isa_of(hardware).counts_bytes:
+        pytest.skip("never empties its counters")
+    cases = [filled(of_plan(hardware, plan, 1 + n % 3), flush) for n, plan in enumerate(PLANS)]
+    check(cases, hardware)
+
+
+def by_tile(hardware: Hardware) -> list[list[KernelSignature]]:
+    """Every signature for every problem, once, by its tile, with as many counters as registers."""
+    isa = isa_of(hardware)
+    found: dict[tuple[int, int], dict[str, KernelSignature]] = {}
+    for signature in (s for problem in PROBLEMS for s in candidates(problem, isa)):
+        if signature.rows * signature.channels <= isa.registers * isa.lanes:
+            tile = signature.rows, signature.channels
+            found.setdefault(tile, {})[signature.name] = signature
+    return [list(found[tile].values()) for tile in sorted(found)]
+
+
+@pytest.mark.slow
+@EVERY
 def test_every_tile(hardware: Hardware) -> None:
+    """With two plans, plain and narrow products each, others on every tile."""
     skip_unless_runnable(hardware)
     cases = []
-    for rows in range(1, 9):
-        for vectors in tiles(hardware):
-            if rows * vectors > isa_of(hardware).registers:
-                continue
-            stride = 1 + rows % 2
-            plan = SOME_PLANS[rows % len(SOME_PLANS)]
-            cases.append(Case(popcount(hardware, plan, None, rows, vectors), 3, 3, 1, stride))
-            cases.append(Case(mac8(hardware, rows, vectors), 3, 2, 3, stride))
+    for number, signatures in enumerate(by_tile(hardware)):
+        kinds = (
+            *([s for s in signatures if s.plan],) * 2,
+            [s for s in signatures if s.products and s.products.bits == 32],
+            *([s for s in signatures if s.products and s.products.bits == n] for n in (8, 16)),
+        )
+        for step, kind in enumerate(kinds):
+            stride = 1 + (number + step) % 2
+            for signature in kind[(7 * number + 31 * step) % max(len(kind), 1) :][:1]:
+                # Fewer words than any period.
+                cases.append(Case(signature.flushed("row"), 3, 2, 1 + step % 2, stride))
+    check([fitted(case) for case in cases], hardware)
+
+
+def fitted(case: Case) -> Case:
+    """With a window that the counters have room for."""
+    signature = case.signature
+    if signature.flush_period == 0:
+        return replace(case, signature=signature.flushed("none"))
+    if case.width * case.words <= signature.flush_period:
+        return case
+    return replace(case, signature=signature.flushed("chunk"))
+
+
+@EVERY
+def test_a_plan_among_the_planes_of_others(hardware: Hardware) -> None:
+    """Planes and sums are found where they are stored, whatever else is."""
+    skip_unless_runnable(hardware)
+    cases = []
+    for plan, other in NEIGHBOURS:
+        stored = stored_by(other).joined(stored_by(plan))
+        assert stored != stored_by(plan)
+        cases.append(Case(popcount(hardware, plan, rows=2).reading(stored), 2, 2, 1))
     check(cases, hardware)
 
 
@@ -115,33 +209,61 @@ def test_every_tile(hardware: Hardware) -> None:
 def test_one_plan_with_counters_that_overflow_is_wrong(hardware: Hardware) -> None:
     """The tests above would notice: a period one too long gives other sums."""
     skip_unless_runnable(hardware)
-    if not isa_of(hardware).counts_bytes:
-        pytest.skip("counts whole words")
-    case = flushed(hardware, FULL, "window", 1)
-    longer = replace(case, words=case.words + 2)
-    library = compile_cases([longer], hardware)
-    data, weights = longer.levels("high", np.random.default_rng(0))
-    wrong = sums_of(longer, library, data, weights)
-    assert not np.array_equal(wrong, expected_sums(longer, data, weights))
+    signatures = [of_plan(hardware, FULL, 1), *narrow(hardware, PROBLEMS[-1])]
+    cases = [filled(s, "window") for s in signatures if s.flush_period]
+    if not cases:
+        pytest.skip("never empties its counters")
+    longer = [replace(case, words=case.words + 1) for case in cases]
+    library = compile_cases(longer, hardware)
+    for case in longer:
+        pairs = [case.full(*pair) for pair in case.extremes]
+        assert any(
+            not np.array_equal(sums_of(case, library, *pair), expected_sums(case, *pair))
+            for pair in pairs
+        ), case
 
 
-def test_names_follow_the_grammar_and_tell_bodies_apart() -> None:
+def everything(hardware: Hardware) -> Iterator[KernelSignature]:
+    """Every signature there can be: all tiles, all flushes, beside the planes of one other."""
+    isa = isa_of(hardware)
+    for number, problem in enumerate([*PROBLEMS, *WIDER]):
+        for signature in candidates(problem, isa):
+            yield signature
+            if (signature.rows, signature.channels) != (1 + number % 2, isa.lanes):
+                continue
+            if signature.flush_period:
+                yield from (signature.flushed(flush) for flush in FLUSHES)
+            if (plan := signature.plan) is not None:
+                for other in PLANS:
+                    if other.activation_bits == plan.activation_bits:
+                        yield signature.reading(stored_by(plan).joined(stored_by(other)))
+                        yield signature.reading(stored_by(other).joined(stored_by(plan)))
+
+
+def test_names_follow_the_grammar_and_tell_signatures_apart() -> None:
+    found: dict[str, KernelSignature] = {}
+    for hardware in PROFILES:
+        for signature in everything(hardware):
+            name = signature.name
+            match = NAME.fullmatch(name)
+            assert match, name
+            assert name.isidentifier() and name.isascii()
+            tile = f"{signature.rows}x{signature.channels}"
+            assert match["tile"] == tile and match["isa"] == signature.isa, name
+            assert match["flush"] == signature.flush, name
+            assert match["encoding"] == (signature.plan.weights if signature.plan else None)
+            assert found.setdefault(name, signature) == signature, name
+    assert len(set(found.values())) == len(found) > 10_000
+
+
+def test_bodies_have_their_names_and_one_text_each() -> None:
+    """Profiles of one instruction set share kernels."""
     found: dict[str, str] = {}
     for hardware in PROFILES:
         signatures = [mac8(hardware, rows, v) for rows in (1, 8) for v in tiles(hardware)]
         flushes = FLUSHES if isa_of(hardware).counts_bytes else ("none",)
         signatures += [popcount(hardware, p, f, 1) for p in PLANS for f in flushes]
         for signature in signatures:
-            name = signature.name
-            assert NAME.fullmatch(name), name
-            assert name.isidentifier() and name.isascii()
             text, _ = MicroKernel(signature, isa_of(hardware)).text()
-            assert f"@{name}(" in text
-            assert found.setdefault(name, text) == text
-    for isa in ISAS:
-        bodies = [text.split("(", 1)[1] for name, text in found.items() if name.endswith(f"_{isa}")]
-        assert len(set(bodies)) == len(bodies) > len(PLANS)
-
-
-def test_a_plan_without_terms_has_no_period() -> None:
-    assert flush_period(()) == 0
+            assert f"@{signature.name}(" in text
+            assert found.setdefault(signature.name, text) == text

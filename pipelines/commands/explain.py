@@ -1,0 +1,126 @@
+"""`doit explain kernel=NAME`: one kernel as a readable listing with its derivation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hw.isa import isa_of
+from hw.profile import Hardware
+from pipelines import targets
+from pipelines.errors import UserError, did_you_mean
+from pipelines.overrides import Variables
+
+if TYPE_CHECKING:
+    from stages.qnn.offers import Offer, Problem
+
+_FULL = re.compile(r"full(8|16)_a([1-3])w([1-3])_(unipolar|bipolar)")
+_PROBLEM = re.compile(r"a([1-3])w([1-3])_(unipolar|bipolar|signed)")
+_NAMED = re.compile(r"popcount_\w*?_a([1-3])\w*?_w([1-3])\w*?_(unipolar|bipolar|signed)\w*")
+_FORMS = (
+    "a kernel's name, as `doit kernels` writes it with json=FILE; or a product such as "
+    "a2w2_bipolar, whose best kernel is shown; or full8_a2w2_bipolar, reduced in one call (NEON)"
+)
+
+
+def run(*, variables: Variables) -> None:
+    """Print a kernel: what it counts and why, what was proved, its program, its cost."""
+    command = variables.command
+    name = command.get("kernel")
+    if not name:
+        raise UserError(f"kernel= is missing; give {_FORMS}")
+    sets = [profile.isa for profile in targets.profiles(None, None)]
+    named = next((s for s in sets if name.endswith(f"_{s}")), None)
+    machine = targets.native()
+    isa = command.get("isa") or named or _usual(name, machine)
+    core = command.get("core") or (machine.core if machine and machine.isa == isa else None)
+    hardware = targets.profiles(isa, core)[0]
+    lines = _full_kernel(name, hardware) if _FULL.fullmatch(name) else _carried(name, hardware)
+    print("\n".join(lines))
+
+
+def _usual(name: str, machine: Hardware | None) -> str:
+    """The instruction set for a name that says none: this machine's, or NEON."""
+    return machine.isa if machine and not _FULL.fullmatch(name) else "neon_armv7"
+
+
+def _problem(match: re.Match[str]) -> Problem:
+    from stages.qnn.offers import Problem
+
+    n, m, encoding = match.groups()[-3:]
+    return Problem(int(n), int(m), encoding)  # type: ignore[arg-type]
+
+
+def _carried(name: str, hardware: Hardware) -> list[str]:
+    from stages.synthesizing.carried import body_of
+    from stages.synthesizing.certificate import prove
+    from stages.synthesizing.listing import derivation, passes, proof_text
+
+    offer = _found(name, hardware)
+    signature = offer.signature
+    assert signature.plan is not None
+    isa = isa_of(hardware)
+    facts = prove(signature, isa, body_of(signature, isa))
+    # The program of one pixel and one register of channels; the tile's repeats it.
+    one = body_of(replace(signature, rows=1, channels=isa.lanes), isa)
+    return [
+        f"{signature.name} on {hardware.core}",
+        "",
+        *derivation(signature.plan),
+        "",
+        f"a tile of {signature.rows} pixels a{{plane}}.{{pixel}} by {signature.channels} channels "
+        f"w{{plane}}.{{register}}, {isa.lanes} a register; for each of both",
+        *passes(signature, one),
+        "",
+        "proved for all inputs",
+        *(f"  {line}" for line in proof_text(facts)),
+        f"predicted: {1000 * offer.cycles_per_mac:.2f} cycles per 1000 multiply-accumulates",
+    ]
+
+
+def _found(name: str, hardware: Hardware) -> Offer:
+    from stages.synthesizing.offering import offers_for
+
+    match = _PROBLEM.fullmatch(name) or _NAMED.fullmatch(name)
+    if match is None:
+        raise UserError(f"kernel={name}: not a kernel; accepted is {_FORMS}")
+    offers = [o for o in offers_for(_problem(match), hardware) if o.signature.plan is not None]
+    if _PROBLEM.fullmatch(name):
+        return offers[0]
+    tile = [o for o in offers if o.signature.name == name]
+    for flush in ("row", "chunk"):
+        tile += [o for o in offers if o.signature.flushed(flush).name == name]
+    if not tile:
+        names = [o.signature.name for o in offers]
+        raise UserError(
+            f"kernel={name}: {hardware.isa} on {hardware.core} has no such kernel"
+            f"{did_you_mean(name, names)}"
+        )
+    return tile[0]
+
+
+def _full_kernel(name: str, hardware: Hardware) -> list[str]:
+    from stages.synthesizing.listing import derivation, program_text
+    from stages.synthesizing.survey import full
+
+    match = _FULL.fullmatch(name)
+    assert match is not None
+    if not hardware.isa.startswith("neon"):
+        raise UserError(f"kernel={name}: only NEON kernels reduce in one call, not {hardware.isa}")
+    chunk = int(match.group(1))
+    found = full(_problem(match), hardware, chunk=chunk)
+    after = found.after_llvm
+    return [
+        f"{name} on {hardware.core}: 8x{chunk} bytes of weights by {chunk} bytes of activations",
+        "",
+        *derivation(found.spec.plan),
+        "",
+        f"w{{plane}}.{{register}}.{{use}}: {16 // chunk} rows of {chunk} bytes; a{{plane}}: the "
+        "same for every row; sums: 16 bits a row",
+        *program_text(found.program),
+        "",
+        "proved for all inputs: every sum gains its own row's products, up to u and v",
+        f"after LLVM: {after.arithmetic} arithmetic instructions, {after.loads} loads, "
+        f"{after.stores} stores, {after.moves} copies, {after.constants} constants",
+    ]

@@ -1,0 +1,184 @@
+"""`doit kernels`: what the synthesis engine makes for every precision and instruction set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hw.profile import Hardware
+from pipelines import tables, targets
+from pipelines.commands.arguments import repeat
+from pipelines.overrides import Variables
+
+if TYPE_CHECKING:
+    from stages.qnn.terms import Encoding
+    from stages.synthesizing.survey import Carried
+
+PAPER_SECONDS: Mapping[str, float] = {
+    "A1W1": 17.2,
+    "A2W1": 45.5,
+    "A1W2": 90.1,
+    "A3W1": 158.3,
+    "A1W3": 109.7,
+    "A2W2": 158.3,
+}
+"""Cowan et al., CGO 2020, Table 2: total synthesis time of a NEON kernel; others not possible."""
+PAPER_INSTRUCTIONS: Mapping[str, str] = {"A1W1": "24 (TVM 49)"}
+"""The same, Figure 6: instructions of the 8x8 by 8x1 kernel, the store included."""
+ENCODINGS: Mapping[str, Encoding] = {
+    "unipolar": "unipolar",
+    "hybrid": "bipolar",
+    "bipolar": "bipolar",
+}
+"""What weights are: unipolar in the first, bipolar in both others, which share their kernel, as
+the zero point of bipolar activations goes into the bias."""
+_CARRIED = (
+    *("configuration", "encoding", "plan", "popcounts", "sums", "tile", "cycles_per_1000_macs"),
+    *("plain", "8-bit", "synthesis_s", "proof_s", "paper_s"),
+)
+_FULL = (
+    *("configuration", "encoding", "kernel", "plan", "instructions", "after_llvm", "copies"),
+    *("paper", "synthesis_s", "proof_s", "paper_s"),
+)
+_TIMED = (
+    *("configuration", "plan", "ps_per_mac", "share_of_peak", "times_as_fast_as_plain"),
+    "times_as_fast_as_8-bit",
+)
+
+
+def run(*, variables: Variables) -> None:
+    """Print a table per instruction set; repeat=N also times this processor's kernels N times."""
+    command = variables.command
+    profiles = targets.profiles(command.get("isa"), command.get("core"))
+    started = time.monotonic()
+    result: dict[str, Any] = {"carried": [], "full": [], "timed": []}
+    for hardware in profiles:
+        rows = _carried_rows(hardware)
+        title = f"{hardware.isa} on {hardware.core}: counters carried from word to word, predicted"
+        tables.show(title, rows, _CARRIED)
+        result["carried"] += rows
+        if hardware.isa.startswith("neon"):
+            rows = _full_rows(hardware)
+            title = f"{hardware.isa} on {hardware.core}: reduced in one call, counted after LLVM"
+            tables.show(title, rows, _FULL)
+            result["full"] += rows
+    print(f"{time.monotonic() - started:.0f} s for all, from nothing")
+    if rounds := repeat(variables):
+        result["timed"] = _timed_rows(rounds)
+    tables.write_json(command.get("json"), result)
+
+
+def _carried_rows(hardware: Hardware) -> list[dict[str, Any]]:
+    from stages.qnn.offers import Problem
+    from stages.synthesizing import discovering, survey
+
+    discovering.discovered.cache_clear()
+    rows = []
+    for n, m in survey.PRECISIONS:
+        kernels = {w: survey.carried(Problem(n, m, w), hardware) for w in ENCODINGS.values()}
+        for encoding, weights in ENCODINGS.items():
+            found = kernels[weights]
+            rows.append(
+                {"isa": hardware.isa, "core": hardware.core} | _carried(n, m, encoding, found)
+            )
+    return rows
+
+
+def _carried(n: int, m: int, encoding: str, found: Carried) -> dict[str, Any]:
+    signature, plan = found.best.signature, found.best.signature.plan
+    assert plan is not None
+    return {
+        "configuration": f"A{n}W{m}",
+        "encoding": encoding,
+        "plan": plan.kind,
+        "popcounts": len(plan.terms),
+        "sums": "yes" if plan.activation_sum else "no",
+        "tile": f"{signature.rows}x{signature.channels}",
+        "kernel": signature.name,
+        "cycles_per_1000_macs": round(1000 * found.best.cycles_per_mac, 2),
+        "plain": round(1000 * found.plain.cycles_per_mac, 2),
+        "8-bit": round(1000 * found.products.cycles_per_mac, 2),
+        "synthesis_s": round(found.synthesis, 3),
+        "proof_s": round(found.proof, 3),
+        "paper_s": PAPER_SECONDS.get(f"A{n}W{m}"),
+    }
+
+
+def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
+    from stages.qnn.offers import Problem
+    from stages.synthesizing import survey
+
+    rows = []
+    for chunk in (8, 16):
+        for n, m in survey.PRECISIONS:
+            kernels = {
+                w: survey.full(Problem(n, m, w), hardware, chunk=chunk) for w in ENCODINGS.values()
+            }
+            for encoding, weights in ENCODINGS.items():
+                found = kernels[weights]
+                name, after = f"A{n}W{m}", found.after_llvm
+                rows.append(
+                    {
+                        "isa": hardware.isa,
+                        "configuration": name,
+                        "encoding": encoding,
+                        "kernel": f"8x{chunk} by {chunk}x1",
+                        "plan": found.spec.plan.kind,
+                        "instructions": len(found.program.steps),
+                        "after_llvm": after.arithmetic,
+                        "copies": after.moves,
+                        "loads": after.loads,
+                        "stores": after.stores,
+                        "paper": PAPER_INSTRUCTIONS.get(name) if chunk == 8 else None,
+                        "synthesis_s": round(found.synthesis, 3),
+                        "proof_s": round(found.proof, 3),
+                        "paper_s": PAPER_SECONDS.get(name) if chunk == 8 else None,
+                    }
+                )
+    return rows
+
+
+def _timed_rows(rounds: int) -> list[dict[str, Any]]:
+    """The best kernel of every precision and the best plain one, run on this processor."""
+    from pipelines.measuring.kernels import PEAK, timings
+    from stages.qnn.offers import Problem
+    from stages.synthesizing import survey
+
+    hardware = targets.native()
+    if hardware is None:
+        print("this machine cannot be told, so nothing is timed")
+        return []
+    found = {
+        f"A{n}W{m}": survey.carried(Problem(n, m, "bipolar"), hardware)
+        for n, m in survey.PRECISIONS
+    }
+    offers = {
+        o.signature.name: o.signature for c in found.values() for o in (c.best, c.plain, c.products)
+    }
+    times = timings(list(offers.values()), hardware, max(rounds, 2))
+    peak = times[PEAK].median
+    rows = []
+    for name, best in found.items():
+        kernel, plain, products = (
+            times[o.signature.name].median for o in (best.best, best.plain, best.products)
+        )
+        plan = best.best.signature.plan
+        assert plan is not None
+        rows.append(
+            {
+                "configuration": name,
+                "plan": plan.kind,
+                "ps_per_mac": round(kernel, 3),
+                "share_of_peak": f"{100 * peak * len(plan.terms) / kernel:.0f} %",
+                "times_as_fast_as_plain": round(plain / kernel, 2),
+                "times_as_fast_as_8-bit": round(products / kernel, 2),
+                "kernel": best.best.signature.name,
+            }
+        )
+    title = (
+        f"{hardware.isa} on this processor, in the first-level cache, {rounds} rounds; "
+        f"peak of and, count and add: {peak:.3f} ps a bit pair"
+    )
+    tables.show(title, rows, _TIMED)
+    return rows

@@ -1,0 +1,94 @@
+"""Instruction sets and cores by name: profiles for commands that work without a board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hw import host
+from hw.profile import CORES, ISAS, NEEDED, Architecture, Core, Hardware, Isa
+from pipelines.errors import UserError, did_you_mean
+
+_TYPICAL: Mapping[Isa, Core] = {
+    "sse2": "generic-x86-64",
+    "avx2": "haswell",
+    "avx512bw": "cascadelake",
+    "avx512vpopcntdq": "icelake",
+    "neon_aarch64": "cortex-a53",
+    "neon_armv7": "cortex-a53",
+}
+# Features of a core that add rows to the instruction sets it is named with.
+_MORE: Mapping[Core, tuple[str, ...]] = {
+    "cascadelake": ("+avx512vnni",),
+    "icelake": ("+avx512vnni", "+avx512bitalg"),
+    "sapphirerapids": ("+avx512vnni", "+avx512bitalg"),
+    "zen5": ("+avx512vnni", "+avx512bitalg"),
+}
+
+
+def profiles(isa: str | None, core: str | None) -> list[Hardware]:
+    """A profile per instruction set, on the core asked for or a typical one.
+
+    Raises UserError for names that do not exist or do not go together.
+    """
+    sets = [name for names in ISAS.values() for name in names]
+    if isa is not None and isa not in sets:
+        raise UserError(f"isa={isa}: unknown instruction set{did_you_mean(isa, sets)}")
+    cores = list(dict.fromkeys(name for names in CORES.values() for name in names))
+    if core is not None and core not in cores:
+        raise UserError(f"core={core}: unknown core{did_you_mean(core, cores)}")
+    found = []
+    for name in sets:
+        if isa in (None, name):
+            chosen = next((c for c in cores if c == core), _TYPICAL[name])
+            profile = _profile(name, chosen)
+            if profile is not None:
+                found.append(profile)
+    if not found:
+        raise UserError(f"core={core} has no instruction set {isa or 'here'}")
+    return found
+
+
+def native() -> Hardware | None:
+    """The profile of this machine, or None where it cannot be told."""
+    try:
+        return host.detect()
+    except (OSError, ValueError):
+        return None
+
+
+def _profile(isa: Isa, core: Core) -> Hardware | None:
+    architecture = next(a for a, names in ISAS.items() if isa in names)
+    if core not in CORES[architecture]:
+        return None
+    is_wide = isa.startswith("avx512")
+    fields = {
+        "name": isa,
+        "architecture": architecture,
+        "triple": _TRIPLES[architecture],
+        "cpu": "x86-64" if architecture == "x86_64" else core.replace("generic-aarch64", "generic"),
+        "features": (*NEEDED[isa], *(_MORE.get(core, ()) if is_wide else ())),
+        "zig_target": _ZIG[architecture],
+        "isa": isa,
+        "core": core,
+        "threads": 1,
+        "l1d_kib": 32,
+        "l2_kib": 256,
+    }
+    if architecture == "armv7":
+        fields["float_abi"] = "hard"
+    try:
+        return Hardware.model_validate(fields)
+    except ValueError:
+        return None  # an instruction set that the core does not have
+
+
+_TRIPLES: Mapping[Architecture, str] = {
+    "x86_64": "x86_64-linux-gnu",
+    "aarch64": "aarch64-linux-gnu",
+    "armv7": "armv7a-linux-gnueabihf",
+}
+_ZIG: Mapping[Architecture, str] = {
+    "x86_64": "x86_64-linux-gnu.2.28",
+    "aarch64": "aarch64-linux-gnu.2.28",
+    "armv7": "arm-linux-gnueabihf.2.28",
+}

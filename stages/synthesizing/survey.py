@@ -1,0 +1,117 @@
+"""What the engine finds for every precision, with times: the figures behind `doit kernels`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TypeVar
+
+from hw.costs import core_costs
+from hw.isa import Isa, isa_of
+from hw.profile import Hardware
+from stages.qnn.offers import Offer, Problem
+from stages.qnn.terms import TermPlan
+from stages.synthesizing.carried import body_of
+from stages.synthesizing.certificate import prove
+from stages.synthesizing.discovering import plans
+from stages.synthesizing.full import FullSpec, full_program, full_text, prove_full
+from stages.synthesizing.offering import offers_for
+from stages.synthesizing.program import Program
+from stages.synthesizing.recounting import Recount, recount
+from stages.synthesizing.reducing import Move, reduction
+
+PRECISIONS = tuple((n, m) for n in (1, 2, 3) for m in (1, 2, 3))
+"""Bits of activations and of weights."""
+TILES = 3
+"""How many tiles of a plan are compared."""
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The best kernels for a product on a core whose counters are carried from word to word."""
+
+    best: Offer
+    """The cheapest popcount kernel."""
+    plain: Offer
+    """The cheapest with one popcount a pair of digits."""
+    products: Offer
+    """The cheapest of 8-bit products."""
+    synthesis: float
+    """Seconds for all offers of the problem, discovery of term plans included."""
+    proof: float
+    """Seconds to prove the best."""
+
+
+@dataclass(frozen=True)
+class Full:
+    """The best kernel that reduces `rows` x `chunk` bytes in one call."""
+
+    spec: FullSpec
+    program: Program
+    after_llvm: Recount
+    synthesis: float
+    """Seconds for the programs of all plans, discovery included, compilation left out."""
+    proof: float
+
+
+def carried(problem: Problem, hardware: Hardware) -> Carried:
+    """The offers of a problem, and the proof of the best."""
+    offers, synthesis = _timed(lambda: offers_for(problem, hardware, TILES))
+    popcounts = [offer for offer in offers if offer.signature.plan is not None]
+    plain = [offer for offer in popcounts if _is_plain(offer.signature.plan)]
+    isa, best = isa_of(hardware), popcounts[0]
+    _, proof = _timed(lambda: prove(best.signature, isa, body_of(best.signature, isa)))
+    products = next(offer for offer in offers if offer.signature.products is not None)
+    return Carried(best, plain[0], products, synthesis, proof)
+
+
+def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) -> Full:
+    """The kernel of fewest instructions after LLVM, of those that every plan of a problem gives."""
+    isa = isa_of(hardware)
+
+    def programs() -> list[tuple[FullSpec, Program]]:
+        wanted = plans(problem.activation_bits, problem.weight_bits, problem.weights)
+        # Sums are unsigned: a plan that subtracts cannot be reduced in place.
+        positive = [plan for plan in wanted if min(plan.coefficients) > 0]
+        specs = [FullSpec(plan, rows, chunk) for plan in positive]
+        # Plans of the same coefficients are reduced alike.
+        moves: dict[tuple[tuple[int, int], ...], list[Move]] = {s.counts: [] for s in specs}
+        for counts in moves:
+            moves[counts] = reduction(dict(counts), rows, chunk, isa, price_of(isa, hardware))
+        return [(spec, full_program(spec, isa, moves[spec.counts])) for spec in specs]
+
+    made, synthesis = _timed(programs)
+    fewest = min(len(program.steps) for _, program in made)
+    few = {f"k{i}": (s, p) for i, (s, p) in enumerate(made) if len(p.steps) <= 1.1 * fewest}
+    counts = recount({name: full_text(name, *pair) for name, pair in few.items()}, hardware)
+    name = min(few, key=lambda name: (_instructions(counts[name]), name))
+    spec, program = few[name]
+    _, proof = _timed(lambda: prove_full(spec, program))
+    return Full(spec, program, counts[name], synthesis, proof)
+
+
+def _instructions(after: Recount) -> tuple[int, int]:
+    return after.arithmetic + after.moves, after.loads + after.stores
+
+
+def price_of(isa: Isa, hardware: Hardware) -> Callable[[str], float]:
+    """What an instruction costs in the search for a reduction: its cycles, at least one."""
+    costs = core_costs(hardware.core)
+    return lambda part: max(1.0, costs.cycles({isa[_form(part, isa)].name: 1}))
+
+
+def _form(part: str, isa: Isa) -> str:
+    """A part's form in the set, on half a register where there is no other."""
+    return part if part in isa else f"half/{part}"
+
+
+def _is_plain(plan: TermPlan | None) -> bool:
+    return plan is not None and {term.op for term in plan.terms} <= {"and", "xor"}
+
+
+def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
+    start = perf_counter()
+    result = work()
+    return result, perf_counter() - start

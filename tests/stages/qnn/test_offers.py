@@ -1,0 +1,117 @@
+"""Offers: what a layer costs, where its counters are emptied, which kernel is the cheapest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hw.profile import Hardware
+from stages.qnn.offers import (
+    Geometry,
+    Offer,
+    Problem,
+    best,
+    flush_for,
+    from_table,
+    products_for,
+    to_table,
+)
+from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.terms import plain_plan
+from tests.stages.pipeline import offered
+from tests.stages.qnn.signatures import SIGNATURES
+from tests.targets import AARCH64, AVX2
+
+PLAN = plain_plan("and", 2, 2, "unipolar")
+POPCOUNT = KernelSignature("sse2", PLAN, None, 2, 16, "window", 15)
+DOT = KernelSignature("sse2", None, Products(2), 1, 8, "none", 0)
+
+
+@given(SIGNATURES, st.integers(0, 20), st.integers(1, 9), st.integers(1, 99))
+def test_counters_are_emptied_as_seldom_as_they_may(
+    signature: KernelSignature, period: int, rows: int, row_words: int
+) -> None:
+    flush = flush_for(replace(signature, flush_period=period), rows, row_words)
+    counted = {"window": rows * row_words, "row": row_words, "chunk": period}
+    if period == 0:
+        assert flush == "none"
+        return
+    assert counted[flush] <= period
+    assert flush == next(name for name, words in counted.items() if words <= period)
+
+
+def test_a_row_of_a_window_in_words() -> None:
+    """Channels are padded to blocks, whatever a word holds."""
+    for channels, blocks in ((1, 1), (32, 1), (33, 2), (64, 2)):
+        geometry = Geometry((5, 3), channels, 9)
+        assert geometry.row_words(32) == 3 * blocks
+        assert geometry.row_words(4) == 3 * blocks * 8
+
+
+@pytest.mark.parametrize(
+    ("channels", "times"),
+    [
+        (32, 1),  # 9 words a window
+        (128, 3),  # 12 words a row
+        (512, 3 * 4),  # 48 words a row, 15 at once
+    ],
+)
+def test_cycles(channels: int, times: int) -> None:
+    """Words of all tiles, and emptying them."""
+    geometry = Geometry((3, 3), channels, 7)
+    tiles = 4 * 2
+    words = 9 * channels // 32
+    assert Offer(POPCOUNT, 5.0, 3.0).cycles(geometry) == tiles * (words * 5.0 + times * 3.0)
+
+
+def test_cycles_per_product_of_long_windows() -> None:
+    assert Offer(POPCOUNT, 5.0, 3.0).cycles_per_mac == (5.0 + 3.0 / 15) / (2 * 16 * 32)
+    assert Offer(DOT, 5.0, 3.0).cycles_per_mac == 5.0 / (8 * 4)
+
+
+def test_the_best_offer_fits_the_width_of_a_row() -> None:
+    wide, narrow = Offer(POPCOUNT, 1.0, 0.0), Offer(replace(POPCOUNT, rows=1), 9.0, 0.0)
+    assert best([wide, narrow], Geometry((1, 1), 32, 2)) == wide
+    assert best([wide, narrow], Geometry((1, 1), 32, 1)) == narrow
+
+
+def test_the_best_offer_of_an_algorithm() -> None:
+    geometry = Geometry((3, 3), 64, 8)
+    offers = [Offer(POPCOUNT, 1.0, 0.0), Offer(DOT, 9.0, 0.0)]
+    assert best(offers, geometry) == best(offers, geometry, "bitserial") == offers[0]
+    assert best(offers, geometry, "mac8") == offers[1]
+
+
+def test_ties_go_to_the_smaller_name() -> None:
+    offers = [Offer(replace(DOT, isa=isa), 1.0, 0.0) for isa in ("b", "a", "c")]
+    assert best(offers, Geometry((1, 1), 32, 8)).signature.isa == "a"
+
+
+@pytest.mark.parametrize("hardware", (AARCH64, AVX2), ids=lambda item: item.name)
+def test_offers_are_plain_data(hardware: Hardware) -> None:
+    offers = offered(Problem(2, 2, "bipolar"), hardware)
+    assert from_table(to_table(offers)) == offers
+
+
+def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
+    problems = [Problem(2, 1, "bipolar"), Problem(3, 3, "signed"), Problem(8, 8, "signed")]
+    table = {p.name: to_table(offered(p, AARCH64)) for p in problems}
+
+    def methods(bits: int, limit: int) -> set[str]:
+        products = [o.signature.products for o in products_for(table, bits, limit)]
+        return {p.name for p in products if p}
+
+    small, middle, whole = (
+        {"narrow8_a2_w1", "narrow16_a2_w1"},
+        {"narrow8_a3_w4", "narrow16_a3_w4"},
+        {"dot1"},
+    )
+    assert methods(2, 1) == small | middle | whole
+    assert methods(1, 0) == small | middle | whole
+    assert methods(2, 2) == methods(3, 4) == middle | whole
+    assert methods(3, 5) == methods(4, 1) == methods(8, 128) == whole
+    names = [o.signature.name for o in products_for(table, 1, 1)]
+    assert names == sorted(set(names))

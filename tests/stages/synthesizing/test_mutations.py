@@ -1,0 +1,152 @@
+"""Mutated kernels: none that NumPy shows to be wrong is accepted by a proof."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hw.isa import Isa, isa_of
+from hw.isa.arrays import ArrayLane, array_lanes
+from hw.profile import Hardware
+from stages.qnn.packing import pack_planes
+from stages.qnn.signature import KernelSignature
+from stages.qnn.terms import TermPlan
+from stages.synthesizing.carried import Body, body_of
+from stages.synthesizing.certificate import ProofError, prove
+from stages.synthesizing.program import Program, Step
+from tests.stages.synthesizing.plans import plan_named, popcount
+from tests.targets import AARCH64, ARMV7, AVX2, AVX512VPOPCNTDQ
+
+Array = np.ndarray[Any, Any]
+CASES = [
+    (AARCH64, plan_named("xor2", 2, 1, "bipolar")),
+    (AARCH64, plan_named("mix3", 2, 2, "bipolar")),
+    (ARMV7, plan_named("choose_a2", 3, 1, "unipolar")),
+    (AVX2, plan_named("and4", 2, 2, "signed")),
+    (AVX512VPOPCNTDQ, plan_named("choose_w6", 3, 3, "signed")),
+]
+MUTANTS = 120
+TRIALS = 64
+
+
+def mutants(body: Body, isa: Isa, rng: random.Random) -> Iterator[Body]:
+    """Bodies with one step, one pass or the emptying changed."""
+    for _ in range(MUTANTS):
+        passes = list(body.passes)
+        index = rng.randrange(len(passes))
+        one = passes[index]
+        what = rng.choice(("step", "step", "step", "step", "empty", "pass", "output"))
+        if what == "empty" and body.empty.steps:
+            yield replace(body, empty=mutated(body.empty, isa, rng))
+            continue
+        if what == "pass":
+            if rng.random() < 0.5:
+                passes[index] = replace(one, coefficient=one.coefficient + rng.choice((-1, 1)))
+            else:
+                passes[index] = replace(one, carried=one.carried + 1)
+        elif what == "output":
+            names = list(one.word.outputs)
+            registers = [*one.word.outputs.values(), *one.word.inputs.values()]
+            outputs = one.word.outputs | {rng.choice(names): rng.choice(registers)}
+            passes[index] = replace(one, word=replace(one.word, outputs=outputs))
+        else:
+            passes[index] = replace(one, word=mutated(one.word, isa, rng))
+        yield replace(body, passes=tuple(passes))
+
+
+def mutated(program: Program, isa: Isa, rng: random.Random) -> Program:
+    """One step with another instruction of its types, another operand, or operands exchanged."""
+    steps = list(program.steps)
+    number = rng.randrange(len(steps))
+    step = steps[number]
+    known = [*program.inputs.values(), *(earlier.result for earlier in steps[:number])]
+    alike = [r for r in known if len(r) == len(step.operands[0])]
+    operands = list(step.operands)
+    if rng.random() < 0.4:
+        rows = [
+            row
+            for row in isa.instructions()
+            if len(row.operands) == len(operands)
+            and [k.bytes for k in row.operands] == [k.bytes for k in step.instruction.operands]
+            and row.result.bytes == step.instruction.result.bytes
+            and not row.immediates
+        ]
+        changed = Step(rng.choice(rows), step.result, step.operands)
+    elif rng.random() < 0.5:
+        operands[rng.randrange(len(operands))] = rng.choice(alike)
+        changed = Step(step.instruction, step.result, tuple(operands))
+    else:
+        changed = Step(step.instruction, step.result, tuple(reversed(operands)))
+    steps[number] = changed
+    return replace(program, steps=steps)
+
+
+@cache
+def operands(plan: TermPlan, lanes: int) -> tuple[Array, Array, dict[str, list[ArrayLane]]]:
+    """Random and extreme levels of one pixel and `lanes` channels, and the planes' registers."""
+    rng = np.random.default_rng(5)
+    tops = (1 << plan.activation_bits) - 1, (1 << plan.weight_bits) - 1
+    a = rng.integers(0, tops[0], (TRIALS, 32), np.uint8, endpoint=True)
+    w = rng.integers(0, tops[1], (TRIALS, lanes, 32), np.uint8, endpoint=True)
+    a[0], w[0], a[1], w[1] = tops[0], tops[1], 0, tops[1]
+    inputs = {}
+    for plane, words in enumerate(pack_planes(a, plan.activation_planes)):
+        inputs[f"a{plane}.0"] = array_lanes(np.repeat(words, lanes, 1))
+    for plane, words in enumerate(pack_planes(w, plan.weight_planes)):
+        inputs[f"w{plane}.0"] = array_lanes(words[..., 0])
+    return a, w, inputs
+
+
+def is_right(signature: KernelSignature, body: Body, isa: Isa) -> bool:
+    """Whether one word's sums are the plan's, on many inputs, by running every program."""
+    plan = signature.plan
+    assert plan is not None
+    a, w, inputs = operands(plan, isa.lanes)
+    kind = body.counter
+    zeros = array_lanes(np.zeros((TRIALS, kind.lanes), f"u{kind.bits // 8}"))
+    totals = np.zeros((TRIALS, isa.lanes), np.int64)
+    counters = zeros
+    for one in body.passes:
+        before = [lane.times(one.carried) for lane in counters]
+        given = {name: inputs[name] for name in one.word.inputs if name[0] != "c"}
+        counters = one.word.run(given | {"c0.0": before})["c0.0"]
+        if one.ends_chain:
+            sums = body.empty.run({"c": counters})["s"]
+            totals += one.coefficient * np.stack([lane.signed() for lane in sums], 1)
+            counters = zeros
+    table = plan.table()
+    expected = table[a[:, None, :], w].sum(-1)
+    if plan.activation_sum:
+        expected = expected - np.array(plan.activation_sum)[a].sum(-1)[:, None]
+    return bool(np.array_equal(totals, expected))
+
+
+@pytest.mark.parametrize(("hardware", "plan"), CASES, ids=lambda x: getattr(x, "name", x))
+def test_no_mutant_that_numpy_shows_wrong_is_proved(hardware: Hardware, plan: TermPlan) -> None:
+    isa = isa_of(hardware)
+    signature = popcount(hardware, plan)
+    body = body_of(signature, isa)
+    assert is_right(signature, body, isa)
+    verdicts: Counter[tuple[bool, bool]] = Counter()
+    for mutant in mutants(body, isa, random.Random(plan.name)):
+        try:
+            prove(signature, isa, mutant)
+            proved = True
+        except ProofError:
+            proved = False
+        try:
+            right = is_right(signature, mutant, isa)
+        except (ValueError, KeyError, IndexError, AttributeError):
+            right = False
+        verdicts[proved, right] += 1
+    assert verdicts[True, False] == 0
+    # The test can fail: most mutants are wrong, and some are not wrong at all.
+    assert verdicts[False, False] > MUTANTS // 3
+    assert sum(verdicts.values()) == MUTANTS
