@@ -93,7 +93,7 @@ def test_the_cheaper_algorithm(name: str) -> None:
     for a, w, width in ((1, 1, 16), (1, 1, 1), (2, 1, 16), (2, 2, 16), (2, 2, 1)):
         found = layer(a, w, output_width=width)
         costs = cycles(hardware, found)
-        assert costs.keys() == {"bitserial", "mac8"}
+        assert {"bitserial", "mac8"} <= costs.keys() <= {"bitserial", "lookup", "mac8"}
         chosen = choose(found, None, table(hardware, found))
         assert costs[chosen] == min(costs.values())
 

@@ -118,7 +118,7 @@ def is_right(signature: KernelSignature, body: Body, isa: Isa) -> bool:
         given = {name: inputs[name] for name in one.word.inputs if name[0] != "c"}
         counters = one.word.run(given | {"c0.0": before})["c0.0"]
         if one.ends_chain:
-            sums = body.empty.run({"c": counters})["s"]
+            sums = body.empty.run({"c0": counters})["s0"]
             totals += one.coefficient * np.stack([lane.signed() for lane in sums], 1)
             counters = zeros
     table = plan.table()
