@@ -183,7 +183,7 @@ def test_a_profile_refuses_a_feature_that_its_core_lacks() -> None:
 
 def test_ingredients_of_a_core_are_its_figures() -> None:
     found = core_costs("cortex-a53").ingredients()
-    assert set(found) == {"pipes", "instructions"}
+    assert set(found) == {"pipes", "issue", "instructions"}
     instructions = found["instructions"]
     assert isinstance(instructions, dict)
     assert set(instructions["cnt"]) == {"uses", "latency"}
