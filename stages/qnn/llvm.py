@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -100,10 +101,12 @@ class FunctionText:
         carried: Sequence[tuple[str, str]],
         body: Callable[[str, list[str]], list[str]],
         kind: str = "i64",
+        unroll: bool = True,
     ) -> list[str]:
         """A loop of `count` (at least 1) iterations over carried `(type, initial)` values.
 
         `kind` is the type of `count` and of the index that `body` gets beside the carried values.
+        Without `unroll` LLVM keeps the loop as it is.
         """
         self._count += 1
         label = f"loop{self._count}"
@@ -125,7 +128,8 @@ class FunctionText:
         self.lines[phis:phis] = header
         again = self.let(f"icmp ult {kind} {following}, {count}")
         end = f"end{label.removeprefix('loop')}"
-        self.do(f"br i1 {again}, label %{label}, label %{end}")
+        kept = "" if unroll else f", !llvm.loop {_LOOP}"
+        self.do(f"br i1 {again}, label %{label}, label %{end}{kept}")
         self.lines.append(f"{end}:")
         self._block = end
         return results
@@ -134,4 +138,19 @@ class FunctionText:
         """The finished void function, without its declarations; TVM inlines it in any case."""
         head = f"define internal void @{name}({', '.join(parameters)}) alwaysinline nounwind {{"
         entry = [f"  {name} = {line}" for line, name in self._entry.items()]
-        return "\n".join([head, "entry:", *entry, *self.lines, "}"])
+        text = "\n".join([head, "entry:", *entry, *self.lines, "}"])
+        return _with_metadata(name, text) if _LOOP in text else text
+
+
+_LOOP = "!LOOP"
+
+
+def _with_metadata(name: str, text: str) -> str:
+    """The function with what `!LOOP` stands for: a property of loops, numbered by its name.
+
+    Texts of several functions are put together, and metadata have numbers that all of them share.
+    """
+    number = int(hashlib.sha256(name.encode()).hexdigest()[:7], 16) * 2
+    kept = f"!{number} = distinct !{{!{number}, !{number + 1}}}"
+    disabled = f'!{number + 1} = !{{!"llvm.loop.unroll.disable"}}'
+    return "\n".join([text.replace(_LOOP, f"!{number}"), kept, disabled])

@@ -44,6 +44,8 @@ def offer(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
             "problem": problem.name,
             "instructions": fingerprint(isa),
             "costs": core_costs(hardware.core).ingredients(),
+            # Offers are counted as LLVM compiles them.
+            "target": [hardware.triple, hardware.cpu, list(hardware.features)],
         }
         build = partial(_encoded_offers, problem, hardware)
         table[problem.name] = json.loads(memo("offers", ingredients, build))

@@ -133,7 +133,9 @@ class MicroKernel:
             return [outputs[f"c{m}.{n}"] for m, n in self.tile]
 
         kind = self.body.counter.llvm
-        return code.loop(count, [(kind, value) for value in counters], one_word)
+        # A body is as long as the registers allow; several in a row would spill.
+        carried = [(kind, value) for value in counters]
+        return code.loop(count, carried, one_word, unroll=False)
 
     # -- operands ----------------------------------------------------------------------------
 

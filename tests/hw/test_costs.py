@@ -34,8 +34,9 @@ def small_core(**instructions: dict[str, float]) -> CoreCosts:
     return CoreCosts.model_validate(
         {
             "description": "small",
-            "sources": {"us": "made up"},
+            "sources": {"us": "made up", "issue": "made up"},
             "pipes": ("p0", "p1", "p5", "load"),
+            "issue": 4,
             "instructions": rows,
         }
     )
@@ -88,7 +89,7 @@ def test_every_table_says_how_it_was_made() -> None:
         assert path.read_text().startswith("# Made by: doit measure"), path.stem
         table = core_costs(path.stem)
         used = {key for row in table.instructions.values() for key in row.source.split("+")}
-        assert used == set(table.sources), path.stem
+        assert used | {"issue"} == set(table.sources), path.stem
 
 
 @pytest.mark.parametrize(
@@ -148,6 +149,7 @@ def test_an_unknown_instruction_is_an_error_that_names_it() -> None:
         ({"sources": {}}, "sources"),
         ({"pipes": ("p0", "load")}, "uses p0\\+p1\\+p5, but the pipes are"),
         ({"sources": {"them": "said so"}}, "unknown source: us"),
+        ({"sources": {"us": "made up"}}, "nothing says where the issue width comes from"),
     ],
 )
 def test_a_table_refuses_what_contradicts_itself(change: dict[str, object], message: str) -> None:
@@ -181,8 +183,15 @@ def test_a_profile_refuses_a_feature_that_its_core_lacks() -> None:
 
 def test_ingredients_of_a_core_are_its_figures() -> None:
     found = core_costs("cortex-a53").ingredients()
-    assert set(found) == {"pipes", "instructions"}
+    assert set(found) == {"pipes", "issue", "instructions"}
     instructions = found["instructions"]
     assert isinstance(instructions, dict)
     assert set(instructions["cnt"]) == {"uses", "latency"}
     assert found != core_costs("cortex-a72").ingredients()
+
+
+def test_a_loop_takes_what_is_scarcest() -> None:
+    """Pipes, issue or a chain of results, and a tenth of the issue time for friction."""
+    assert SMALL.block({"count": 3}) == pytest.approx(3 + 0.1 * 3 / 4)
+    assert SMALL.block({"logic": 3}, scalar=9) == pytest.approx(3 * 1.1)
+    assert SMALL.block({"logic": 1}, chain=7) == pytest.approx(7 + 0.1 / 4)

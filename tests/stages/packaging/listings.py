@@ -12,6 +12,7 @@ _LABEL = re.compile(r"(\.?L\w+):")
 _BRANCH = re.compile(r"\s+(?:j\w+|b\S*|cbn?z|tbn?z)\s+(?:.*,\s*)?(\.?L\w+)$")
 _CALL = re.compile(r"\s+(?:callq?|blx?)\s")
 _STACK = re.compile(r"\(%rsp|\[(?:sp|x29|r11)\b")
+_MOVED = re.compile(r"\tadds?\t(x29|r11|r7), \1,")
 _FUSED = re.compile(
     r"\s+(?:vfn?m(?:add|sub)\w*|fn?m(?:add|sub)|fml[as]\w*|vfn?m[as]\.f32|vml[as]\.f32)\s"
 )
@@ -50,8 +51,16 @@ def calls(lines: list[str]) -> list[str]:
 
 
 def stack_accesses(lines: list[str]) -> list[str]:
-    """The lines that read or write the stack frame."""
-    return [line for line in lines if _STACK.search(line)]
+    """The lines that read or write the stack frame.
+
+    A frame pointer that the lines move is a register like any other, for a pointer of theirs.
+    """
+    moved = [found.group(1) for line in lines if (found := _MOVED.match(line))]
+    return [
+        line
+        for line in lines
+        if (found := _STACK.search(line)) and not any(name in found.group() for name in moved)
+    ]
 
 
 def fused(lines: list[str]) -> list[str]:
