@@ -151,7 +151,7 @@ def without_lookups(offers: Table) -> Table:
 
 
 def test_one_model_two_chips() -> None:
-    """A2W2 is bit-serial on a Cortex-A72, and never where bytes are multiplied or looked up fast."""
+    """A2W2 is bit-serial on a Cortex-A72, and not where bytes are multiplied or looked up fast."""
     source = residual_block(2, 2, channels=64, size=6)
     vnni = server("cascadelake", "+avx512vnni")
     assert set(products(legalize(source, board("rpi4"))).values()) == {"bitserial_conv2d"}
