@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hw.isa import isa_of
@@ -13,11 +12,13 @@ from pipelines.errors import UserError, did_you_mean
 from pipelines.overrides import Variables
 
 if TYPE_CHECKING:
-    from stages.qnn.offers import Offer, Problem
+    from hw.isa import Isa
+    from stages.qnn.offers import Problem
+    from stages.qnn.signature import KernelSignature
 
 _FULL = re.compile(r"full(8|16)_a([1-3])w([1-3])_(unipolar|bipolar)")
 _PROBLEM = re.compile(r"a([1-3])w([1-3])_(unipolar|bipolar|signed)")
-_NAMED = re.compile(r"popcount_\w*?_a([1-3])\w*?_w([1-3])\w*?_(unipolar|bipolar|signed)\w*")
+_FAMILIES = ("popcount_", "lookup_", "mac8_")
 _FORMS = (
     "a kernel's name, as `doit kernels` writes it with json=FILE; or a product such as "
     "a2w2_bipolar, whose best kernel is shown; or full8_a2w2_bipolar, reduced in one call (NEON)"
@@ -55,49 +56,79 @@ def _problem(match: re.Match[str]) -> Problem:
 def _carried(name: str, hardware: Hardware) -> list[str]:
     from stages.synthesizing.carried import body_of
     from stages.synthesizing.certificate import prove
-    from stages.synthesizing.listing import derivation, passes, proof_text
+    from stages.synthesizing.listing import explanation, passes, proof_text
 
-    offer = _found(name, hardware)
-    signature = offer.signature
-    assert signature.plan is not None
+    match = _PROBLEM.fullmatch(name)
+    signature, problem = _best(match, hardware) if match else _named(name, hardware)
     isa = isa_of(hardware)
     facts = prove(signature, isa, body_of(signature, isa))
-    # The program of one pixel and one register of channels; the tile's repeats it.
-    one = body_of(replace(signature, rows=1, channels=isa.lanes), isa)
     return [
         f"{signature.name} on {hardware.core}",
         "",
-        *derivation(signature.plan),
+        *explanation(signature),
         "",
         f"a tile of {signature.rows} pixels a{{plane}}.{{pixel}} by {signature.channels} channels "
         f"w{{plane}}.{{register}}, {isa.lanes} a register; for each of both",
-        *passes(signature, one),
+        *passes(signature, body_of(_smallest(signature, problem, isa), isa)),
         "",
         "proved for all inputs",
         *(f"  {line}" for line in proof_text(facts)),
-        f"predicted: {1000 * offer.cycles_per_mac:.2f} cycles per 1000 multiply-accumulates",
+        *_predicted(signature, problem, hardware),
     ]
 
 
-def _found(name: str, hardware: Hardware) -> Offer:
+def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelSignature:
+    """The tile of one pixel and fewest channels, whose program a larger tile's repeats."""
+    from stages.synthesizing.offering import candidates
+
+    method = signature.plan, signature.tables, signature.products
+    alike = [s for s in candidates(problem, isa) if (s.plan, s.tables, s.products) == method]
+    return min(alike, key=lambda s: (s.rows, s.channels))
+
+
+def _best(match: re.Match[str], hardware: Hardware) -> tuple[KernelSignature, Problem]:
     from stages.synthesizing.offering import offers_for
 
-    match = _PROBLEM.fullmatch(name) or _NAMED.fullmatch(name)
-    if match is None:
+    problem = _problem(match)
+    return offers_for(problem, hardware)[0].signature, problem
+
+
+def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
+    """The candidate of a name, of whichever problem; UserError if there is none."""
+    from stages.qnn.offers import Problem
+    from stages.synthesizing.offering import candidates
+    from stages.synthesizing.survey import PRECISIONS
+
+    if not name.startswith(_FAMILIES):
         raise UserError(f"kernel={name}: not a kernel; accepted is {_FORMS}")
-    offers = [o for o in offers_for(_problem(match), hardware) if o.signature.plan is not None]
-    if _PROBLEM.fullmatch(name):
-        return offers[0]
-    tile = [o for o in offers if o.signature.name == name]
-    for flush in ("row", "chunk"):
-        tile += [o for o in offers if o.signature.flushed(flush).name == name]
-    if not tile:
-        names = [o.signature.name for o in offers]
+    problems = [
+        Problem(n, m, encoding)
+        for n, m in PRECISIONS
+        for encoding in ("unipolar", "bipolar", "signed")
+        if (m, encoding) != (1, "signed")
+    ]
+    found: dict[str, tuple[KernelSignature, Problem]] = {}
+    for problem in problems:
+        for signature in candidates(problem, isa_of(hardware)):
+            for flush in (signature.flush, "row", "chunk"):
+                flushed = signature.flushed(flush)
+                found.setdefault(flushed.name, (flushed, problem))
+    if name not in found:
         raise UserError(
             f"kernel={name}: {hardware.isa} on {hardware.core} has no such kernel"
-            f"{did_you_mean(name, names)}"
+            f"{did_you_mean(name, list(found))}"
         )
-    return tile[0]
+    return found[name]
+
+
+def _predicted(signature: KernelSignature, problem: Problem, hardware: Hardware) -> list[str]:
+    from stages.synthesizing.offering import offers_for
+
+    for offer in offers_for(problem, hardware):
+        if offer.signature.flushed(signature.flush) == signature:
+            cycles = 1000 * offer.cycles_per_mac
+            return [f"predicted: {cycles:.2f} cycles per 1000 multiply-accumulates"]
+    return ["not offered: others of its kind are cheaper, or do not spill registers"]
 
 
 def _full_kernel(name: str, hardware: Hardware) -> list[str]:

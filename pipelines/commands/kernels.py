@@ -35,7 +35,7 @@ ENCODINGS: Mapping[str, Encoding] = {
 the zero point of bipolar activations goes into the bias."""
 _CARRIED = (
     *("configuration", "encoding", "plan", "popcounts", "sums", "tile", "cycles_per_1000_macs"),
-    *("plain", "8-bit", "synthesis_s", "proof_s", "paper_s"),
+    *("plain", "lookup", "8-bit", "synthesis_s", "proof_s", "paper_s"),
 )
 _FULL = (
     *("configuration", "encoding", "kernel", "plan", "instructions", "after_llvm", "copies"),
@@ -98,6 +98,7 @@ def _carried(n: int, m: int, encoding: str, found: Carried) -> dict[str, Any]:
         "kernel": signature.name,
         "cycles_per_1000_macs": round(1000 * found.best.cycles_per_mac, 2),
         "plain": round(1000 * found.plain.cycles_per_mac, 2),
+        "lookup": round(1000 * found.lookup.cycles_per_mac, 2) if found.lookup else None,
         "8-bit": round(1000 * found.products.cycles_per_mac, 2),
         "synthesis_s": round(found.synthesis, 3),
         "proof_s": round(found.proof, 3),

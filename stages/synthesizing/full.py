@@ -213,7 +213,7 @@ def full_text(name: str, spec: FullSpec, program: Program) -> tuple[str, list[st
         # Volatile, or LLVM would load a register of weights once and copy it.
         return code.load(kind.llvm, "%w", 1, offset, volatile=True)
 
-    sums = program.emit(code, loaded)["sums"]
+    sums = program.emit(code, loaded, in_order=True)["sums"]
     code.store(program.types["sums"].llvm, sums, "%sums", 1)
     code.do("ret void")
     parameters = ["ptr noalias readonly %w", "ptr noalias readonly %a", "ptr noalias %sums"]

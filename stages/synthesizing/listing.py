@@ -6,10 +6,34 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from stages.kinds import Table
 from stages.qnn.signature import KernelSignature
+from stages.qnn.tables import GROUP, additions
 from stages.qnn.terms import Term, TermPlan, plane_bits
 from stages.synthesizing.body import Body
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.quotient import residual
+
+
+def explanation(signature: KernelSignature) -> list[str]:
+    """What a kernel of any family adds up, and why that is the product."""
+    if signature.plan is not None:
+        return derivation(signature.plan)
+    if (tables := signature.tables) is not None:
+        added = additions(tables.activation_bits, tables.is_balanced)
+        return [
+            f"a * w = what a table of {1 << GROUP} entries says of {GROUP} channels' activations, "
+            f"looked up by {GROUP} bits of their weights",
+            f"digits of a weight count {list(tables.coefficients)}, the lowest first",
+            f"a channel adds, per level of a, {[int(x) for x in added[1]]} where its bit is set",
+            f"  and {[int(x) for x in added[0]]} elsewhere",
+            f"v = {[int(x) for x in tables.residual()]} per stored w is part of the bias",
+        ]
+    products = signature.products
+    assert products is not None
+    return [
+        f"a * w by multiplication of bytes, {products.group} neighbouring channels a step, "
+        f"added up in lanes of {products.bits} bits",
+        f"for a of {products.activation_bits} bits and w of at most {products.weight_limit}",
+    ]
 
 
 def derivation(plan: TermPlan) -> list[str]:

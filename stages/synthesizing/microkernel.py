@@ -120,16 +120,15 @@ class MicroKernel:
             data = code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
             word = code.let(f"add nuw nsw i64 {position}, {row_words}")
 
+            counters = {f"c{m}.{n}": c for (m, n), c in zip(self.tile, carried, strict=True)}
+
             def operand(name: str) -> str:
                 kind = one.word.types[name]
                 if name[0] == "a":
                     return self._activations(name, data, kind)
-                return self._weights(name, word, window, kind)
+                return self._weights(name, word, window, kind) if name[0] == "w" else counters[name]
 
-            inputs = _Late(operand)
-            for (m, n), counter in zip(self.tile, carried, strict=True):
-                inputs[f"c{m}.{n}"] = counter
-            outputs = one.word.emit(code, inputs)
+            outputs = one.word.emit(code, operand)
             return [outputs[f"c{m}.{n}"] for m, n in self.tile]
 
         kind = self.body.counter.llvm
@@ -224,7 +223,7 @@ class MicroKernel:
         for first in range(0, len(counters), together):
             m, n = self.tile[first]
             inputs = {f"c{i}": counters[first + i] for i in range(together)}
-            for name, total in self.body.empty.emit(self.code, inputs).items():
+            for name, total in self.body.empty.emit(self.code, inputs.__getitem__).items():
                 if coefficient != 1:
                     factor = self.word.splat(coefficient)
                     total = self.code.let(f"mul {self.word.llvm} {total}, {factor}")
@@ -253,18 +252,6 @@ class MicroKernel:
             return code.loop("%kw", [("i32", sums[0])], one_word)
 
         return code.loop("%kh", [("i32", "0")], one_row)[0]
-
-
-class _Late(dict[str, str]):
-    """Operands by name, loaded where they are first read: LLVM keeps the order of many loads."""
-
-    def __init__(self, load: Callable[[str], str]) -> None:
-        super().__init__()
-        self._load = load
-
-    def __missing__(self, name: str) -> str:
-        self[name] = self._load(name)
-        return self[name]
 
 
 def _indices(name: str) -> tuple[int, int]:

@@ -107,12 +107,13 @@ class Program:
         return {name: _gathered(state, register) for name, register in self.outputs.items()}
 
     def emit(
-        self, code: FunctionText, inputs: Mapping[str, str] | Callable[[str], str]
+        self, code: FunctionText, operand: Callable[[str], str], in_order: bool = False
     ) -> dict[str, str]:
         """Append the LLVM IR of all steps; inputs and outputs are values of their own types.
 
-        `inputs` names the values, or emits one when it is first used; in the latter case loads stay
-        where they are emitted, or the compiler would load more than it has registers for.
+        `operand` gives the value of an input, and is asked when it is first read: LLVM keeps the
+        order of many loads. With `in_order` it has to, where loads are volatile, or it would load
+        more than it has registers for.
         """
         values = Values(code)
         names = {register: name for name, register in self.inputs.items()}
@@ -122,14 +123,10 @@ class Program:
         def bring(register: Register) -> None:
             if register not in names or register in values.whole:
                 return
+            if in_order and latest:
+                code.after(latest)
             name = names[register]
-            if isinstance(inputs, Mapping):
-                value = inputs[name]
-            else:
-                if latest:
-                    code.after(latest)
-                value = inputs(name)
-            values.define(register, value, self.types[name])
+            values.define(register, operand(name), self.types[name])
 
         for step in self.steps:
             row = step.instruction

@@ -38,6 +38,8 @@ class Carried:
     """The cheapest with one popcount a pair of digits."""
     products: Offer
     """The cheapest of 8-bit products."""
+    lookup: Offer | None
+    """The cheapest that looks products up, where the instruction set can."""
     synthesis: float
     """Seconds for all offers of the problem, discovery of term plans included."""
     proof: float
@@ -64,7 +66,8 @@ def carried(problem: Problem, hardware: Hardware) -> Carried:
     isa, best = isa_of(hardware), popcounts[0]
     _, proof = _timed(lambda: prove(best.signature, isa, body_of(best.signature, isa)))
     products = next(offer for offer in offers if offer.signature.products is not None)
-    return Carried(best, plain[0], products, synthesis, proof)
+    lookup = next((offer for offer in offers if offer.signature.tables is not None), None)
+    return Carried(best, plain[0], products, lookup, synthesis, proof)
 
 
 def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) -> Full:

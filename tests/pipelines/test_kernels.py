@@ -74,20 +74,27 @@ def test_a_small_kernel_reads_as_it_did(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == ONE_BIT
 
 
-def test_a_product_is_explained_by_its_best_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    explain.run(variables=variables(kernel="a2w2_bipolar", core="icelake", isa="avx512vpopcntdq"))
+MIX = "popcount_mix3_a2x3xa_w2x3xa_bipolar_4x32_none_avx512vpopcntdq"
+
+
+def test_a_kernel_is_explained_by_its_identity(capsys: pytest.CaptureFixture[str]) -> None:
+    explain.run(variables=variables(kernel=MIX, core="icelake"))
     text = capsys.readouterr().out
     assert "a * w = 2 (A1 & W1) + 4 (W0 ? A0 : A1) + 4 (A0 ? W0 : W1) + u[a] + v[w]" in text
     assert "vpternlogd_select" in text and "level pairs: 16" in text
 
 
-def test_every_offer_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_offers_of_every_family_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     profile = targets.profiles("avx2", None)[0]
     offers = offers_for(Problem(2, 1, "bipolar"), profile)
-    popcounts = [offer.signature for offer in offers if offer.signature.plan is not None]
-    for signature in (popcounts[0], popcounts[-1].flushed("chunk")):
-        explain.run(variables=variables(kernel=signature.name))
-        assert "proved for all inputs" in capsys.readouterr().out
+    best = {offer.algorithm: offer.signature for offer in reversed(offers)}
+    assert set(best) == {"bitserial", "lookup", "mac8"}
+    for signature in (*best.values(), best["bitserial"].flushed("chunk")):
+        explain.run(variables=variables(kernel=signature.name, core="haswell"))
+        text = capsys.readouterr().out
+        assert "proved for all inputs" in text and "predicted: " in text
+    explain.run(variables=variables(kernel="a2w1_bipolar", isa="avx2", core="haswell"))
+    assert capsys.readouterr().out.startswith(offers[0].signature.name)
 
 
 @pytest.mark.parametrize(
