@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 Algorithm = Literal["bitserial", "lookup", "mac8"]
 Encoding = Literal["unipolar", "bipolar", "signed"]
+"""What stored levels l of m bits mean: l, 2l - 2^m + 1, or l in two's complement."""
 PackageFormat = Literal["shared", "static", "executable"]
 ZooName = Literal["resnet18", "residual_block"]
 

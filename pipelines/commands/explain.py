@@ -13,7 +13,7 @@ from pipelines.overrides import Variables
 
 if TYPE_CHECKING:
     from hw.isa import Isa
-    from stages.qnn.offers import Problem
+    from stages.qnn.offers import Offer, Problem
     from stages.qnn.signature import KernelSignature
 
 _FULL = re.compile(r"full(8|16)_a([1-3])w([1-3])_(unipolar|bipolar)")
@@ -57,9 +57,15 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
     from stages.synthesizing.carried import body_of
     from stages.synthesizing.certificate import prove
     from stages.synthesizing.listing import explanation, passes, proof_text
+    from stages.synthesizing.offering import offers_for
 
-    match = _PROBLEM.fullmatch(name)
-    signature, problem = _best(match, hardware) if match else _named(name, hardware)
+    if match := _PROBLEM.fullmatch(name):
+        problem = _problem(match)
+        offers = offers_for(problem, hardware)
+        signature = offers[0].signature
+    else:
+        signature, problem = _named(name, hardware)
+        offers = offers_for(problem, hardware)
     isa = isa_of(hardware)
     facts = prove(signature, isa, body_of(signature, isa))
     return [
@@ -73,7 +79,7 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
         "",
         "proved for all inputs",
         *(f"  {line}" for line in proof_text(facts)),
-        *_predicted(signature, problem, hardware),
+        _predicted(signature, offers),
     ]
 
 
@@ -84,13 +90,6 @@ def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelS
     method = signature.plan, signature.tables, signature.products
     alike = [s for s in candidates(problem, isa) if (s.plan, s.tables, s.products) == method]
     return min(alike, key=lambda s: (s.rows, s.channels))
-
-
-def _best(match: re.Match[str], hardware: Hardware) -> tuple[KernelSignature, Problem]:
-    from stages.synthesizing.offering import offers_for
-
-    problem = _problem(match)
-    return offers_for(problem, hardware)[0].signature, problem
 
 
 def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
@@ -121,14 +120,12 @@ def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     return found[name]
 
 
-def _predicted(signature: KernelSignature, problem: Problem, hardware: Hardware) -> list[str]:
-    from stages.synthesizing.offering import offers_for
-
-    for offer in offers_for(problem, hardware):
+def _predicted(signature: KernelSignature, offers: list[Offer]) -> str:
+    for offer in offers:
         if offer.signature.flushed(signature.flush) == signature:
             cycles = 1000 * offer.cycles_per_mac
-            return [f"predicted: {cycles:.2f} cycles per 1000 multiply-accumulates"]
-    return ["not offered: others of its kind are cheaper, or do not spill registers"]
+            return f"predicted: {cycles:.2f} cycles per 1000 multiply-accumulates"
+    return "not offered: others of its kind are cheaper, or do not spill registers"
 
 
 def _full_kernel(name: str, hardware: Hardware) -> list[str]:

@@ -12,7 +12,7 @@ from pipelines.commands.arguments import repeat
 from pipelines.overrides import Variables
 
 if TYPE_CHECKING:
-    from stages.qnn.terms import Encoding
+    from stages.options import Encoding
     from stages.synthesizing.survey import Carried
 
 PAPER_SECONDS: Mapping[str, float] = {
@@ -33,6 +33,7 @@ ENCODINGS: Mapping[str, Encoding] = {
 }
 """What weights are: unipolar in the first, bipolar in both others, which share their kernel, as
 the zero point of bipolar activations goes into the bias."""
+_DISTINCT = tuple(dict.fromkeys(ENCODINGS.values()))
 _CARRIED = (
     *("configuration", "encoding", "plan", "popcounts", "sums", "tile", "cycles_per_1000_macs"),
     *("plain", "lookup", "8-bit", "synthesis_s", "proof_s", "paper_s"),
@@ -76,7 +77,7 @@ def _carried_rows(hardware: Hardware) -> list[dict[str, Any]]:
     discovering.discovered.cache_clear()
     rows = []
     for n, m in survey.PRECISIONS:
-        kernels = {w: survey.carried(Problem(n, m, w), hardware) for w in ENCODINGS.values()}
+        kernels = {w: survey.carried(Problem(n, m, w), hardware) for w in _DISTINCT}
         for encoding, weights in ENCODINGS.items():
             found = kernels[weights]
             rows.append(
@@ -113,9 +114,7 @@ def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
     rows = []
     for chunk in (8, 16):
         for n, m in survey.PRECISIONS:
-            kernels = {
-                w: survey.full(Problem(n, m, w), hardware, chunk=chunk) for w in ENCODINGS.values()
-            }
+            kernels = {w: survey.full(Problem(n, m, w), hardware, chunk=chunk) for w in _DISTINCT}
             for encoding, weights in ENCODINGS.items():
                 found = kernels[weights]
                 name, after = f"A{n}W{m}", found.after_llvm

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic import TypeAdapter
 
 from stages.kinds import Table
+from stages.options import Algorithm, Encoding
 from stages.qnn.signature import BLOCK, Family, Flush, KernelSignature
-from stages.qnn.terms import Encoding
 
-Algorithm = Literal["bitserial", "lookup", "mac8"]
 _ALGORITHMS: dict[Family, Algorithm] = {"popcount": "bitserial", "lookup": "lookup", "mac8": "mac8"}
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from stages.options import Encoding
 from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
-from stages.qnn.terms import Encoding, plane_bits
+from stages.qnn.terms import plane_bits
 
 Array = np.ndarray[Any, Any]
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn.terms import Encoding, products
+from stages.options import Encoding
+from stages.qnn.terms import products
 
 Array = np.ndarray[Any, Any]
 GROUP = 4

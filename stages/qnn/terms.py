@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from stages.options import Encoding
+
 Array = np.ndarray[Any, Any]
-Encoding = Literal["unipolar", "bipolar", "signed"]
-"""Stored weight levels w of m bits mean w, 2w - 2^m + 1, or w in two's complement."""
 Op = Literal["and", "xor", "choose_a", "choose_w"]
 """`choose_a`: a weight bit chooses between two activation planes; `choose_w`: the reverse."""
 OPERANDS: dict[Op, tuple[int, int]] = {

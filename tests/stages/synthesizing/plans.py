@@ -6,9 +6,10 @@ from itertools import product
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.options import Encoding
 from stages.qnn.offers import Problem
 from stages.qnn.signature import Flush, KernelSignature
-from stages.qnn.terms import Encoding, TermPlan
+from stages.qnn.terms import TermPlan
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.offering import candidates
 
