@@ -10,7 +10,8 @@ import numpy as np
 from tvm import relax
 
 from stages.importing.onnx_reader import Node
-from stages.importing.relax_builder import RelaxBuilder, UnsupportedError
+from stages.importing.relax_builder import RelaxBuilder
+from stages.importing.unsupported import UnsupportedError
 from stages.importing.windows import Windows, windows_of
 
 

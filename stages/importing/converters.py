@@ -14,8 +14,10 @@ from stages.errors import StageError
 from stages.importing import convert_arithmetic as arithmetic
 from stages.importing import convert_layers as layers
 from stages.importing.folding import fold
-from stages.importing.onnx_reader import MAX_ELEMENTS, QONNX, GraphInput, Node, SourceGraph
-from stages.importing.relax_builder import RelaxBuilder, UnsupportedError
+from stages.importing.limits import MAX_ELEMENTS
+from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
+from stages.importing.relax_builder import RelaxBuilder
+from stages.importing.unsupported import Problems, Unsupported, UnsupportedError, refusal
 from stages.kinds import Model
 from stages.options import ImportOptions
 
@@ -67,19 +69,6 @@ _WHY = {
 
 
 @dataclass(frozen=True)
-class Unsupported:
-    """Nodes of one operator that cannot be imported for one reason."""
-
-    op: str
-    why: str
-    layers: tuple[str, ...]
-
-    def __str__(self) -> str:
-        shown = ", ".join(self.layers[:3]) + (", ..." if len(self.layers) > 3 else "")
-        return f"{self.op} ({len(self.layers)}x: {shown}): {self.why}"
-
-
-@dataclass(frozen=True)
 class Converted:
     """A graph walked to its end: the model, unless something was unsupported."""
 
@@ -94,8 +83,7 @@ def convert(graph: SourceGraph, options: ImportOptions) -> Model:
     """The Relax model of a source graph; StageError names everything unsupported at once."""
     result = walk(graph, options)
     if result.model is None:
-        listed = "\n".join(f"  {item}" for item in result.unsupported)
-        raise StageError(f"these operators cannot be imported:\n{listed}")
+        raise refusal(result.unsupported)
     return result.model
 
 
@@ -106,19 +94,19 @@ def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
     for name, shape in input_shapes(graph, options).items():
         builder.add_input(name, shape)
     outputs, cut = importable_outputs(graph)
-    problems: dict[tuple[str, str], list[str]] = {}
+    problems = Problems()
     needed = _needed(graph, outputs)
     for node, proto in zip(graph.nodes, graph.model.graph.node, strict=True):
         if not needed.isdisjoint(node.outputs):
             try:
                 _convert_node(builder, graph, node, proto)
             except UnsupportedError as error:
-                problems.setdefault((node.kind, str(error)), []).append(node.layer)
+                problems.add(node.kind, str(error), node.layer)
     for name in outputs:
-        if name in builder.constants and not problems:
-            problems[("output", "is a constant; no input reaches it")] = [name]
+        if name in builder.constants and not problems.listed():
+            problems.add("output", "is a constant; no input reaches it", name)
     shapes = {name: builder.shape(name) for name in (*builder.variables, *builder.constants)}
-    unsupported = tuple(Unsupported(op, why, tuple(at)) for (op, why), at in problems.items())
+    unsupported = problems.listed()
     model = None if unsupported else builder.finish(outputs, _attributes(graph))
     return Converted(model, shapes, outputs, cut, unsupported)
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from stages.errors import StageError
-from stages.importing.converters import Converted, Unsupported, importable_outputs, walk
+from stages.importing.converters import Converted, importable_outputs, walk
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph, read
 from stages.importing.samples import draw
+from stages.importing.unsupported import Unsupported
 from stages.kinds import Table
 from stages.options import ImportOptions
 

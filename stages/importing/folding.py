@@ -11,7 +11,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from stages.importing.onnx_reader import Node, SourceGraph
-from stages.importing.relax_builder import UnsupportedError
+from stages.importing.unsupported import UnsupportedError
 
 Array = np.ndarray[Any, Any]
 

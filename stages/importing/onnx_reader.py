@@ -14,6 +14,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from onnx import numpy_helper as numbers
 
 from stages.errors import StageError
+from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
 
 Array = np.ndarray[Any, Any]
 
@@ -22,11 +23,6 @@ QONNX = "qonnx.custom_op.general"
 
 QONNX_DOMAINS = frozenset({QONNX, "finn", "finn.custom_op.general", "onnx.brevitas", "qonnx"})
 """The names exporters have given that domain over the years."""
-
-MAX_FILE_BYTES = 1 << 30
-MAX_NODES = 20_000
-MAX_ELEMENTS = 1 << 28
-"""Largest tensor accepted, counted in elements; 2^28 float32 values are 1 GiB."""
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()

@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.onnx_reader import MAX_ELEMENTS
+from stages.importing.limits import MAX_ELEMENTS
+from stages.importing.unsupported import UnsupportedError
 from stages.kinds import Model
 from stages.qnn.builder import ModelBuilder
 from stages.qnn.registry import dtype_of, shape_of
 
 Array = np.ndarray[Any, Any]
-
-
-class UnsupportedError(Exception):
-    """Why a node cannot be imported; the sentence continues the node's name ("has pads ...")."""
 
 
 class RelaxBuilder:

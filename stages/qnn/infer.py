@@ -39,6 +39,9 @@ def _integer(kind: Any, what: str) -> None:
 def _window_type(data: Any, kernel: Sequence[int], channels: int, dtype: str, attrs: Attrs) -> Any:
     n, h, w, _ = _of_rank(data, 4, "NHWC data")
     padding, strides = attrs["padding"], attrs["strides"]
+    dilation = attrs.get("dilation", [1, 1])
+    _require(min(dilation) >= 1, f"dilation {dilation}")
+    kernel = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     _require(len(padding) == 4, f"padding {padding}; top, left, bottom, right are expected")
     _require(min(padding) >= 0 and min(strides) >= 1, f"padding {padding}, strides {strides}")
     top, left, bottom, right = padding
@@ -52,7 +55,7 @@ def _window_type(data: Any, kernel: Sequence[int], channels: int, dtype: str, at
 
 
 def conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
-    """NHWC data, OHWI weights of `C / groups` channels: int32 NHWC."""
+    """NHWC data, OHWI weights of `C / groups` channels: int32 (or int64) NHWC."""
     data, weight = types
     _integer(data, "data")
     _integer(weight, "weights")
@@ -64,17 +67,23 @@ def conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
         f"data of {channels} channels, weights of {depth} channels in {groups} groups",
     )
     _require(oc % groups == 0, f"{oc} output channels cannot be split into {groups} groups")
-    return _window_type(data, (kh, kw), oc, "int32", attrs)
+    return _window_type(data, (kh, kw), oc, _accumulator(attrs), attrs)
 
 
-def dense(types: Sequence[Any], _attrs: Attrs) -> Any:
-    """Data [N, K], weights [O, K]: int32 [N, O]."""
+def _accumulator(attrs: Attrs) -> str:
+    dtype = str(attrs.get("dtype", "int32"))
+    _require(dtype in ("int32", "int64"), f"accumulators of {dtype}; int32 and int64 exist")
+    return dtype
+
+
+def dense(types: Sequence[Any], attrs: Attrs) -> Any:
+    """Data [N, K], weights [O, K]: int32 (or int64) [N, O]."""
     data, weight = types
     _integer(data, "data")
     _integer(weight, "weights")
     (n, depth), (outputs, k) = _of_rank(data, 2, "data"), _of_rank(weight, 2, "weights")
     _require(depth == k, f"data of {depth} features, weights of {k}")
-    return tensor_type((n, outputs), "int32")
+    return tensor_type((n, outputs), _accumulator(attrs))
 
 
 def add(types: Sequence[Any], _attrs: Attrs) -> Any:

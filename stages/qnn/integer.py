@@ -19,10 +19,13 @@ from stages.qnn.source import ROUNDING
 Array = np.ndarray[Any, Any]
 
 
-def windows(x: Array, kernel: Sequence[int], strides: Sequence[int]) -> Array:
+def windows(
+    x: Array, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int] = (1, 1)
+) -> Array:
     """Sliding windows of a padded NHWC tensor: [N, OH, OW, C, KH, KW] (a view)."""
-    view = np.lib.stride_tricks.sliding_window_view(x, tuple(kernel), axis=(1, 2))
-    return view[:, :: strides[0], :: strides[1]]
+    spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
+    view = np.lib.stride_tricks.sliding_window_view(x, spans, axis=(1, 2))
+    return view[:, :: strides[0], :: strides[1], :, :: dilation[0], :: dilation[1]]
 
 
 def pad_spatial(x: Array, padding: Sequence[int], value: float) -> Array:
@@ -31,11 +34,22 @@ def pad_spatial(x: Array, padding: Sequence[int], value: float) -> Array:
     return np.pad(x, [(0, 0), (top, bottom), (left, right), (0, 0)], constant_values=value)
 
 
-def convolve(data: Array, weight: Array, strides: Sequence[int], groups: int) -> Array:
-    """Integer convolution of padded NHWC numerators with OHWI numerators: int32 [N, OH, OW, O]."""
+def convolve(
+    data: Array,
+    weight: Array,
+    strides: Sequence[int],
+    groups: int,
+    dilation: Sequence[int] = (1, 1),
+    dtype: str = "int32",
+) -> Array:
+    """Integer convolution of padded NHWC numerators with OHWI numerators: [N, OH, OW, O]."""
     oc, kh, kw, group_channels = weight.shape
-    view = windows(data.astype(np.float64), (kh, kw), strides)
+    view = windows(data.astype(np.float64), (kh, kw), strides, dilation)
     n, oh, ow = view.shape[:3]
+    if group_channels == 1:
+        filters = weight.reshape(groups, oc // groups, kh, kw).astype(np.float64)
+        sums = np.einsum("nhwckl,cmkl->nhwcm", view, filters, optimize=True)
+        return sums.reshape(n, oh, ow, oc).astype(dtype)
     parts = []
     for group in range(groups):
         channels = slice(group * group_channels, (group + 1) * group_channels)
@@ -43,7 +57,7 @@ def convolve(data: Array, weight: Array, strides: Sequence[int], groups: int) ->
         columns = view[:, :, :, channels].transpose(0, 1, 2, 4, 5, 3).reshape(n * oh * ow, -1)
         matrix = weight[outputs].reshape(oc // groups, -1).astype(np.float64)
         parts.append((columns @ matrix.T).reshape(n, oh, ow, -1))
-    return np.concatenate(parts, axis=3).astype(np.int32)
+    return np.concatenate(parts, axis=3).astype(dtype)
 
 
 def _conv2d_meaning(
@@ -56,19 +70,30 @@ def _conv2d_meaning(
     data_zero_point_x2: int,
     weight_zero_point_x2: int,
     pad_value: int,
+    dilation: Sequence[int] = (1, 1),
+    dtype: str = "int32",
 ) -> Array:
-    """Convolution of numerators, int32; padded positions have the numerator `pad_value`."""
+    """Convolution of numerators; padded positions have the numerator `pad_value`.
+
+    The accumulator `dtype` is int32, or int64 where int16 activations could overflow it.
+    """
     padded = pad_spatial(numerators(data, data_zero_point_x2), padding, pad_value)
-    return convolve(padded, numerators(weight, weight_zero_point_x2), strides, groups)
+    filters = numerators(weight, weight_zero_point_x2)
+    return convolve(padded, filters, strides, groups, dilation, dtype)
 
 
 def _dense_meaning(
-    data: Array, weight: Array, *, data_zero_point_x2: int, weight_zero_point_x2: int
+    data: Array,
+    weight: Array,
+    *,
+    data_zero_point_x2: int,
+    weight_zero_point_x2: int,
+    dtype: str = "int32",
 ) -> Array:
-    """Matrix product of numerators: data [N, K], weight [O, K], result int32 [N, O]."""
+    """Matrix product of numerators: data [N, K], weight [O, K], result [N, O]."""
     a = numerators(data, data_zero_point_x2).astype(np.float64)
     w = numerators(weight, weight_zero_point_x2).astype(np.float64)
-    return (a @ w.T).astype(np.int32)
+    return (a @ w.T).astype(dtype)
 
 
 conv2d = register("conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(_conv2d_meaning)

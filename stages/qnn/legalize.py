@@ -13,6 +13,7 @@ from typing import Any
 from tvm import te, tirx
 
 from stages.qnn.algebra import factor, offset
+from stages.qnn.numbers import fence
 
 Expression = Callable[..., Any]
 
@@ -43,6 +44,8 @@ def conv2d(
     data_zero_point_x2: int,
     weight_zero_point_x2: int,
     pad_value: int,
+    dilation: Sequence[int] = (1, 1),
+    dtype: str = "int32",
 ) -> Any:
     """Convolution of numerators."""
     oc, kh, kw, depth = (int(extent) for extent in weight.shape)
@@ -53,27 +56,37 @@ def conv2d(
         tirx.const(pad_value, "int32"),
     )
     n, h, w, _ = padded.shape
-    sh, sw = strides
+    (sh, sw), (dh, dw) = strides, dilation
     ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
+    size = [
+        (int(extent) - (k - 1) * d - 1) // s + 1
+        for extent, k, d, s in zip((h, w), (kh, kw), dilation, strides, strict=True)
+    ]
 
     def at(b: Any, y: Any, x: Any, o: Any) -> Any:
         channel = (o // (oc // groups)) * depth + rk
-        product = padded[b, y * sh + ry, x * sw + rx, channel] * _numerator(
-            weight[o, ry, rx, rk], weight_zero_point_x2
-        )
-        return te.sum(product, axis=[ry, rx, rk])
+        activation = padded[b, y * sh + ry * dh, x * sw + rx * dw, channel].astype(dtype)
+        filtered = _numerator(weight[o, ry, rx, rk], weight_zero_point_x2).astype(dtype)
+        return te.sum(activation * filtered, axis=[ry, rx, rk])
 
-    return te.compute((n, (h - kh) // sh + 1, (w - kw) // sw + 1, oc), at, name="conv2d")
+    return te.compute((n, *size, oc), at, name="conv2d")
 
 
-def dense(data: Any, weight: Any, *, data_zero_point_x2: int, weight_zero_point_x2: int) -> Any:
+def dense(
+    data: Any,
+    weight: Any,
+    *,
+    data_zero_point_x2: int,
+    weight_zero_point_x2: int,
+    dtype: str = "int32",
+) -> Any:
     """Matrix product of numerators."""
     k = te.reduce_axis((0, data.shape[1]))
     return te.compute(
         (data.shape[0], weight.shape[0]),
         lambda row, o: te.sum(
-            _numerator(data[row, k], data_zero_point_x2)
-            * _numerator(weight[o, k], weight_zero_point_x2),
+            _numerator(data[row, k], data_zero_point_x2).astype(dtype)
+            * _numerator(weight[o, k], weight_zero_point_x2).astype(dtype),
             axis=k,
         ),
         name="dense",
@@ -141,15 +154,6 @@ def threshold(data: Any, thresholds: Any, flip: Any, *, dtype: str) -> Any:
     return te.compute(data.shape, lambda *i: level[i].astype(dtype), name="threshold")
 
 
-def _fence(value: Any) -> Any:
-    """A float32 that no later operation is fused with.
-
-    LLVM contracts a product and a sum into one fma on its own account, which rounds once where the
-    dialect rounds twice.
-    """
-    return tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", value)
-
-
 def _clip(value: Any, low: int, high: int) -> Any:
     bounds = (tirx.const(float(bound), "float32") for bound in (low, high))
     return tirx.min(tirx.max(value, next(bounds)), next(bounds))
@@ -159,7 +163,7 @@ def requantize(data: Any, multiplier: Any, offset: Any, *, low: int, high: int, 
     """Scale, move, round half to even, clip."""
 
     def at(*i: Any) -> Any:
-        product = _fence(data[i].astype("float32") * multiplier[i[-1]])
+        product = fence(data[i].astype("float32") * multiplier[i[-1]])
         rounded = tirx.nearbyint(product + offset[i[-1]])
         return _clip(rounded, low, high).astype(dtype)
 

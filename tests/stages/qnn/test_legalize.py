@@ -150,7 +150,7 @@ def test_requantize_rounds_the_product() -> None:
 @pytest.mark.skipif(not has_fma(), reason="this processor has no fused multiply-add")
 def test_without_the_fence_llvm_would_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would prove nothing."""
-    monkeypatch.setattr(legalize, "_fence", lambda value: value)
+    monkeypatch.setattr(legalize, "fence", lambda value: value)
     example = fma_would_differ()
     model, inputs = example.model(), {"a0": example.operands[0][0]}
     found = in_relax(model, inputs, FMA_TARGET)

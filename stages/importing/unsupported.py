@@ -1,0 +1,46 @@
+"""What of a model file cannot be imported: collected over the whole file, reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stages.errors import StageError
+
+
+class UnsupportedError(Exception):
+    """Why a node cannot be imported; the sentence continues the node's name ("has pads ...")."""
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """Nodes of one operator that cannot be imported for one reason."""
+
+    op: str
+    why: str
+    layers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.layers[:3]) + (", ..." if len(self.layers) > 3 else "")
+        return f"{self.op} ({len(self.layers)}x: {shown}): {self.why}"
+
+
+class Problems:
+    """What was found unsupported so far, nodes of one operator and reason together."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, op: str, why: str, layer: str) -> None:
+        """Note that a node of `op` at `layer` cannot be imported."""
+        self._found.setdefault((op, why), []).append(layer)
+
+    def listed(self) -> tuple[Unsupported, ...]:
+        """Everything noted, in order of first appearance."""
+        return tuple(Unsupported(op, why, tuple(at)) for (op, why), at in self._found.items())
+
+
+def refusal(problems: Iterable[Unsupported]) -> StageError:
+    """One error that lists everything unsupported."""
+    listed = "\n".join(f"  {item}" for item in problems)
+    return StageError(f"these operators cannot be imported:\n{listed}")
