@@ -93,16 +93,14 @@ def _tell(path: Path, found: dict[str, Any]) -> None:
 
 def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of an input or output, with what its stored numbers mean."""
-    meaning = item.get("quantization")
-    if not meaning:
+    if "scale" not in item:
         return dict(item)
-    said = f"{meaning['scale']:.9g} * (q - {meaning['zero_point']:g})"
-    return {**item, "real_value": said}
+    return {**item, "real_value": f"{item['scale']:.9g} * (q - {item['zero_point']:g})"}
 
 
 def _columns(items: Sequence[Mapping[str, Any]]) -> list[str]:
     columns = ["name", *(["dtype"] if any("dtype" in item for item in items) else []), "shape"]
-    return columns + (["real_value"] if any(item.get("quantization") for item in items) else [])
+    return columns + (["real_value"] if any("scale" in item for item in items) else [])
 
 
 def _precision(found: dict[str, Any] | None) -> str:

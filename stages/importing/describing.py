@@ -115,11 +115,10 @@ def _preprocessing(item: Table) -> list[str]:
 
 def _notes(item: Table) -> list[str]:
     """What becomes of pixels at an input of stored integers, for people to check."""
-    meaning = item.get("quantization")
     is_picture = len(item["shape"]) == 4 and not {1, 3}.isdisjoint(item["shape"][1::2])
-    if item["dtype"] not in ("uint8", "int8") or not meaning or not is_picture:
+    if item["dtype"] not in ("uint8", "int8") or "scale" not in item or not is_picture:
         return []
-    scale, zero_point = meaning["scale"], meaning["zero_point"]
+    scale, zero_point = item["scale"], item["zero_point"]
     low, high = (scale * (q - zero_point) for q in ((0, 255), (-128, 127))[item["dtype"] == "int8"])
     stored = "as they are" if item["dtype"] == "uint8" else "minus 128"
     return [
