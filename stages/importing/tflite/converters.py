@@ -11,14 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from stages.importing.tflite import movement
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.unsupported import UnsupportedError
 
 Converter = Callable[[TfliteBuilder, Operator], Any]
 
-CONVERTERS: dict[str, Converter] = {}
+CONVERTERS: Mapping[str, Converter] = {**movement.CONVERTERS}
 """Builtin name in the schema, or custom operator's own name → converter."""
+
+FLOAT: Mapping[str, Converter] = {}
+"""Converters that take the place of the former where the first output is float32."""
 
 WHY: Mapping[str, str] = {
     "IF": "control flow is not supported; export the model for inference",
@@ -32,10 +36,22 @@ WHY: Mapping[str, str] = {
 """More than "there is no converter" where there is more to say."""
 
 
+def converter_of(builder: TfliteBuilder, operator: Operator) -> Converter:
+    """The converter of an operator; UnsupportedError where there is none."""
+    results = [builder.graph.tensors[index].dtype for index in operator.outputs[:1]]
+    found = FLOAT.get(operator.kind) if results == ["float32"] else None
+    found = found or CONVERTERS.get(operator.kind)
+    if found is None:
+        kinds = (*operator.inputs[:1], *operator.outputs[:1])
+        types = " to ".join(builder.graph.tensors[index].dtype for index in kinds)
+        raise UnsupportedError(WHY.get(operator.kind, f"there is no converter from {types}"))
+    return found
+
+
 def converted(builder: TfliteBuilder, operator: Operator) -> list[Any]:
     """One operator's results: Relax variables, or arrays where they are known at import."""
     try:
-        found = CONVERTERS[operator.kind](builder, operator)
+        found = converter_of(builder, operator)(builder, operator)
     except (IndexError, ValueError, OverflowError) as error:
         why = "has operands or options of the wrong number, shape or value"
         raise UnsupportedError(f"{why} ({error})") from error

@@ -105,9 +105,7 @@ def _layers(graph: Graph) -> list[Table]:
             "weights": _precision(graph.tensors[operator.inputs[1]]),
         }
         for operator in graph.operators
-        if operator.kind in _LAYERS
-        and operator.has(1)
-        and operator.has(_LAYERS[operator.kind])
+        if operator.kind in _LAYERS and operator.has(1) and operator.has(_LAYERS[operator.kind])
     ]
 
 

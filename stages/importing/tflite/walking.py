@@ -12,7 +12,7 @@ import numpy as np
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.tflite.builder import READABLE, TfliteBuilder
-from stages.importing.tflite.converters import CONVERTERS, WHY, converted
+from stages.importing.tflite.converters import converted, converter_of
 from stages.importing.tflite.folding import Folder
 from stages.importing.tflite.graph import ABSENT, Graph, Operator, Tensor
 from stages.importing.unsupported import Problems, Unsupported, UnsupportedError
@@ -57,8 +57,7 @@ def walk(graph: Graph, options: ImportOptions) -> Walked:
 
 
 def _convert(builder: TfliteBuilder, folder: Folder, operator: Operator) -> None:
-    if operator.kind not in CONVERTERS:
-        raise UnsupportedError(WHY.get(operator.kind, "there is no converter for it"))
+    converter_of(builder, operator)  # tells first that there is none
     operands = [index for index in operator.inputs if index != ABSENT]
     for index in (*operands, *operator.outputs):
         builder.tensor(index)
@@ -89,7 +88,9 @@ def input_shapes(graph: Graph, options: ImportOptions) -> dict[int, tuple[int, .
     strange = sorted(set(options.inputs) - set(names))
     if strange:
         raise StageError(f"the model has no input '{strange[0]}'; its inputs are {names}")
-    return {tensor.index: _input_shape(tensor, options.inputs.get(tensor.name)) for tensor in inputs}
+    return {
+        tensor.index: _input_shape(tensor, options.inputs.get(tensor.name)) for tensor in inputs
+    }
 
 
 def _input_shape(tensor: Tensor, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -100,8 +101,7 @@ def _input_shape(tensor: Tensor, wanted: tuple[int, ...] | None) -> tuple[int, .
     ):
         shown = ", ".join("?" if extent is None else str(extent) for extent in recorded)
         raise StageError(
-            f"input '{tensor.name}' is given the shape {list(wanted)}, "
-            f"but the file says [{shown}]"
+            f"input '{tensor.name}' is given the shape {list(wanted)}, but the file says [{shown}]"
         )
     shape = tensor.shape if wanted is None else wanted
     if not all(extent > 0 for extent in shape) or prod(shape) > MAX_ELEMENTS:
