@@ -91,7 +91,7 @@ class Budget:
 
 
 @cache
-def fields_of(table: type) -> tuple[tuple[str, str, bool], ...]:
+def fields_of(table: Any) -> tuple[tuple[str, str, bool], ...]:
     """The fields of a generated class: name in the schema, accessor, whether it is a vector."""
     accessors = {
         name
