@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from math import floor, frexp
 
-import numpy as np
-
 from stages.qnn.elementwise import by_attribute, elementwise
 from stages.qnn.numbers import Numbers, Value
 
@@ -32,11 +30,18 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     if not 0 < real < 2.0**MAX_SHIFT:
         raise ValueError(f"a factor of {real}; it must be between 0 and 2^{MAX_SHIFT}")
     fraction, shift = frexp(real)
-    scaled = fraction * 2.0**31
-    multiplier = floor(scaled) + int(scaled - floor(scaled) >= 0.5)
+    multiplier = round_half_away(fraction * 2.0**31)
     if multiplier == 1 << 31:
         multiplier, shift = multiplier >> 1, shift + 1
     return (0, 0) if shift < -31 else (multiplier, shift)
+
+
+def round_half_away(x: float) -> int:
+    """The nearest integer, halves away from zero (`std::round`)."""
+    size = abs(float(x))
+    below = floor(size)
+    rounded = below + int(size - below >= 0.5)
+    return -rounded if x < 0 else rounded
 
 
 def reduced_multiplier(multiplier: int) -> int:
@@ -213,9 +218,7 @@ def mul(
     "tflite_average", ["total", "count"], by_attribute,
     accepts={"total": ["int32"], "count": ["int32"]},
 )  # fmt: skip
-def average(
-    m: Numbers, total: Value, count: Value, *, low: int, high: int, dtype: str
-) -> Value:
+def average(m: Numbers, total: Value, count: Value, *, low: int, high: int, dtype: str) -> Value:
     """A sum of stored values by their count, halves away from zero; clip.
 
     Source: reference_integer_ops::AveragePool.
@@ -237,8 +240,3 @@ def quantize(
     rounded = round_away(m, m.quotient(x, m.constant(scale, "float32")))
     first, last = (m.constant(bound - zero_point, "float32") for bound in (low, high))
     return m.cast(m.cast(m.minimum(m.maximum(rounded, first), last), "int32") + zero_point, dtype)
-
-
-def float_scale(value: np.float32) -> float:
-    """A float32 as the Python number that an attribute holds, without loss."""
-    return float(np.float32(value))
