@@ -29,7 +29,7 @@ class Worker:
     """One process at a time; use as a context."""
 
     def __init__(self) -> None:
-        self._said: IO[bytes] = tempfile.TemporaryFile()
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115, closed by __exit__
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         self._rest = b""

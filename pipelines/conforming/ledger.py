@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipelines import keys, model_files
+from stages import STAGES
 
 TOOLS = ("apache-tvm", "numpy", "onnx", "tflite", "ai-edge-litert", "onnxruntime", "qonnx", "torch")
 
@@ -41,18 +43,23 @@ class Ledger:
 
 def key_of(path: Path, settings: Mapping[str, Any]) -> str:
     """Return what a model file's result is kept under: its bytes, the settings, code and tools."""
-    code = keys.code_ingredients("stages.importing")
-    code |= keys.code_ingredients("pipelines.conforming.worker", packages=("pipelines",))
-    if settings["packages"]:
-        for name in ("quantizing", "legalizing", "canonicalizing", "bitpacking", "packaging"):
-            code |= keys.code_ingredients(f"stages.{name}")
     found = {
         "files": [keys.digest(part.read_bytes()) for part in model_files.parts(path)],
         "settings": dict(settings),
-        "code": code,
+        "code": _code(settings["packages"]),
         "tools": {name: keys.tool_version(name) for name in TOOLS},
     }
     return keys.digest(keys.canonical(found))
+
+
+@functools.cache
+def _code(packages: bool) -> dict[str, str]:
+    code = keys.code_ingredients("stages.importing")
+    code |= keys.code_ingredients("pipelines.conforming.worker", packages=("pipelines",))
+    if packages:
+        for stage in STAGES:
+            code |= keys.code_ingredients(stage.entry.partition(":")[0])
+    return code
 
 
 def model_files_in(paths: Sequence[Path]) -> Iterable[Path]:
@@ -61,11 +68,7 @@ def model_files_in(paths: Sequence[Path]) -> Iterable[Path]:
     for path in paths:
         inside = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in inside:
-            if file.is_file() and file not in seen and (file == path or is_model(file)):
+            is_wanted = file == path or model_files.is_accepted(file)
+            if is_wanted and file.is_file() and file not in seen:
                 seen.add(file)
                 yield file
-
-
-def is_model(path: Path) -> bool:
-    """Whether a file in a folder is a model: by its name alone."""
-    return model_files.is_accepted(path)
