@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines import actions, checking, execute, keys, load, packages, plan
+from pipelines import actions, checking, execute, keys, load, model_files, packages, plan
 from pipelines.conforming import comparing
 from pipelines.errors import UserError
 from stages import importing
@@ -18,15 +17,16 @@ FOLDER = keys.ROOT / "artifacts" / "conformance"
 """Where the starter recipes are written; their packages are removed when they were compared."""
 
 
-def find_out(path: Path, description: Mapping[str, Any], golden: Golden) -> dict[str, Any]:
+def find_out(path: Path, golden: Golden) -> dict[str, Any]:
     """Return how the library of a model's package compares on `golden`, and the seconds it took.
 
-    `status` is that of `comparing.compared`, or refused with the reason.
+    `status` is that of `comparing.compared`, or refused, not run or crashed with the reason.
     """
     name = f"m{keys.digest(str(path))[:16]}"
     recipe = FOLDER / f"{name}.yaml"
     recipe.parent.mkdir(parents=True, exist_ok=True)
-    text = importing.starter_recipe(dict(description), path.as_posix(), name)
+    description = importing.describe(source=model_files.read(path))
+    text = importing.starter_recipe(description, path.as_posix(), name)
     recipe.write_text(f"{text}package: {{formats: [shared]}}\n", encoding="utf-8")
     started = time.monotonic()
     try:
@@ -35,6 +35,9 @@ def find_out(path: Path, description: Mapping[str, Any], golden: Golden) -> dict
         return {"status": "not run", "why": str(error)}
     except (StageError, UserError) as error:
         return {"status": "refused", "why": str(error)}
+    except Exception as error:
+        # A fault of bitkiln's; that the model was imported and executed stays said.
+        return {"status": "crashed", "why": f"{type(error).__name__}: {error}"[:500]}
     seconds = round(time.monotonic() - started, 3)
     try:
         with packages.opened(made) as opened:

@@ -66,7 +66,7 @@ def find_out(
         if golden is None:
             outputs = [interpret.run(model, sample) for sample in given]
             golden = comparing.golden(given, outputs)
-        row["package"] = building.find_out(path, row, golden)
+        row["package"] = building.find_out(path, golden)
     return row
 
 
