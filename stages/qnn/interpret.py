@@ -84,7 +84,17 @@ def _evaluate_call(module: Any, call: Any, environment: Mapping[Any, Any]) -> An
         arguments = [_evaluate(module, argument, environment) for argument in call.args]
         return OPERATORS[name].meaning(*arguments, **attributes(call))
     if name in STANDARD:
-        tensors = [a for a in call.args if isinstance(a, (relax.Var, Call))]
+        tensors = [a for a in call.args if isinstance(a, (relax.Var, Call)) or _is_tensors(a)]
         arguments = [_evaluate(module, argument, environment) for argument in tensors]
-        return np.asarray(STANDARD[name](call, *arguments)).reshape(shape_of(call.ty))
+        result = STANDARD[name](call, *arguments)
+        if isinstance(result, tuple):
+            return result
+        return np.asarray(result).reshape(shape_of(call.ty))
     raise NotImplementedError(f"no NumPy meaning for {name}")
+
+
+def _is_tensors(expr: Any) -> bool:
+    """Whether an argument is a tuple of tensors, not one of numbers (bounds, axes)."""
+    return isinstance(expr, relax.Tuple) and all(
+        isinstance(field.ty, relax.TensorType) for field in expr.fields
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stages.qnn.integer import pad_spatial, windows
+from stages.qnn.moving import MOVING
 from stages.qnn.registry import shape_of, storage_dtype
 
 Array = np.ndarray[Any, Any]
@@ -73,15 +74,37 @@ def _max_pool2d(call: Any, x: Array) -> Array:
 
 def _avg_pool2d(call: Any, x: Array) -> Array:
     values, valid = _pool(call, x)
-    total = values.sum(axis=(4, 5), dtype=np.float32)
+    total = values.sum(axis=(4, 5), dtype=np.float64).astype(np.float32)
     size = values.shape[4] * values.shape[5]
     count = size if bool(call.attrs.count_include_pad) else valid.sum(axis=(4, 5))
     return (total / np.asarray(count, np.float32)).transpose(0, 3, 1, 2)
 
 
+def _axes(call: Any, x: Array) -> tuple[int, ...]:
+    axis = call.attrs.axis
+    return tuple(range(x.ndim)) if axis is None else tuple(_ints(axis))
+
+
 def _mean(call: Any, x: Array) -> Array:
-    axes = tuple(_ints(call.attrs.axis))
-    return x.mean(axis=axes, keepdims=bool(call.attrs.keepdims), dtype=np.float32)
+    """The sum, in float64 and rounded once, by the count in float32."""
+    axes = _axes(call, x)
+    total = x.sum(axis=axes, keepdims=bool(call.attrs.keepdims), dtype=np.float64)
+    count = np.float32(np.prod([x.shape[axis] for axis in axes]))
+    return total.astype(np.float32) / count
+
+
+def _sum(call: Any, x: Array) -> Array:
+    """Floats are added in float64 and rounded once."""
+    wide = np.float64 if x.dtype.kind == "f" else np.int64
+    total = x.sum(axis=_axes(call, x), keepdims=bool(call.attrs.keepdims), dtype=wide)
+    return total.astype(x.dtype)
+
+
+def _matmul(_call: Any, a: Array, b: Array) -> Array:
+    """Floats are added in float64 and rounded once; integers in the result's type."""
+    if a.dtype.kind != "f":
+        return np.matmul(a, b)
+    return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
 def _reshape(call: Any, x: Array) -> Array:
@@ -107,7 +130,7 @@ STANDARD: Mapping[str, Callable[..., Array]] = {
     "relax.subtract": lambda _call, a, b: a - b,
     "relax.multiply": lambda _call, a, b: a * b,
     "relax.divide": lambda _call, a, b: a / b,
-    "relax.matmul": lambda _call, a, b: np.matmul(a, b),
+    "relax.matmul": _matmul,
     "relax.maximum": lambda _call, a, b: np.maximum(a, b),
     "relax.minimum": lambda _call, a, b: np.minimum(a, b),
     "relax.nn.relu": lambda _call, a: np.maximum(a, 0),
@@ -124,5 +147,14 @@ STANDARD: Mapping[str, Callable[..., Array]] = {
     "relax.permute_dims": _permute_dims,
     "relax.clip": _clip,
     "relax.astype": _astype,
+    "relax.abs": lambda _call, a: np.abs(a),
+    "relax.negative": lambda _call, a: -a,
+    "relax.floor": lambda _call, a: np.floor(a),
+    "relax.ceil": lambda _call, a: np.ceil(a),
+    "relax.round": lambda _call, a: np.rint(a),
+    "relax.rsqrt": lambda _call, a: np.float32(1) / np.sqrt(a),
+    "relax.square": lambda _call, a: a * a,
+    "relax.sum": _sum,
+    **MOVING,
 }
 """Full operator name → meaning; tensors only, attributes are read from the call."""

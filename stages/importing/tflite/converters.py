@@ -1,0 +1,61 @@
+"""The table of converters: how each operator of TensorFlow Lite becomes Relax.
+
+A converter takes the builder and the operator and returns the value of its output (a Relax
+variable, or a NumPy array where it is known at import), or a list of them. It raises
+UnsupportedError, whose sentence continues the operator's name, for what it does not accept; the
+walk collects these over the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stages.importing.tflite import movement
+from stages.importing.tflite.builder import TfliteBuilder
+from stages.importing.tflite.graph import Operator
+from stages.importing.unsupported import UnsupportedError
+
+Converter = Callable[[TfliteBuilder, Operator], Any]
+
+CONVERTERS: Mapping[str, Converter] = {**movement.CONVERTERS}
+"""Builtin name in the schema, or custom operator's own name → converter."""
+
+FLOAT: Mapping[str, Converter] = {}
+"""Converters that take the place of the former where the first output is float32."""
+
+WHY: Mapping[str, str] = {
+    "IF": "control flow is not supported; export the model for inference",
+    "WHILE": "control flow is not supported; export the model for inference",
+    "CALL_ONCE": "control flow is not supported; export the model for inference",
+    "LSTM": "recurrent layers are not supported",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "recurrent layers are not supported",
+    "SVDF": "recurrent layers are not supported",
+    "TFLite_Detection_PostProcess": "leave box decoding to the caller: export the raw outputs",
+}
+"""More than "there is no converter" where there is more to say."""
+
+
+def converter_of(builder: TfliteBuilder, operator: Operator) -> Converter:
+    """The converter of an operator; UnsupportedError where there is none."""
+    results = [builder.graph.tensors[index].dtype for index in operator.outputs[:1]]
+    found = FLOAT.get(operator.kind) if results == ["float32"] else None
+    found = found or CONVERTERS.get(operator.kind)
+    if found is None:
+        kinds = (*operator.inputs[:1], *operator.outputs[:1])
+        types = " to ".join(builder.graph.tensors[index].dtype for index in kinds)
+        raise UnsupportedError(WHY.get(operator.kind, f"there is no converter from {types}"))
+    return found
+
+
+def converted(builder: TfliteBuilder, operator: Operator) -> list[Any]:
+    """One operator's results: Relax variables, or arrays where they are known at import."""
+    try:
+        found = converter_of(builder, operator)(builder, operator)
+    except (IndexError, ValueError, OverflowError) as error:
+        why = "has operands or options of the wrong number, shape or value"
+        raise UnsupportedError(f"{why} ({error})") from error
+    values = list(found) if isinstance(found, (list, tuple)) else [found]
+    if len(values) != len(operator.outputs):
+        raise UnsupportedError(f"has {len(operator.outputs)} outputs instead of {len(values)}")
+    return values
