@@ -44,7 +44,7 @@ def arguments(name: str, count: int) -> Array:
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_results_are_rounded_almost_correctly(name: str) -> None:
-    """Within 0.51 units in the last place; GELU, which cancels below 0, within 2^-26 of its operand."""
+    """Within 0.51 units in the last place; GELU, which cancels below 0, 2^-26 of its operand."""
     function, reference = REFERENCES[name]
     x = arguments(name, 4000 if name in ("erf", "gelu") else 40000)
     found = function(NUMPY, x)
