@@ -15,7 +15,9 @@ from stages.kinds import Model
 from stages.qnn.builder import ModelBuilder
 from stages.qnn.registry import dtype_of, shape_of
 
-READABLE = frozenset("float32 int8 int16 int32 int64 uint8 uint32 bool".split())
+READABLE = frozenset(
+    ["float16", "float32", "int8", "int16", "int32", "int64", "uint8", "uint32", "bool"]
+)
 """Types a tensor of the model may have."""
 
 

@@ -11,14 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stages.importing.tflite import movement
+from stages.importing.tflite import elementwise, layers, movement, pools, scaling
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.unsupported import UnsupportedError
 
 Converter = Callable[[TfliteBuilder, Operator], Any]
 
-CONVERTERS: Mapping[str, Converter] = {**movement.CONVERTERS}
+CONVERTERS: Mapping[str, Converter] = {
+    **movement.CONVERTERS,
+    **layers.CONVERTERS,
+    **elementwise.CONVERTERS,
+    **pools.CONVERTERS,
+    **scaling.CONVERTERS,
+}
 """Builtin name in the schema, or custom operator's own name → converter."""
 
 FLOAT: Mapping[str, Converter] = {}

@@ -91,7 +91,7 @@ class Budget:
 
 
 @cache
-def fields_of(table: type) -> tuple[tuple[str, str, bool], ...]:
+def fields_of(table: Any) -> tuple[tuple[str, str, bool], ...]:
     """The fields of a generated class: name in the schema, accessor, whether it is a vector."""
     accessors = {
         name
@@ -107,7 +107,7 @@ def fields_of(table: type) -> tuple[tuple[str, str, bool], ...]:
 def plain(table: Any, budget: Budget) -> dict[str, Any]:
     """The fields of a table of scalars, strings and vectors of numbers, by name in the schema."""
     values: dict[str, Any] = {}
-    for name, accessor, is_vector in fields_of(type(table)):
+    for name, accessor, is_vector in fields_of(table.__class__):
         if is_vector:
             found = budget.numbers(getattr(table, f"{accessor}AsNumpy")(), "options")
             values[name] = tuple(found.tolist())

@@ -16,12 +16,13 @@ from stages.importing.tflite.graph import ABSENT, Array, Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import interpret
 
-FOLDED = frozenset(
-    """ADD BROADCAST_TO CAST CONCATENATION DIV EXPAND_DIMS EQUAL FILL FLOOR_DIV FLOOR_MOD GATHER
-    GREATER LESS MAXIMUM MINIMUM MUL NEG PACK RANGE REDUCE_MAX REDUCE_MIN REDUCE_PROD RESHAPE SELECT
-    SELECT_V2 SLICE SPLIT SPLIT_V SQUEEZE STRIDED_SLICE SUB SUM TILE TRANSPOSE UNPACK
-    """.split()
-)
+FOLDED = {
+    *("ADD", "BROADCAST_TO", "CAST", "CONCATENATION", "DIV", "EQUAL", "EXPAND_DIMS", "FILL"),
+    *("FLOOR_DIV", "FLOOR_MOD", "GATHER", "GREATER", "LESS", "MAXIMUM", "MINIMUM", "MUL", "NEG"),
+    *("PACK", "RANGE", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "RESHAPE", "SELECT"),
+    *("SELECT_V2", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "SUB", "SUM", "TILE"),
+    *("TRANSPOSE", "UNPACK"),
+}
 """Operators that shapes are computed with. All cost little more than their result is large."""
 MAX_FOLDED = 1 << 22
 """How many elements may be folded over a whole graph."""

@@ -23,10 +23,10 @@ IDENTIFIER = b"TFL3"
 MAX_TENSORS = 10 * MAX_NODES
 MAX_RANK = 8
 
-NUMPY_TYPES = frozenset(
-    "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 "
-    "complex128".split()
-)
+NUMPY_TYPES = {
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+}
 """Types of the schema that NumPy holds, under the same names."""
 
 

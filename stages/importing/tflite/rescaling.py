@@ -1,0 +1,117 @@
+"""From accumulators and other scales to an output's scale: factors as the kernels derive them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stages.importing.tflite.activations import limits, stored_range
+from stages.importing.tflite.builder import TfliteBuilder
+from stages.importing.tflite.graph import Operator
+from stages.importing.tflite.tabling import BYTES, stored_values, tabled
+from stages.importing.unsupported import UnsupportedError
+from stages.qnn import tflite
+from stages.qnn.numbers import NUMPY
+
+MAX_SHIFT_OF_INT64 = 7
+"""Factors of 2^7 and more cannot be applied to 64-bit accumulators."""
+
+
+def fixed_point(real: float) -> tuple[int, int]:
+    """A factor's multiplier and shift; UnsupportedError for one out of range."""
+    try:
+        return tflite.quantize_multiplier(float(real))
+    except ValueError as error:
+        raise UnsupportedError(f"rescales by {error}") from error
+
+
+def layer_factors(
+    builder: TfliteBuilder, operator: Operator, data: int, weight: int
+) -> list[tuple[int, int]]:
+    """The factors from a layer's accumulators to its output: one, or one a channel.
+
+    Where the kernel knows one scale of the weights alone (uint8, and fully connected layers), it
+    multiplies the scales in float32, else in float64. Sources: GetQuantizedConvolutionMultipler and
+    PopulateConvolutionQuantizationParams in tensorflow/lite/kernels/kernel_util.cc.
+    """
+    source, target = builder.affine(data)[0], builder.affine(operator.outputs[0])[0]
+    weights = builder.quantization(weight)
+    if not weights.is_per_tensor and (weights.axis != _channel_axis(operator)):
+        raise UnsupportedError(f"has weights with scales along axis {weights.axis}")
+    is_single = operator.kind == "FULLY_CONNECTED" and weights.is_per_tensor
+    if builder.dtype(data) == "uint8" or is_single:
+        if not weights.is_per_tensor:
+            raise UnsupportedError("has uint8 weights with several scales; one is accepted")
+        product = np.float32(source * np.float32(weights.scale[0]))
+        return [fixed_point(float(product) / float(target))]
+    return [fixed_point(float(source) * float(s) / float(target)) for s in weights.scale]
+
+
+def _channel_axis(operator: Operator) -> int:
+    return 3 if operator.kind == "DEPTHWISE_CONV_2D" else 0
+
+
+def requantized(
+    builder: TfliteBuilder,
+    operator: Operator,
+    total: Any,
+    factors: Sequence[tuple[int, int]],
+) -> Any:
+    """Accumulators rescaled to the output's scale and clipped to its activation's range."""
+    output, name = operator.outputs[0], f"{operator.layer}.requantize"
+    low, high = stored_range(builder, operator)
+    dtype, zero_point = builder.dtype(output), builder.affine(output)[1]
+    if builder.typed(total)[1] != "int64":
+        multiplier, shift = _vectors(builder, operator, factors)
+        call = tflite.requantize(
+            total, multiplier, shift, zero_point=zero_point, low=low, high=high, dtype=dtype
+        )
+        return builder.emit(call, name)
+    if zero_point:
+        raise UnsupportedError(f"gives {dtype} with the zero point {zero_point}; 0 is accepted")
+    if max(shift for _, shift in factors) > MAX_SHIFT_OF_INT64:
+        raise UnsupportedError("rescales 64-bit sums by 128 or more")
+    once = [(tflite.reduced_multiplier(m), 15 - shift) for m, shift in factors]
+    multiplier, shift = _vectors(builder, operator, once)
+    call = tflite.requantize_once(total, multiplier, shift, low=low, high=high, dtype=dtype)
+    return builder.emit(call, name)
+
+
+def _vectors(
+    builder: TfliteBuilder, operator: Operator, factors: Sequence[tuple[int, int]]
+) -> tuple[Any, Any]:
+    """Multipliers and shifts as parameters int32 [C] or [1]."""
+    multiplier, shift = np.array(factors, np.int32).T
+    layer = operator.layer
+    return (
+        builder.parameter(f"{layer}.multiplier", multiplier),
+        builder.parameter(f"{layer}.shift", shift),
+    )
+
+
+def rescaled(builder: TfliteBuilder, operator: Operator, index: int) -> Any:
+    """A quantized tensor brought to the output's scale (Requantize in reference/requantize.h)."""
+    output = operator.outputs[0]
+    (source, offset), (target, zero_point) = builder.affine(index), builder.affine(output)
+    factor = fixed_point(float(source) / float(target))
+    dtype = builder.dtype(output)
+    low, high = limits(dtype)
+    if builder.dtype(index) in BYTES:
+        moved = stored_values(builder.dtype(index)) - offset
+        scaled = tflite.multiply(NUMPY, moved, *(np.int64(part) for part in factor))
+        return tabled(builder, operator, index, np.clip(scaled + zero_point, low, high))
+    if offset:
+        raise UnsupportedError(f"reads {builder.dtype(index)} with the zero point {offset}")
+    multiplier, shift = _vectors(builder, operator, [factor])
+    call = tflite.requantize(
+        builder.read(index),
+        multiplier,
+        shift,
+        zero_point=zero_point,
+        low=low,
+        high=high,
+        dtype=dtype,
+    )
+    return builder.emit(call, operator.layer)
