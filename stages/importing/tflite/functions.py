@@ -61,7 +61,7 @@ def clipped(low: float, high: float | None) -> Callable[[TfliteBuilder, Operator
     def convert(builder: TfliteBuilder, operator: Operator) -> Any:
         _require_bytes(builder, operator)
         output = operator.outputs[0]
-        scale, zero_point = builder.affine(output)
+        scale, _ = builder.affine(output)
 
         def factor(values: Array) -> Array:
             scaled = _scaled(values, _ratio(builder, operator))
