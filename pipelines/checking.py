@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pipelines import keys, recipe, roots
+from pipelines import keys, model_files, recipe, roots
 from pipelines.errors import UserError
 from pipelines.execute import STORE, Workshop
 from pipelines.graph import DESCRIBING
@@ -20,7 +20,7 @@ from stages.errors import StageError
 if TYPE_CHECKING:
     from pipelines.load import Resolved
 
-TOOLS = ("onnx", "apache-tvm", "apache-tvm-ffi")
+TOOLS = ("onnx", "tflite", "apache-tvm", "apache-tvm-ffi")
 
 
 def is_agreed(plan: Plan, resolved: Resolved) -> bool:
@@ -68,7 +68,7 @@ def describe(plan: Plan, resolved: Resolved) -> dict[str, Any]:
 def source(plan: Plan) -> bytes:
     """Return the bytes of a recipe's model file, those the zoo wrote if it names no file."""
     if plan.source is not None:
-        return plan.source.read_bytes()
+        return model_files.read(plan.source)
     return bytes(Workshop(plan).load(plan.step(SOURCE)))
 
 
@@ -98,7 +98,7 @@ def _ingredients(plan: Plan, resolved: Resolved) -> dict[str, Any]:
     return {
         "inputs": {"source": workshop.ingredients(importing)["inputs"]["source"]},
         "options": recipe.import_options(resolved.recipe).model_dump(mode="json"),
-        "code": keys.code_at_start("stages.importing.describing"),
+        "code": keys.code_at_start("stages.importing"),
         "tools": {name: keys.tool_version(name) for name in TOOLS},
     }
 

@@ -46,7 +46,10 @@ def is_quantized(description: Description) -> bool:
     kinds = description["operators"]
     is_operator = any("quant" in kind.lower() or "finn" in kind for kind in kinds)
     is_operator |= any(kind.rpartition(".")[2] in ("MultiThreshold", "Sign") for kind in kinds)
-    return is_operator or any(layer[name] for layer in description["layers"] for name in _TENSORS)
+    ends = [*description["inputs"], *description["outputs"]]
+    is_stored = any("scale" in item for item in ends)
+    layers = description["layers"]
+    return is_operator or is_stored or any(layer[name] for layer in layers for name in _TENSORS)
 
 
 def _no_quantizers(recipe: Recipe, description: Description) -> Found:

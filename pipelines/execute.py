@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.costs import core_costs
-from pipelines import keys, progress, roots
+from pipelines import keys, model_files, progress, roots
 from pipelines.errors import UserError
 from pipelines.items import Memo
 from pipelines.manifest import Content, DamagedError, Manifest, Parts, output_digest
@@ -156,20 +156,25 @@ class Workshop:
 
     def _source(self) -> bytes:
         assert self.plan.source is not None
-        return self.plan.source.read_bytes()
+        return model_files.read(self.plan.source)
 
     def _source_digest(self) -> str:
         assert self.plan.source is not None
-        stat = self.plan.source.stat()
-        return _file_output(self.plan.source, stat.st_mtime_ns, stat.st_size)
+        parts = model_files.parts(self.plan.source)
+        marks = ((part, part.stat()) for part in parts)
+        return _source_output(tuple((p, stat.st_mtime_ns, stat.st_size) for p, stat in marks))
 
 
 @functools.cache
-def _file_output(path: Path, mtime_ns: int, size: int) -> str:
-    """Return the digest a file has as an input: the one the zoo's artifact of its bytes would."""
-    del mtime_ns, size  # only there to notice a change within one run
-    data = path.read_bytes()
-    return output_digest("source", (Content("source.onnx", keys.digest(data), len(data)),), ())
+def _source_output(parts: tuple[tuple[Path, int, int], ...]) -> str:
+    """Return the digest a model's files have as an input: one file's is that of a zoo artifact.
+
+    Times and sizes are only there to notice a change within one run.
+    """
+    data = [path.read_bytes() for path, _, _ in parts]
+    names = ["source.onnx", "params"]
+    contents = [Content(n, keys.digest(d), len(d)) for n, d in zip(names, data, strict=False)]
+    return output_digest("source", tuple(contents), ())
 
 
 def _call(step: Step, arguments: dict[str, Any], memo: Memo) -> Any:

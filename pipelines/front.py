@@ -16,7 +16,7 @@ from pipelines.progress import Progress
 
 DATABASE = keys.ROOT / "artifacts" / ".doit.db"
 VARIABLES = (
-    *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat"),
+    *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat", "reference"),
     *("core", "isa", "kernel"),
 )
 INTERRUPTED = "interrupted; the stages that were finished are kept"

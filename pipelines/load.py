@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import fields, overrides, validate
+from pipelines import fields, model_files, overrides, validate
 from pipelines.board import load_board
 from pipelines.documents import is_path_like, merge, read
 from pipelines.errors import Fault, Span, UserError, nearest, shown
@@ -19,7 +19,6 @@ from pipelines.recipe import Recipe, contradictions, flatten
 from stages.options import c_identifier
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
-MODEL_SUFFIXES = (".onnx",)
 
 
 @dataclass(frozen=True)
@@ -208,8 +207,8 @@ def _cross_check(recipe: Recipe | None, tree: Node, path: Path, faults: list[Fau
     model = recipe.model.file
     if model is not None:
         place = _place(tree, "model.file")
-        if model.suffix not in MODEL_SUFFIXES:
-            accepted = ", ".join(MODEL_SUFFIXES)
+        if not model_files.is_accepted(model):
+            accepted = ", ".join(model_files.ENDINGS)
             sentence = f"cannot import '{model.name}'; accepted: files that end in {accepted}"
             faults.append(Fault(place, "model.file", sentence))
         elif not model.is_file():

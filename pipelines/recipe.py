@@ -49,7 +49,7 @@ class ModelSource(Section):
     zoo: ZooName | None = Field(default=None, examples=["resnet18"])
     """A network that is built at the precision of `quantization`, with seeded weights."""
     file: Path | None = Field(default=None, examples=["models/digits.onnx"])
-    """A model file (.onnx), relative to the recipe."""
+    """A model file (.onnx, .tflite, .pt2, or -symbol.json of MXNet), relative to the recipe."""
     seed: int = Field(default=0, ge=0)
     """Seed of a zoo network's weights."""
     image_size: int | None = Field(default=None, ge=8, examples=[224])
@@ -163,6 +163,8 @@ class Evaluation(Section):
     """A .npz with arrays `images` and `labels`, or a folder of pictures with labels.csv."""
     metric: Literal["top1", "top5"] = "top1"
     """Share of images whose label is the first, or among the first five, of the classes."""
+    first_class: int = Field(default=0, ge=0, le=1000)
+    """Output that label 0 stands at: 1 for networks whose first output is the background."""
     tolerance: float = Field(default=0.0, ge=0, le=100)
     """How many points of the metric, of 100, package and source model may differ by."""
 

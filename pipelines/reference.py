@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipelines.errors import UserError
 from stages.errors import StageError
+
+if TYPE_CHECKING:
+    from stages.options import ImportOptions
 
 Array = np.ndarray[Any, Any]
 Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
@@ -19,14 +23,38 @@ BATCH = 256
 _TRIED = 2
 
 
+SOURCE = "source model"
+
+
 class Reference:
     """One output of a source graph of one input, sample by sample or in batches."""
 
-    def __init__(self, source: bytes, input_name: str, output: str) -> None:
+    def __init__(self, name: str, execute: Execute, input_name: str, output: str) -> None:
+        self.name, self.execute = name, execute
+        self._input, self._output = input_name, output
+
+    @classmethod
+    def of_source(
+        cls, source: bytes, input_name: str, output: str, options: ImportOptions | None = None
+    ) -> Reference:
+        """Return the source graph executed in NumPy."""
         from stages import importing
 
-        self._input, self._output = input_name, output
-        self.execute: Execute = importing.Oracle(importing.read(source), also=(output,))
+        execute = importing.executor(source=source, options=options, also=(output,))
+        return cls(SOURCE, execute, input_name, output)
+
+    @classmethod
+    def of_framework(
+        cls, source: bytes, input_name: str, output: str, options: ImportOptions | None = None
+    ) -> Reference:
+        """Return the source graph executed by the framework it came from, one sample at a time.
+
+        Raises peers.MissingError or peers.RefusedError where that cannot be.
+        """
+        from pipelines import peers
+
+        peer = peers.open_peer(*peers.asked_of(source, options))
+        return cls(peer.name, peer.run, input_name, output)
 
     def one(self, sample: Array) -> Array:
         """Return the output of one sample, as in the graph."""
@@ -44,7 +72,7 @@ class Reference:
         alone = [self.one(sample) for sample in first]
         try:
             together = self.one(np.concatenate(first))
-        except StageError:
+        except (StageError, UserError):
             return 1
         if together.shape != (_TRIED, *alone[0].shape[1:]):
             return 1

@@ -15,6 +15,7 @@ from pipelines.recipe import InputSpec
 from pipelines.runners.package import Tensor
 
 Array = np.ndarray[Any, Any]
+_NEAR = 0.01
 ACCEPTED = (*pictures.SUFFIXES, ".npy", ".npz")
 
 
@@ -63,20 +64,29 @@ def prepare(sample: Array, tensor: Tensor, spec: InputSpec | None) -> Array:
     return _converted(_shaped(sample, tensor), tensor, spec)
 
 
-def ranking(output: Array, count: int) -> list[int]:
+def ranking(output: Array, count: int, tensor: Tensor | None = None) -> list[int]:
     """Return the `count` most likely classes, best first.
 
-    One integer is a class already, as networks give that end in TopK.
+    One integer is a class already, as networks give that end in TopK, unless it has a scale.
     """
     flat = output.reshape(-1)
-    if is_class(output):
+    if is_class(output, tensor):
         return [int(flat[0])]
     return [int(index) for index in np.argsort(-flat.astype(np.float64), kind="stable")[:count]]
 
 
-def is_class(output: Array) -> bool:
-    """Whether an output is one integer: a class already, not a score for each."""
-    return output.size == 1 and output.dtype.kind in "iu"
+def is_class(output: Array, tensor: Tensor | None = None) -> bool:
+    """Whether an output is one integer without a scale: a class already, not a score for each."""
+    is_score = tensor is not None and bool(tensor.quantization)
+    return output.size == 1 and output.dtype.kind in "iu" and not is_score
+
+
+def real_values(output: Array, tensor: Tensor) -> Array:
+    """Return what an output's stored integers stand for; floats, and what has no scale, as is."""
+    meaning = tensor.quantization
+    if not meaning or output.dtype.kind not in "iu":
+        return output
+    return (output.astype(np.float64) - meaning["zero_point"]) * meaning["scale"]
 
 
 def _converted(shaped: Array, tensor: Tensor, spec: InputSpec | None) -> Array:
@@ -85,17 +95,60 @@ def _converted(shaped: Array, tensor: Tensor, spec: InputSpec | None) -> Array:
     if wanted.kind == "f" and shaped.dtype.kind in "iub":
         return np.ascontiguousarray(_scaled(shaped, tensor, spec or InputSpec()).astype(wanted))
     if wanted.kind in "iu":
-        stated = sorted((spec.model_fields_set if spec else set()) & {"scale", "mean", "std"})
-        if stated:
-            raise UserError(
-                f"inputs.{tensor.name}.{stated[0]} is for float inputs, and this one takes {wanted}"
-            )
+        shaped = _stored(shaped, tensor, spec)
         if not np.array_equal(shaped, shaped.astype(wanted)):
             raise UserError(
                 f"input '{tensor.name}' takes {wanted}; the {shaped.dtype} values found "
                 f"({shaped.min():g} to {shaped.max():g}) would be changed by that"
             )
     return np.ascontiguousarray(shaped.astype(wanted))
+
+
+def _stored(values: Array, tensor: Tensor, spec: InputSpec | None) -> Array:
+    """Return the integers that stand for `values` at an input of stored integers.
+
+    Integers of the input's own type are what is stored. Floats are real values. Other integers
+    are pixels: scaled as the recipe says, if it says so, else the bytes themselves, for an int8
+    input 128 below.
+    """
+    wanted, meaning = np.dtype(tensor.dtype), tensor.quantization
+    stated = sorted((spec.model_fields_set if spec else set()) & {"scale", "mean", "std"})
+    if not meaning:
+        if stated:
+            raise UserError(
+                f"inputs.{tensor.name}.{stated[0]} is for float inputs, and this one takes {wanted}"
+            )
+        return values
+    if values.dtype.kind == "f":
+        return _quantized(values, wanted, meaning)
+    if stated and values.dtype.kind in "iub" and (values.dtype != wanted or wanted == np.uint8):
+        return _quantized(_scaled(values, tensor, spec or InputSpec()), wanted, meaning)
+    if values.dtype == np.uint8 and wanted == np.int8:
+        if not _is_byte_below(meaning):
+            raise UserError(
+                f"input '{tensor.name}' takes int8 of scale {meaning['scale']:g} and zero point "
+                f"{meaning['zero_point']:g}, which does not tell how pixels become it; state "
+                f"inputs.{tensor.name}.scale, mean and std"
+            )
+        return values.astype(np.int16) - 128
+    return values
+
+
+def _is_byte_below(meaning: Mapping[str, Any]) -> bool:
+    """Whether an int8 input is as converters make it for pixels: the pixel less 128.
+
+    Real values are then 0 up to some largest one, or -1 to 1.
+    """
+    zero_point, scale = meaning["zero_point"], meaning["scale"]
+    return bool(zero_point == -128 or (zero_point in (0, -1) and abs(scale * 128 - 1) < _NEAR))
+
+
+def _quantized(values: Array, dtype: np.dtype[Any], meaning: Mapping[str, Any]) -> Array:
+    limits = np.iinfo(dtype)
+    steps = values.astype(np.float64) / meaning["scale"]
+    # Halves away from zero, as TensorFlow Lite rounds its inputs.
+    stored = np.trunc(steps + np.copysign(0.5, steps)) + meaning["zero_point"]
+    return np.clip(stored, limits.min, limits.max)
 
 
 def _scaled(pixels: Array, tensor: Tensor, spec: InputSpec) -> Array:

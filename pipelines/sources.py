@@ -14,12 +14,15 @@ import hashlib
 import json
 import os
 import platform
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 _NAME = "artifacts/.code.json"
+
+_MODULE = re.compile(r"(stages|hw)(\.\w+)+")
 
 Import = tuple[str, int, tuple[str, ...]]
 """Module as written, level of a relative import, names taken from it."""
@@ -60,10 +63,18 @@ def parse(text: bytes) -> Source:
         elif isinstance(node, ast.ImportFrom):
             names = tuple(alias.name for alias in node.names)
             imports.append((node.module or "", node.level, names))
+        elif _is_module_name(node):
+            imports.append((node.value, 0, ()))  # type: ignore[attr-defined]
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [item for item in body if not _is_text(item)]  # type: ignore[attr-defined]
     return Source(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(imports))
+
+
+def _is_module_name(node: ast.AST) -> bool:
+    """Whether a node is the name of a first-party module as text, as importlib is given it."""
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return is_text and _MODULE.fullmatch(node.value) is not None  # type: ignore[attr-defined]
 
 
 def _is_text(node: ast.AST) -> bool:

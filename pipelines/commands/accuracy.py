@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import checking, labelled, packages, samples, tables
+from pipelines import checking, labelled, packages, recipe, samples, tables
 from pipelines.commands import arguments
 from pipelines.errors import UserError
 from pipelines.labelled import Labelled
 from pipelines.load import Resolved
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
-from pipelines.recipe import CLASSES, Evaluation, InputSpec
+from pipelines.recipe import CLASSES, Evaluation
 from pipelines.reference import Reference
 from pipelines.runners.package import Tensor
 
@@ -61,6 +61,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
             raise UserError(f"{resolved.name} has several inputs or outputs; accuracy needs one")
         (tensor,), (output,) = opened.package.inputs, opened.package.outputs
         how, name = opened.how, output.name
+        asked = _Asked(data, most, evaluation.first_class, output)
         spec = resolved.recipe.inputs.get(tensor.name)
 
         def in_package(sample: Array) -> Array:
@@ -70,28 +71,59 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
             return (data.read(index, tensor, spec) for index in range(count))
 
         with _counted(f"package, {how}", count) as advance:
-            ours = _answers(map(in_package, inputs()), data, most, advance)
-    reference = Reference(checking.source(plan), tensor.name, name)
-    with _counted("source model", count) as advance:
-        theirs = _answers(reference.batches(inputs()), data, most, advance)
-    theirs = _asked_again(reference, ours, theirs, data, most, tensor, spec)
-    _tell(resolved, evaluation, ours, theirs, how)
-    result = _result(resolved, evaluation, data, ours, theirs)
+            ours = _answers(map(in_package, inputs()), asked, advance)
+    reference = _reference(variables, plan, resolved, tensor, name)
+    with _counted(reference.name, count) as advance:
+        theirs = _answers(reference.batches(inputs()), asked, advance)
+    theirs = _asked_again(reference, ours, theirs, asked, lambda at: data.read(at, tensor, spec))
+    _tell(resolved, evaluation, ours, theirs, how, reference.name)
+    result = _result(resolved, evaluation, asked, ours, theirs, reference.name)
     tables.write_json(variables.command.get("json"), result)
     _enforce(resolved, evaluation, result["difference"])
 
 
-def _answers(outputs: Iterator[Array], data: Labelled, most: int, advance: Advance) -> Answers:
+def _reference(
+    variables: Variables, plan: Plan, resolved: Resolved, tensor: Tensor, output: str
+) -> Reference:
+    """Return what the package is compared with: reference=source, or reference=framework."""
+    wanted = variables.command.get("reference", "source")
+    source, options = checking.source(plan), recipe.import_options(resolved.recipe)
+    if wanted == "source":
+        return Reference.of_source(source, tensor.name, output, options)
+    if wanted == "framework":
+        return Reference.of_framework(source, tensor.name, output, options)
+    raise UserError(f"reference={wanted}: accepted: source, framework")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The data, how many classes count as an answer, and the output that they are read from."""
+
+    data: Labelled
+    most: int
+    first_class: int
+    output: Tensor
+
+    def label(self, index: int) -> int:
+        """Return the output that a sample's label means."""
+        return self.data.labels[index] + self.first_class
+
+    def ranking(self, values: Array) -> list[int]:
+        """Return the classes an output answers with, best first."""
+        return samples.ranking(values, self.most, self.output)
+
+
+def _answers(outputs: Iterator[Array], asked: _Asked, advance: Advance) -> Answers:
     ranked: list[list[int]] = []
     right = 0
     for index, output in enumerate(outputs):
-        label = data.labels[index]
-        if not samples.is_class(output) and not 0 <= label < output.size:
+        label = asked.label(index)
+        if not samples.is_class(output, asked.output) and not 0 <= label < output.size:
             raise UserError(
-                f"{data.name(index)}: its label is {label}, and the output has {output.size} "
+                f"{asked.data.name(index)}: its label is {label}, and the output has {output.size} "
                 "classes, counted from 0"
             )
-        ranked.append(samples.ranking(output, most))
+        ranked.append(asked.ranking(output))
         right += label in ranked[-1]
         advance()
     return Answers(ranked, right)
@@ -101,18 +133,15 @@ def _asked_again(
     reference: Reference,
     ours: Answers,
     theirs: Answers,
-    data: Labelled,
-    most: int,
-    tensor: Tensor,
-    spec: InputSpec | None,
+    asked: _Asked,
+    sample: Callable[[int], Array],
 ) -> Answers:
     """Return the source model's answers, those that differ from ours found sample by sample."""
     ranked = list(theirs.ranked)
     for index, best in enumerate(ours.ranked):
-        if best == ranked[index]:
-            continue
-        ranked[index] = samples.ranking(reference.one(data.read(index, tensor, spec)), most)
-    right = sum(data.labels[index] in best for index, best in enumerate(ranked))
+        if best != ranked[index]:
+            ranked[index] = asked.ranking(reference.one(sample(index)))
+    right = sum(asked.label(index) in best for index, best in enumerate(ranked))
     return Answers(ranked, right)
 
 
@@ -122,7 +151,7 @@ def _differing(ours: Answers, theirs: Answers) -> list[int]:
 
 
 def _tell(
-    resolved: Resolved, evaluation: Evaluation, ours: Answers, theirs: Answers, how: str
+    resolved: Resolved, evaluation: Evaluation, ours: Answers, theirs: Answers, how: str, other: str
 ) -> None:
     count = len(ours.ranked)
     print(
@@ -135,13 +164,18 @@ def _tell(
         some = ", ".join(map(str, differing[:_SHOWN])) + (", ..." if differing[_SHOWN:] else "")
         said = f"{len(differing)} of {count} predictions differ from the package's: sample {some}"
     print(
-        f"source model: {evaluation.metric} {100 * theirs.rate:.2f} % "
+        f"{other}: {evaluation.metric} {100 * theirs.rate:.2f} % "
         f"({theirs.right} of {count}); {said}"
     )
 
 
 def _result(
-    resolved: Resolved, evaluation: Evaluation, data: Labelled, ours: Answers, theirs: Answers
+    resolved: Resolved,
+    evaluation: Evaluation,
+    asked: _Asked,
+    ours: Answers,
+    theirs: Answers,
+    other: str,
 ) -> dict[str, Any]:
     count = len(ours.ranked)
     return {
@@ -152,8 +186,9 @@ def _result(
         "rate": ours.rate,
         "right": ours.right,
         "predictions": ours.first,
+        "reference": other,
         "source": {"rate": theirs.rate, "right": theirs.right, "predictions": theirs.first},
-        "labels": list(data.labels[:count]),
+        "labels": list(asked.data.labels[:count]),
         "differing": _differing(ours, theirs),
         # Of whole samples, so that a difference of none is exactly 0.
         "difference": 100 * abs(ours.right - theirs.right) / count,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import keys, tables
+from pipelines import keys, model_files, tables
 from pipelines.errors import UserError, shown
 from pipelines.load import RECIPES
 from pipelines.overrides import Variables
-
-_MOST_BYTES = 2 << 30  # what one ONNX file can hold
 
 
 def run(*, variables: Variables, files: Sequence[str]) -> None:
@@ -40,7 +38,7 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
 
 def recipe_name(path: Path) -> str:
     """Return the recipe's name for a model file: its stem as a C identifier can be."""
-    words = re.sub(r"[^a-z0-9]+", "_", path.stem.lower()).strip("_")
+    words = re.sub(r"[^a-z0-9]+", "_", model_files.stem(path).lower()).strip("_")
     return words if words[:1].isalpha() else f"model_{words}".rstrip("_")
 
 
@@ -53,17 +51,12 @@ def _path(variables: Variables, files: Sequence[str]) -> Path:
 
 
 def _read(path: Path) -> bytes:
-    if path.suffix != ".onnx":
+    if not model_files.is_accepted(path):
+        accepted = ", ".join(f"{ending} ({what})" for ending, what in model_files.ENDINGS.items())
         raise UserError(
-            f"{shown(path)}: '{path.suffix or path.name}' is not accepted; accepted: .onnx "
-            "(ONNX, QONNX, FINN-ONNX)"
+            f"{shown(path)}: '{path.suffix or path.name}' is not accepted; accepted: {accepted}"
         )
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UserError(f"{shown(path)}: larger than 2 GiB, which no ONNX file is")
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{shown(path)}: {error.strerror}") from error
+    return model_files.read(path)
 
 
 def _as_stated(path: Path, folder: Path) -> str:
@@ -73,11 +66,13 @@ def _as_stated(path: Path, folder: Path) -> str:
 
 
 def _tell(path: Path, found: dict[str, Any]) -> None:
+    version = f", opset {found['opset']}" if found.get("opset") else ""
+    rules = f", {found['numerics']} numerics" if found.get("numerics") else ""
     by = f", written by {found['producer']}" if found["producer"] else ""
-    print(f"{shown(path)}: {found['format']}, opset {found['opset']}{by}")
+    print(f"{shown(path)}: {found['format']}{version}{rules}{by}")
     print(f"  {found['parameters']:,} parameters in {found['bytes']:,} bytes")
-    tables.show("inputs", found["inputs"], ["name", "dtype", "shape"])
-    tables.show("outputs", found["outputs"], ["name", "shape"])
+    tables.show("inputs", [_tensor(item) for item in found["inputs"]], _columns(found["inputs"]))
+    tables.show("outputs", [_tensor(item) for item in found["outputs"]], _columns(found["outputs"]))
     layers = [
         {**layer, **{name: _precision(layer[name]) for name in ("activations", "weights")}}
         for layer in found["layers"]
@@ -94,6 +89,18 @@ def _tell(path: Path, found: dict[str, Any]) -> None:
         print("a build of this file stops at these")
     else:
         print("everything in it is supported")
+
+
+def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of an input or output, with what its stored numbers mean."""
+    if "scale" not in item:
+        return dict(item)
+    return {**item, "real_value": f"{item['scale']:.9g} * (q - {item['zero_point']:g})"}
+
+
+def _columns(items: Sequence[Mapping[str, Any]]) -> list[str]:
+    columns = ["name", *(["dtype"] if any("dtype" in item for item in items) else []), "shape"]
+    return columns + (["real_value"] if any("scale" in item for item in items) else [])
 
 
 def _precision(found: dict[str, Any] | None) -> str:

@@ -15,6 +15,7 @@ from pipelines.load import Resolved
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
 from pipelines.recipe import OutputSpec
+from pipelines.runners.package import Tensor
 
 _BEST = 5
 
@@ -29,11 +30,12 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     with packages.opened(plan) as opened:
         inputs = samples.read_inputs(path, opened.package.inputs, resolved.recipe.inputs)
         outputs = opened.run(inputs, threads)
+        tensors = {tensor.name: tensor for tensor in opened.package.outputs}
         taken = ", ".join(str(tensor) for tensor in opened.package.inputs)
         print(f"{resolved.name}, {opened.how}: {taken} from {shown(path.absolute())}")
     result: dict[str, Any] = {"recipe": resolved.name, "outputs": {}}
     for name, values in outputs.items():
-        rows = _best(values, specs.get(name, OutputSpec()))
+        rows = _best(values, tensors[name], specs.get(name, OutputSpec()))
         tables.show(f"output {name}", rows, list(rows[0]))
         result["outputs"][name] = {"best": rows, "values": values.tolist()}
     if variables.command.get("out"):
@@ -41,24 +43,30 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     tables.write_json(variables.command.get("json"), result)
 
 
-def _best(values: np.ndarray, spec: OutputSpec) -> list[dict[str, Any]]:
-    """Return what to show of an output: its best classes with label and value, best first."""
+def _best(values: np.ndarray, tensor: Tensor, spec: OutputSpec) -> list[dict[str, Any]]:
+    """Return what to show of an output: its best classes with label and value, best first.
+
+    Values are real ones; stored integers stand beside those they mean.
+    """
     flat = values.reshape(-1)
-    is_class = samples.is_class(values)
+    is_class = samples.is_class(values, tensor)
+    is_stored = values.dtype.kind in "iu" and not is_class and bool(tensor.quantization)
     # That there is a name for each class was checked when the recipe was.
     labels = class_names.read(spec.labels) if spec.labels is not None else None
-    scores = flat.astype(np.float64)
+    scores = samples.real_values(flat, tensor).astype(np.float64)
     if spec.postprocess == "softmax" and not is_class:
         scores = np.exp(scores - scores.max())
         scores /= scores.sum()
     rows = []
-    for place, index in enumerate(samples.ranking(values, _BEST), start=1):
+    for place, index in enumerate(samples.ranking(values, _BEST, tensor), start=1):
         row: dict[str, Any] = {"place": place, "class": index}
         if labels is not None:
             row["label"] = labels[index] if 0 <= index < len(labels) else "?"
         if not is_class:
             column = "probability" if spec.postprocess == "softmax" else "value"
             row[column] = round(float(scores[index]), 6)
+        if is_stored:
+            row["stored"] = int(flat[index])
         rows.append(row)
     return rows[:1] if spec.postprocess == "argmax" else rows
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from stages.bitpacking.rewrite import Packer
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
+from stages.qnn.composites import is_plain
 from stages.qnn.registry import dtype_of
 
 __all__ = ["check", "run"]
@@ -18,6 +19,8 @@ STORED = ("float32", "uint8", "uint32")
 
 def run(*, model: Model, offers: Table) -> Model:
     """Choose signatures among the offers and layouts, and pack weights accordingly."""
+    if is_plain(model):
+        return model
     result = Packer(model, offers).run()
     check(result)
     return result

@@ -13,8 +13,11 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.canonicalizing.grouping import Group, escaping, group, variables_of
+from stages.canonicalizing.plain import group_plain
+from stages.canonicalizing.simplifying import simplify
 from stages.kinds import Model
 from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.composites import is_plain, is_reshape
 from stages.qnn.registry import dtype_of, shape_of
 
 __all__ = ["check", "run"]
@@ -22,14 +25,20 @@ __all__ = ["check", "run"]
 
 def run(*, model: Model) -> Model:
     """Outline every main operator with its epilogue; equal composites are one function."""
+    if is_plain(model):
+        model = simplify(model)
     main = model.module["main"]
-    groups = group(main)
-    outputs = escaping(groups, main)
+    items = group_plain(main) if is_plain(model) else group(main)
+    groups = [item for item in items if isinstance(item, Group)]
+    outputs = dict(zip(map(id, groups), escaping(groups, main, items), strict=True))
     builder = ModelBuilder()
     mapping = _declare(builder, model)
     functions = relax.BlockBuilder()
-    for each, results in zip(groups, outputs, strict=True):
-        arguments = _arguments(each)
+    for each in items:
+        if not isinstance(each, Group):
+            mapping[each.var] = builder.emit(remap(each.value, mapping), str(each.var.name))
+            continue
+        arguments, results = _arguments(each), outputs[id(each)]
         function = _composite(each, arguments, results)
         # Adding a function equal to an earlier one gives the earlier one's name.
         callee = functions.add_func(function, each.kind)
@@ -52,7 +61,7 @@ def check(model: Model) -> None:
     main = model.module["main"]
     for binding in bindings_of(main):
         value = binding.value
-        if isinstance(value, (relax.TupleGetItem, relax.Var)):
+        if isinstance(value, (relax.TupleGetItem, relax.Var)) or is_reshape(value):
             continue
         assert isinstance(value, Call) and isinstance(value.op, relax.GlobalVar), binding.var.name
         assert "composite" in model.module[value.op].attrs, value.op.name_hint

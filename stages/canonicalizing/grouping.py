@@ -7,6 +7,7 @@ accumulator leaves its group; whatever else a group's values are needed for beco
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.composites import PLAIN
 from stages.qnn.registry import dtype_of
 
 MAIN = {
@@ -50,9 +52,25 @@ def operator_name(expr: Any) -> str:
     return str(expr.op.name)
 
 
-def variables_of(call: Any) -> list[Any]:
-    """The variables among a call's arguments."""
-    return [argument for argument in call.args if isinstance(argument, relax.Var)]
+def variables_of(expr: Any) -> list[Any]:
+    """The variables an expression reads, in order."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.TupleGetItem):
+        return variables_of(expr.tuple_value)
+    parts = getattr(expr, "args", getattr(expr, "fields", ()))
+    return [variable for part in parts for variable in variables_of(part)]
+
+
+def needed_bindings(function: Any) -> list[Any]:
+    """The bindings that outputs depend on, in order."""
+    needed = set(outputs_of(function))
+    kept = []
+    for binding in reversed(bindings_of(function)):
+        if binding.var in needed:
+            needed.update(variables_of(binding.value))
+            kept.append(binding)
+    return kept[::-1]
 
 
 def group(function: Any) -> list[Group]:
@@ -76,19 +94,25 @@ def group(function: Any) -> list[Group]:
     return groups
 
 
-def escaping(groups: list[Group], function: Any) -> list[list[Any]]:
-    """Per group, the variables that others (or the graph's outputs) read, in order."""
+def escaping(groups: list[Group], function: Any, items: Sequence[Any] = ()) -> list[list[Any]]:
+    """Per group, the variables that others (or the graph's outputs) read, in order.
+
+    `items` may hold bindings that belong to no group.
+    """
     home = {variable: number for number, g in enumerate(groups) for variable in g.defined}
     returned = {
         binding.value for binding in bindings_of(function) if binding.var in outputs_of(function)
     }
     needed = set(returned)
+    for item in items:
+        if not isinstance(item, Group):
+            needed.update(variables_of(item.value))
     for number, g in enumerate(groups):
         for binding in g.bindings:
             needed |= {v for v in variables_of(binding.value) if home.get(v, number) != number}
     result = [[v for v in g.defined if v in needed] for g in groups]
     for g, variables in zip(groups, result, strict=True):
-        for variable in variables:
+        for variable in variables if g.kind != PLAIN else ():
             if dtype_of(variable.ty) == "int32":
                 raise AssertionError(f"the accumulator {variable.name} leaves composite {g.layer}")
     return result

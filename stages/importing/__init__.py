@@ -1,71 +1,180 @@
-"""Importing: an ONNX or QONNX file becomes the Relax model that computes exactly the same."""
+"""Importing: a model file becomes the Relax model that computes exactly the same.
+
+ONNX and QONNX files are read here; `stages.importing.formats` lists the others.
+"""
 
 from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from stages.errors import StageError
-from stages.importing.converters import convert, importable_outputs, input_shapes
-from stages.importing.describing import describe, starter_recipe
+from stages.importing import describing
+from stages.importing.converters import convert
+from stages.importing.describing import starter_recipe
+from stages.importing.formats import format_of
 from stages.importing.onnx_reader import read
 from stages.importing.oracle import Oracle, evaluate
-from stages.importing.samples import draw
-from stages.kinds import Golden, Model
+from stages.importing.samples import Draw, draw, draw_stored
+from stages.kinds import Golden, Model, Table
 from stages.options import GoldenOptions, ImportOptions
+from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
-from stages.qnn.registry import dtype_of, shape_of
+from stages.qnn.registry import dtype_of, shape_of, tensor_types
 
-__all__ = ["Oracle", "check", "describe", "evaluate", "golden", "read", "run", "starter_recipe"]
+__all__ = [
+    "Oracle",
+    "check",
+    "describe",
+    "evaluate",
+    "executor",
+    "golden",
+    "numerics",
+    "quantization",
+    "read",
+    "run",
+    "signature",
+    "starter_recipe",
+]
+
+Execute = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+STORED = re.compile(r"bool|u?int(2|3|4|8|16|32|64)|float32")
+"""Types a tensor of an imported model may have."""
 
 
 def run(*, source: bytes, options: ImportOptions) -> Model:
-    """The unfolded source graph as a Relax model: float32, in the source's own layout.
+    """The unfolded source graph as a Relax model, in the source's own types and layout.
 
     `main` is named and laid out as the source: inputs by tensor name, each operator's variable
     by node name (the layer name of recipes and errors). Its attributes say `output_names`, the
-    `numerics` to keep to and `finn_datatypes`, the annotated datatypes of source tensors.
+    `numerics` to keep to, `finn_datatypes`, the annotated datatypes of source tensors, and
+    `quantization`, the real meaning of stored inputs and outputs.
     """
-    model = convert(read(source), options)
+    found = format_of(source)
+    model: Model
+    if found is None:
+        model = convert(read(source), options)
+    else:
+        model = found.load().convert_file(source, options)
     check(model)
     return model
 
 
+def describe(*, source: bytes, options: ImportOptions | None = None) -> Table:
+    """Everything `doit import` shows of a model file; what is unsupported is listed, not raised.
+
+    Raises StageError only for bytes that are no valid file of their format at all.
+    """
+    found = format_of(source)
+    if found is None:
+        return describing.describe(source=source, options=options)
+    table: Table = found.load().describe_file(source, options or ImportOptions())
+    return table
+
+
 def check(model: Model) -> None:
-    """Raise AssertionError unless `main` is float32 and holds its tensors as parameters alone."""
+    """Raise AssertionError unless `main` holds its tensors as parameters alone, in stored types.
+
+    A QONNX model is float32 throughout: its quantizers are operators on floats.
+    """
     main = model.module["main"]
     count = int(main.attrs["num_input"])
     assert [parameter.name for parameter in main.params[count:]] == list(model.params)
     for parameter, value in zip(main.params[count:], model.params.values(), strict=True):
         assert shape_of(parameter.ty) == value.shape, parameter.name
+    is_float = main.attrs["numerics"] == "qonnx"
     for variable in (*main.params, *(binding.var for binding in bindings_of(main))):
-        assert dtype_of(variable.ty) == "float32", variable.name
+        for kind in tensor_types(variable.ty):
+            dtype = dtype_of(kind)
+            is_accepted = dtype == "float32" if is_float else bool(STORED.fullmatch(dtype))
+            assert is_accepted, f"{variable.name} is {dtype}"
+    names = {*(parameter.name for parameter in main.params[:count]), *interpret.output_names(model)}
+    assert quantization(model).keys() <= names
+
+
+def quantization(model: Model) -> dict[str, dict[str, float]]:
+    """Scale and zero point of each input and output whose numbers are stored ones, by name."""
+    attributes = model.module["main"].attrs
+    return dict(json.loads(str(attributes["quantization"]))) if "quantization" in attributes else {}
+
+
+def numerics(model: Model) -> str:
+    """Whose rounding rules the model keeps: tflite, onnx, torch, mxnet or qonnx."""
+    return str(model.module["main"].attrs["numerics"])
+
+
+def signature(model: Model) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
+    """The shape of each input by name, and the names of the outputs, in order."""
+    shapes = {item.name: shape_of(item.ty) for item in _inputs(model)}
+    return shapes, tuple(interpret.output_names(model))
+
+
+def executor(
+    *, source: bytes, options: ImportOptions | None = None, also: tuple[str, ...] = ()
+) -> Execute:
+    """What computes the source graph as it came, from inputs by name, in the graph's own shapes.
+
+    It gives the graph's outputs and, of a QONNX graph, the tensors named in `also`. A pre-quantized
+    model is executed as imported, in NumPy, operator by operator: that this is what its own
+    framework computes is what the importer's tests show. A QONNX graph is executed by the oracle.
+    """
+    model = run(source=source, options=options or ImportOptions())
+    return _executor(source, model, also)
+
+
+def _executor(source: bytes, model: Model, also: tuple[str, ...]) -> Execute:
+    if numerics(model) == "qonnx":
+        return Oracle(read(source), also=also)
+    shapes, _ = signature(model)
+
+    def execute(sample: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = {name: np.shape(value) for name, value in sample.items()}
+        if found != shapes:
+            raise StageError(f"the graph takes the inputs {shapes}, not {found}")
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return interpret.run(model, sample)
+
+    return execute
+
+
+def _inputs(model: Model) -> list[Any]:
+    main = model.module["main"]
+    return list(main.params[: int(main.attrs["num_input"])])
 
 
 def golden(
     *, source: bytes, options: GoldenOptions, imports: ImportOptions | None = None
 ) -> Golden:
-    """Seeded inputs, and what the source graph as it came computes from them.
+    """Seeded inputs, and what the source graph as it came computes from them (see `executor`).
 
     A sample has the graph's own shapes, so that inputs and outputs have the shape
     [samples, *shape in the graph]. `imports` gives the shapes that the file leaves open.
     """
-    graph = read(source)
-    options_of_import = imports or ImportOptions()
-    convert(graph, options_of_import)  # a graph that cannot be built, or is too large, ends here
-    shapes = input_shapes(graph, options_of_import)
-    outputs, _ = importable_outputs(graph)
-    execute = Oracle(graph, also=outputs)
+    model = run(source=source, options=imports or ImportOptions())
+    names = interpret.output_names(model)
+    execute = _executor(source, model, tuple(names))
+    draws = {item.name: (_draw(source, model, item), shape_of(item.ty)) for item in _inputs(model)}
     rng = np.random.default_rng(options.seed)
-    draws = {name: draw(graph, name) for name in shapes}
     samples = [
-        {name: draws[name](rng, shape) for name, shape in shapes.items()}
+        {name: values(rng, shape) for name, (values, shape) in draws.items()}
         for _ in range(options.samples)
     ]
     results = [execute(sample) for sample in samples]
-    for name in outputs:
+    for name in names:
         if not all(np.isfinite(result[name]).all() for result in results):
             raise StageError(f"output '{name}' is infinite or NaN on the golden inputs")
     return Golden(
-        inputs={name: np.stack([sample[name] for sample in samples]) for name in shapes},
-        outputs={name: np.stack([result[name] for result in results]) for name in outputs},
+        inputs={name: np.stack([sample[name] for sample in samples]) for name in draws},
+        outputs={name: np.stack([result[name] for result in results]) for name in names},
     )
+
+
+def _draw(source: bytes, model: Model, parameter: Any) -> Draw:
+    if format_of(source) is None and dtype_of(parameter.ty) == "float32":
+        return draw(read(source), parameter.name)
+    return draw_stored(model, parameter)

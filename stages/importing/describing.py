@@ -96,11 +96,35 @@ def _recipe_inputs(description: Table) -> list[str]:
             lines.append(f"# state the shape: {json.dumps(item['name'])}: {{shape: [1, ...]}}")
         elif None in shape:
             fields.append(f"shape: {[1, *shape[1:]]}")
-        if item["smallest"] == 0 and item["largest"] > 1:
-            fields.append("scale: 1.0")
+        fields += _preprocessing(item)
+        lines += [f"# {item['name']}: {note}" for note in _notes(item)]
         if fields:
             lines.append(f"  {json.dumps(item['name'])}: {{{', '.join(fields)}}}")
     return ["inputs:", *lines] if any(line.startswith("  ") for line in lines) else lines
+
+
+def _preprocessing(item: Table) -> list[str]:
+    """How pixels of 0 to 255 become this float input, where the file tells it."""
+    if item["dtype"] != "float32":
+        return []
+    stated = item.get("normalization")
+    if stated:  # of pixels: (p - mean) / std
+        return ["scale: 1.0", f"mean: {stated['mean']}", f"std: {stated['std']}"]
+    return ["scale: 1.0"] if item["smallest"] == 0 and item["largest"] > 1 else []
+
+
+def _notes(item: Table) -> list[str]:
+    """What becomes of pixels at an input of stored integers, for people to check."""
+    is_picture = len(item["shape"]) == 4 and not {1, 3}.isdisjoint(item["shape"][1::2])
+    if item["dtype"] not in ("uint8", "int8") or "scale" not in item or not is_picture:
+        return []
+    scale, zero_point = item["scale"], item["zero_point"]
+    low, high = (scale * (q - zero_point) for q in ((0, 255), (-128, 127))[item["dtype"] == "int8"])
+    stored = "as they are" if item["dtype"] == "uint8" else "minus 128"
+    return [
+        f"pixels are stored {stored}, real values {low:.6g} to {high:.6g}; if the network was "
+        "trained with others, state scale, mean and std"
+    ]
 
 
 def _recipe_outputs(description: Table) -> list[str]:

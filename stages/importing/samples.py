@@ -3,6 +3,10 @@
 The range comes from, in this order: FINN's datatype annotation of the input; the quantizer that
 reads it (whole steps of its grid, from end to end); a division by a constant c > 1, the mark of
 pixels about to be scaled (integers 0 .. c). Else pixels already scaled: k/255 in 0 .. 1.
+
+Inputs of pre-quantized models: stored integers take every value of their type; int32 and int64
+small ones, which are indices and counts as a rule; floats that are quantized at once the grid they
+are quantized to.
 """
 
 from __future__ import annotations
@@ -15,10 +19,13 @@ import numpy as np
 
 from stages.importing.arithmetic import quant_limits
 from stages.importing.onnx_reader import QONNX, Node, SourceGraph
+from stages.kinds import Model
+from stages.qnn.registry import dtype_of
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
+_LARGEST_INDEX = 3
 _PASSING = {"Reshape", "Flatten", "Transpose", "Identity", "Squeeze", "Unsqueeze", "Dropout"}
 
 
@@ -32,6 +39,20 @@ def draw(graph: SourceGraph, name: str) -> Draw:
         if found is not None:
             return found
     return _integers(0, 255, np.float32(1 / 255))
+
+
+def draw_stored(model: Model, parameter: Any) -> Draw:
+    """How to draw values for an input of an imported pre-quantized model."""
+    dtype = dtype_of(parameter.ty)
+    if dtype == "bool":
+        return lambda rng, shape: rng.integers(0, 1, shape, endpoint=True).astype(bool)
+    if dtype in ("int32", "int64", "uint32", "uint64"):
+        return lambda rng, shape: rng.integers(0, _LARGEST_INDEX, shape, dtype, endpoint=True)
+    if dtype != "float32":
+        limits = np.iinfo(dtype)
+        return lambda rng, shape: rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    # Odd multiples, since an operator may divide by zero.
+    return _integers(0, 255, 1 / 256, -0.5)
 
 
 def _integers(low: int, high: int, scale: Any = 1.0, zero_point: Any = 0.0) -> Draw:

@@ -15,10 +15,12 @@ import numpy as np
 from stages.errors import StageError
 from stages.kinds import Model, Table
 from stages.legalizing.choice import Layer, choose
+from stages.legalizing.direct import legalize
 from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.composites import is_plain
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
 __all__ = ["check", "run"]
@@ -35,6 +37,8 @@ _ON_BITS = {
 
 def run(*, model: Model, options: LegalizeOptions, offers: Table) -> Model:
     """Choose an algorithm per layer; StageError for a pattern without a match or a bad override."""
+    if is_plain(model):
+        return legalize(model)
     result = Legalizer(model, options, offers).run()
     check(result)
     return result

@@ -16,9 +16,11 @@ from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.kinds import Model, Table
 from stages.packaging.epilogue import CHOICES, FLOAT_OPS
-from stages.packaging.lower import Kernel, lower
+from stages.packaging.kernel import Kernel
+from stages.packaging.lower import lower
 from stages.packaging.program import Call, Program, Slot, TensorSpec
 from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.composites import is_reshape
 from stages.qnn.interpret import output_names
 from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
@@ -65,7 +67,9 @@ class _Linearizer:
         outputs = [_spec(name, v.ty) for v, name in results.items()]
         calls = []
         for binding in bindings_of(main):
-            if isinstance(binding.value, RelaxCall):
+            if is_reshape(binding.value):
+                self.slots[binding.var] = self._read(binding.value.args[0])
+            elif isinstance(binding.value, RelaxCall):
                 calls.append(self._call(binding, results))
             elif isinstance(binding.value, relax.TupleGetItem):
                 taken = self.tuples[binding.value.tuple_value]
@@ -87,7 +91,11 @@ class _Linearizer:
         if len(writes) == 1:
             self.slots[binding.var] = writes[0]
         else:
-            self.tuples[binding.var] = writes
+            self.tuples[binding.var] = list(writes)
+        for index, size in enumerate(kernel.temporaries):
+            name = f"{binding.var.name}.temporary{index}"
+            self.buffers[name] = size
+            writes.append(Slot("buffer", name))
         return Call(
             symbol, binding.var.name, reads, tuple(writes), kernel.scratch_bytes, kernel.max_tasks
         )

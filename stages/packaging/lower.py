@@ -8,7 +8,6 @@ scratch that the caller passes. SIMD text comes in by `pragma_import_llvm` and i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -23,22 +22,18 @@ from stages.packaging.addressing import output_offset, parameter_offset
 from stages.packaging.composite import POOLS, Composite
 from stages.packaging.epilogue import Epilogue
 from stages.packaging.halo import fill_halo, fills_of
+from stages.packaging.kernel import Kernel
+from stages.packaging.plain import lower_plain
 from stages.packaging.pool import pool_text
+from stages.qnn.composites import PLAIN
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A lowered composite: its PrimFunc, scratch per task, and how many tasks it can use."""
-
-    function: Any
-    scratch_bytes: int
-    max_tasks: int
-
-
 def lower(function: Any, symbol: str, schedule: Table, bodies: Table, hardware: Hardware) -> Kernel:
-    """The kernel `symbol` of a packed composite."""
+    """The kernel `symbol` of a composite."""
+    if str(function.attrs["composite"]) == PLAIN:
+        return lower_plain(function, symbol, hardware)
     composite = Composite(function)
     if composite.is_convolution:
         kind: type[Lowering] = Convolution

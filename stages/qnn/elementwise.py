@@ -18,7 +18,34 @@ import numpy as np
 from tvm import te
 
 from stages.qnn.numbers import NUMPY, TIR
-from stages.qnn.registry import dtype_of, register, shape_of, storage_dtype, tensor_type
+from stages.qnn.registry import (
+    PREFIX,
+    dtype_of,
+    register,
+    shape_of,
+    storage_dtype,
+    tensor_type,
+)
+
+ELEMENTWISE = {
+    "relax.astype",
+    "relax.clip",
+    "relax.where",
+    "relax.nn.relu",
+    *(
+        f"relax.{name}"
+        for name in (
+            "add", "subtract", "multiply", "divide", "maximum", "minimum", "sign", "sqrt", "rsqrt",
+            "abs", "negative", "floor", "ceil", "round", "square", "less", "less_equal", "greater",
+            "greater_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
+            "logical_not",
+        )
+    ),
+}  # fmt: skip
+"""Full names of all operators that compute every position on its own; registering adds to it."""
+
+WHOLE: dict[str, tuple[int, ...]] = {}
+"""Full name of an operator → positions of the operands that it reads as a whole."""
 
 Arithmetic = Callable[..., Any]
 ResultType = Callable[[Sequence[str], Mapping[str, Any]], str]
@@ -95,6 +122,8 @@ def elementwise(
             return te.compute(shape, at, name=name)
 
         _document(meaning, arithmetic)
+        ELEMENTWISE.add(PREFIX + name)
+        WHOLE[PREFIX + name] = tuple(positions)
         build: Callable[..., Any] = register(name, arguments, infer, legalize)(meaning)
         return build
 

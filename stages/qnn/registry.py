@@ -154,6 +154,11 @@ def dtype_of(tensor_type: Any) -> str:
     return str(tensor_type.dtype)
 
 
+def tensor_types(kind: Any) -> list[Any]:
+    """The tensor types in a type: itself, or those of a tuple."""
+    return list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
+
+
 def tensor_type(shape: Sequence[int], dtype: str) -> Any:
     """A Relax tensor type of static shape."""
     return relax.TensorType(tuple(int(extent) for extent in shape), dtype)

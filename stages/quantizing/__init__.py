@@ -7,6 +7,7 @@ activation have become thresholds or requantization, exact against the source's 
 from __future__ import annotations
 
 from stages.kinds import Model
+from stages.qnn.composites import is_plain
 from stages.quantizing.check import check
 from stages.quantizing.rewrite import rewrite
 
@@ -15,6 +16,8 @@ __all__ = ["check", "run"]
 
 def run(*, model: Model) -> Model:
     """Rewrite an imported model; raises StageError naming the layer that has no integer form."""
+    if is_plain(model):
+        return model
     result = rewrite(model)
     check(result)
     return result

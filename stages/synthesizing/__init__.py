@@ -19,6 +19,7 @@ from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
+from stages.qnn.composites import is_plain
 from stages.qnn.offers import Problem, to_table
 from stages.qnn.packed import parse_signature, signature_text
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
@@ -37,6 +38,8 @@ LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 
 def offer(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
     """Name of a problem → offers, for every product of levels in a quantized model."""
+    if is_plain(model):
+        return {}
     isa = isa_of(hardware)
     table: Table = {}
     for problem in sorted(_problems(model), key=lambda problem: problem.name):

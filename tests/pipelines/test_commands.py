@@ -102,8 +102,10 @@ def test_json_that_cannot_be_written(clone: Clone) -> None:
         (("a.onnx", "b.onnx"), "import takes one model file, found 2: a.onnx, b.onnx; "
                                "for example: doit import net.onnx"),
         (("a.onnx",), "a.onnx: No such file or directory"),
-        (("file=a.tflite",), "a.tflite: '.tflite' is not accepted; accepted: .onnx "
-                             "(ONNX, QONNX, FINN-ONNX)"),
+        (("a.tflite",), "a.tflite: No such file or directory"),
+        (("file=a.h5",), "a.h5: '.h5' is not accepted; accepted: .onnx (ONNX, QONNX, FINN-ONNX), "
+                         ".tflite (TensorFlow Lite), .pt2 (a PyTorch exported program), "
+                         "-symbol.json (MXNet, with NAME-*.params beside it)"),
     ],
 )  # fmt: skip
 def test_what_import_refuses(clone: Clone, arguments: tuple[str, ...], message: str) -> None:

@@ -57,6 +57,64 @@ def test_an_integer_input_takes_nothing_it_would_change() -> None:
         samples.prepare(np.array([3, 1]), tensor, InputSpec(mean=(0.5,)))
 
 
+def stored(dtype: str, scale: float, zero_point: int) -> Tensor:
+    return Tensor("x", dtype, (1, 2, 2, 3), {"scale": scale, "zero_point": zero_point})
+
+
+PICTURE = np.random.default_rng(0).integers(0, 256, (2, 2, 3)).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero_point"), [(1 / 128, 0), (1 / 127.5, -1), (1 / 255, -128), (1.0, -128)]
+)
+def test_pixels_go_into_int8_less_128(scale: float, zero_point: int) -> None:
+    found = samples.prepare(PICTURE, stored("int8", scale, zero_point), None)
+    assert found.dtype == np.int8
+    np.testing.assert_array_equal(found[0].astype(np.int16), PICTURE.astype(np.int16) - 128)
+
+
+def test_pixels_go_into_uint8_as_they_are() -> None:
+    found = samples.prepare(PICTURE, stored("uint8", 1 / 128, 128), None)
+    np.testing.assert_array_equal(found[0], PICTURE)
+
+
+def test_what_the_recipe_says_of_pixels_is_quantized() -> None:
+    """Said out loud, the preprocessing of a network trained on -1 to 1 is the same as the guess."""
+    spec = InputSpec(scale=1 / 128, mean=(1.0,))
+    for dtype, zero_point in (("int8", 0), ("uint8", 128)):
+        tensor = stored(dtype, 1 / 128, zero_point)
+        np.testing.assert_array_equal(
+            samples.prepare(PICTURE, tensor, spec), samples.prepare(PICTURE, tensor, None)
+        )
+    halves = samples.prepare(PICTURE, stored("uint8", 2.0, 0), InputSpec(scale=1.0))
+    np.testing.assert_array_equal(halves[0], (PICTURE.astype(int) + 1) // 2)
+
+
+def test_an_int8_input_of_another_scale_wants_to_be_told() -> None:
+    with pytest.raises(UserError, match=r"does not tell how pixels become it; state inputs\.x\."):
+        samples.prepare(PICTURE, stored("int8", 0.58, 83), None)
+
+
+def test_stored_integers_stay_and_real_values_are_quantized() -> None:
+    tensor = Tensor("x", "int8", (4,), {"scale": 0.5, "zero_point": 3})
+    kept = np.array([-128, -1, 0, 127], np.int8)
+    spec = InputSpec(scale=1.0)
+    np.testing.assert_array_equal(samples.prepare(kept, tensor, spec), kept)
+    np.testing.assert_array_equal(samples.prepare(kept.astype(np.int64), tensor, None), kept)
+    real = np.array([0.0, 0.25, -0.25, 1e9])
+    assert samples.prepare(real, tensor, None).tolist() == [3, 4, 2, 127]
+
+
+def test_stored_outputs_are_ranked_and_shown_as_real_values() -> None:
+    tensor = Tensor("y", "uint8", (1, 3), {"scale": 0.25, "zero_point": 4})
+    output = np.array([[4, 255, 0]], np.uint8)
+    assert samples.ranking(output, 2, tensor) == [1, 0]
+    assert samples.real_values(output, tensor).tolist() == [[0.0, 62.75, -1.0]]
+    one = np.array([[200]], np.uint8)
+    assert samples.is_class(one) and not samples.is_class(one, tensor)
+    assert samples.ranking(one, 1, tensor) == [0]
+
+
 @pytest.mark.parametrize(
     ("array", "spec", "message"),
     [

@@ -1,0 +1,71 @@
+"""Which bindings of an integer model form one plain composite.
+
+A composite ends where its value has several readers or is a graph output. What computes position
+by position joins the composite its operand comes from, so a convolution takes its bias, rounding
+and activation along; what only names the same memory anew (a reshape) is no composite at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tvm.ir import Call
+
+from stages.canonicalizing.grouping import Group, needed_bindings, variables_of
+from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.composites import PLAIN, is_reshape
+from stages.qnn.elementwise import ELEMENTWISE
+from stages.qnn.registry import shape_of
+
+MAX_MEMBERS = 24
+"""Longest chain of operators in one composite."""
+
+
+def group_plain(function: Any) -> list[Group | Any]:
+    """Composites and, between them, the bindings of reshapes, in execution order."""
+    outputs = outputs_of(function)
+    returned = {b.value for b in bindings_of(function) if b.var in outputs}
+    readers = _readers(function)
+    items: list[Group | Any] = []
+    home: dict[Any, Group] = {}
+    for binding in needed_bindings(function):
+        if binding.var in outputs:
+            continue
+        if is_reshape(binding.value) and binding.var not in returned:
+            items.append(binding)
+            continue
+        joined = _host(binding, home, readers, returned)
+        if joined is None:
+            joined = Group(PLAIN, str(binding.var.name))
+            items.append(joined)
+        else:
+            # It runs where its last operand is ready, which may be later than its host was.
+            items.remove(joined)
+            items.append(joined)
+        joined.bindings.append(binding)
+        home[binding.var] = joined
+    return items
+
+
+def _host(
+    binding: Any, home: dict[Any, Group], readers: Counter[Any], returned: set[Any]
+) -> Group | None:
+    """The composite that a binding may join: that of an operand nobody else reads."""
+    call = binding.value
+    if not isinstance(call, Call) or str(call.op.name) not in ELEMENTWISE:
+        return None
+    for argument in call.args:
+        group = home.get(argument)
+        if group is None or readers[argument] > 1 or argument in returned:
+            continue
+        is_last = group.bindings[-1].var.same_as(argument)
+        same_shape = shape_of(argument.ty) == shape_of(binding.var.ty)
+        if is_last and same_shape and len(group.bindings) < MAX_MEMBERS:
+            return group
+    return None
+
+
+def _readers(function: Any) -> Counter[Any]:
+    """How often each variable is read."""
+    return Counter(v for b in needed_bindings(function) for v in variables_of(b.value))

@@ -1,0 +1,175 @@
+"""Simplify an integer model before it is grouped: fewer transposes, splits as slices, nothing idle.
+
+Networks that were written channels first come with a transpose before and after every convolution.
+A transpose sinks through what computes position by position, joins the next one, and is gone where
+the two undo each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call
+
+from stages.canonicalizing.grouping import needed_bindings, variables_of
+from stages.kinds import Model
+from stages.qnn.builder import ModelBuilder, outputs_of, remap
+from stages.qnn.elementwise import ELEMENTWISE, WHOLE
+from stages.qnn.registry import dtype_of, is_op, shape_of
+
+Array = np.ndarray[Any, Any]
+Order = tuple[int, ...]
+TRANSPOSE = "relax.permute_dims"
+
+
+def simplify(model: Model) -> Model:
+    """The same model with fewer operators; layer names stay."""
+    return _Walk(model).run()
+
+
+class _Walk:
+    """One pass over the bindings that outputs depend on."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.main = model.module["main"]
+        self.builder = ModelBuilder()
+        self.mapping: dict[Any, Any] = {}
+        self.constants: dict[Any, Array] = {}
+        self.turned: dict[Any, tuple[Any, Order]] = {}
+        """New variable that is a transpose → what it is a transpose of, and the order of axes."""
+        self.parts: dict[Any, tuple[Any, Any]] = {}
+        """Old variable that is a split → the new tensor that is split, and the call."""
+
+    def run(self) -> Model:
+        """Walk, and build the model anew."""
+        inputs = int(self.main.attrs["num_input"])
+        for parameter in self.main.params[:inputs]:
+            kind = parameter.ty
+            self.mapping[parameter] = self.builder.input(
+                parameter.name, shape_of(kind), dtype_of(kind)
+            )
+        for parameter in self.main.params[inputs:]:
+            self.constants[parameter] = self.model.params[parameter.name]
+        for binding in needed_bindings(self.main):
+            self.mapping[binding.var] = self._value(binding)
+        results = [self.mapping[output] for output in outputs_of(self.main)]
+        return self.builder.model_after(self.model, results)
+
+    def _value(self, binding: Any) -> Any:
+        expr, name = binding.value, str(binding.var.name)
+        if isinstance(expr, relax.Var):
+            return self._read(expr)
+        if isinstance(expr, relax.TupleGetItem):
+            return self._part(expr, name)
+        if is_op(expr, "relax.split"):
+            self.parts[binding.var] = (self._read(expr.args[0]), expr)
+            return None
+        if is_op(expr, TRANSPOSE):
+            return self._transpose(self._read(expr.args[0]), _order(expr), name)
+        if isinstance(expr, Call) and str(expr.op.name) in ELEMENTWISE:
+            sunk = self._sink(expr, name)
+            if sunk is not None:
+                return sunk
+        for variable in variables_of(expr):
+            self._read(variable)
+        return self.builder.emit(remap(expr, self.mapping), name)
+
+    def _read(self, variable: Any) -> Any:
+        if variable not in self.mapping:
+            self.mapping[variable] = self.builder.tensor(
+                variable.name, self.constants[variable], dtype_of(variable.ty)
+            )
+        return self.mapping[variable]
+
+    def _part(self, expr: Any, name: str) -> Any:
+        """One part of a split is a slice."""
+        if expr.tuple_value not in self.parts:
+            return self.builder.emit(remap(expr, self.mapping), name)
+        source, call = self.parts[expr.tuple_value]
+        axis = int(call.attrs.axis) % len(source.ty.shape)
+        extents = [shape_of(field)[axis] for field in call.ty.fields]
+        begin = sum(extents[: expr.index])
+        end = begin + extents[expr.index]
+        return self.builder.emit(relax.op.strided_slice(source, [axis], [begin], [end]), name)
+
+    # -- transposes --------------------------------------------------------------------------
+
+    def _transpose(self, value: Any, order: Order, name: str) -> Any:
+        """`value` with its axes in `order`, in at most one transpose."""
+        if value in self.turned:
+            value, before = self.turned[value]
+            order = tuple(before[axis] for axis in order)
+        if order == tuple(range(len(order))):
+            return value
+        shape = shape_of(value.ty)
+        if _keeps_memory(shape, order):
+            target = tuple(shape[axis] for axis in order)
+            result = self.builder.emit(relax.op.reshape(value, target), name)
+        else:
+            result = self.builder.emit(relax.op.permute_dims(value, list(order)), name)
+        self.turned[result] = (value, order)
+        return result
+
+    def _sink(self, call: Any, name: str) -> Any:
+        """The operator over untransposed operands, transposed; None where that is not possible."""
+        rank = len(call.ty.shape)
+        moving = [self.mapping[a] for a in call.args if self._is_computed(a)]
+        orders = {self.turned[v][1] for v in moving if v in self.turned}
+        same = [v for v in moving if v in self.turned and len(v.ty.shape) == rank]
+        if len(orders) != 1 or len(same) != len(moving):
+            return None
+        (order,) = orders
+        arguments = []
+        for argument in call.args:
+            if not isinstance(argument, relax.Var):
+                arguments.append(argument)
+            elif self._is_computed(argument):
+                arguments.append(self.turned[self.mapping[argument]][0])
+            else:
+                tensor = self._turned_constant(call, argument, order, rank)
+                if tensor is None:
+                    return None
+                arguments.append(tensor)
+        inner = self.builder.emit(Call(call.op, arguments, call.attrs), f"{name}.inner")
+        return self._transpose(inner, order, name)
+
+    def _is_computed(self, argument: Any) -> bool:
+        return isinstance(argument, relax.Var) and argument not in self.constants
+
+    def _turned_constant(self, call: Any, parameter: Any, order: Order, rank: int) -> Any:
+        """A constant operand as the untransposed operator reads it."""
+        value = self.constants[parameter]
+        if _is_whole(call, parameter) or value.size == 1:
+            return self._read(parameter)
+        if value.ndim > rank:
+            return None
+        aligned = value.reshape((1,) * (rank - value.ndim) + value.shape)
+        back = np.argsort(order)
+        turned = np.ascontiguousarray(aligned.transpose(back))
+        while turned.ndim > 1 and turned.shape[0] == 1:
+            turned = turned[0]
+        return self.builder.tensor(str(parameter.name), turned, dtype_of(parameter.ty))
+
+
+def _is_whole(call: Any, parameter: Any) -> bool:
+    """Whether an operator reads an operand as a whole, such as a table."""
+    positions = WHOLE.get(str(call.op.name), ())
+    return any(call.args[position].same_as(parameter) for position in positions)
+
+
+def _order(call: Any) -> Order:
+    rank = len(call.args[0].ty.shape)
+    axes = call.attrs.axes
+    if axes is None:
+        return tuple(range(rank))[::-1]
+    return tuple(int(axis) % rank for axis in axes)
+
+
+def _keeps_memory(shape: Sequence[int], order: Order) -> bool:
+    """Whether a transpose moves extents of 1 alone."""
+    moved = [axis for axis in order if shape[axis] != 1]
+    return moved == sorted(moved)

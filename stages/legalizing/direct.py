@@ -1,0 +1,159 @@
+"""Legalizing the products of an integer model for plain kernels.
+
+The four terms of a convolution with zero points (Jain et al. 2020, section IV-A, equation 4) are
+
+    sum (a - za) (w - zw) = sum a (w - zw) - za * sum (w - zw)
+
+once the picture is padded with the zero point: the second sum is known at compile time and goes
+into the bias, and the weights' own zero point is subtracted where they are read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from stages.kinds import Model
+from stages.qnn import direct
+from stages.qnn.algebra import factor
+from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+
+Array = np.ndarray[Any, Any]
+INT32_MAX = np.iinfo(np.int32).max
+
+
+def legalize(model: Model) -> Model:
+    """The model with `direct_*` products where their weights are constants."""
+    return _Walk(model).run()
+
+
+class _Walk:
+    """One pass over `main`; parameters that nothing reads any more are left out."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.main = model.module["main"]
+        self.builder = ModelBuilder()
+        self.mapping: dict[Any, Any] = {}
+        self.constants: dict[Any, Array] = {}
+        self.readers: dict[Any, list[Any]] = {}
+
+    def run(self) -> Model:
+        """Walk the bindings in order."""
+        inputs = int(self.main.attrs["num_input"])
+        for parameter in self.main.params[:inputs]:
+            kind = parameter.ty
+            self.mapping[parameter] = self.builder.input(
+                parameter.name, shape_of(kind), dtype_of(kind)
+            )
+        for parameter in self.main.params[inputs:]:
+            self.constants[parameter] = self.model.params[parameter.name]
+        bindings = bindings_of(self.main)
+        for binding in bindings:
+            for argument in getattr(binding.value, "args", [binding.value]):
+                self.readers.setdefault(argument, []).append(binding)
+        for binding in bindings:
+            if binding.var not in self.mapping:
+                self._binding(binding)
+        results = [self.mapping[output] for output in outputs_of(self.main)]
+        return self.builder.model_after(self.model, results)
+
+    def _binding(self, binding: Any) -> None:
+        call, name = binding.value, str(binding.var.name)
+        if isinstance(call, relax.Var):
+            self.mapping[binding.var] = self._value(call)
+            return
+        if is_op(call, "relax.qnn.conv2d") or is_op(call, "relax.qnn.dense"):
+            attrs = attributes(call)
+            doubled = (attrs["data_zero_point_x2"], attrs["weight_zero_point_x2"])
+            if call.args[1] in self.constants and all(factor(point) == 1 for point in doubled):
+                self._product(binding, attrs)
+                return
+        self._declare(call)
+        self.mapping[binding.var] = self.builder.emit(remap(call, self.mapping), name)
+
+    def _declare(self, expr: Any) -> None:
+        """Make parameters of the constants an expression reads."""
+        if isinstance(expr, relax.Var):
+            self._value(expr)
+        for argument in getattr(expr, "args", getattr(expr, "fields", [])):
+            self._declare(argument)
+        if isinstance(expr, relax.TupleGetItem):
+            self._declare(expr.tuple_value)
+
+    def _value(self, variable: Any) -> Any:
+        if variable not in self.mapping:
+            self.mapping[variable] = self.builder.tensor(
+                variable.name, self.constants[variable], dtype_of(variable.ty)
+            )
+        return self.mapping[variable]
+
+    def _product(self, binding: Any, attrs: dict[str, Any]) -> None:
+        call, name = binding.value, str(binding.var.name)
+        data, weight = self._value(call.args[0]), self.constants[call.args[1]]
+        weight_name = str(call.args[1].name)
+        point, weight_point = attrs["data_zero_point_x2"] // 2, attrs["weight_zero_point_x2"] // 2
+        dtype = str(attrs.get("dtype", "int32"))
+        is_conv = is_op(call, "relax.qnn.conv2d")
+        if is_conv and any(attrs["padding"]):
+            data = self._padded(data, attrs["padding"], point + attrs["pad_value"], name)
+        if data is None:  # what surrounds the picture has no stored value
+            self._declare(call)
+            self.mapping[binding.var] = self.builder.emit(remap(call, self.mapping), name)
+            return
+        levels = weight.astype(np.int64) - weight_point
+        sums = levels.reshape(len(levels), -1).sum(axis=1)
+        is_folded = bool(point) and self._fits(levels, dtype_of(data.ty), dtype)
+        kept = {
+            "data_zero_point": 0 if is_folded else point,
+            "weight_zero_point": weight_point,
+            "dtype": dtype,
+        }
+        if is_conv:
+            turned = self.builder.tensor(weight_name, weight.transpose(1, 2, 3, 0))
+            kept |= {key: attrs.get(key, [1, 1]) for key in ("strides", "dilation")}
+            call = direct.direct_conv2d(data, turned, groups=attrs["groups"], **kept)
+        else:
+            turned = self.builder.tensor(weight_name, weight.T)
+            call = direct.direct_dense(data, turned, **kept)
+        self.mapping[binding.var] = self.builder.emit(call, name)
+        if is_folded:
+            self._bias(binding, -point * sums)
+
+    def _fits(self, levels: Array, data_dtype: str, dtype: str) -> bool:
+        """Whether sums of stored activations, zero point included, stay within the accumulator."""
+        largest = max(abs(np.iinfo(data_dtype).min), np.iinfo(data_dtype).max)
+        bound = int(np.abs(levels).reshape(len(levels), -1).sum(axis=1).max(initial=0)) * largest
+        return 2 * bound <= np.iinfo(dtype).max
+
+    def _padded(self, data: Any, padding: list[int], value: int, name: str) -> Any:
+        """The picture with `value` around it; None where its type cannot hold that."""
+        limits = np.iinfo(dtype_of(data.ty))
+        if not limits.min <= value <= limits.max:
+            return None
+        top, left, bottom, right = padding
+        width = [0, 0, top, bottom, left, right, 0, 0]
+        return self.builder.emit(relax.op.nn.pad(data, width, pad_value=value), f"{name}.padded")
+
+    def _bias(self, binding: Any, offsets: Array) -> None:
+        """Add what is known at compile time, within the bias that follows where there is one."""
+        readers = self.readers.get(binding.var, [])
+        if len(readers) == 1 and is_op(readers[0].value, "relax.add"):
+            add = readers[0]
+            left, right = add.value.args
+            other = right if left.same_as(binding.var) else left
+            if other in self.constants and self.constants[other].shape == offsets.shape:
+                total = self.constants[other].astype(np.int64) + offsets
+                if np.abs(total).max(initial=0) <= INT32_MAX:
+                    self._add(binding.var, total, add.var, str(other.name))
+                    return
+        self._add(binding.var, offsets, binding.var, f"{binding.var.name}.offset")
+
+    def _add(self, product: Any, addend: Array, result: Any, name: str) -> None:
+        dtype = dtype_of(product.ty)
+        tensor = self.builder.tensor(name, addend.astype(dtype))
+        call = relax.op.add(self.mapping[product], tensor)
+        self.mapping[result] = self.builder.emit(call, str(result.name))

@@ -1,0 +1,213 @@
+"""Loops of a plain kernel: one pass over its output, with everything before it computed on the way.
+
+Blocks that compute position by position are inlined. Sums are computed tile by tile where they are
+used: the last axis in vector lanes, some neighbours beside each other, and their accumulators stay
+in registers. What cannot be computed on the way stays whole, in memory that the caller passes.
+"""
+
+from __future__ import annotations
+
+from math import gcd, prod
+from typing import Any
+
+import numpy as np
+from tvm import s_tir, tirx
+from tvm.s_tir import ScheduleError
+
+NEIGHBOURS = (4, 5, 6, 7, 3, 2)
+"""How many positions along the axis before the last share a vector of weights, best first."""
+WIDTHS = (8, 16, 32, 64)
+"""Extents of a last axis that become vector instructions as they are."""
+STACK_BYTES = 1024
+"""Temporaries larger than this are passed in; LLVM would need a call to allocate them."""
+
+
+def scheduled(function: Any, lanes: int, *, whole: bool = False) -> Any:
+    """The function in loops; `lanes` is how many values of the last axis are worked on at once.
+
+    With `whole`, every sum is computed whole before it is used.
+    """
+    schedule = s_tir.Schedule(function)
+    _inline(schedule)
+    blocks = _blocks(schedule)
+    if len(blocks) == 1 and not _is_reduction(schedule, blocks[0]):
+        _flatten(schedule, blocks[0], lanes)
+    elif len(_outputs(schedule)) == 1 and not whole:
+        _along(schedule, blocks, lanes)
+    return schedule.mod["main"]
+
+
+def _blocks(schedule: Any) -> list[Any]:
+    return list(schedule.get_child_blocks(schedule.get_sblock("root")))
+
+
+def _is_reduction(schedule: Any, block: Any) -> bool:
+    kinds = {int(axis.iter_type) for axis in schedule.get(block).iter_vars}
+    return kinds != {int(tirx.IterVar.DataPar)} and bool(kinds)
+
+
+def _outputs(schedule: Any) -> list[Any]:
+    """The blocks that nothing else reads."""
+    return [block for block in _blocks(schedule) if not schedule.get_consumers(block)]
+
+
+def _inline(schedule: Any) -> None:
+    """Inline whatever computes position by position, unless a sum would repeat costly work."""
+    for block in _blocks(schedule):
+        consumers = schedule.get_consumers(block)
+        if not consumers or _is_reduction(schedule, block):
+            continue
+        try:
+            schedule.compute_inline(block)
+        except ScheduleError:
+            continue
+
+
+def _loops(schedule: Any, block: Any) -> list[Any]:
+    return list(schedule.get_loops(block))
+
+
+def _extent(schedule: Any, loop: Any) -> int:
+    return int(schedule.get(loop).extent)
+
+
+def _flatten(schedule: Any, block: Any, lanes: int) -> None:
+    """One loop over all positions, `lanes` of them at a time where that divides them."""
+    loops = _loops(schedule, block)
+    if not loops:
+        return
+    last = loops[-1]
+    width = gcd(_extent(schedule, last), lanes)
+    if width > 1:
+        outer, inner = schedule.split(last, [None, width])
+        schedule.vectorize(inner)
+        loops = [*loops[:-1], outer]
+    if len(loops) > 1:
+        schedule.fuse(*loops)
+
+
+def _along(schedule: Any, blocks: list[Any], lanes: int) -> None:
+    """Compute every sum inside the loops of the one output."""
+    (output,) = _outputs(schedule)
+    if _is_reduction(schedule, output):
+        _reduce(schedule, output, lanes)
+        return
+    loops = _loops(schedule, output)
+    if not loops:
+        return
+    sums = [block for block in blocks if not schedule.get(block).same_as(schedule.get(output))]
+    same_shape = all(_spatial(schedule, block) == _spatial(schedule, output) for block in sums)
+    if len(sums) == 1 and same_shape:
+        size = size_of(schedule.get(sums[0]).writes[0].source)
+        itemsize = size // prod(_spatial(schedule, sums[0]))
+        place, inner = _tile(schedule, loops, lanes, (STACK_BYTES - 1) // itemsize)
+        schedule.compute_at(sums[0], place, preserve_unit_loops=True)
+        _order(schedule, sums[0])
+        for loop in inner[-1:]:
+            if _extent(schedule, loop) in WIDTHS:
+                schedule.vectorize(loop)
+        return
+    rows = [loop for loop in loops[:-1] if _extent(schedule, loop) > 1]
+    if not rows:
+        return
+    row = schedule.fuse(*loops[:-1]) if len(loops) > 2 else loops[0]
+    for block in reversed(sums):
+        try:
+            schedule.compute_at(block, row)
+        except ScheduleError:
+            return
+
+
+def _spatial(schedule: Any, block: Any) -> tuple[int, ...]:
+    """Extents of a block's axes that are not summed over."""
+    return tuple(
+        int(axis.dom.extent)
+        for axis in schedule.get(block).iter_vars
+        if int(axis.iter_type) == int(tirx.IterVar.DataPar)
+    )
+
+
+def _width(extent: int, lanes: int) -> int:
+    """How many values of the last axis form a tile: all lanes, or the largest part that divides."""
+    width = gcd(extent, lanes)
+    if width >= min(8, extent):
+        return width
+    return max(part for part in range(1, min(extent, 4 * lanes) + 1) if extent % part == 0)
+
+
+def _tile(schedule: Any, loops: list[Any], lanes: int, most: int) -> tuple[Any, list[Any]]:
+    """Tile the last two axes, at most so many sums a tile.
+
+    Returns the loop to compute sums at, and the loops inside it.
+    """
+    width = _width(_extent(schedule, loops[-1]), lanes)
+    outer, inside = schedule.split(loops[-1], [None, width])
+    rest, before = loops[:-1], []
+    if rest:
+        extent = _extent(schedule, rest[-1])
+        fitting = [n for n in NEIGHBOURS if extent % n == 0 and n * width <= most]
+        count = fitting[0] if fitting else 1
+        tile, neighbours = schedule.split(rest[-1], [None, count])
+        schedule.reorder(*rest[:-1], outer, tile, neighbours, inside)
+        before = [neighbours]
+        items = [*rest[:-1], outer]
+        place = tile
+    else:
+        items, place = [], outer
+    if len(items) > 1:
+        schedule.fuse(*items)
+    return place, [*before, inside]
+
+
+def _order(schedule: Any, block: Any) -> None:
+    """Sum in the outer loops, over accumulators in the inner ones."""
+    loops = _loops(schedule, block)
+    kinds = _kinds(schedule, block, loops)
+    sums = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "sum"]
+    own = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "own"]
+    if not sums:
+        return
+    schedule.reorder(*sums, *own)
+    # Once the zeroing is split off, the loops no longer hold a complete sum to vectorize.
+    if own and _extent(schedule, own[-1]) in WIDTHS:
+        schedule.vectorize(own[-1])
+    for loop in own[:-1]:
+        if 1 < _extent(schedule, loop) <= max(NEIGHBOURS):
+            schedule.unroll(loop)
+    schedule.decompose_reduction(block, sums[0])
+
+
+def _kinds(schedule: Any, block: Any, loops: list[Any]) -> list[str]:
+    """Per loop around a block: `sum`, `own` (inside its tile) or `outer`."""
+    axes = len(schedule.get(block).iter_vars)
+    spatial = len(_spatial(schedule, block))
+    count, own = axes - spatial, min(2, spatial)
+    kinds = ["outer"] * len(loops)
+    for index in range(count):
+        kinds[len(loops) - 1 - index] = "sum"
+    for index in range(own):
+        kinds[len(loops) - 1 - count - index] = "own"
+    return kinds
+
+
+def _reduce(schedule: Any, block: Any, lanes: int) -> None:
+    """A sum that is the output itself."""
+    loops = _loops(schedule, block)
+    count = len(loops) - len(_spatial(schedule, block))
+    spatial, sums = loops[: len(loops) - count], loops[len(loops) - count :]
+    if not spatial or not sums:
+        return
+    outer, inside = schedule.split(
+        spatial[-1], [None, _width(_extent(schedule, spatial[-1]), lanes)]
+    )
+    schedule.reorder(*spatial[:-1], outer, *sums, inside)
+    items = [*spatial[:-1], outer]
+    if len(items) > 1:
+        schedule.fuse(*items)
+    schedule.decompose_reduction(block, sums[0])
+
+
+def size_of(buffer: Any) -> int:
+    """Bytes of a buffer."""
+    elements = prod(int(extent) for extent in buffer.shape)
+    return elements * np.dtype(str(buffer.dtype)).itemsize

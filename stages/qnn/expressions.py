@@ -1,0 +1,299 @@
+"""Relax operators as tensor expressions: the reading of `stages.qnn.standard` that is compiled.
+
+Where topi rounds otherwise than the NumPy meaning, or lets LLVM fuse a product with a sum, the
+expression is our own: sums of floats are taken in float64 and rounded once, products are fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from tvm import te, tirx, topi
+
+from stages.qnn.elementwise import element
+from stages.qnn.moving import slices_of
+from stages.qnn.numbers import TIR, fence
+from stages.qnn.registry import OPERATORS, attributes, dtype_of, shape_of, storage_dtype
+
+Tensor = Any
+Expression = Callable[..., Tensor]
+
+
+def expression(call: Any, tensors: Sequence[Any]) -> Any:
+    """The tensor expression of an operator call on TE tensors; NotImplementedError without one.
+
+    A tuple argument is a list of tensors, and an operator that gives a tuple gives a list.
+    """
+    name = str(call.op.name)
+    operator = OPERATORS.get(name)
+    if operator is not None:
+        if operator.legalize is None:
+            raise NotImplementedError(f"{name} has no tensor expression")
+        attrs = attributes(call)
+        if "dtype" in attrs:
+            attrs["dtype"] = str(storage_dtype(attrs["dtype"]))
+        return operator.legalize(*tensors, **attrs)
+    if name not in EXPRESSIONS:
+        raise NotImplementedError(f"{name} has no tensor expression")
+    return EXPRESSIONS[name](call, *tensors)
+
+
+def _each(call: Any, arithmetic: Callable[..., Any], *tensors: Tensor) -> Tensor:
+    """One expression per position of operands that broadcast."""
+    return te.compute(
+        shape_of(call.ty),
+        lambda *index: arithmetic(*(element(tensor, index) for tensor in tensors)),
+        name=str(call.op.name).rsplit(".", 1)[-1],
+    )
+
+
+def _elementwise(arithmetic: Callable[..., Any]) -> Expression:
+    return lambda call, *tensors: _each(call, arithmetic, *tensors)
+
+
+def _multiply(left: Any, right: Any) -> Any:
+    product = left * right
+    return fence(product) if TIR.dtype(product).startswith("float") else product
+
+
+def _ints(values: Any) -> list[int]:
+    return [int(getattr(value, "value", value)) for value in values]
+
+
+def _wide(x: Any) -> Any:
+    return x.astype("float64")
+
+
+def _conv2d(call: Any, x: Tensor, weight: Tensor) -> Tensor:
+    """Float NCHW, OIHW; float64 sums."""
+    attrs = call.attrs
+    padded = _padded(x, _ints(attrs.padding), 0.0)
+    (sh, sw), (dh, dw) = _ints(attrs.strides), _ints(attrs.dilation)
+    o, depth, kh, kw = shape_of(weight)
+    share = o // int(attrs.groups)
+    k, ry, rx = (te.reduce_axis((0, extent)) for extent in (depth, kh, kw))
+
+    def at(n: Any, c: Any, y: Any, z: Any) -> Any:
+        value = padded[n, (c // share) * depth + k, y * sh + ry * dh, z * sw + rx * dw]
+        return te.sum(_wide(value) * _wide(weight[c, k, ry, rx]), axis=[k, ry, rx])
+
+    sums = te.compute(shape_of(call.ty), at, name="conv2d")
+    return te.compute(shape_of(call.ty), lambda *i: sums[i].astype("float32"), name="rounded")
+
+
+def _padded(x: Tensor, padding: Sequence[int], value: float) -> Tensor:
+    top, left, bottom, right = padding
+    if not any(padding):
+        return x
+    return topi.nn.pad(x, [0, 0, top, left], [0, 0, bottom, right], tirx.const(value, x.dtype))
+
+
+def _windows(
+    call: Any, x: Tensor, reduce: Expression, value: float, wide: Expression
+) -> tuple[Tensor, Sequence[int]]:
+    attrs = call.attrs
+    (kh, kw), (sh, sw) = _ints(attrs.pool_size), _ints(attrs.strides)
+    padded = _padded(x, _ints(attrs.padding), value)
+    ry, rx = te.reduce_axis((0, kh)), te.reduce_axis((0, kw))
+    found = te.compute(
+        shape_of(call.ty),
+        lambda n, c, y, z: reduce(wide(padded[n, c, y * sh + ry, z * sw + rx]), axis=[ry, rx]),
+        name="pool",
+    )
+    return found, (kh, kw)
+
+
+def _max_pool2d(call: Any, x: Tensor) -> Tensor:
+    lowest = float(tirx.min_value(x.dtype).value)
+    return _windows(call, x, te.max, lowest, lambda value: value)[0]
+
+
+def _avg_pool2d(call: Any, x: Tensor) -> Tensor:
+    attrs = call.attrs
+    sums, (kh, kw) = _windows(call, x, te.sum, 0.0, _wide)
+    top, left, _, _ = _ints(attrs.padding)
+    (sh, sw), (h, w) = _ints(attrs.strides), shape_of(x)[2:]
+
+    def covered(position: Any, stride: int, before: int, kernel: int, size: int) -> Any:
+        first = position * stride - before
+        return tirx.min(first + kernel, size) - tirx.max(first, 0)
+
+    def at(n: Any, c: Any, y: Any, z: Any) -> Any:
+        inside = covered(y, sh, top, kh, h) * covered(z, sw, left, kw, w)
+        count = tirx.const(kh * kw, "int32") if bool(attrs.count_include_pad) else inside
+        return sums[n, c, y, z].astype("float32") / count.astype("float32")
+
+    return te.compute(shape_of(call.ty), at, name="average")
+
+
+def _matmul(call: Any, a: Tensor, b: Tensor) -> Tensor:
+    shape, dtype = shape_of(call.ty), dtype_of(call.ty)
+    is_float = dtype.startswith("float")
+    k = te.reduce_axis((0, shape_of(a)[-1]))
+
+    def at(*index: Any) -> Any:
+        left = element(a, (*index[:-1], k))
+        right = element(b, (*index[:-2], k, index[-1]))
+        kind = "float64" if is_float else dtype
+        return te.sum(left.astype(kind) * right.astype(kind), axis=k)
+
+    sums = te.compute(shape, at, name="matmul")
+    return te.compute(shape, lambda *i: sums[i].astype(dtype), name="rounded") if is_float else sums
+
+
+def _axes(call: Any, rank: int) -> list[int]:
+    axis = call.attrs.axis
+    if axis is None:
+        return list(range(rank))
+    found = _ints(axis) if hasattr(axis, "__len__") else [int(axis)]
+    return [a % rank for a in found]
+
+
+def _sum(call: Any, x: Tensor) -> Tensor:
+    dtype = str(x.dtype)
+    kind = "float64" if dtype.startswith("float") else "int64"
+    sums = topi.sum(x.astype(kind), _axes(call, len(x.shape)), bool(call.attrs.keepdims))
+    return topi.cast(sums, dtype)
+
+
+def _mean(call: Any, x: Tensor) -> Tensor:
+    shape = shape_of(x)
+    count = prod(shape[axis] for axis in _axes(call, len(shape)))
+    sums = _sum(call, x)
+    return te.compute(sums.shape, lambda *i: sums[i] / tirx.const(float(count), "float32"))
+
+
+def _extreme(reduce: Callable[..., Any]) -> Expression:
+    return lambda call, x: reduce(x, _axes(call, len(x.shape)), bool(call.attrs.keepdims))
+
+
+def _position(reduce: Callable[..., Any]) -> Expression:
+    """The first position of the largest or smallest value."""
+
+    def found(call: Any, x: Tensor) -> Tensor:
+        axes = None if call.attrs.axis is None else int(call.attrs.axis)
+        return topi.cast(
+            reduce(x, axes, bool(call.attrs.keepdims), select_last_index=False), dtype_of(call.ty)
+        )
+
+    return found
+
+
+def _split(call: Any, x: Tensor) -> list[Tensor]:
+    places = call.attrs.indices_or_sections
+    where = _ints(places) if hasattr(places, "__len__") else int(places)
+    return list(topi.split(x, where, int(call.attrs.axis)))
+
+
+def _strided_slice(call: Any, x: Tensor) -> Tensor:
+    shape = shape_of(x)
+    ranges = [range(size)[s] for size, s in zip(shape, slices_of(call, len(shape)), strict=True)]
+    return te.compute(
+        shape_of(call.ty),
+        lambda *index: x(*(r.start + i * r.step for r, i in zip(ranges, index, strict=True))),
+        name="strided_slice",
+    )
+
+
+def _pad(call: Any, x: Tensor) -> Tensor:
+    width = _ints(call.attrs.pad_width)
+    if str(call.attrs.pad_mode) == "constant":
+        fill = tirx.const(call.attrs.pad_value, x.dtype)
+        return topi.nn.pad(x, width[::2], width[1::2], fill)
+    if str(call.attrs.pad_mode) == "reflect":
+        return topi.nn.mirror_pad(x, width[::2], width[1::2], "REFLECT")
+    raise NotImplementedError(f"relax.nn.pad in mode {call.attrs.pad_mode}")
+
+
+def _take(call: Any, x: Tensor, indices: Tensor) -> Tensor:
+    axis = call.attrs.axis
+    return topi.take(x, indices, None if axis is None else int(axis), mode="clip")
+
+
+def _reshape(call: Any, x: Tensor) -> Tensor:
+    return topi.reshape(x, shape_of(call.ty))
+
+
+def _clip(call: Any, x: Tensor) -> Tensor:
+    low, high = (float(bound.value) for bound in call.args[1:])
+    bounds = [tirx.const(low if "float" in str(x.dtype) else int(low), x.dtype)]
+    bounds.append(tirx.const(high if "float" in str(x.dtype) else int(high), x.dtype))
+    return _each(call, lambda v: tirx.min(tirx.max(v, bounds[0]), bounds[1]), x)
+
+
+def _zero(x: Any) -> Any:
+    return tirx.const(0, TIR.dtype(x))
+
+
+def _sign(x: Any) -> Any:
+    one = tirx.const(1, TIR.dtype(x))
+    return tirx.Select(x > _zero(x), one, tirx.Select(x < _zero(x), -one, _zero(x)))
+
+
+def _one(x: Any) -> Any:
+    return tirx.const(1, TIR.dtype(x))
+
+
+EXPRESSIONS: Mapping[str, Expression] = {
+    "relax.add": _elementwise(lambda a, b: a + b),
+    "relax.subtract": _elementwise(lambda a, b: a - b),
+    "relax.multiply": _elementwise(_multiply),
+    "relax.divide": _elementwise(lambda a, b: TIR.quotient(a, b)),
+    "relax.maximum": _elementwise(tirx.max),
+    "relax.minimum": _elementwise(tirx.min),
+    "relax.nn.relu": _elementwise(lambda a: tirx.max(a, _zero(a))),
+    "relax.sign": _elementwise(_sign),
+    "relax.sqrt": _elementwise(tirx.sqrt),
+    "relax.rsqrt": _elementwise(lambda a: _one(a) / tirx.sqrt(a)),
+    "relax.abs": _elementwise(tirx.abs),
+    "relax.negative": _elementwise(lambda a: -a),
+    "relax.floor": _elementwise(tirx.floor),
+    "relax.ceil": _elementwise(tirx.ceil),
+    "relax.round": _elementwise(tirx.nearbyint),
+    "relax.square": _elementwise(lambda a: _multiply(a, a)),
+    "relax.where": _elementwise(tirx.Select),
+    "relax.less": _elementwise(lambda a, b: a < b),
+    "relax.less_equal": _elementwise(lambda a, b: a <= b),
+    "relax.greater": _elementwise(lambda a, b: a > b),
+    "relax.greater_equal": _elementwise(lambda a, b: a >= b),
+    "relax.equal": _elementwise(lambda a, b: a.equal(b)),
+    "relax.not_equal": _elementwise(lambda a, b: tirx.Not(a.equal(b))),
+    "relax.logical_and": _elementwise(tirx.And),
+    "relax.logical_or": _elementwise(tirx.Or),
+    "relax.logical_xor": _elementwise(lambda a, b: tirx.Not(a.equal(b))),
+    "relax.logical_not": _elementwise(tirx.Not),
+    "relax.astype": lambda call, x: topi.cast(x, dtype_of(call.ty)),
+    "relax.clip": _clip,
+    "relax.matmul": _matmul,
+    "relax.nn.conv2d": _conv2d,
+    "relax.nn.max_pool2d": _max_pool2d,
+    "relax.nn.avg_pool2d": _avg_pool2d,
+    "relax.mean": _mean,
+    "relax.sum": _sum,
+    "relax.max": _extreme(topi.max),
+    "relax.min": _extreme(topi.min),
+    "relax.argmax": _position(topi.argmax),
+    "relax.argmin": _position(topi.argmin),
+    "relax.concat": lambda call, tensors: topi.concatenate(tensors, int(call.attrs.axis)),
+    "relax.stack": lambda call, tensors: topi.stack(tensors, int(call.attrs.axis)),
+    "relax.split": _split,
+    "relax.strided_slice": _strided_slice,
+    "relax.take": _take,
+    "relax.nn.pad": _pad,
+    "relax.broadcast_to": lambda call, x: topi.broadcast_to(x, shape_of(call.ty)),
+    "relax.tile": lambda call, x: topi.tile(x, _ints(call.attrs.repeats)),
+    "relax.repeat": lambda call, x: topi.repeat(
+        x, int(call.attrs.repeats), None if call.attrs.axis is None else int(call.attrs.axis)
+    ),
+    "relax.flip": lambda call, x: topi.flip(x, int(call.attrs.axis)),
+    "relax.permute_dims": lambda call, x: topi.transpose(
+        x, None if call.attrs.axes is None else _ints(call.attrs.axes)
+    ),
+    **{
+        name: _reshape
+        for name in ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
+    },
+}
+"""Full operator name → tensor expression; attributes are read from the call."""

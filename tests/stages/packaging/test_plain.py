@@ -1,0 +1,169 @@
+"""Plain composites: an integer model's kernels, compiled, give its very bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from hw.profile import Hardware
+from stages.kinds import Model
+from stages.qnn import integer, rescale
+from stages.qnn.builder import ModelBuilder
+from tests.stages.packaging.programs import assert_exact
+from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, skip_unless_runnable
+
+Array = np.ndarray[Any, Any]
+op = relax.op
+
+
+class Net:
+    """A network under construction: int8 activations, NHWC or NCHW."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str = "int8", seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.builder = ModelBuilder()
+        self.shape, self.dtype = shape, dtype
+        self.x = self.builder.input("x", shape, dtype)
+
+    def conv(self, x: Any, name: str, outputs: int, kernel: int = 3, **more: Any) -> Any:
+        """A convolution with bias and requantization."""
+        channels = int(x.ty.shape[-1])
+        groups = more.pop("groups", 1)
+        weight = self.rng.integers(-128, 128, (outputs, kernel, kernel, channels // groups))
+        attrs = {
+            "strides": [1, 1],
+            "padding": [kernel // 2] * 4,
+            "groups": groups,
+            "data_zero_point_x2": 2 * more.pop("zero_point", -5),
+            "weight_zero_point_x2": 2 * more.pop("weight_zero_point", 0),
+            "pad_value": 0,
+        }
+        kind = more.pop("weight_dtype", "int8")
+        tensor = self.builder.tensor(f"{name}.weight", weight.astype(kind))
+        sums = self.builder.emit(integer.conv2d(x, tensor, **(attrs | more)), name)
+        bias = self.builder.tensor(
+            f"{name}.bias", self.rng.integers(-999, 999, outputs).astype("int32")
+        )
+        return self.requantize(self.builder.emit(op.add(sums, bias), f"{name}.bias"), name)
+
+    def requantize(self, sums: Any, name: str, dtype: str = "int8") -> Any:
+        """To 8 bits."""
+        channels = int(sums.ty.shape[-1])
+        scale = self.rng.uniform(1e-4, 1e-3, channels).astype(np.float32)
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        call = rescale.rescale(
+            sums,
+            self.builder.tensor(f"{name}.scale", scale),
+            zero_point=low + 123,
+            low=low,
+            high=high,
+            dtype=dtype,
+        )
+        return self.builder.emit(call, f"{name}.q")
+
+    def emit(self, call: Any, name: str) -> Any:
+        return self.builder.emit(call, name)
+
+    def model(self, *outputs: Any) -> Model:
+        names = [f"y{number}" for number in range(len(outputs))]
+        return self.builder.model(list(outputs), names, attrs={"numerics": "onnx"})
+
+    def inputs(self) -> dict[str, Array]:
+        limits = np.iinfo(self.dtype)
+        values = self.rng.integers(limits.min, limits.max + 1, self.shape)
+        return {"x": values.astype(self.dtype)}
+
+
+def mobile() -> tuple[Model, dict[str, Array]]:
+    """Strides, depthwise, pointwise, a residual addition, mean and a dense head."""
+    net = Net((1, 12, 14, 3), "uint8")
+    x = net.conv(net.x, "stem", 16, strides=[2, 2], zero_point=128)
+    y = net.conv(x, "dw", 16, groups=16)
+    y = net.conv(y, "pw", 16, kernel=1)
+    total = net.emit(
+        op.add(
+            net.emit(op.astype(x, "int32"), "wide_x"), net.emit(op.astype(y, "int32"), "wide_y")
+        ),
+        "total",
+    )
+    x = net.requantize(total, "sum")
+    x = net.conv(x, "dilated", 24, dilation=[2, 1], padding=[2, 1, 2, 1])
+    x = net.conv(x, "asymmetric", 10, weight_dtype="uint8", weight_zero_point=117, kernel=2)
+    x = net.emit(integer.max_pool2d(x, kernel=[2, 2], strides=[2, 2], padding=[0, 0, 1, 0]), "pool")
+    flat = net.emit(op.reshape(x, (1, int(np.prod([int(e) for e in x.ty.shape])))), "flat")
+    weight = net.rng.integers(-128, 128, (11, int(flat.ty.shape[1]))).astype("int8")
+    sums = net.emit(
+        integer.dense(
+            flat, net.builder.tensor("w", weight), data_zero_point_x2=2, weight_zero_point_x2=0
+        ),
+        "dense",
+    )
+    return net.model(net.requantize(sums, "head"), x), net.inputs()
+
+
+def channels_first() -> tuple[Model, dict[str, Array]]:
+    """As an NCHW framework writes it: a transpose before and after every convolution."""
+    net = Net((1, 3, 9, 10))
+    x = net.x
+    for number in range(3):
+        x = net.emit(op.permute_dims(x, [0, 2, 3, 1]), f"to{number}")
+        x = net.conv(x, f"c{number}", 8)
+        x = net.emit(op.permute_dims(x, [0, 3, 1, 2]), f"back{number}")
+        table = net.builder.tensor(f"t{number}", net.rng.integers(-128, 128, 256).astype("int8"))
+        x = net.emit(rescale.table(x, table), f"act{number}")
+        per_channel = net.rng.integers(-9, 9, (8, 1, 1)).astype("int8")
+        x = net.emit(op.maximum(x, net.builder.tensor(f"m{number}", per_channel)), f"max{number}")
+    return net.model(x), net.inputs()
+
+
+def moves() -> tuple[Model, dict[str, Array]]:
+    """Values moved about: concatenation, splits, slices, padding, transposes, gathers."""
+    net = Net((1, 6, 8, 12))
+    parts = net.emit(op.split(net.x, [4, 7], 3), "parts")
+    a, b, c = (net.emit(relax.TupleGetItem(parts, i), f"part{i}") for i in range(3))
+    x = net.emit(op.concat([c, a, b], 3), "joined")
+    x = net.emit(op.strided_slice(x, [1, 2], [1, 7], [6, -9], [2, -1]), "sliced")
+    x = net.emit(op.nn.pad(x, [0, 0, 1, 0, 2, 1, 0, 0], pad_value=-7), "padded")
+    index = net.builder.tensor("index", np.array([3, 0, 0, 2], np.int32))
+    x = net.emit(op.take(x, index, 1), "taken")
+    x = net.emit(op.permute_dims(x, [0, 3, 1, 2]), "turned")
+    best = net.emit(op.argmax(x, 1), "best")
+    return net.model(x, best), net.inputs()
+
+
+def floats() -> tuple[Model, dict[str, Array]]:
+    """A float island: NCHW convolution, products before sums, pooling, softmax's parts."""
+    net = Net((1, 4, 6, 6))
+    scale = net.builder.tensor("s", np.array(0.0123, np.float32))
+    x = net.emit(op.multiply(net.emit(op.astype(net.x, "float32"), "f"), scale), "real")
+    w = net.rng.normal(size=(5, 4, 3, 3)).astype(np.float32)
+    x = net.emit(op.nn.conv2d(x, net.builder.tensor("w", w), 1, 1), "conv")
+    gain = net.rng.normal(size=(5, 1, 1)).astype(np.float32)
+    x = net.emit(op.multiply(x, net.builder.tensor("g", gain)), "scaled")
+    x = net.emit(op.add(x, net.builder.tensor("o", gain * 3)), "moved")
+    x = net.emit(op.nn.avg_pool2d(x, (3, 3), (2, 2), (1, 1, 0, 0)), "pooled")
+    y = net.emit(op.mean(x, [2, 3]), "mean")
+    z = net.emit(op.divide(y, net.emit(op.sum(y, [1], keepdims=True), "all")), "share")
+    return net.model(z, x), net.inputs()
+
+
+NETS = {net.__name__: net for net in (mobile, channels_first, moves, floats)}
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    "hardware", (SSE2, AVX2, AVX512BW, AARCH64, ARMV7), ids=lambda profile: profile.name
+)
+def test_compiled_kernels_give_the_models_bits(name: str, hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    model, inputs = NETS[name]()
+    assert_exact(model, inputs, hardware)
+
+
+def test_neighbouring_transposes_cancel() -> None:
+    model, inputs = channels_first()
+    packed, _ = assert_exact(model, inputs, AARCH64, tasks=(1,))
+    assert str(packed.module).count("permute_dims") == 2
