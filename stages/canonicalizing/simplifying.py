@@ -23,6 +23,10 @@ from stages.qnn.registry import dtype_of, is_op, shape_of
 Array = np.ndarray[Any, Any]
 Order = tuple[int, ...]
 TRANSPOSE = "relax.permute_dims"
+REDUCTIONS = {
+    f"relax.{build.__name__}": build
+    for build in (relax.op.mean, relax.op.sum, relax.op.max, relax.op.min)
+}
 
 
 def simplify(model: Model) -> Model:
@@ -70,10 +74,9 @@ class _Walk:
             return None
         if is_op(expr, TRANSPOSE):
             return self._transpose(self._read(expr.args[0]), _order(expr), name)
-        if isinstance(expr, Call) and str(expr.op.name) in ELEMENTWISE:
-            sunk = self._sink(expr, name)
-            if sunk is not None:
-                return sunk
+        sunk = self._sunk(expr, name)
+        if sunk is not None:
+            return sunk
         for variable in variables_of(expr):
             self._read(variable)
         return self.builder.emit(remap(expr, self.mapping), name)
@@ -114,8 +117,44 @@ class _Walk:
         self.turned[result] = (value, order)
         return result
 
-    def _sink(self, call: Any, name: str) -> Any:
+    def _sunk(self, expr: Any, name: str) -> Any:
         """The operator over untransposed operands, transposed; None where that is not possible."""
+        if not isinstance(expr, Call):
+            return None
+        op = str(expr.op.name)
+        if op in ELEMENTWISE:
+            return self._sink(expr, name)
+        if op == "relax.concat":
+            return self._concat(expr, name)
+        if op in REDUCTIONS and bool(expr.attrs.keepdims) and expr.attrs.axis is not None:
+            return self._reduction(expr, name)
+        return None
+
+    def _concat(self, call: Any, name: str) -> Any:
+        """A concatenation along the axis that the transposes put there."""
+        values = [self._read(field) for field in call.args[0].fields]
+        if not all(value in self.turned for value in values):
+            return None
+        orders = {self.turned[value][1] for value in values}
+        if len(orders) != 1:
+            return None
+        (order,) = orders
+        axis = order[int(call.attrs.axis) % len(order)]
+        joined = relax.op.concat([self.turned[value][0] for value in values], axis)
+        return self._transpose(self.builder.emit(joined, f"{name}.inner"), order, name)
+
+    def _reduction(self, call: Any, name: str) -> Any:
+        """A reduction along the axes that the transpose put there."""
+        value = self._read(call.args[0])
+        if value not in self.turned:
+            return None
+        source, order = self.turned[value]
+        axes = sorted(order[int(axis) % len(order)] for axis in call.attrs.axis)
+        reduced = REDUCTIONS[str(call.op.name)](source, axes, keepdims=True)
+        return self._transpose(self.builder.emit(reduced, f"{name}.inner"), order, name)
+
+    def _sink(self, call: Any, name: str) -> Any:
+        """As `_sunk`, for what computes position by position."""
         rank = len(call.ty.shape)
         moving = [self.mapping[a] for a in call.args if self._is_computed(a)]
         orders = {self.turned[v][1] for v in moving if v in self.turned}
