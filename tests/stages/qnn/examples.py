@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stages.kinds import Model
-from stages.qnn import integer, packed, source
+from stages.qnn import integer, linear, packed, source
 from stages.qnn.builder import ModelBuilder
 from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
@@ -129,6 +129,20 @@ INTEGER: dict[str, Example] = {
         integer.dequantize,
         (integers(0, 255, (1, 2, 3, 3), "uint8"), floats(0.1, -0.3, 7)),
         {"zero_point": 128},
+    ),
+    "quantize_linear": Example(
+        linear.quantize_linear,
+        (_PICTURE, floats(0.01), (np.array([[[3]], [[-4]], [[0]]], np.int8), "int8")),
+        {"low": -128, "high": 127},
+    ),
+    "dequantize_linear": Example(
+        linear.dequantize_linear,
+        (
+            integers(0, 15, (1, 2, 3, 3), "uint4"),
+            floats(0.1, -0.3, 7),
+            integers(0, 9, (3,), "uint4"),
+        ),
+        {},
     ),
 }
 """Operators that plain Relax can run."""
