@@ -25,9 +25,7 @@ def fused(m: Numbers, left: Value, right: Value, addend: Value) -> Value:
 
 def to_byte(m: Numbers, value: Value, low: int, high: int) -> Value:
     """Float32 rounded half to even and saturated: int32."""
-    bounded = m.minimum(
-        m.maximum(value, m.constant(low, "float32")), m.constant(high, "float32")
-    )
+    bounded = m.minimum(m.maximum(value, m.constant(low, "float32")), m.constant(high, "float32"))
     return m.cast(m.round_even(bounded), "int32")
 
 
@@ -55,9 +53,7 @@ def qlinear_add(
     return to_byte(m, value, low, high)
 
 
-@elementwise(
-    "qlinear_mul", ["lhs", "rhs", "ratio"], as_first, accepts={"lhs": BYTES, "rhs": BYTES}
-)
+@elementwise("qlinear_mul", ["lhs", "rhs", "ratio"], as_first, accepts={"lhs": BYTES, "rhs": BYTES})
 def qlinear_mul(
     m: Numbers, lhs: Value, rhs: Value, ratio: Value, *,
     lhs_zero_point: int, rhs_zero_point: int, zero_point: int, low: int, high: int,

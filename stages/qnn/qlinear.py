@@ -8,14 +8,14 @@ windows are NCHW as in ONNX; the dialect's convolutions are NHWC, hence the tran
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from tvm import relax
 
 from stages.qnn import integer, onnx
-from stages.qnn.registry import dtype_of, shape_of, storage_dtype
+from stages.qnn.grid import Grid
+from stages.qnn.registry import shape_of
 from stages.qnn.rescale import rescale
 
 Array = np.ndarray[Any, Any]
@@ -29,52 +29,6 @@ class Emitter(Protocol):
 
     def tensor(self, name: str, value: Array, dtype: str | None = None) -> Any:
         """A new parameter."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """What quantized values mean: `scale * (q - zero_point)`, scalars or one per channel [C]."""
-
-    scale: Array
-    zero_point: Array
-    dtype: str
-
-    @property
-    def is_per_tensor(self) -> bool:
-        """Whether there is one scale and zero point."""
-        return self.scale.size == 1 and self.zero_point.size == 1
-
-    @property
-    def offset(self) -> int:
-        """The zero point of a per-tensor grid."""
-        return int(self.zero_point.item())
-
-    @property
-    def factor(self) -> np.float32:
-        """The scale of a per-tensor grid."""
-        return np.float32(self.scale.item())
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        """Smallest and largest q of the dtype, such as `int4`."""
-        bits = int(self.dtype.lstrip("uint"))
-        if self.dtype.startswith("u"):
-            return 0, (1 << bits) - 1
-        return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-
-    def same(self, other: Grid) -> bool:
-        """Whether the same integers mean the same numbers."""
-        return (
-            self.dtype == other.dtype
-            and np.array_equal(self.scale.ravel(), other.scale.ravel())
-            and np.array_equal(self.zero_point.ravel(), other.zero_point.ravel())
-        )
-
-
-def grid(scale: Array, zero_point: Array, dtype: str | None = None) -> Grid:
-    """A grid of constants as a file holds them."""
-    kind = dtype or str(zero_point.dtype)
-    return Grid(np.asarray(scale, np.float32), np.asarray(zero_point).astype(np.int64), kind)
 
 
 def convolution(
@@ -105,7 +59,15 @@ def product(
     to: Emitter, layer: str, data: Any, weight: Any, bias: Any | None, *,
     data_zero_point: int, weight_zero_point: int,
 ) -> Any:  # fmt: skip
-    """Accumulators int32 of data [..., K] and weights [K, O]; `bias` is int32 and broadcasts."""
+    """Accumulators int32 of data [..., K] and weights [K, O] or [..., K, O].
+
+    `bias` is int32 and broadcasts.
+    """
+    if len(shape_of(weight.ty)) != 2 or len(shape_of(data.ty)) < 2:
+        left = moved(to, data, data_zero_point, f"{layer}.lhs")
+        right = moved(to, weight, weight_zero_point, f"{layer}.rhs")
+        result = to.emit(relax.op.matmul(left, right), layer)
+        return result if bias is None else to.emit(relax.op.add(result, bias), f"{layer}.bias")
     *outer, depth = shape_of(data.ty)
     if len(outer) != 1:
         data = to.emit(relax.op.reshape(data, (int(np.prod(outer)), depth)), f"{layer}.rows")
@@ -122,20 +84,27 @@ def product(
     return result if bias is None else to.emit(relax.op.add(result, bias), f"{layer}.bias")
 
 
+def moved(to: Emitter, data: Any, zero_point: int, name: str) -> Any:
+    """`q - zero_point`, int32."""
+    wide = to.emit(relax.op.astype(data, "int32"), f"{name}.wide")
+    if zero_point == 0:
+        return wide
+    point = to.tensor(f"{name}.zero_point", np.asarray(zero_point, np.int32))
+    return to.emit(relax.op.subtract(wide, point), f"{name}.moved")
+
+
 def rescaled(to: Emitter, layer: str, accumulator: Any, factor: Array, out: Grid) -> Any:
     """MLAS's requantization of accumulators with `factor`, scalar or along the last axis."""
     low, high = out.limits
     scale = to.tensor(f"{layer}.scale", np.asarray(factor, np.float32))
-    call = rescale(
-        accumulator, scale, zero_point=out.offset, low=low, high=high, dtype=out.dtype
-    )
+    call = rescale(accumulator, scale, zero_point=out.point, low=low, high=high, dtype=out.dtype)
     return to.emit(call, f"{layer}.rescale")
 
 
 def output_factor(data: Grid, weight: Grid, out: Grid, alpha: float = 1.0) -> Array:
     """`alpha * xs * ws / ys` as ONNX Runtime computes it: float32 after every operation."""
-    product = np.float32(alpha) * data.factor * weight.scale
-    return np.asarray(product / out.factor, np.float32)
+    combined = np.float32(alpha) * data.factor * weight.scale.ravel()
+    return np.asarray((combined / out.factor).reshape(-1 if weight.scale.size > 1 else ()))
 
 
 def nhwc(to: Emitter, data: Any, layer: str) -> Any:
@@ -167,7 +136,7 @@ def global_average_pool(to: Emitter, layer: str, data: Any, grid_in: Grid, out: 
         kernel=[height, width],
         strides=[1, 1],
         padding=[0, 0, 0, 0],
-        zero_point=grid_in.offset,
+        zero_point=grid_in.point,
     )
     size = np.float32(height * width)
     factor = np.asarray(grid_in.factor / (out.factor * size), np.float32)
@@ -178,10 +147,10 @@ def add(to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], o
     """QLinearAdd of tensors that broadcast."""
     ratios = [np.asarray(each.factor / out.factor, np.float32) for each in grids]
     left, right = (
-        np.float32(ratio * np.float32(each.offset))
+        np.float32(ratio * np.float32(each.point))
         for ratio, each in zip(ratios, grids, strict=True)
     )
-    fixed = np.asarray(np.float32(out.offset) - np.float32(left + right), np.float32)
+    fixed = np.asarray(np.float32(out.point) - np.float32(left + right), np.float32)
     low, high = out.limits
     call = onnx.qlinear_add(
         lhs,
@@ -218,21 +187,10 @@ def multiply(
         lhs,
         rhs,
         to.tensor(f"{layer}.ratio", ratio),
-        lhs_zero_point=grids[0].offset,
-        rhs_zero_point=grids[1].offset,
-        zero_point=out.offset,
+        lhs_zero_point=grids[0].point,
+        rhs_zero_point=grids[1].point,
+        zero_point=out.point,
         low=low,
         high=high,
     )
     return to.emit(call, layer)
-
-
-def every_byte(dtype: str) -> Array:
-    """The 256 values of a byte, in the order of `qnn.table`."""
-    first = -128 if dtype == "int8" else 0
-    return np.arange(first, first + 256).astype(storage_dtype(dtype))
-
-
-def dtype(value: Any) -> str:
-    """The element type of a variable."""
-    return dtype_of(value.ty)
