@@ -8,7 +8,8 @@ point inside the rounding instead, as MLAS's vector code does (`qladd_avx2.cpp`,
 
 from __future__ import annotations
 
-from stages.qnn.elementwise import as_first, elementwise
+from stages.qnn.elementwise import as_first, by_attribute, elementwise, of_type
+from stages.qnn.linear import FLOAT
 from stages.qnn.numbers import Numbers, Value
 from stages.qnn.rescale import BYTES
 
@@ -62,3 +63,29 @@ def qlinear_mul(
     left, right = m.cast(lhs, "int32") - lhs_zero_point, m.cast(rhs, "int32") - rhs_zero_point
     scaled = m.product(m.cast(left * right, "float32"), ratio)
     return to_byte(m, scaled + m.constant(zero_point, "float32"), low, high)
+
+
+@elementwise("dynamic_scale", ["low", "high"], as_first, accepts={"low": FLOAT, "high": FLOAT})
+def dynamic_scale(m: Numbers, low: Value, high: Value) -> Value:
+    """DynamicQuantizeLinear's scale of data between `low` and `high`: 1 where there is only 0."""
+    zero = m.constant(0, "float32")
+    span = m.maximum(high, zero) - m.minimum(low, zero)
+    one = m.constant(1, "float32")
+    return m.where(span == zero, one, m.quotient(span, m.constant(255, "float32")))
+
+
+@elementwise(
+    "dynamic_zero_point", ["low", "scale"], of_type("uint8"), accepts={"low": FLOAT, "scale": FLOAT}
+)
+def dynamic_zero_point(m: Numbers, low: Value, scale: Value) -> Value:
+    """DynamicQuantizeLinear's zero point: what `low`, at most 0, is below it, rounded."""
+    zero = m.constant(0, "float32")
+    return to_byte(m, zero - m.quotient(m.minimum(low, zero), scale), 0, 255)
+
+
+@elementwise("quantize_inside", ["x", "scale"], by_attribute, accepts={"x": FLOAT, "scale": FLOAT})
+def quantize_inside(
+    m: Numbers, x: Value, scale: Value, *, zero_point: int, low: int, high: int, dtype: str
+) -> Value:
+    """`round(x / scale + zero_point)`, saturated: how QLinearAveragePool quantizes."""
+    return to_byte(m, m.quotient(x, scale) + m.constant(zero_point, "float32"), low, high)
