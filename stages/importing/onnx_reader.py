@@ -15,6 +15,7 @@ from onnx import numpy_helper as numbers
 
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
+from stages.importing.onnx_texts import check_texts
 
 Array = np.ndarray[Any, Any]
 
@@ -87,6 +88,7 @@ class SourceGraph:
 def read(source: bytes) -> SourceGraph:
     """Decode and check the bytes of an ONNX file; StageError says what is wrong with it."""
     model = _parse(source)
+    check_texts(model, _graphs(model.graph))
     for graph in _graphs(model.graph):
         _check_tensors(graph)
     _name_domains(model)
@@ -94,7 +96,7 @@ def read(source: bytes) -> SourceGraph:
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StageError(
             f"the file is not valid ONNX: {reason}",
             hint="export it again, or see what `onnx.checker` says about it",

@@ -35,7 +35,7 @@ def onnx_files() -> Iterator[bytes]:
         ["batch", 3, 8, 8],
         rank=2,
     )
-    scale, zero, bits = np.float32(0.5), np.float32(0), np.float32(4)
+    scale, zero, bits = (np.array(value, np.float32) for value in (0.5, 0, 4))
     quant = {"signed": 1, "narrow": 0, "rounding_mode": "ROUND"}
     yield graph(
         [
@@ -47,7 +47,7 @@ def onnx_files() -> Iterator[bytes]:
         {"s": scale, "z": zero, "b": bits, "w": rng.normal(size=(6, 4)).astype(np.float32)},
         [1, 6],
     )
-    step, middle = np.float32(0.1), np.int8(3)
+    step, middle = np.array(0.1, np.float32), np.array(3, np.int8)
     yield graph(
         [
             node("QuantizeLinear", ["x", "s", "z"], "q"),
@@ -97,9 +97,8 @@ def tflite_files() -> Iterator[bytes]:
     a, b, c = (Tensor((2, 3), "int8", scale, 1) for scale in (0.1, 0.2, 0.3))
     yield single("ADD", [a, b], [c], "AddOptions")
     yield single("RESHAPE", [a, constant([3, 2], "int32")], [Tensor((3, 2), "int8", 0.1, 1)])
-    yield single(
-        "SOFTMAX", [a], [Tensor((2, 3), "int8", 1 / 256, -128)], "SoftmaxOptions", beta=1.0
-    )
+    shares = Tensor((2, 3), "int8", 1 / 256, -128)
+    yield single("SOFTMAX", [a], [shares], "SoftmaxOptions", beta=1.0)
 
 
 def mxnet_files() -> Iterator[bytes]:
@@ -116,7 +115,7 @@ def pt2_files() -> Iterator[bytes]:
     """Yield a small program that torch itself exported."""
     torch = pytest.importorskip("torch", reason="torch writes the files")
 
-    class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class Net(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.conv = torch.nn.Conv2d(2, 3, 3, padding=1)
