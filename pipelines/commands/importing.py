@@ -66,7 +66,8 @@ def _as_stated(path: Path, folder: Path) -> str:
 
 
 def _tell(path: Path, found: dict[str, Any]) -> None:
-    version = f", opset {found['opset']}" if found.get("opset") else ""
+    word = "opset" if "ONNX" in found["format"] else "version"
+    version = f", {word} {found['opset']}" if found.get("opset") else ""
     rules = f", {found['numerics']} numerics" if found.get("numerics") else ""
     by = f", written by {found['producer']}" if found["producer"] else ""
     print(f"{shown(path)}: {found['format']}{version}{rules}{by}")
