@@ -107,7 +107,7 @@ def read(source: bytes) -> SourceGraph:
         nodes=_nodes(model.graph),
         inputs=_inputs(model.graph),
         outputs=tuple(output.name for output in model.graph.output),
-        constants={item.name: numbers.to_array(item) for item in model.graph.initializer},
+        constants={item.name: _decoded(item) for item in model.graph.initializer},
         datatypes=_datatypes(model.graph),
     )
 
@@ -202,6 +202,15 @@ def _check_payload(tensor: TensorProto, name: str, elements: int) -> None:
         )
 
 
+def _decoded(tensor: TensorProto) -> Array:
+    try:
+        return numbers.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise StageError(
+            f"tensor '{tensor.name}' of shape {list(tensor.dims)} holds another number of values"
+        ) from error
+
+
 def _name_domains(model: ModelProto) -> None:
     """Give QONNX operators one domain and import it: exporters disagree and some forget to."""
     for graph in _graphs(model.graph):
@@ -267,7 +276,7 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for attribute in node.attribute:
         if attribute.type == AttributeProto.TENSOR:
-            values[attribute.name] = numbers.to_array(attribute.t)
+            values[attribute.name] = _decoded(attribute.t)
         elif attribute.type == AttributeProto.STRING:
             values[attribute.name] = attribute.s.decode("utf-8", "replace")
         else:
