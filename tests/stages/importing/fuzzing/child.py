@@ -25,11 +25,11 @@ SLOW = 30.0
 """A file that takes longer, in seconds, is a failure: of small corpora all take milliseconds."""
 
 
-def survive(source: bytes) -> None:
+def survive(source: bytes, options: ImportOptions) -> None:
     """Describe and import a file; whatever is raised but StageError is a fault of the importer."""
     for attempt in (
-        lambda: importing.describe(source=source),
-        lambda: importing.run(source=source, options=ImportOptions()),
+        lambda: importing.describe(source=source, options=options),
+        lambda: importing.run(source=source, options=options),
     ):
         try:
             attempt()
@@ -37,10 +37,17 @@ def survive(source: bytes) -> None:
             assert str(error).strip(), "an error without a word"
 
 
+def options_in(folder: Path) -> ImportOptions:
+    """What the files of a corpus need to be told, as it says itself."""
+    text = (folder / "shapes.json").read_text(encoding="utf-8")
+    return ImportOptions.model_validate_json(f'{{"inputs": {text}}}')
+
+
 def main(folder: Path, seed: int, count: int, seconds: float) -> int:
     """Feed `count` variants of the corpus, or as many as the time allows."""
     resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
     corpus = [path.read_bytes() for path in sorted(folder.glob("*.model"))]
+    options = options_in(folder)
     rng = random.Random(seed)
     ends = time.monotonic() + seconds
     done = 0
@@ -49,7 +56,7 @@ def main(folder: Path, seed: int, count: int, seconds: float) -> int:
         (folder / "running").write_bytes(source)
         started = time.monotonic()
         try:
-            survive(source)
+            survive(source, options)
             if time.monotonic() - started > SLOW:
                 raise TimeoutError(f"took {time.monotonic() - started:.0f} seconds")
         except BaseException:

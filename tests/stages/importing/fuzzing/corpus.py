@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,11 @@ from onnx import TensorProto, helper
 from pipelines import model_files
 from pipelines.errors import UserError
 from stages.importing.onnx_reader import QONNX
+from stages.options import ImportOptions
 from tests.stages.importing.graphs import graph, node
 
+SHAPES: dict[str, tuple[int, ...]] = {"data": (1, 4, 6, 7)}
+"""Of inputs whose shape a file leaves open, as MXNet's do."""
 LARGEST = 70_000
 """Real files up to this size, in bytes, belong to the corpus."""
 
@@ -106,7 +110,9 @@ def mxnet_files() -> Iterator[bytes]:
     mxnet = pytest.importorskip("stages.importing.mxnet", reason="this version reads no MXNet")
     recorded = Path(__file__).parents[1] / "mxnet" / "recorded.npz"
     cases = np.load(recorded)
-    for name in sorted({entry.rpartition("/")[0] for entry in cases.files})[:12]:
+    for name in sorted({entry.rpartition("/")[0] for entry in cases.files}):
+        if cases[f"{name}/data"].shape != SHAPES["data"]:
+            continue
         symbol, params = (cases[f"{name}/{part}"].tobytes() for part in ("symbol", "params"))
         yield mxnet.bundle(symbol, params)
 
@@ -136,6 +142,11 @@ MADE: dict[str, Callable[[], Iterator[bytes]]] = {
 }
 
 
+def options(ending: str) -> ImportOptions:
+    """What the files of a format need to be told."""
+    return ImportOptions(inputs=dict(SHAPES) if ending.startswith("-") else {})
+
+
 def real_files(ending: str) -> Iterator[bytes]:
     """Yield the small real models of a format; none where BITKILN_REALDATA is unset."""
     root = os.environ.get("BITKILN_REALDATA")
@@ -151,6 +162,7 @@ def real_files(ending: str) -> Iterator[bytes]:
 def write(folder: Path, ending: str, *, real: bool) -> int:
     """Write the corpus of a format, one file each; return how many files it has."""
     sources = [*MADE[ending](), *(real_files(ending) if real else ())]
+    (folder / "shapes.json").write_text(json.dumps(options(ending).inputs))
     for index, source in enumerate(sources):
         (folder / f"{index:03}.model").write_bytes(source)
     return len(sources)

@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+import io
 import random
 import struct
-from collections.abc import Sequence
+import warnings
+import zipfile
+from collections.abc import Callable, Sequence
 
 NUMBERS = (0, 1, 2, 3, 5, 127, 128, 255, 256, 2**15, 2**16, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
 FLOATS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("nan"))
 MOST_CHANGES = 6
+IN_ARCHIVES = 0.8
+"""How often an archive's member is damaged and not the archive."""
 
 
 def mutated(source: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
-    """One damaged variant of a file; `others` lend it their pieces."""
+    """One damaged variant of a file; `others` lend it their pieces.
+
+    Of an archive it is as a rule one member that is damaged, and the checksums are right.
+    """
+    if rng.random() < IN_ARCHIVES and zipfile.is_zipfile(io.BytesIO(source)):
+        return in_archive(source, rng, lambda member: _damaged(member, others, rng))
+    return _damaged(source, others, rng)
+
+
+def in_archive(source: bytes, rng: random.Random, change: Callable[[bytes], bytes]) -> bytes:
+    """An archive with one of its members changed; the source itself if it cannot be read."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(source)) as archive:
+            members = [(item.filename, archive.read(item)) for item in archive.infolist()]
+    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, EOFError):
+        return change(source)
+    if not members:
+        return change(source)
+    chosen = rng.randrange(len(members))
+    stream = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        warnings.simplefilter("ignore")
+        for index, (name, data) in enumerate(members):
+            archive.writestr(zipfile.ZipInfo(name), change(data) if index == chosen else data)
+    return stream.getvalue()
+
+
+def _damaged(source: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
     data = bytearray(source)
     for _ in range(rng.randint(1, MOST_CHANGES)):
         if not data:

@@ -44,10 +44,11 @@ def test_undamaged_files_of_the_corpus(ending: str) -> None:
     """The corpus must reach far into the readers: some of each format is imported whole."""
     from stages import importing
 
-    sources = list(corpus.MADE[ending]())
+    sources, options = list(corpus.MADE[ending]()), corpus.options(ending)
     for source in sources:
-        survive(source)
-    assert any(not importing.describe(source=source)["unsupported"] for source in sources)
+        survive(source, options)
+    found = [importing.describe(source=source, options=options) for source in sources]
+    assert any(not item["unsupported"] for item in found)
 
 
 @pytest.mark.parametrize("ending", corpus.MADE)
@@ -75,6 +76,6 @@ def test_files_that_coverage_leads_to(ending: str, tmp_path: Path) -> None:
     assert corpus.write(tmp_path / "corpus", ending, real=True)
     limits = ("-max_len=70000", "-timeout=60", "-rss_limit_mb=8192", "-close_fd_mask=1")
     run(
-        "guided", *limits, f"-max_total_time={SECONDS}", str(tmp_path / "corpus"),
+        "guided", str(tmp_path / "corpus"), *limits, f"-max_total_time={SECONDS}",
         folder=tmp_path, seconds=6 * SECONDS + 120,
     )  # fmt: skip
