@@ -15,6 +15,10 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["stages.importing"]):
+    from stages.importing.formats import FORMATS
+
+    for known in FORMATS:
+        known.load()
     from tests.stages.importing.fuzzing.child import BYTES, options_in, survive
     from tests.stages.importing.fuzzing.mutating import IN_ARCHIVES, in_archive
 
