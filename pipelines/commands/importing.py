@@ -19,8 +19,12 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     path = _path(variables, files)
     source = _read(path)
     from stages import importing  # takes seconds, so only once there is something to read
+    from stages.options import ImportOptions
 
     description = importing.describe(source=source)
+    if not description["unsupported"]:
+        model = importing.run(source=source, options=ImportOptions())
+        description = {**description, "numerics": importing.numerics(model)}
     _tell(path, description)
     target = RECIPES / f"{recipe_name(path)}.yaml"
     text = importing.starter_recipe(description, _as_stated(path, target.parent), target.stem)
