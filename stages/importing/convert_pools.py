@@ -71,12 +71,14 @@ def max_pool(builder: RelaxBuilder, node: Node) -> Any:
     return picture.closed(builder, result, node.layer)
 
 
-def counts(builder: RelaxBuilder, node: Node) -> Array:
-    """How many values each window averages: float32 [1, OH, OW, 1]."""
+def averaging(builder: RelaxBuilder, node: Node) -> tuple[Picture, Array]:
+    """The geometry of an average pool, and how many values each window averages.
+
+    The count is float32, [] where it is the same everywhere, else NHWC [1, OH, OW, 1].
+    """
     picture = picture_of(builder, node)
-    stated = Picture(
-        node, builder.shape(node.inputs[0]), node.attributes.get("kernel_shape", ())
-    ).windows
+    kernel = node.attributes.get("kernel_shape", ())
+    stated = Picture(node, builder.shape(node.inputs[0]), kernel).windows
     windows, include = picture.windows, bool(node.attributes.get("count_include_pad"))
     lengths = []
     for i in (0, 1):
@@ -90,33 +92,27 @@ def counts(builder: RelaxBuilder, node: Node) -> Array:
     result = np.multiply.outer(lengths[0], lengths[1]).astype(np.float32)
     if result.min() < 1:
         raise UnsupportedError("has windows that hold nothing but padding")
-    return np.asarray(result[None, :, :, None])
-
-
-def averaged(
-    builder: RelaxBuilder, node: Node, value: Any, count: Array, accumulator: str
-) -> tuple[Any, Picture]:
-    """Averages over windows of float data, NHWC, and their geometry."""
-    picture = picture_of(builder, node)
-    windows, layer = picture.windows, node.layer
-    call = window_sum2d(
-        qlinear.nhwc(builder, picture.opened(builder, value, layer), layer),
-        kernel=list(windows.kernel),
-        strides=list(windows.strides),
-        padding=list(windows.pads),
-        accumulator=accumulator,
-    )
-    sums = builder.emit(call, layer)
-    size = count if (count != count.flat[0]).any() else count.ravel()[:1].reshape(())
-    divided = relax.op.divide(sums, builder.tensor(f"{layer}.count", size))
-    return builder.emit(divided, f"{layer}.average"), picture
+    if (result == result[0, 0]).all():
+        return picture, np.asarray(result[0, 0])
+    return picture, np.asarray(result[None, :, :, None])
 
 
 def average_pool(builder: RelaxBuilder, node: Node) -> Any:
     """AveragePool of floats; sums are exact up to one rounding."""
-    value = builder.read(node.inputs[0])
-    average, picture = averaged(builder, node, value, counts(builder, node), "float64")
-    return picture.closed(builder, qlinear.nchw(builder, average, node.layer), node.layer)
+    picture, count = averaging(builder, node)
+    windows, layer = picture.windows, node.layer
+    x = picture.opened(builder, builder.read(node.inputs[0]), layer)
+    call = window_sum2d(
+        qlinear.nhwc(builder, x, layer),
+        kernel=list(windows.kernel),
+        strides=list(windows.strides),
+        padding=list(windows.pads),
+        accumulator="float64",
+    )
+    sums = builder.emit(call, layer)
+    divided = relax.op.divide(sums, builder.tensor(f"{layer}.count", count))
+    average = builder.emit(divided, f"{layer}.average")
+    return picture.closed(builder, qlinear.nchw(builder, average, layer), layer)
 
 
 def conv(builder: RelaxBuilder, node: Node) -> Any:

@@ -127,7 +127,7 @@ def convert(graph: SourceGraph, options: ImportOptions) -> Model:
 def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
     """Convert what can be converted, and collect what cannot."""
     way = way_of(graph)
-    builder = RelaxBuilder(way.accepts)
+    builder = RelaxBuilder(way.accepts, graph.opset)
     builder.constants.update(graph.constants)
     dtypes = {item.name: item.dtype for item in graph.inputs}
     for name, shape in input_shapes(graph, options).items():

@@ -30,11 +30,12 @@ class RelaxBuilder:
 
     A source tensor is either a constant (a NumPy array) or a Relax variable. Constants become
     parameters only when an operator reads them, under their source names. `accepts` lists the
-    element types that tensors may have.
+    element types that tensors may have, `opset` is the version of ONNX's operators.
     """
 
-    def __init__(self, accepts: Sequence[str] = FLOAT_ONLY) -> None:
+    def __init__(self, accepts: Sequence[str] = FLOAT_ONLY, opset: int = 0) -> None:
         self.accepts = tuple(accepts)
+        self.opset = opset
         self.constants: dict[str, Array] = {}
         self.variables: dict[str, Any] = {}
         self._parameters: dict[tuple[str, tuple[int, ...]], Any] = {}
