@@ -200,6 +200,16 @@ def cast(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(relax.op.astype(builder.read(node.inputs[0]), dtype), node.layer)
 
 
+def dropout(builder: RelaxBuilder, node: Node) -> Any:
+    """Dropout at inference; the mask, where one is named, keeps everything."""
+    if len(node.inputs) > 2 and node.inputs[2] and builder.constant(node.inputs[2]).any():
+        raise UnsupportedError("is in training mode; export the model for inference")
+    if len(node.outputs) > 1 and node.outputs[1]:
+        mask = np.broadcast_to(np.True_, builder.shape(node.inputs[0]))
+        builder.constants[node.outputs[1]] = mask
+    return builder.read(node.inputs[0])
+
+
 def where(builder: RelaxBuilder, node: Node) -> Any:
     """Where."""
     condition, yes, no = (builder.read(tensor) for tensor in node.inputs)

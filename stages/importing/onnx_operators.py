@@ -130,7 +130,7 @@ _ORDINARY: Mapping[str, Converter] = {
     "Unsqueeze": layers.unsqueeze,
     "Transpose": layers.transpose,
     "Identity": layers.identity,
-    "Dropout": layers.identity,
+    "Dropout": tensors.dropout,
 }
 
 INTEGER_KINDS = frozenset({("", op) for op in _INTEGER} | {(MICROSOFT, op) for op in _CONTRIB})

@@ -145,25 +145,23 @@ def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
 
 def _average(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """QLinearAveragePool: NHWC sums over windows, divided by their count, back to NCHW."""
-    axes = (
-        [int(axis) for axis in call.attrs.axes or ()] if is_op(call, "relax.permute_dims") else []
-    )
-    if axes != [0, 3, 1, 2]:
+    if not is_op(call, "relax.permute_dims") or _ints(call.attrs.axes) != [0, 3, 1, 2]:
         return None
-    divided = graph.expressions.get(call.args[0])
-    if not is_op(divided, "relax.divide") or not graph.is_read_once(call.args[0]):
+    divided = graph.call_for(call.args[0], "relax.divide")
+    sums = divided and graph.call_for(divided.args[0], "relax.qnn.window_sum2d")
+    if divided is None or sums is None:
         return None
-    total, count = divided.args
-    sums, counts = graph.expressions.get(total), graph.tensor(count)
-    if not is_op(sums, "relax.qnn.window_sum2d") or counts is None or not graph.is_read_once(total):
-        return None
-    data = graph.quantized.get(sums.args[0])
-    if data is None or not _are_bytes(out, data):
+    data, counts = graph.quantized.get(sums.args[0]), graph.tensor(divided.args[1])
+    if data is None or counts is None or not _are_bytes(out, data):
         return None
     windows = {key: attributes(sums)[key] for key in ("kernel", "strides", "padding")}
-    name = str(total.name)
+    name = str(divided.args[0].name)
     result = qlinear.average(graph.builder, name, data.value, counts, (data.grid, out), **windows)
     return qlinear.nchw(graph.builder, result, name)
+
+
+def _ints(values: Any) -> list[int]:
+    return [int(value) for value in values or ()]
 
 
 def _softmax(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
