@@ -148,7 +148,9 @@ def _average(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | Non
     if not is_op(call, "relax.permute_dims") or _ints(call.attrs.axes) != [0, 3, 1, 2]:
         return None
     divided = graph.call_for(call.args[0], "relax.divide")
-    sums = divided and graph.call_for(divided.args[0], "relax.qnn.window_sum2d")
+    sums = None
+    if divided is not None:
+        sums = graph.call_for(divided.args[0], "relax.qnn.window_sum2d")
     if divided is None or sums is None:
         return None
     data, counts = graph.quantized.get(sums.args[0]), graph.tensor(divided.args[1])
