@@ -240,6 +240,62 @@ def test_everything_unsupported_is_told_at_once() -> None:
     )
 
 
+BAD: dict[str, tuple[onnx.NodeProto, dict[str, Any], str]] = {
+    "weights": (node("Conv", ["x", "w"]), {"w": W[:, :4]}, "for 6 input channels"),
+    "kernel": (
+        node("Conv", ["x", "w"]),
+        {"w": np.zeros((4, 6, 30, 3), np.float32)},
+        "has a 30x3 kernel larger than its padded input",
+    ),
+    "pads": (
+        node("Conv", ["x", "w"], pads=[-1, 0, 0, 0]),
+        {"w": W},
+        "has pads [-1, 0, 0, 0]; four values of at least 0 are accepted",
+    ),
+    "huge": (
+        node("Conv", ["x", "w"], pads=[1 << 20, 1 << 20, 0, 0]),
+        {"w": W},
+        "and the whole at most 268,435,456 elements",
+    ),
+    "absurd": (
+        node("Conv", ["x", "w"], strides=[1 << 40, 1]),
+        {"w": W},
+        "has a kernel, stride, dilation or pad above 1,048,576",
+    ),
+    "bits": (*quant(2.5), "has the bit width 2.5; 1 to 32 are accepted"),
+    "rounding": (*quant(rounding_mode="SIDEWAYS"), "rounds by 'SIDEWAYS'; CEIL, DOWN, FLOOR"),
+    "scale": (
+        *qonnx("BipolarQuant", {"s": np.array(-1, np.float32)}),
+        "has the scale 's', which is not positive everywhere",
+    ),
+    "nan": (
+        node("Add", ["x", "w"]),
+        {"w": np.array(np.nan, np.float32)},
+        "reads 'w', which holds infinities or NaN",
+    ),
+    "dtype": (
+        node("Reshape", ["x", "x"]),
+        {},
+        "needs 'x' to be constant; the graph computes it",
+    ),
+    "variance": (
+        node("BatchNormalization", ["x", "g", "b", "m", "v"]),
+        {**NORM, "v": -NORM["v"]},
+        "has a variance that is not positive",
+    ),
+    "thresholds": (
+        *qonnx("MultiThreshold", {"t": np.zeros((4, 3), np.float32)}, out_dtype="UINT2"),
+        "has thresholds of shape [4, 3] for 6 channels",
+    ),
+    "broadcast": (
+        node("Add", ["x", "w"]),
+        {"w": np.zeros((5, 1, 1), np.float32)},
+        "has inputs of the shapes [1, 6, 9, 11] and [5, 1, 1], which do not fit together",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
 def test_what_is_wrong_with_a_node_is_one_line(case: str) -> None:
     operator, constants, wanted = BAD[case]
     message = refusal(graph([operator], constants, IMAGE.shape))
