@@ -62,9 +62,16 @@ def weights_and_bias(
 def _output(
     draw: st.DrawFn, shape: tuple[int, ...], data: Tensor, weights: Tensor, depth: int
 ) -> Tensor:
-    """An output whose scale lets results spread over the type."""
-    spread = scale_of(data) * scale_of(weights) * 40 * np.sqrt(depth)
-    scale = float(np.float32(spread * draw(st.floats(0.5, 4.0))))
+    """An output whose scale lets results spread over the type.
+
+    Half of them are just above a power of two of the accumulators' scale: there, rounding twice
+    differs from rounding once.
+    """
+    step = scale_of(data) * scale_of(weights)
+    steps = 40 * np.sqrt(depth) * draw(st.floats(0.5, 4.0))
+    if draw(st.booleans()):
+        steps = 2.0 ** np.round(np.log2(steps)) * (1 + 2.0 ** -draw(st.integers(6, 14)))
+    scale = float(np.float32(step * steps))
     like = quantized(draw, shape, data.dtype)
     return Tensor(shape, data.dtype, scale=scale, zero_point=like.zero_point)
 
