@@ -31,8 +31,8 @@ def layer_scales(builder: TfliteBuilder, operator: Operator, data: int, weight: 
     """The real factors from a layer's accumulators to its output: one, or one a channel.
 
     The kernels of uint8 convolutions multiply the scales of data and weights in float32, all others
-    in float64. Sources: GetQuantizedConvolutionMultipler and PopulateConvolutionQuantizationParams in
-    tensorflow/lite/kernels/kernel_util.cc.
+    in float64. Sources: GetQuantizedConvolutionMultipler and PopulateConvolutionQuantizationParams
+    in tensorflow/lite/kernels/kernel_util.cc.
     """
     source, target = builder.affine(data)[0], builder.affine(operator.outputs[0])[0]
     weights = builder.quantization(weight)
