@@ -12,11 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stages.importing.tflite import (
+    choosing,
     elementwise,
     functions,
     layers,
     movement,
     pools,
+    reductions,
+    resizing,
     scaling,
     softmaxes,
 )
@@ -34,10 +37,13 @@ CONVERTERS: Mapping[str, Converter] = {
     **scaling.CONVERTERS,
     **softmaxes.CONVERTERS,
     **functions.CONVERTERS,
+    **reductions.CONVERTERS,
+    **choosing.CONVERTERS,
+    **resizing.CONVERTERS,
 }
 """Builtin name in the schema, or custom operator's own name → converter."""
 
-FLOAT: Mapping[str, Converter] = {**softmaxes.FLOAT}
+FLOAT: Mapping[str, Converter] = {**softmaxes.FLOAT, **reductions.FLOAT}
 """Converters that take the place of the former where the first output is float32."""
 
 WHY: Mapping[str, str] = {
