@@ -40,6 +40,8 @@ class Tensor:
     data: Array | None = None
     axis: int = 0
     name: str = ""
+    signature: Sequence[int] | None = None
+    """The shape with -1 for each extent that is left open."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +194,8 @@ def _tensor(b: Any, tensor: Tensor, index: int, buffer: int) -> Any:
         ("Buffer", buffer),
         ("Name", b.CreateString(tensor.name or f"t{index}")),
     ]
+    if tensor.signature is not None:
+        members.append(("ShapeSignature", _int32s(b, tensor.signature)))
     if tensor.scale is not None:
         members.append(("Quantization", _quantization(b, tensor)))
     return _table(b, "Tensor", members)
