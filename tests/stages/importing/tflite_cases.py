@@ -85,9 +85,11 @@ def result_of(source: bytes, *inputs: Array, compiled: bool = True) -> Array:
     return found
 
 
-def compare(source: bytes, *inputs: Array, compiled: bool = True) -> Array:
+def compare(
+    source: bytes, *inputs: Array, compiled: bool = True, kernels: str = "BUILTIN_REF"
+) -> Array:
     """The import gives exactly what the reference kernels give."""
-    (expected,) = run_reference(source, *inputs)
+    (expected,) = run_reference(source, *inputs, kernels=kernels)
     found = result_of(source, *inputs, compiled=compiled)
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
@@ -98,9 +100,15 @@ def compare(source: bytes, *inputs: Array, compiled: bool = True) -> Array:
     return found
 
 
-def compare_nearly(source: bytes, *inputs: Array, ulps: float, compiled: bool = True) -> Array:
+def compare_nearly(
+    source: bytes,
+    *inputs: Array,
+    ulps: float,
+    compiled: bool = True,
+    kernels: str = "BUILTIN_REF",
+) -> Array:
     """The import of a float operator comes within units in the last place of the largest result."""
-    (expected,) = run_reference(source, *inputs)
+    (expected,) = run_reference(source, *inputs, kernels=kernels)
     found = result_of(source, *inputs, compiled=compiled)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     unit = np.spacing(np.abs(expected).max())
