@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stages.importing.tflite import (
+    blocks,
     choosing,
     elementwise,
+    float_functions,
+    float_layers,
     functions,
     layers,
     movement,
@@ -40,10 +43,16 @@ CONVERTERS: Mapping[str, Converter] = {
     **reductions.CONVERTERS,
     **choosing.CONVERTERS,
     **resizing.CONVERTERS,
+    **blocks.CONVERTERS,
 }
 """Builtin name in the schema, or custom operator's own name → converter."""
 
-FLOAT: Mapping[str, Converter] = {**softmaxes.FLOAT, **reductions.FLOAT}
+FLOAT: Mapping[str, Converter] = {
+    **softmaxes.FLOAT,
+    **reductions.FLOAT,
+    **float_layers.FLOAT,
+    **float_functions.FLOAT,
+}
 """Converters that take the place of the former where the first output is float32."""
 
 WHY: Mapping[str, str] = {

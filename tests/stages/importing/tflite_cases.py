@@ -33,6 +33,13 @@ def fed(model: Model, inputs: tuple[Array, ...]) -> dict[str, Array]:
     return dict(zip(names, inputs, strict=True))
 
 
+def is_tensor(argument: Any) -> bool:
+    """Whether a call's argument is a tensor or a tuple of tensors, not of bounds."""
+    if isinstance(argument, relax.Tuple):
+        return all(is_tensor(field) for field in argument.fields)
+    return isinstance(argument, relax.Var)
+
+
 def compiled_outputs(model: Model, feeds: dict[str, Array]) -> list[Array]:
     """What the expressions that go into packages compute, as one compiled function."""
     main = model.module["main"]
@@ -51,7 +58,7 @@ def compiled_outputs(model: Model, feeds: dict[str, Array]) -> list[Array]:
     for binding in bindings_of(main):
         call = binding.value
         if isinstance(call, tvm.ir.Call):
-            tensors = [value(a) for a in call.args if isinstance(a, (relax.Var, relax.Tuple))]
+            tensors = [value(argument) for argument in call.args if is_tensor(argument)]
             values[binding.var] = expression(call, tensors)
         else:
             values[binding.var] = value(call)
@@ -78,9 +85,11 @@ def result_of(source: bytes, *inputs: Array, compiled: bool = True) -> Array:
     return found
 
 
-def compare(source: bytes, *inputs: Array, compiled: bool = True) -> Array:
+def compare(
+    source: bytes, *inputs: Array, compiled: bool = True, kernels: str = "BUILTIN_REF"
+) -> Array:
     """The import gives exactly what the reference kernels give."""
-    (expected,) = run_reference(source, *inputs)
+    (expected,) = run_reference(source, *inputs, kernels=kernels)
     found = result_of(source, *inputs, compiled=compiled)
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
@@ -91,9 +100,15 @@ def compare(source: bytes, *inputs: Array, compiled: bool = True) -> Array:
     return found
 
 
-def compare_nearly(source: bytes, *inputs: Array, ulps: float, compiled: bool = True) -> Array:
+def compare_nearly(
+    source: bytes,
+    *inputs: Array,
+    ulps: float,
+    compiled: bool = True,
+    kernels: str = "BUILTIN_REF",
+) -> Array:
     """The import of a float operator comes within units in the last place of the largest result."""
-    (expected,) = run_reference(source, *inputs)
+    (expected,) = run_reference(source, *inputs, kernels=kernels)
     found = result_of(source, *inputs, compiled=compiled)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     unit = np.spacing(np.abs(expected).max())

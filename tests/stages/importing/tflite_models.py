@@ -116,12 +116,15 @@ def single(
     return build([operation], list(dict.fromkeys(fed)), outputs)
 
 
-def run_reference(source: bytes, *inputs: Array) -> list[Array]:
-    """Outputs of a file on LiteRT's reference kernels (BUILTIN_REF), inputs in graph order."""
+def run_reference(source: bytes, *inputs: Array, kernels: str = "BUILTIN_REF") -> list[Array]:
+    """Outputs of a file on LiteRT's reference kernels, inputs in graph order.
+
+    `kernels` names another resolver for an operator that has no reference kernel.
+    """
     litert = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is the reference")
     interpreter = litert.Interpreter(
         model_content=source,
-        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
+        experimental_op_resolver_type=getattr(litert.OpResolverType, kernels),
     )
     interpreter.allocate_tensors()
     for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
