@@ -43,7 +43,7 @@ class TfliteBuilder:
 
     def add_input(self, index: int, shape: Sequence[int]) -> None:
         """Declare a graph input."""
-        tensor = self.graph.tensors[index]
+        tensor = self.tensor(index)
         self.variables[index] = self._builder.input(tensor.name, shape, tensor.dtype)
 
     def tensor(self, index: int) -> Tensor:

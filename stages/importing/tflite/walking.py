@@ -11,7 +11,7 @@ import numpy as np
 
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS
-from stages.importing.tflite.builder import READABLE, TfliteBuilder
+from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.converters import converted, converter_of
 from stages.importing.tflite.folding import Folder
 from stages.importing.tflite.graph import ABSENT, Graph, Operator, Tensor
@@ -33,11 +33,10 @@ def walk(graph: Graph, options: ImportOptions) -> Walked:
     """Convert what can be converted, and collect what cannot."""
     builder, problems, folder = TfliteBuilder(graph), Problems(), Folder()
     for index, shape in input_shapes(graph, options).items():
-        dtype = graph.tensors[index].dtype
-        if dtype in READABLE:
+        try:
             builder.add_input(index, shape)
-        else:
-            problems.add("input", f"is {dtype}, which is not supported", graph.tensors[index].name)
+        except UnsupportedError as error:
+            problems.add("input", str(error), graph.tensors[index].name)
     needed = needed_tensors(graph)
     for operator in graph.operators:
         if not needed.isdisjoint(operator.outputs):
