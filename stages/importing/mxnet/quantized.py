@@ -1,0 +1,322 @@
+"""MXNet's quantized operators of `src/operator/quantization`, as release 1.9.1 runs them on CPUs.
+
+There, oneDNN does the work: it converts with one float32 product, rounds halves to even and
+saturates. Two habits of that release are kept, because a result equal to the framework's has them:
+`_contrib_quantized_conv` adds its int8 bias to the accumulators as it is, whatever its range, and
+counts 127 levels for uint8 data too where it states the range of its result.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from stages.importing.mxnet.ranges import (
+    INT32_REACH,
+    LIMITS,
+    REACH,
+    calibrated,
+    check_range,
+    product_range,
+    round_to,
+    scale_of,
+)
+from stages.importing.mxnet.symbol import Node
+from stages.importing.mxnet.walk import Scalars, Value, Walk, real
+from stages.importing.mxnet.windows import convolve, counts, pool_windows, windows_of
+from stages.importing.unsupported import UnsupportedError
+from stages.qnn import integer, rescale
+
+Values = list[Value]
+_INT32 = (-(2**31), 2**31 - 128)
+"""What a float32 that is no larger than int32 can become."""
+
+
+def quantize_v2(walk: Walk, node: Node) -> Values:
+    """`_contrib_quantize_v2`: float32 by its calibrated range, or by the range it has."""
+    data, known = walk.value(node, 0), calibrated(node)
+    dtype = node.attributes.text("out_type", "int8")
+    if walk.dtype(data) in REACH:
+        reach = real(REACH[walk.dtype(data)])
+        low = real(0) if walk.dtype(data) == "uint8" else real(-float(reach))
+        return [data, *(known or (low, reach))]
+    if dtype == "auto":
+        dtype = "uint8" if known and known[0] >= 0 else "int8"
+    low, high = known or _extremes(walk, node, data)
+    scalars = Scalars(walk, node.name)
+    result = round_to(walk, data, scale_of(scalars, dtype, low, high), dtype, node.name)
+    if dtype == "int8":
+        high = scalars.largest(low, high)
+        low = scalars.negative(high)
+    return [result, low, high]
+
+
+def quantize(walk: Walk, node: Node) -> Values:
+    """`_contrib_quantize`: float32 by the range it is given; 127 and 255 levels."""
+    dtype = node.attributes.text("out_type", "uint8")
+    if dtype not in REACH:
+        raise UnsupportedError(f"gives {dtype}; int8 and uint8 are accepted")
+    scalars = Scalars(walk, node.name)
+    largest = scalars.largest(walk.scalar(node, 1), walk.scalar(node, 2))
+    check_range(largest)
+    scale = scalars.divide(real(float(LIMITS[dtype][1])), largest)
+    result = round_to(walk, walk.value(node, 0), scale, dtype, node.name)
+    return [result, real(0) if dtype == "uint8" else scalars.negative(largest), largest]
+
+
+def _extremes(walk: Walk, node: Node, data: Value) -> tuple[Value, Value]:
+    if isinstance(data, np.ndarray):
+        return real(data.min()), real(data.max())
+    return (
+        walk.emit(relax.op.min(data), f"{node.name}.smallest"),
+        walk.emit(relax.op.max(data), f"{node.name}.largest"),
+    )
+
+
+def dequantize(walk: Walk, node: Node) -> Values:
+    """`_contrib_dequantize`: `float32(q) * (largest / levels)`."""
+    dtype = walk.dtype(walk.value(node, 0))
+    if dtype not in REACH:
+        raise UnsupportedError(f"reads {dtype}; int8 and uint8 are accepted")
+    scalars = Scalars(walk, node.name)
+    largest = scalars.largest(walk.scalar(node, 1), walk.scalar(node, 2))
+    scale = walk.tensor(scalars.divide(largest, real(REACH[dtype])), f"{node.name}.scale")
+    return [walk.emit(integer.dequantize(walk.read(node, 0), scale, zero_point=0), node.name)]
+
+
+def requantize(walk: Walk, node: Node) -> Values:
+    """`_contrib_requantize`: int32 to a calibrated range, or to the range it has."""
+    data, known = walk.value(node, 0), calibrated(node)
+    if walk.dtype(data) != "int32":
+        raise UnsupportedError(f"reads {walk.dtype(data)}; int32 is accepted")
+    dtype = node.attributes.text("out_type", "int8")
+    if dtype == "auto":
+        dtype = "uint8" if known and known[0] >= 0 else "int8"
+    if dtype not in REACH:
+        raise UnsupportedError(f"gives {dtype}; int8 and uint8 are accepted")
+    scalars = Scalars(walk, node.name)
+    held = scalars.largest(walk.scalar(node, 1), walk.scalar(node, 2))
+    if known:
+        largest = scalars.largest(*known)
+    else:
+        as_float = walk.emit(relax.op.astype(data, "float32"), f"{node.name}.as_float")
+        sizes = walk.emit(relax.op.abs(as_float), f"{node.name}.sizes")
+        size = walk.emit(relax.op.max(sizes), f"{node.name}.size")
+        largest = scalars.divide(scalars.multiply(size, held), real(INT32_REACH))
+    check_range(largest)
+    first = scalars.divide(held, real(INT32_REACH))
+    scale = scalars.multiply(first, scalars.divide(real(LIMITS[dtype][1]), largest))
+    result = round_to(walk, data, scale, dtype, node.name)
+    return [result, real(0) if dtype == "uint8" else scalars.negative(largest), largest]
+
+
+def conv(walk: Walk, node: Node) -> Values:
+    """`_contrib_quantized_conv`: uint8 data, int8 weights, int32 results."""
+    has_bias = not node.attributes.flag("no_bias")
+    shape, dtype = walk.image(node), walk.dtype(walk.value(node, 0))
+    if dtype != "uint8" or walk.dtype(walk.value(node, 1)) != "int8":
+        raise UnsupportedError(f"reads {dtype} data; MXNet's CPU kernel takes uint8 and int8 weights")
+    if node.attributes.integer("num_group", 1) != 1 or shape[1] < 1:
+        raise UnsupportedError("has several groups; MXNet's quantized_conv knows one")
+    weight = walk.constant(node, 1)
+    total = accumulate(walk, node.name, walk.read(node, 0), weight, windows_of(node.attributes), 1)
+    if has_bias:
+        bias = walk.constant(node, 2).astype(np.int32)
+        total = walk.emit(
+            relax.op.add(total, walk.tensor(bias, f"{node.name}.bias")), f"{node.name}.sum"
+        )
+    ends = [walk.scalar(node, position) for position in range(2 + has_bias, 6 + has_bias)]
+    scalars = Scalars(walk, node.name)
+    low, high = product_range(scalars, 127, (ends[0], ends[1]), (ends[2], ends[3]))
+    return [walk.emitter.to_nchw(total, node.name), low, high]
+
+
+def accumulate(
+    walk: Walk, name: str, data: Any, weight: np.ndarray[Any, Any], windows: Any, groups: int
+) -> Any:
+    """int32 sums, NHWC, of NCHW data and OIHW weights, which are stored as OHWI."""
+    if weight.ndim != 4:
+        raise UnsupportedError(f"has weights of shape {list(weight.shape)}; OIHW is accepted")
+    stored = walk.tensor(np.ascontiguousarray(weight.transpose(0, 2, 3, 1)), f"{name}.weight")
+    channels_last = walk.emitter.to_nhwc(data, name)
+    return convolve(walk, channels_last, stored, windows, groups, f"{name}.conv2d")
+
+
+def fully_connected(walk: Walk, node: Node) -> Values:
+    """`_contrib_quantized_fully_connected`: int8 or uint8 data, int8 weights, int32 results."""
+    has_bias = not node.attributes.flag("no_bias")
+    first = 2 + has_bias
+    ends = [walk.scalar(node, first + position) for position in range(4 + 2 * has_bias)]
+    bias_range = (ends[4], ends[5]) if has_bias else None
+    total, (low, high), _ = dense(walk, node, node.name, (ends[0], ends[1]), (ends[2], ends[3]),
+        bias_range)  # fmt: skip
+    return [total, low, high]
+
+
+def dense(
+    walk: Walk, node: Node, name: str, data_range: tuple[Value, Value],
+    weight_range: tuple[Value, Value], bias_range: tuple[Value, Value] | None,
+) -> tuple[Any, tuple[Value, Value], tuple[Value, Value]]:  # fmt: skip
+    """int32 sums [N, O] with the bias, their range, and the scales of data and weights.
+
+    The int8 bias becomes int32 with its fraction cut off (mkldnn_quantized_fully_connected.cc).
+    """
+    data, weight = flattened(walk, node), walk.constant(node, 1)
+    dtype, scalars = walk.dtype(data), Scalars(walk, name)
+    if weight.dtype != np.int8 or weight.ndim != 2:
+        raise UnsupportedError(f"has weights {weight.dtype} {list(weight.shape)}; int8 [O, K]")
+    scales = (
+        scale_of(scalars, dtype, *data_range), scale_of(scalars, "int8", *weight_range),
+    )  # fmt: skip
+    call = integer.dense(
+        data, walk.read(node, 1), data_zero_point_x2=0, weight_zero_point_x2=0
+    )
+    total = walk.emit(call, f"{name}.dense")
+    if bias_range is not None:
+        bias = walk.constant(node, 2).astype(np.float32)
+        rescale_by = scalars.divide(
+            scalars.multiply(scalars.multiply(*scales), scalars.largest(*bias_range)),
+            real(REACH["int8"]),
+        )
+        products = scalars.multiply(bias, rescale_by)
+        if isinstance(products, np.ndarray):
+            bias32 = walk.tensor(products.astype(np.int32), f"{name}.bias")
+        else:
+            bias32 = walk.emit(relax.op.astype(products, "int32"), f"{name}.bias")
+        total = walk.emit(relax.op.add(total, bias32), f"{name}.sum")
+    levels = 255 if dtype == "uint8" else 127
+    return total, product_range(scalars, levels, data_range, weight_range), scales
+
+
+def flattened(walk: Walk, node: Node) -> Any:
+    """A node's data as [N, K]."""
+    data = walk.read(node, 0)
+    shape = walk.shape(data)
+    if len(shape) == 2:
+        return data
+    if not node.attributes.flag("flatten", default=True):
+        raise UnsupportedError("keeps the axes of its data; flatten=True is accepted")
+    call = relax.op.reshape(data, (shape[0], prod(shape[1:])))
+    return walk.emit(call, f"{node.name}.flat")
+
+
+def act(walk: Walk, node: Node) -> Values:
+    """`_contrib_quantized_act`: relu, whose zero is 0."""
+    kind = node.attributes.text("act_type", "")
+    if kind != "relu":
+        raise UnsupportedError(f"has act_type {kind}; relu is accepted")
+    data = walk.read(node, 0)
+    if walk.dtype(data) != "int8":
+        raise UnsupportedError(f"reads {walk.dtype(data)}; MXNet's kernel takes int8")
+    zero = walk.tensor(np.zeros((), walk.dtype(data)), f"{node.name}.zero")
+    return [walk.emit(relax.op.maximum(data, zero), node.name), *_range(walk, node)]
+
+
+def _range(walk: Walk, node: Node) -> Values:
+    return [walk.scalar(node, 1), walk.scalar(node, 2)]
+
+
+def flatten(walk: Walk, node: Node) -> Values:
+    """`_contrib_quantized_flatten`: [N, ...] to [N, K]."""
+    shape = walk.shape(walk.value(node, 0))
+    call = relax.op.reshape(walk.read(node, 0), (shape[0], prod(shape[1:])))
+    return [walk.emit(call, node.name), *_range(walk, node)]
+
+
+def pooling(walk: Walk, node: Node) -> Values:
+    """`_contrib_quantized_pooling`: largest values, or averages rounded half to even.
+
+    oneDNN multiplies the int32 sum by the float32 reciprocal of the count.
+    """
+    kind, shape = node.attributes.text("pool_type", "max"), walk.image(node)
+    windows = pool_windows(node.attributes, (shape[2], shape[3]))
+    data, dtype = walk.emitter.to_nhwc(walk.read(node, 0), node.name), walk.dtype(walk.value(node, 0))
+    sizes: dict[str, Any] = {
+        "kernel": list(windows.kernel),
+        "strides": list(windows.strides),
+        "padding": list(windows.padding),
+    }
+    if kind == "max":
+        pooled = walk.emit(integer.max_pool2d(data, **sizes), f"{node.name}.pool")
+    elif kind == "avg":
+        total = walk.emit(integer.sum_pool2d(data, **sizes, zero_point=0), f"{node.name}.sum")
+        if node.attributes.flag("count_include_pad", default=True):
+            number = np.array([prod(windows.kernel)], np.float32)
+        else:
+            number = counts(windows, (shape[2], shape[3])).astype(np.float32)[..., None]
+        scale = np.float32(1) / number
+        pooled = round_to(walk, total, scale, dtype, f"{node.name}.pool")
+    else:
+        raise UnsupportedError(f"has pool_type {kind}; max and avg are accepted")
+    return [walk.emitter.to_nchw(pooled, node.name), *_range(walk, node)]
+
+
+def elemwise_add(walk: Walk, node: Node) -> Values:
+    """`_contrib_quantized_elemwise_add`, as mkldnn_quantized_elemwise_add.cc has it.
+
+    Where one addend is uint8 and the other int8, the former is first rescaled to int8.
+    """
+    operands, scalars = [walk.read(node, 0), walk.read(node, 1)], Scalars(walk, node.name)
+    dtypes = [walk.dtype(operand) for operand in operands]
+    ranges = [(walk.scalar(node, 2 + i), walk.scalar(node, 3 + i)) for i in (0, 2)]
+    largest = [scalars.largest(*each) for each in ranges]
+    known = calibrated(node)
+    mixed = dtypes[0] != dtypes[1]
+    if known:
+        dtype = "int8" if "int8" in dtypes else "uint8"
+        out_scale = scale_of(scalars, dtype, *known)
+        scales = [
+            scalars.divide(out_scale, scale_of(scalars, kind, *each))
+            for kind, each in zip(dtypes, ranges, strict=True)
+        ]
+    else:
+        dtype = "int32"
+        both = scalars.add(*largest)
+        check_range(both)
+        known = scalars.negative(both), both
+        levels = dtypes if mixed else [dtypes[0]] * 2
+        scales = [
+            scalars.divide(
+                scalars.multiply(size, real(INT32_REACH)),
+                scalars.multiply(both, real(REACH[kind])),
+            )
+            for size, kind in zip(largest, levels, strict=True)
+        ]
+    if mixed:
+        at = dtypes.index("uint8")
+        operands[at] = round_to(walk, operands[at], scales[at], "int8", f"{node.name}.as_int8")
+        scales[at] = real(1)
+    low, high = _INT32 if dtype == "int32" else LIMITS[dtype]
+    factors = [walk.tensor(scale, f"{node.name}.scale") for scale in scales]
+    call = rescale.rescaled_sum(
+        *operands, *factors, fused=False, low=low, high=high, dtype=dtype
+    )
+    return [walk.emit(call, node.name), *known]
+
+
+def concat(walk: Walk, node: Node) -> Values:
+    """`_contrib_quantized_concat`: operands rescaled to the range that holds them all."""
+    count = node.attributes.integer("num_args")
+    if not 1 <= count <= len(node.inputs) // 3:
+        raise UnsupportedError(f"has num_args {count} and {len(node.inputs)} inputs")
+    scalars, low, high = Scalars(walk, node.name), real(0), real(0)
+    ranges = [(walk.scalar(node, count + 2 * i), walk.scalar(node, count + 2 * i + 1))
+        for i in range(count)]  # fmt: skip
+    for smallest, greatest in ranges:
+        low, high = scalars.minimum(low, smallest), scalars.maximum(high, greatest)
+    dtypes = [walk.dtype(walk.value(node, i)) for i in range(count)]
+    dtype = "int8" if "int8" in dtypes else "uint8"
+    out_scale = scale_of(scalars, dtype, low, high)
+    parts = []
+    for i, (kind, each) in enumerate(zip(dtypes, ranges, strict=True)):
+        scale = scale_of(scalars, kind, *each)
+        same = all(isinstance(s, np.ndarray) for s in (scale, out_scale)) and scale == out_scale
+        factor = scalars.divide(out_scale, scale)
+        part = walk.read(node, i)
+        name = f"{node.name}.part{i}"
+        parts.append(part if same and kind == dtype else round_to(walk, part, factor, dtype, name))
+    axis = node.attributes.integer("dim", 1)
+    return [walk.emit(relax.op.concat(parts, axis), node.name), low, high]
