@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stages.importing.tflite import elementwise, layers, movement, pools, scaling
+from stages.importing.tflite import elementwise, layers, movement, pools, scaling, softmaxes
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.unsupported import UnsupportedError
@@ -24,10 +24,11 @@ CONVERTERS: Mapping[str, Converter] = {
     **elementwise.CONVERTERS,
     **pools.CONVERTERS,
     **scaling.CONVERTERS,
+    **softmaxes.CONVERTERS,
 }
 """Builtin name in the schema, or custom operator's own name → converter."""
 
-FLOAT: Mapping[str, Converter] = {}
+FLOAT: Mapping[str, Converter] = {**softmaxes.FLOAT}
 """Converters that take the place of the former where the first output is float32."""
 
 WHY: Mapping[str, str] = {
