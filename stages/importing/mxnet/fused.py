@@ -15,7 +15,6 @@ from tvm import relax
 
 from stages.importing.mxnet.quantized import Values, accumulate, dense, flattened
 from stages.importing.mxnet.ranges import (
-    INT32_REACH,
     LIMITS,
     REACH,
     calibrated,
@@ -255,8 +254,8 @@ def fully_connected(walk: Walk, node: Node) -> Values:
     first = 2 + has_bias
     ends = [walk.scalar(node, first + i) for i in range(4 + 2 * has_bias)]
     total, reach, (data_scale, weight_scale) = dense(
-        walk, node, node.name, (ends[0], ends[1]), (ends[2], ends[3]),
-        (ends[4], ends[5]) if has_bias else None,
+        walk, node, (ends[0], ends[1]), (ends[2], ends[3]),
+        (ends[4], ends[5]) if has_bias else None, rounded=True,
     )  # fmt: skip
     return _finish_dense(walk, node, total, data_scale, weight_scale, reach)
 
@@ -299,6 +298,3 @@ def _finish_dense(
     factor = scalars.divide(scalars.divide(out_scale, data_scale), weight_scale)
     bounds = _bounds(limits, out_scale, dtype)
     return [round_to(walk, total, factor, dtype, node.name, bounds), *known]
-
-
-__all__ = ["INT32_REACH", "conv", "fully_connected"]

@@ -14,6 +14,8 @@ from stages.importing.mxnet.symbol import Node
 from stages.importing.mxnet.walk import Walk, real
 from stages.importing.mxnet.windows import float_convolve, pool_windows, windows_of
 from stages.importing.unsupported import UnsupportedError
+from stages.qnn import pointwise
+from stages.qnn import softmax as softmaxes
 
 Converter = Callable[[Walk, Node], Values]
 _LARGEST = float(np.finfo(np.float32).max)
@@ -65,7 +67,7 @@ def batch_norm(walk: Walk, node: Node) -> Values:
     view = (1, -1, 1, 1) if len(shape) == 4 else (1, -1)
     factor = walk.tensor(scale.reshape(view), f"{node.name}.scale")
     offset = walk.tensor((beta - mean * scale).reshape(view), f"{node.name}.offset")
-    scaled = walk.emit(relax.op.multiply(walk.read(node, 0), factor), f"{node.name}.scaled")
+    scaled = walk.emit(pointwise.multiply(walk.read(node, 0), factor), f"{node.name}.scaled")
     return [walk.emit(relax.op.add(scaled, offset), node.name)]
 
 
@@ -77,7 +79,11 @@ def activation(walk: Walk, node: Node) -> Values:
     return [walk.emit(ACTIVATIONS[kind](walk.read(node, 0)), node.name)]
 
 
-ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": relax.op.nn.relu}
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "relu": relax.op.nn.relu,
+    "sigmoid": pointwise.sigmoid,
+    "tanh": pointwise.tanh,
+}
 """Functions of one float by MXNet's names."""
 
 
@@ -91,16 +97,27 @@ def single(name: str) -> Converter:
 
 
 def leaky_relu(walk: Walk, node: Node) -> Values:
-    """LeakyReLU with a constant slope: `max(x, 0) + slope * min(x, 0)`."""
+    """LeakyReLU with a constant slope."""
     kind = node.attributes.text("act_type", "leaky")
     if kind != "leaky":
         raise UnsupportedError(f"has act_type {kind}; leaky is accepted")
-    data, zero = walk.read(node, 0), walk.tensor(real(0), f"{node.name}.zero")
-    slope = walk.tensor(real(node.attributes.number("slope", 0.25)), f"{node.name}.slope")
-    below = walk.emit(relax.op.minimum(data, zero), f"{node.name}.below")
-    scaled = walk.emit(relax.op.multiply(below, slope), f"{node.name}.scaled")
-    above = walk.emit(relax.op.nn.relu(data), f"{node.name}.above")
-    return [walk.emit(relax.op.add(above, scaled), node.name)]
+    slope = float(np.float32(node.attributes.number("slope", 0.25)))
+    return [walk.emit(pointwise.leaky_relu(walk.read(node, 0), alpha=slope), node.name)]
+
+
+def softmax(walk: Walk, node: Node) -> Values:
+    """Softmax over the last axis."""
+    rank = len(walk.shape(walk.value(node, 0)))
+    if _axis(node.attributes.integer("axis", -1), rank) != rank - 1:
+        raise UnsupportedError("has an axis other than the last")
+    if node.attributes.has("temperature") or len(node.inputs) > 1:
+        raise UnsupportedError("has a temperature or lengths; plain softmax is accepted")
+    return [walk.emit(softmaxes.softmax(walk.read(node, 0), beta=1.0), node.name)]
+
+
+def exponential(walk: Walk, node: Node) -> Values:
+    """Exp."""
+    return [walk.emit(pointwise.exp(walk.read(node, 0)), node.name)]
 
 
 def pooling(walk: Walk, node: Node) -> Values:

@@ -151,19 +151,22 @@ def fully_connected(walk: Walk, node: Node) -> Values:
     first = 2 + has_bias
     ends = [walk.scalar(node, first + position) for position in range(4 + 2 * has_bias)]
     bias_range = (ends[4], ends[5]) if has_bias else None
-    total, (low, high), _ = dense(walk, node, node.name, (ends[0], ends[1]), (ends[2], ends[3]),
-        bias_range)  # fmt: skip
+    total, (low, high), _ = dense(
+        walk, node, (ends[0], ends[1]), (ends[2], ends[3]), bias_range, rounded=False
+    )
     return [total, low, high]
 
 
 def dense(
-    walk: Walk, node: Node, name: str, data_range: tuple[Value, Value],
-    weight_range: tuple[Value, Value], bias_range: tuple[Value, Value] | None,
+    walk: Walk, node: Node, data_range: tuple[Value, Value], weight_range: tuple[Value, Value],
+    bias_range: tuple[Value, Value] | None, *, rounded: bool,
 ) -> tuple[Any, tuple[Value, Value], tuple[Value, Value]]:  # fmt: skip
     """int32 sums [N, O] with the bias, their range, and the scales of data and weights.
 
-    The int8 bias becomes int32 with its fraction cut off (mkldnn_quantized_fully_connected.cc).
+    The int8 bias becomes int32 `rounded`, halves away from zero (mkldnn_fc.cc), or with its
+    fraction cut off (mkldnn_quantized_fully_connected.cc).
     """
+    name = node.name
     data, weight = flattened(walk, node), walk.constant(node, 1)
     dtype, scalars = walk.dtype(data), Scalars(walk, name)
     if weight.dtype != np.int8 or weight.ndim != 2:
@@ -182,6 +185,8 @@ def dense(
             real(REACH["int8"]),
         )
         products = scalars.multiply(bias, rescale_by)
+        if rounded:
+            products = scalars.add(products, np.copysign(np.float32(0.5), bias))
         if isinstance(products, np.ndarray):
             bias32 = walk.tensor(products.astype(np.int32), f"{name}.bias")
         else:
