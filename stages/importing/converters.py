@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -13,13 +14,15 @@ from tvm import relax
 from stages.errors import StageError
 from stages.importing import convert_arithmetic as arithmetic
 from stages.importing import convert_layers as layers
+from stages.importing import onnx_operators
 from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
-from stages.importing.relax_builder import RelaxBuilder
+from stages.importing.relax_builder import ANY, FLOAT_ONLY, RelaxBuilder
 from stages.importing.unsupported import Problems, Unsupported, UnsupportedError, refusal
 from stages.kinds import Model
 from stages.options import ImportOptions
+from stages.qnn.qdq import to_integers
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 
@@ -52,6 +55,19 @@ CONVERTERS: Mapping[tuple[str, str], Converter] = {
     (QONNX, "MultiThreshold"): arithmetic.multi_threshold,
 }
 
+
+@dataclass(frozen=True)
+class Way:
+    """How a graph is imported: its operators, element types and rounding rules."""
+
+    converters: Mapping[tuple[str, str], Converter]
+    accepts: tuple[str, ...]
+    numerics: str
+
+
+QONNX_WAY = Way(CONVERTERS, FLOAT_ONLY, "qonnx")
+ONNX_WAY = Way(onnx_operators.CONVERTERS, ANY, "onnx")
+
 POSTPROCESSING = frozenset({"TopK", "ArgMax", "Softmax", "LogSoftmax"})
 """Operators that, at the very end of a graph, are left to the caller of the package."""
 
@@ -63,8 +79,6 @@ _WHY = {
     "ArgMax": "it is supported only as the last operator, where it is left to the caller",
     "Softmax": "it is supported only as the last operator, where it is left to the caller",
     "FloatQuant": "small floating-point formats are not supported",
-    "QuantizeLinear": "QDQ models are not supported yet; QONNX models are",
-    "DequantizeLinear": "QDQ models are not supported yet; QONNX models are",
 }
 
 
@@ -79,6 +93,29 @@ class Converted:
     unsupported: tuple[Unsupported, ...] = field(default=())
 
 
+def way_of(graph: SourceGraph) -> Way:
+    """QONNX's way for its graphs and for float graphs of no other operators; else ONNX's."""
+    kinds = {(node.domain, node.op) for node in graph.nodes}
+    if kinds & onnx_operators.INTEGER_KINDS or any(i.dtype != "float32" for i in graph.inputs):
+        return ONNX_WAY
+    if graph.datatypes or any(domain == QONNX or "finn" in domain for domain, _ in kinds):
+        return QONNX_WAY
+    beyond = _computed_kinds(graph) & (ONNX_WAY.converters.keys() - CONVERTERS.keys())
+    return ONNX_WAY if beyond else QONNX_WAY
+
+
+def _computed_kinds(graph: SourceGraph) -> set[tuple[str, str]]:
+    """The operators whose results depend on more than shapes and constants."""
+    computed = {item.name for item in graph.inputs}
+    kinds = set()
+    for node in graph.nodes:
+        if node.op != "Shape" and not computed.isdisjoint(node.inputs):
+            computed.update(node.outputs)
+            if not set(node.outputs) <= set(graph.outputs) or node.op not in POSTPROCESSING:
+                kinds.add((node.domain, node.op))
+    return kinds
+
+
 def convert(graph: SourceGraph, options: ImportOptions) -> Model:
     """The Relax model of a source graph; StageError names everything unsupported at once."""
     result = walk(graph, options)
@@ -89,17 +126,19 @@ def convert(graph: SourceGraph, options: ImportOptions) -> Model:
 
 def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
     """Convert what can be converted, and collect what cannot."""
-    builder = RelaxBuilder()
+    way = way_of(graph)
+    builder = RelaxBuilder(way.accepts)
     builder.constants.update(graph.constants)
+    dtypes = {item.name: item.dtype for item in graph.inputs}
     for name, shape in input_shapes(graph, options).items():
-        builder.add_input(name, shape)
+        builder.add_input(name, shape, dtypes[name])
     outputs, cut = importable_outputs(graph)
     problems = Problems()
     needed = _needed(graph, outputs)
     for node, proto in zip(graph.nodes, graph.model.graph.node, strict=True):
         if not needed.isdisjoint(node.outputs):
             try:
-                _convert_node(builder, graph, node, proto)
+                _convert_node(builder, graph, node, proto, way)
             except UnsupportedError as error:
                 problems.add(node.kind, str(error), node.layer)
     for name in outputs:
@@ -107,11 +146,15 @@ def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
             problems.add("output", "is a constant; no input reaches it", name)
     shapes = {name: builder.shape(name) for name in (*builder.variables, *builder.constants)}
     unsupported = problems.listed()
-    model = None if unsupported else builder.finish(outputs, _attributes(graph))
+    model = None if unsupported else builder.finish(outputs, _attributes(graph, way))
+    if model is not None and way is ONNX_WAY:
+        model = to_integers(model, way.numerics)
     return Converted(model, shapes, outputs, cut, unsupported)
 
 
-def _convert_node(builder: RelaxBuilder, graph: SourceGraph, node: Node, proto: Any) -> None:
+def _convert_node(
+    builder: RelaxBuilder, graph: SourceGraph, node: Node, proto: Any, way: Way
+) -> None:
     key = (node.domain, node.op)
     known = all(
         not name or name in builder.constants or name in builder.variables for name in node.inputs
@@ -124,15 +167,19 @@ def _convert_node(builder: RelaxBuilder, graph: SourceGraph, node: Node, proto: 
         if folded is not None:
             builder.constants.update(zip(node.outputs, folded, strict=True))
             return
-    if key not in CONVERTERS:
+    if key not in way.converters:
         raise UnsupportedError(_WHY.get(node.op, "there is no converter for it"))
     if not known:
         return  # something before it is unsupported, and has been reported
     try:
-        value = CONVERTERS[key](builder, node)
+        value = way.converters[key](builder, node)
     except (IndexError, ValueError) as error:
         raise UnsupportedError("has too few inputs or attributes of the wrong length") from error
-    builder.variables[node.outputs[0]] = value
+    if isinstance(value, np.ndarray):
+        builder.constants[node.outputs[0]] = value
+        return
+    values = value if isinstance(value, tuple) else (value,)
+    builder.variables.update(zip(node.outputs, values, strict=False))
 
 
 def _shape(builder: RelaxBuilder, node: Node) -> np.ndarray[Any, Any]:
@@ -140,7 +187,9 @@ def _shape(builder: RelaxBuilder, node: Node) -> np.ndarray[Any, Any]:
     return extents[node.attributes.get("start", 0) : node.attributes.get("end")]
 
 
-def _attributes(graph: SourceGraph) -> dict[str, Any]:
+def _attributes(graph: SourceGraph, way: Way) -> dict[str, Any]:
+    if way is ONNX_WAY:
+        return {"numerics": way.numerics, "quantization": json.dumps(quantization(graph))}
     datatypes = {name: kind for name, kind in graph.datatypes.items() if kind != "FLOAT32"}
     return {"numerics": "qonnx", "finn_datatypes": datatypes}
 
@@ -159,12 +208,13 @@ def importable_outputs(graph: SourceGraph) -> tuple[tuple[str, ...], tuple[Node,
 
     A ranking or softmax at the very end is cut off: its input becomes the output.
     """
+    known = way_of(graph).converters
     producers = {name: node for node in graph.nodes for name in node.outputs}
     outputs: list[str] = []
     cut: list[Node] = []
     for name in graph.outputs:
         node = producers.get(name)
-        if node is not None and not node.domain and node.op in POSTPROCESSING:
+        if node is not None and node.op in POSTPROCESSING and (node.domain, node.op) not in known:
             if node not in cut:
                 cut.append(node)
             name = node.inputs[0]
@@ -179,6 +229,11 @@ def input_shapes(graph: SourceGraph, options: ImportOptions) -> dict[str, tuple[
     strange = sorted(set(options.inputs) - set(names))
     if strange:
         raise StageError(f"the model has no input '{strange[0]}'; its inputs are {names}")
+    accepts = way_of(graph).accepts
+    for item in graph.inputs:
+        if item.dtype not in accepts:
+            listed = ", ".join(accepts)
+            raise StageError(f"input '{item.name}' is {item.dtype}; {listed} is accepted")
     return {item.name: _input_shape(item, options.inputs.get(item.name)) for item in graph.inputs}
 
 
@@ -193,8 +248,6 @@ def _input_shape(item: GraphInput, wanted: tuple[int, ...] | None) -> tuple[int,
 
 
 def _static_shape(item: GraphInput, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
-    if item.dtype != "float32":
-        raise StageError(f"input '{item.name}' is {item.dtype}; float32 is accepted")
     if wanted is not None:
         fits = len(item.shape) == len(wanted) and all(
             given in (None, w) for given, w in zip(item.shape, wanted, strict=True)
@@ -215,3 +268,17 @@ def _static_shape(item: GraphInput, wanted: tuple[int, ...] | None) -> tuple[int
 
 def _shown(item: GraphInput) -> str:
     return "[" + ", ".join("?" if e is None else str(e) for e in item.shape) + "]"
+
+
+def quantization(graph: SourceGraph) -> dict[str, dict[str, float]]:
+    """Scale and zero point of graph inputs and outputs whose quantizer stands right beside them."""
+    found: dict[str, dict[str, float]] = {}
+    for node in graph.nodes:
+        tensor = {"DequantizeLinear": node.inputs[:1], "QuantizeLinear": node.outputs[:1]}
+        for name in tensor.get(node.op, ()):
+            is_end = name in graph.outputs or any(item.name == name for item in graph.inputs)
+            values = [graph.constants.get(each) for each in node.inputs[1:3]]
+            if is_end and values and values[0] is not None and values[0].size == 1:
+                point = values[1] if len(values) > 1 and values[1] is not None else np.zeros(1)
+                found[name] = {"scale": float(values[0].item()), "zero_point": int(point.item())}
+    return found

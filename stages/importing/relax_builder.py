@@ -13,33 +13,48 @@ from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.unsupported import UnsupportedError
 from stages.kinds import Model
 from stages.qnn.builder import ModelBuilder
-from stages.qnn.registry import dtype_of, shape_of
+from stages.qnn.registry import dtype_of, shape_of, storage_dtype
 
 Array = np.ndarray[Any, Any]
+
+
+FLOAT_ONLY = ("float32",)
+STORED = ("float32", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
+PACKED = ("int4", "uint4", "int2", "uint2")
+"""Types below a byte: stored one to a byte, typed as they are."""
+ANY = (*STORED, *PACKED, "uint32", "uint64")
 
 
 class RelaxBuilder:
     """One Relax function under construction.
 
     A source tensor is either a constant (a NumPy array) or a Relax variable. Constants become
-    parameters only when an operator reads them, under their source names.
+    parameters only when an operator reads them, under their source names. `accepts` lists the
+    element types that tensors may have.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, accepts: Sequence[str] = FLOAT_ONLY) -> None:
+        self.accepts = tuple(accepts)
         self.constants: dict[str, Array] = {}
         self.variables: dict[str, Any] = {}
         self._parameters: dict[tuple[str, tuple[int, ...]], Any] = {}
         self._builder = ModelBuilder()
 
-    def add_input(self, name: str, shape: Sequence[int]) -> None:
-        """Declare a float32 graph input."""
-        self.variables[name] = self._builder.input(name, shape, "float32")
+    def add_input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> None:
+        """Declare a graph input."""
+        self.variables[name] = self._builder.input(name, shape, dtype)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         """The static shape of a source tensor."""
         if tensor in self.constants:
             return self.constants[tensor].shape
         return shape_of(self.variables[tensor].ty)
+
+    def dtype(self, tensor: str) -> str:
+        """The element type of a source tensor."""
+        if tensor in self.constants:
+            return str(self.constants[tensor].dtype)
+        return dtype_of(self.variables[tensor].ty)
 
     def is_constant(self, tensor: str) -> bool:
         """Whether a source tensor's value is known at import."""
@@ -60,14 +75,22 @@ class RelaxBuilder:
 
     def parameter(self, name: str, value: Array) -> Any:
         """The variable of a parameter, made when first asked for under this name and shape."""
-        if value.dtype != np.float32:
-            raise UnsupportedError(f"reads '{name}' of type {value.dtype}; float32 is accepted")
-        if not np.isfinite(value).all():
-            raise UnsupportedError(f"reads '{name}', which holds infinities or NaN")
         key = (name, value.shape)
         if key not in self._parameters:
-            self._parameters[key] = self._builder.tensor(name, value)
+            self._parameters[key] = self.tensor(name, value)
         return self._parameters[key]
+
+    def tensor(self, name: str, value: Array, dtype: str | None = None) -> Any:
+        """A new parameter, also where another one has this name."""
+        kind = dtype or str(value.dtype)
+        if kind not in self.accepts:
+            accepted = "float32 is accepted" if self.accepts == FLOAT_ONLY else "not accepted"
+            raise UnsupportedError(f"reads '{name}' of type {kind}; {accepted}")
+        if value.dtype == np.float32 and not np.isfinite(value).all():
+            raise UnsupportedError(f"reads '{name}', which holds infinities or NaN")
+        if kind in PACKED:
+            value = value.astype(storage_dtype(kind))
+        return self._builder.tensor(name, value, kind)
 
     def emit(self, call: Any, name: str) -> Any:
         """Bind a Relax call to a variable called `name`; infers and checks its type."""
@@ -85,9 +108,15 @@ class RelaxBuilder:
                 f"gives the shape {list(shape)}; every extent must be at least 1 and the whole "
                 f"at most {MAX_ELEMENTS:,} elements"
             )
-        if dtype_of(var.ty) != "float32":
+        if self.accepts == FLOAT_ONLY and dtype_of(var.ty) != "float32":
             raise UnsupportedError(f"gives {dtype_of(var.ty)}; float32 is accepted")
         return var
+
+    def reshaped(self, value: Any, shape: Sequence[int], name: str) -> Any:
+        """`value` in another shape, itself if it has it already."""
+        if shape_of(value.ty) == tuple(shape):
+            return value
+        return self.emit(relax.op.reshape(value, tuple(shape)), name)
 
     def finish(self, outputs: Sequence[str], attributes: Mapping[str, Any]) -> Model:
         """The model whose `main` computes these source tensors (a tuple if several)."""

@@ -48,6 +48,17 @@ class FunctionBuilder:
         self._bindings.append(relax.VarBinding(variable, value))
         return variable
 
+    def prune(self, outputs: Sequence[Any]) -> None:
+        """Drop bindings and parameters that `outputs` do not depend on."""
+        needed = set(outputs)
+        kept = []
+        for binding in reversed(self._bindings):
+            if binding.var in needed:
+                kept.append(binding)
+                needed.update(variables_in(binding.value))
+        self._bindings = kept[::-1]
+        self.params = [parameter for parameter in self.params if parameter in needed]
+
     def finish(self, outputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """The function; a single output is returned bare, several as a tuple."""
         results = []
@@ -129,6 +140,16 @@ def outputs_of(function: Any) -> list[Any]:
 def bindings_of(function: Any) -> list[Any]:
     """A function's bindings in order."""
     return [binding for block in function.body.blocks for binding in block.bindings]
+
+
+def variables_in(expr: Any) -> list[Any]:
+    """The variables that the expression of a binding reads, in order."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.TupleGetItem):
+        return variables_in(expr.tuple_value)
+    parts = expr.args if isinstance(expr, Call) else getattr(expr, "fields", ())
+    return [variable for part in parts for variable in variables_in(part)]
 
 
 def remap(expr: Any, mapping: Mapping[Any, Any]) -> Any:

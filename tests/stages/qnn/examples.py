@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stages.kinds import Model
-from stages.qnn import integer, packed, source
+from stages.qnn import integer, linear, onnx, packed, source
 from stages.qnn.builder import ModelBuilder
 from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
@@ -129,6 +129,40 @@ INTEGER: dict[str, Example] = {
         integer.dequantize,
         (integers(0, 255, (1, 2, 3, 3), "uint8"), floats(0.1, -0.3, 7)),
         {"zero_point": 128},
+    ),
+    "quantize_linear": Example(
+        linear.quantize_linear,
+        (_PICTURE, floats(0.01), (np.array([[[3]], [[-4]], [[0]]], np.int8), "int8")),
+        {"low": -128, "high": 127},
+    ),
+    "dequantize_linear": Example(
+        linear.dequantize_linear,
+        (
+            integers(0, 15, (1, 2, 3, 3), "uint4"),
+            floats(0.1, -0.3, 7),
+            integers(0, 9, (3,), "uint4"),
+        ),
+        {},
+    ),
+    "qlinear_add": Example(
+        onnx.qlinear_add,
+        (
+            integers(0, 255, (2, 3, 4), "uint8"),
+            integers(0, 255, (3, 1), "uint8"),
+            (np.array(0.3, np.float32), "float32"),
+            (np.array(0.7, np.float32), "float32"),
+            (np.array(-60.2, np.float32), "float32"),
+        ),
+        {"scalar": "rhs", "low": 0, "high": 255},
+    ),
+    "qlinear_mul": Example(
+        onnx.qlinear_mul,
+        (
+            integers(-128, 127, (2, 3, 4), "int8"),
+            integers(-128, 127, (3, 4), "int8"),
+            (np.array(0.003, np.float32), "float32"),
+        ),
+        {"lhs_zero_point": 3, "rhs_zero_point": -9, "zero_point": 5, "low": -128, "high": 127},
     ),
 }
 """Operators that plain Relax can run."""

@@ -1,0 +1,154 @@
+"""Converter of Resize: positions and weights of each axis are computed at import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from stages.importing.convert_qoperators import present
+from stages.importing.convert_tensors import normal, take
+from stages.importing.limits import MAX_ELEMENTS
+from stages.importing.onnx_reader import Node
+from stages.importing.relax_builder import RelaxBuilder
+from stages.importing.unsupported import UnsupportedError
+from stages.qnn.registry import dtype_of
+
+Array = np.ndarray[Any, Any]
+
+
+def resize(builder: RelaxBuilder, node: Node) -> Any:
+    """Resize (and Upsample) by the nearest, by linear or by cubic interpolation of constant size.
+
+    Axes are interpolated one after the other, the last first, in float32.
+    """
+    shape = builder.shape(node.inputs[0])
+    sizes, scales = _target(builder, node, shape)
+    mode = str(node.attributes.get("mode", "nearest"))
+    if node.attributes.get("antialias"):
+        raise UnsupportedError("smooths before it shrinks (antialias)")
+    if mode not in ("nearest", "linear", "cubic"):
+        raise UnsupportedError(f"resizes by the mode {mode}; nearest, linear and cubic exist")
+    if min(sizes) < 1 or np.prod(sizes, dtype=float) > MAX_ELEMENTS:
+        raise UnsupportedError(f"resizes {list(shape)} to {sizes}")
+    value = builder.read(node.inputs[0])
+    if mode != "nearest" and dtype_of(value.ty) != "float32":
+        raise UnsupportedError(f"interpolates {dtype_of(value.ty)}; float32 is accepted")
+    for axis in reversed(range(len(shape))):
+        if sizes[axis] == shape[axis] and scales[axis] == 1:
+            continue
+        where = _positions(node, shape[axis], sizes[axis], scales[axis])
+        if mode == "nearest":
+            value = take(builder, value, axis, _nearest(node, where, shape[axis]), node.layer)
+        else:
+            taps = _taps(where, mode, node)
+            value = _interpolated(builder, node, value, axis, taps, shape[axis])
+    return value
+
+
+def _target(
+    builder: RelaxBuilder, node: Node, shape: Sequence[int]
+) -> tuple[list[int], list[float]]:
+    """The size and the scale of every axis."""
+    is_upsample = node.op == "Upsample" or len(node.inputs) == 2
+    axes = [normal(int(a), len(shape)) for a in node.attributes.get("axes") or range(len(shape))]
+    if str(node.attributes.get("keep_aspect_ratio_policy", "stretch")) != "stretch":
+        raise UnsupportedError("keeps the aspect ratio; a plain size is accepted")
+    sizes, scales = list(shape), [1.0] * len(shape)
+    if present(node, 3):
+        for axis, size in zip(axes, builder.constant(node.inputs[3]).ravel(), strict=True):
+            sizes[axis], scales[axis] = int(size), int(size) / shape[axis]
+        return sizes, scales
+    position = 1 if is_upsample else 2
+    stated = node.attributes.get("scales")
+    if present(node, position):
+        stated = builder.constant(node.inputs[position]).ravel().tolist()
+    if stated is None or len(stated) != len(axes) or not min(stated) > 0:
+        raise UnsupportedError(f"has the scales {stated}")
+    for axis, scale in zip(axes, stated, strict=True):
+        scales[axis] = float(scale)
+        sizes[axis] = int(np.floor(min(shape[axis] * scales[axis], MAX_ELEMENTS + 1)))
+    return sizes, scales
+
+
+def _positions(node: Node, extent: int, size: int, scale: float) -> Array:
+    """Where each output lies among the inputs, float32 like ONNX Runtime."""
+    default = "asymmetric" if node.op == "Upsample" else "half_pixel"
+    mode = str(node.attributes.get("coordinate_transformation_mode", default))
+    at, factor = np.arange(size, dtype=np.float32), np.float32(scale)
+    if mode == "asymmetric":
+        return np.asarray(at / factor)
+    if mode == "align_corners":
+        last = np.float32(max(size - 1, 1))
+        return np.asarray(at * np.float32(extent - 1) / last)
+    if mode == "pytorch_half_pixel" and size == 1:
+        return np.zeros(1, np.float32)
+    half = np.float32(0.5)
+    if mode in ("half_pixel", "pytorch_half_pixel"):
+        return np.asarray((at + half) / factor - half)
+    if mode == "half_pixel_symmetric":
+        adjustment = size / (scale * extent)
+        offset = np.float32(extent / 2 * (1 - adjustment))
+        return np.asarray(offset + (at + half) / factor - half)
+    raise UnsupportedError(f"places pixels by {mode}")
+
+
+def _nearest(node: Node, where: Array, extent: int) -> Array:
+    default = "floor" if node.op == "Upsample" else "round_prefer_floor"
+    mode = str(node.attributes.get("nearest_mode", default))
+    half = np.float32(0.5)
+    rounded = {
+        "round_prefer_floor": np.ceil(where - half),
+        "round_prefer_ceil": np.floor(where + half),
+        "floor": np.floor(where),
+        "ceil": np.ceil(where),
+    }.get(mode)
+    if rounded is None:
+        raise UnsupportedError(f"rounds positions by {mode}")
+    return np.asarray(np.clip(rounded, 0, extent - 1).astype(np.int64))
+
+
+def _taps(where: Array, mode: str, node: Node) -> list[tuple[Array, Array]]:
+    """Positions and float32 weights, one pair a neighbour."""
+    base = np.floor(where)
+    rest = (where - base).astype(np.float32)
+    if mode == "linear":
+        return [(base, 1 - rest), (base + 1, rest)]
+    if node.attributes.get("exclude_outside"):
+        raise UnsupportedError("leaves positions outside the picture out of its cubic")
+    a = float(node.attributes.get("cubic_coeff_a", -0.75))
+    near, far = (
+        [_near(each, a) for each in (rest, 1 - rest)],
+        [_far(1 + rest, a), _far(2 - rest, a)],
+    )
+    weights = [far[0], near[0], near[1], far[1]]
+    return [(base + i - 1, np.asarray(weight, np.float32)) for i, weight in enumerate(weights)]
+
+
+def _near(d: Array, a: float) -> Array:
+    """Keys's cubic kernel within one pixel."""
+    return np.asarray(((a + 2) * d - (a + 3)) * d * d + 1)
+
+
+def _far(d: Array, a: float) -> Array:
+    """Keys's cubic kernel between one and two pixels."""
+    return np.asarray(((a * d - 5 * a) * d + 8 * a) * d - 4 * a)
+
+
+def _interpolated(
+    builder: RelaxBuilder, node: Node, value: Any, axis: int,
+    taps: list[tuple[Array, Array]], extent: int,
+) -> Any:  # fmt: skip
+    rank, layer = len(value.ty.shape), node.layer
+    total: Any = None
+    for where, weight in taps:
+        positions = np.clip(where, 0, extent - 1).astype(np.int64)
+        taken = take(builder, value, axis, positions, f"{layer}.tap")
+        view = weight.astype(np.float32).reshape([-1 if i == axis else 1 for i in range(rank)])
+        scaled = builder.emit(
+            relax.op.multiply(taken, builder.tensor(f"{layer}.weight", view)), f"{layer}.scaled"
+        )
+        total = scaled if total is None else builder.emit(relax.op.add(total, scaled), layer)
+    return total

@@ -1,0 +1,91 @@
+"""The arithmetic of ONNX Runtime's quantized operators on x86 (MLAS), where it is its own.
+
+Convolutions and matrix products are `rescale` of an integer accumulator: `float32(acc)` times
+`float32(xs * ws / ys)`, rounded half to even, then the zero point. The operators here put the zero
+point inside the rounding instead, as MLAS's vector code does (`qladd_avx2.cpp`, `qlmul.cpp`,
+`qlgavgpool.cpp`).
+"""
+
+from __future__ import annotations
+
+from stages.qnn.elementwise import as_first, by_attribute, elementwise, of_type
+from stages.qnn.linear import FLOAT
+from stages.qnn.numbers import Numbers, Value
+from stages.qnn.rescale import BYTES
+
+
+def fused(m: Numbers, left: Value, right: Value, addend: Value) -> Value:
+    """`left * right + addend` of float32, rounded once (fma).
+
+    In float64 the product is exact. The sum is rounded twice, which differs from once only where
+    the first rounding lands on a tie of the second: never seen for factors of 8 bits.
+    """
+    exact = m.product(m.cast(left, "float64"), m.cast(right, "float64"))
+    return m.cast(exact + m.cast(addend, "float64"), "float32")
+
+
+def to_byte(m: Numbers, value: Value, low: int, high: int) -> Value:
+    """Float32 rounded half to even and saturated: int32."""
+    bounded = m.minimum(m.maximum(value, m.constant(low, "float32")), m.constant(high, "float32"))
+    return m.cast(m.round_even(bounded), "int32")
+
+
+@elementwise(
+    "qlinear_add", ["lhs", "rhs", "lhs_ratio", "rhs_ratio", "fixed"], as_first,
+    accepts={"lhs": BYTES, "rhs": BYTES},
+)  # fmt: skip
+def qlinear_add(
+    m: Numbers, lhs: Value, rhs: Value, lhs_ratio: Value, rhs_ratio: Value, fixed: Value, *,
+    scalar: str, low: int, high: int,
+) -> Value:  # fmt: skip
+    """QLinearAdd: `round(fma(lhs, lhs_ratio, fma(rhs, rhs_ratio, fixed)))`, saturated.
+
+    A ratio is an operand's scale over the result's; `fixed` (float32, scalar) is the result's zero
+    point less both operands'. Where one operand holds a single value along the innermost axis
+    (`scalar` is `lhs` or `rhs`, else `none`), MLAS adds its rounded product to `fixed` beforehand.
+    """
+    left, right = m.cast(lhs, "float32"), m.cast(rhs, "float32")
+    if scalar == "lhs":
+        value = fused(m, right, rhs_ratio, fixed + m.product(left, lhs_ratio))
+    elif scalar == "rhs":
+        value = fused(m, left, lhs_ratio, fixed + m.product(right, rhs_ratio))
+    else:
+        value = fused(m, left, lhs_ratio, fused(m, right, rhs_ratio, fixed))
+    return to_byte(m, value, low, high)
+
+
+@elementwise("qlinear_mul", ["lhs", "rhs", "ratio"], as_first, accepts={"lhs": BYTES, "rhs": BYTES})
+def qlinear_mul(
+    m: Numbers, lhs: Value, rhs: Value, ratio: Value, *,
+    lhs_zero_point: int, rhs_zero_point: int, zero_point: int, low: int, high: int,
+) -> Value:  # fmt: skip
+    """QLinearMul: `round(float32((lhs - za) * (rhs - zb)) * ratio + zero_point)`, saturated."""
+    left, right = m.cast(lhs, "int32") - lhs_zero_point, m.cast(rhs, "int32") - rhs_zero_point
+    scaled = m.product(m.cast(left * right, "float32"), ratio)
+    return to_byte(m, scaled + m.constant(zero_point, "float32"), low, high)
+
+
+@elementwise("dynamic_scale", ["low", "high"], as_first, accepts={"low": FLOAT, "high": FLOAT})
+def dynamic_scale(m: Numbers, low: Value, high: Value) -> Value:
+    """DynamicQuantizeLinear's scale of data between `low` and `high`: 1 where there is only 0."""
+    zero = m.constant(0, "float32")
+    span = m.maximum(high, zero) - m.minimum(low, zero)
+    one = m.constant(1, "float32")
+    return m.where(span == zero, one, m.quotient(span, m.constant(255, "float32")))
+
+
+@elementwise(
+    "dynamic_zero_point", ["low", "scale"], of_type("uint8"), accepts={"low": FLOAT, "scale": FLOAT}
+)
+def dynamic_zero_point(m: Numbers, low: Value, scale: Value) -> Value:
+    """DynamicQuantizeLinear's zero point: what `low`, at most 0, is below it, rounded."""
+    zero = m.constant(0, "float32")
+    return to_byte(m, zero - m.quotient(m.minimum(low, zero), scale), 0, 255)
+
+
+@elementwise("quantize_inside", ["x", "scale"], by_attribute, accepts={"x": FLOAT, "scale": FLOAT})
+def quantize_inside(
+    m: Numbers, x: Value, scale: Value, *, zero_point: int, low: int, high: int, dtype: str
+) -> Value:
+    """`round(x / scale + zero_point)`, saturated: how QLinearAveragePool quantizes."""
+    return to_byte(m, m.quotient(x, scale) + m.constant(zero_point, "float32"), low, high)

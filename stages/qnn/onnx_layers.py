@@ -1,0 +1,133 @@
+"""Operators of ONNX Runtime that add up float32 values in an order of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from stages.qnn.infer import output_size
+from stages.qnn.integer import pad_spatial, windows
+from stages.qnn.registry import dtype_of, register, shape_of, tensor_type
+
+Array = np.ndarray[Any, Any]
+
+
+def _infer_sums(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    shape, kernel, padding = shape_of(types[0]), attrs["kernel"], attrs["padding"]
+    if len(shape) != 4 or dtype_of(types[0]) != "float32":
+        raise ValueError(f"data of {dtype_of(types[0])} {list(shape)}; float32 NHWC is expected")
+    if str(attrs["accumulator"]) not in ("float32", "float64"):
+        raise ValueError(f"accumulators of {attrs['accumulator']}; float32 and float64 exist")
+    extents = [
+        output_size(shape[1 + i], kernel[i], attrs["strides"][i], padding[i], padding[i + 2])
+        for i in (0, 1)
+    ]
+    if min(extents) < 1:
+        raise ValueError(f"a window of {list(kernel)} does not fit into {list(shape[1:3])}")
+    return tensor_type((shape[0], *extents, shape[3]), "float32")
+
+
+def _legalize_sums(
+    data: Any,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    accumulator: str,
+) -> Any:
+    top, left, bottom, right = padding
+    n, h, w, c = (int(extent) for extent in data.shape)
+
+    def inside(b: Any, y: Any, x: Any, k: Any) -> Any:
+        is_inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
+        value = data[b, y - top, x - left, k].astype(accumulator)
+        return tirx.if_then_else(is_inside, value, tirx.const(0, accumulator))
+
+    padded = te.compute((n, h + top + bottom, w + left + right, c), inside, name="padded")
+    ry, rx = te.reduce_axis((0, kernel[0])), te.reduce_axis((0, kernel[1]))
+    extents = [
+        output_size(extent, kernel[i], strides[i], padding[i], padding[i + 2])
+        for i, extent in enumerate((h, w))
+    ]
+    sums = te.compute(
+        (n, *extents, c),
+        lambda b, y, x, k: te.sum(
+            padded[b, y * strides[0] + ry, x * strides[1] + rx, k], axis=[ry, rx]
+        ),
+        name="window_sum2d",
+    )
+    if accumulator == "float32":
+        return sums
+    return te.compute(sums.shape, lambda *i: sums[i].astype("float32"), name="rounded")
+
+
+@register("window_sum2d", ["data"], _infer_sums, _legalize_sums)
+def window_sum2d(
+    data: Array,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    accumulator: str,
+) -> Array:
+    """Sums over windows of float32 NHWC data, padding counted as 0: float32 NHWC.
+
+    With an `accumulator` of float32, values are added row by row, each sum rounded, as ONNX
+    Runtime's pools do (`qlinear_pool.cc`); with float64, the sum is rounded once.
+    """
+    view = windows(pad_spatial(data, padding, 0.0), kernel, strides)
+    rows = view.reshape(*view.shape[:4], -1)
+    if accumulator == "float64":
+        return np.asarray(rows.sum(axis=-1, dtype=np.float64).astype(np.float32))
+    total = np.zeros(rows.shape[:-1], np.float32)
+    for i in range(rows.shape[-1]):
+        total += rows[..., i]
+    return total
+
+
+def _infer_softmax(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
+    if dtype_of(types[0]) not in ("int8", "uint8"):
+        raise ValueError(f"data of {dtype_of(types[0])}; int8 and uint8 are expected")
+    if dtype_of(types[1]) != "float32" or shape_of(types[1]) != (256,):
+        raise ValueError(f"a table of {dtype_of(types[1])} {list(shape_of(types[1]))}")
+    return types[0]
+
+
+def _legalize_softmax(data: Any, table: Any, *, levels: float, zero_point: int) -> Any:
+    *outer, depth = (int(extent) for extent in data.shape)
+    is_signed = str(data.dtype) == "int8"
+    r, s = te.reduce_axis((0, depth)), te.reduce_axis((0, depth))
+    largest = te.compute(outer, lambda *i: te.max(data[(*i, r)].astype("int32"), axis=r))
+
+    def entry(i: Sequence[Any]) -> Any:
+        return table[data[tuple(i)].astype("int32") + 255 - largest[tuple(i[:-1])]]
+
+    exps = te.compute(data.shape, lambda *i: entry(i), name="exps")
+    total = te.compute(outer, lambda *i: te.sum(exps[(*i, s)], axis=s), name="total")
+
+    def at(*i: Any) -> Any:
+        share = exps[i] * tirx.const(levels, "float32") / total[i[:-1]]
+        value = tirx.nearbyint(share).astype("int32") + zero_point
+        last = tirx.const(-1 if is_signed else 255, "int32")
+        return tirx.Select(value > 255, last, value).astype(data.dtype)
+
+    return te.compute(data.shape, at, name="qlinear_softmax")
+
+
+@register("qlinear_softmax", ["data", "table"], _infer_softmax, _legalize_softmax)
+def qlinear_softmax(data: Array, table: Array, *, levels: float, zero_point: int) -> Array:
+    """ONNX Runtime's QLinearSoftmax along the last axis (`qlinear_softmax.cc`).
+
+    `table` (float32 [256]) holds the exponentials of q - 255, scaled so that their sum fits;
+    `levels` is `floor(1 / ys)`. Sums are rounded at every step, from the first value on. Results
+    above 255 become 255 (-1 for int8), and int8 results above 127 wrap around, as there.
+    """
+    wide = data.astype(np.int32)
+    exps = table[wide + 255 - wide.max(axis=-1, keepdims=True)]
+    total = np.add.accumulate(exps, axis=-1, dtype=np.float32)[..., -1:]
+    value = np.rint(exps * np.float32(levels) / total).astype(np.int32) + zero_point
+    last = -1 if data.dtype == np.int8 else 255
+    return np.where(value > 255, last, value).astype(data.dtype)

@@ -1,0 +1,169 @@
+"""What ONNX Runtime fuses of a QDQ graph into its quantized operators, computed as those do.
+
+The rules follow its QDQ selectors (`qdq_selectors.cc`): an operator is fused if all its operands
+are dequantized and its one reader quantizes. Two differences, each of at most one step: a bias
+that is still float is rounded to the accumulators' grid, as its weight-bias transformer does; a
+Relu or Clip before the quantizer becomes a clip of integers whatever its bounds, which is exact
+because quantizing is monotone and ONNX Runtime would leave the operator float.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from stages.qnn import qlinear
+from stages.qnn.builder import variables_in
+from stages.qnn.grid import Grid, every_byte
+from stages.qnn.qdq_integers import table_of
+from stages.qnn.qdq_rewriting import Quantized, Rewriting
+from stages.qnn.qdq_sums import Product, product_of
+from stages.qnn.registry import is_op, shape_of
+
+Array = np.ndarray[Any, Any]
+_RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
+
+
+def fused(graph: Rewriting, variable: Any, out: Grid) -> Any | None:
+    """Integers on the byte grid `out` of an old float variable; None if it stays an island."""
+    low, high = out.limits
+    name = str(variable.name)
+    while (bounds := _bounds(graph, variable, out)) is not None:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+        variable = graph.expressions[variable].args[0]
+    if not graph.is_read_once(variable) or low > high:
+        return None
+    result = _operator(graph, variable, out)
+    if result is None or (low, high) == out.limits:
+        return result
+    return graph.builder.emit(relax.op.clip(result, low, high), name)
+
+
+def _bounds(graph: Rewriting, variable: Any, out: Grid) -> tuple[int, int] | None:
+    """The integers between which a Relu or Clip keeps its result, if its one reader is here."""
+    call = graph.expressions.get(variable)
+    if call is None or not graph.is_read_once(variable):
+        return None
+    if is_op(call, "relax.nn.relu"):
+        return out.point, out.limits[1]
+    if is_op(call, "relax.clip"):
+        low, high = out.quantize(np.array([float(each.value) for each in call.args[1:]]))
+        return int(low), int(high)
+    return None
+
+
+def _operator(graph: Rewriting, variable: Any, out: Grid) -> Any | None:
+    call = graph.expressions.get(variable)
+    if call is None:
+        return None
+    for rule in (_sums, _binary, _mean, _concat):
+        result = rule(graph, variable, call, out)
+        if result is not None:
+            return result
+    return None
+
+
+def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
+    """QLinearConv, QLinearMatMul, QGemm."""
+    product, bias = product_of(graph, variable), None
+    if product is None and is_op(call, "relax.add"):
+        product, bias = _with_bias(graph, call)
+    if product is None:
+        return None
+    if bias is not None:
+        bias = graph.builder.tensor(f"{product.layer}.bias_values", bias)
+    sums = product.sums(graph, bias)
+    factor = qlinear.output_factor(product.data.grid, product.weight.grid, out)
+    result = qlinear.rescaled(graph.builder, product.layer, sums, factor, out)
+    return qlinear.nchw(graph.builder, result, product.layer) if product.is_conv else result
+
+
+def _with_bias(graph: Rewriting, call: Any) -> tuple[Product | None, Array | None]:
+    for main, other in (call.args, [*call.args][::-1]):
+        product = product_of(graph, main)
+        if product is not None and graph.is_read_once(main):
+            channels = shape_of(main.ty)[1 if product.is_conv else -1]
+            bias = _bias(graph, other, product, channels)
+            if bias is not None:
+                return product, bias
+    return None, None
+
+
+def _bias(graph: Rewriting, variable: Any, product: Product, channels: int) -> Array | None:
+    """An int32 bias [O] on the accumulators' grid, or None if the addend is no bias."""
+    shape = shape_of(variable.ty)
+    along = len(shape) - (3 if product.is_conv else 1)
+    if any(extent not in (1, channels if i == along else 1) for i, extent in enumerate(shape)):
+        return None
+    while any(is_op(graph.expressions.get(variable), name) for name in _RESHAPES):
+        variable = graph.expressions[variable].args[0]
+    values = graph.tensor(variable)
+    call = graph.expressions.get(variable)
+    if call is not None and is_op(call, "relax.qnn.dequantize_linear"):
+        stored = graph.tensor(call.args[0])
+        points = graph.tensor(call.args[2])
+        if stored is None or stored.dtype != np.int32 or points is None or points.any():
+            return None
+        bias = stored.ravel()
+    elif values is not None:
+        bias = np.rint(values.ravel().astype(np.float32) / product.factor).astype(np.float64)
+        bias = np.clip(bias, -(2**31), 2**31 - 1).astype(np.int32)
+    else:
+        return None
+    return np.ascontiguousarray(np.broadcast_to(bias, (channels,)))
+
+
+def _binary(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
+    """QLinearAdd, QLinearMul."""
+    functions = {"relax.add": qlinear.add, "relax.multiply": qlinear.multiply}
+    function = next((f for name, f in functions.items() if is_op(call, name)), None)
+    if function is None:
+        return None
+    left, right = (graph.quantized.get(operand) for operand in call.args)
+    if left is None or right is None or not _are_bytes(out, left, right):
+        return None
+    name = str(variable.name)
+    return function(graph.builder, name, left.value, right.value, (left.grid, right.grid), out)
+
+
+def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
+    """QLinearGlobalAveragePool."""
+    if not is_op(call, "relax.mean") or call.attrs.axis is None:
+        return None
+    data = graph.quantized.get(call.args[0])
+    axes = [int(axis) for axis in call.attrs.axis]
+    if data is None or not _are_bytes(out, data) or len(shape_of(data.value.ty)) != 4:
+        return None
+    if axes != [2, 3] or not bool(call.attrs.keepdims):
+        return None
+    return qlinear.global_average_pool(
+        graph.builder, str(variable.name), data.value, data.grid, out
+    )
+
+
+def _concat(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
+    """QLinearConcat: operands that lie on other grids go through a table."""
+    if not is_op(call, "relax.concat"):
+        return None
+    operands = [graph.quantized.get(each) for each in variables_in(call)]
+    parts = [each for each in operands if each is not None and _are_bytes(out, each)]
+    if len(parts) != len(operands):
+        return None
+    name = str(variable.name)
+    moved = [on_grid(graph, part, out, f"{name}.{i}") for i, part in enumerate(parts)]
+    return graph.builder.emit(relax.op.concat(moved, int(call.attrs.axis)), name)
+
+
+def on_grid(graph: Rewriting, part: Quantized, out: Grid, name: str) -> Any:
+    """A byte tensor's values as the nearest integers of another grid."""
+    if part.grid.same(out):
+        return part.value
+    entries = out.quantize(part.grid.dequantize(every_byte(part.grid.dtype)))
+    return table_of(graph, part.value, entries.astype(out.dtype), name)
+
+
+def _are_bytes(out: Grid, *operands: Quantized) -> bool:
+    """Whether operands are bytes of the result's type, one scale and zero point each."""
+    return all(each.grid.is_byte and each.grid.dtype == out.dtype for each in operands)

@@ -1,0 +1,196 @@
+"""ONNX's quantized operators spelled out in the dialect: accumulators, bias, rescaling.
+
+Each function emits the bindings of one operator and returns its result. They serve files that
+name the operator (QLinearConv) and QDQ graphs that ONNX Runtime would fuse into it. Data and
+windows are NCHW as in ONNX; the dialect's convolutions are NHWC, hence the transposes around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from tvm import relax
+
+from stages.qnn import integer, onnx
+from stages.qnn.grid import Grid
+from stages.qnn.registry import shape_of
+from stages.qnn.rescale import rescale
+
+Array = np.ndarray[Any, Any]
+
+
+class Emitter(Protocol):
+    """Where bindings and parameters go: `ModelBuilder`, or an importer's own builder."""
+
+    def emit(self, expr: Any, name: str) -> Any:
+        """Bind an expression to a new variable."""
+
+    def tensor(self, name: str, value: Array, dtype: str | None = None) -> Any:
+        """A new parameter."""
+
+
+def convolution(
+    to: Emitter, layer: str, data: Any, weight: Any, bias: Any | None, *,
+    data_zero_point: int, weight_zero_point: int, strides: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], groups: int,
+) -> Any:  # fmt: skip
+    """Accumulators of NCHW data and OIHW weights, NHWC int32; `bias` is int32 [O].
+
+    Padded positions hold the data's zero point.
+    """
+    call = integer.conv2d(
+        nhwc(to, data, layer),
+        to.emit(relax.op.permute_dims(weight, [0, 2, 3, 1]), f"{layer}.ohwi"),
+        strides=[int(each) for each in strides],
+        padding=[int(each) for each in padding],
+        dilation=[int(each) for each in dilation],
+        groups=groups,
+        data_zero_point_x2=2 * data_zero_point,
+        weight_zero_point_x2=2 * weight_zero_point,
+        pad_value=0,
+    )
+    result = to.emit(call, layer)
+    return result if bias is None else to.emit(relax.op.add(result, bias), f"{layer}.bias")
+
+
+def product(
+    to: Emitter, layer: str, data: Any, weight: Any, bias: Any | None, *,
+    data_zero_point: int, weight_zero_point: int,
+) -> Any:  # fmt: skip
+    """Accumulators int32 of data [..., K] and weights [K, O] or [..., K, O].
+
+    `bias` is int32 and broadcasts.
+    """
+    if len(shape_of(weight.ty)) != 2 or len(shape_of(data.ty)) < 2:
+        left = moved(to, data, data_zero_point, f"{layer}.lhs")
+        right = moved(to, weight, weight_zero_point, f"{layer}.rhs")
+        result = to.emit(relax.op.matmul(left, right), layer)
+        return result if bias is None else to.emit(relax.op.add(result, bias), f"{layer}.bias")
+    *outer, depth = shape_of(data.ty)
+    if len(outer) != 1:
+        data = to.emit(relax.op.reshape(data, (int(np.prod(outer)), depth)), f"{layer}.rows")
+    call = integer.dense(
+        data,
+        to.emit(relax.op.permute_dims(weight, [1, 0]), f"{layer}.transposed"),
+        data_zero_point_x2=2 * data_zero_point,
+        weight_zero_point_x2=2 * weight_zero_point,
+    )
+    result = to.emit(call, layer)
+    if len(outer) != 1:
+        shape = (*outer, shape_of(result.ty)[-1])
+        result = to.emit(relax.op.reshape(result, shape), f"{layer}.unrowed")
+    return result if bias is None else to.emit(relax.op.add(result, bias), f"{layer}.bias")
+
+
+def moved(to: Emitter, data: Any, zero_point: int, name: str) -> Any:
+    """`q - zero_point`, int32."""
+    wide = to.emit(relax.op.astype(data, "int32"), f"{name}.wide")
+    if zero_point == 0:
+        return wide
+    point = to.tensor(f"{name}.zero_point", np.asarray(zero_point, np.int32))
+    return to.emit(relax.op.subtract(wide, point), f"{name}.moved")
+
+
+def rescaled(to: Emitter, layer: str, accumulator: Any, factor: Array, out: Grid) -> Any:
+    """MLAS's requantization of accumulators with `factor`, scalar or along the last axis."""
+    low, high = out.limits
+    scale = to.tensor(f"{layer}.scale", np.asarray(factor, np.float32))
+    call = rescale(accumulator, scale, zero_point=out.point, low=low, high=high, dtype=out.dtype)
+    return to.emit(call, f"{layer}.rescale")
+
+
+def output_factor(data: Grid, weight: Grid, out: Grid, alpha: float = 1.0) -> Array:
+    """`alpha * xs * ws / ys` as ONNX Runtime computes it: float32 after every operation."""
+    combined = np.float32(alpha) * data.factor * weight.scale.ravel()
+    return np.asarray((combined / out.factor).reshape(-1 if weight.scale.size > 1 else ()))
+
+
+def nhwc(to: Emitter, data: Any, layer: str) -> Any:
+    """NCHW data as NHWC."""
+    return to.emit(relax.op.permute_dims(data, [0, 2, 3, 1]), f"{layer}.nhwc")
+
+
+def nchw(to: Emitter, data: Any, layer: str) -> Any:
+    """NHWC data as NCHW."""
+    return to.emit(relax.op.permute_dims(data, [0, 3, 1, 2]), f"{layer}.nchw")
+
+
+def max_pool(
+    to: Emitter, layer: str, data: Any, kernel: Sequence[int], strides: Sequence[int],
+    padding: Sequence[int],
+) -> Any:  # fmt: skip
+    """The largest integer of NCHW windows; padding never wins."""
+    call = integer.max_pool2d(
+        nhwc(to, data, layer), kernel=[*kernel], strides=[*strides], padding=[*padding]
+    )
+    return nchw(to, to.emit(call, layer), layer)
+
+
+def global_average_pool(to: Emitter, layer: str, data: Any, grid_in: Grid, out: Grid) -> Any:
+    """QLinearGlobalAveragePool of NCHW: integer sums, scale `xs / (ys * (H * W))`."""
+    height, width = shape_of(data.ty)[2:]
+    call = integer.sum_pool2d(
+        nhwc(to, data, layer),
+        kernel=[height, width],
+        strides=[1, 1],
+        padding=[0, 0, 0, 0],
+        zero_point=grid_in.point,
+    )
+    size = np.float32(height * width)
+    factor = np.asarray(grid_in.factor / (out.factor * size), np.float32)
+    return nchw(to, rescaled(to, layer, to.emit(call, layer), factor, out), layer)
+
+
+def add(to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid) -> Any:
+    """QLinearAdd of tensors that broadcast."""
+    ratios = [np.asarray(each.factor / out.factor, np.float32) for each in grids]
+    left, right = (
+        np.float32(ratio * np.float32(each.point))
+        for ratio, each in zip(ratios, grids, strict=True)
+    )
+    fixed = np.asarray(np.float32(out.point) - np.float32(left + right), np.float32)
+    low, high = out.limits
+    call = onnx.qlinear_add(
+        lhs,
+        rhs,
+        to.tensor(f"{layer}.lhs_ratio", ratios[0]),
+        to.tensor(f"{layer}.rhs_ratio", ratios[1]),
+        to.tensor(f"{layer}.fixed", fixed),
+        scalar=_single(shape_of(lhs.ty), shape_of(rhs.ty)),
+        low=low,
+        high=high,
+    )
+    return to.emit(call, layer)
+
+
+def _single(lhs: Sequence[int], rhs: Sequence[int]) -> str:
+    """Which operand holds one value along the innermost axis that is longer than 1."""
+    rank = max(len(lhs), len(rhs))
+    left, right = ((1,) * (rank - len(shape)) + tuple(shape) for shape in (lhs, rhs))
+    for a, b in zip(reversed(left), reversed(right), strict=True):
+        if a != b:
+            return "lhs" if a == 1 else "rhs"
+        if a > 1:
+            return "none"
+    return "lhs"
+
+
+def multiply(
+    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid
+) -> Any:
+    """QLinearMul of tensors that broadcast."""
+    low, high = out.limits
+    ratio = np.asarray(grids[0].factor * grids[1].factor / out.factor, np.float32)
+    call = onnx.qlinear_mul(
+        lhs,
+        rhs,
+        to.tensor(f"{layer}.ratio", ratio),
+        lhs_zero_point=grids[0].point,
+        rhs_zero_point=grids[1].point,
+        zero_point=out.point,
+        low=low,
+        high=high,
+    )
+    return to.emit(call, layer)
