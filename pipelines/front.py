@@ -16,8 +16,9 @@ from pipelines.progress import Progress
 
 DATABASE = keys.ROOT / "artifacts" / ".doit.db"
 VARIABLES = (
-    *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat", "reference"),
+    *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat"),
     *("core", "isa", "kernel"),
+    *("reference", "layers", "packages", "pictures"),
 )
 INTERRUPTED = "interrupted; the stages that were finished are kept"
 

@@ -43,6 +43,8 @@ COMMANDS: tuple[Command, ...] = (
             "accuracy", after=_BUILT),
     Command("bench", "the package's time beside ONNX Runtime's of the float32 twin", "bench",
             after=_BUILT),
+    Command("conformance", "model files beside their frameworks' own runtimes: FOLDER ...",
+            "conformance", recipe=False, positional="files"),
     Command("show", "every value with its origin; which stages are cached, and why not", "show"),
     Command("recipes", "the recipes there are", "recipes", recipe=False),
     Command("doctor", "what is installed, what is missing and what to do about it", "doctor",

@@ -70,8 +70,7 @@ def asked_of(source: bytes, options: ImportOptions | None = None) -> tuple[str, 
     from stages import importing
 
     model = importing.run(source=source, options=options or ImportOptions())
-    inputs, outputs = importing.signature(model)
-    return importing.numerics(model), source, Shape(inputs, outputs)
+    return importing.numerics(model), source, Shape(*importing.signature(model))
 
 
 def open_peer(numerics: str, source: bytes, shape: Shape) -> Peer:

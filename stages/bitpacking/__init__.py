@@ -6,6 +6,7 @@ halos, weights in the order their kernel reads them, biases with every correctio
 
 from __future__ import annotations
 
+from stages.bitpacking.products import pack_products
 from stages.bitpacking.rewrite import Packer
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
@@ -20,7 +21,7 @@ STORED = ("float32", "uint8", "uint32")
 def run(*, model: Model, offers: Table) -> Model:
     """Choose signatures among the offers and layouts, and pack weights accordingly."""
     if is_plain(model):
-        return model
+        return pack_products(model, offers)
     result = Packer(model, offers).run()
     check(result)
     return result

@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import PLAIN
+from stages.qnn.composites import PLAIN, PRODUCTS
 from stages.qnn.registry import dtype_of
 
 MAIN = {
@@ -112,7 +112,7 @@ def escaping(groups: list[Group], function: Any, items: Sequence[Any] = ()) -> l
             needed |= {v for v in variables_of(binding.value) if home.get(v, number) != number}
     result = [[v for v in g.defined if v in needed] for g in groups]
     for g, variables in zip(groups, result, strict=True):
-        for variable in variables if g.kind != PLAIN else ():
+        for variable in variables if g.kind not in (PLAIN, PRODUCTS) else ():
             if dtype_of(variable.ty) == "int32":
                 raise AssertionError(f"the accumulator {variable.name} leaves composite {g.layer}")
     return result

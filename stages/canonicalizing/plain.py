@@ -14,7 +14,7 @@ from tvm.ir import Call
 
 from stages.canonicalizing.grouping import Group, needed_bindings, variables_of
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import PLAIN, is_reshape
+from stages.qnn.composites import PLAIN, PRODUCTS, is_product, is_reshape
 from stages.qnn.elementwise import ELEMENTWISE
 from stages.qnn.registry import shape_of
 
@@ -26,7 +26,7 @@ def group_plain(function: Any) -> list[Group | Any]:
     """Composites and, between them, the bindings of reshapes, in execution order."""
     outputs = outputs_of(function)
     returned = {b.value for b in bindings_of(function) if b.var in outputs}
-    readers = _readers(function)
+    readers, params = _readers(function), set(function.params)
     items: list[Group | Any] = []
     home: dict[Any, Group] = {}
     for binding in needed_bindings(function):
@@ -37,7 +37,10 @@ def group_plain(function: Any) -> list[Group | Any]:
             continue
         joined = _host(binding, home, readers, returned)
         if joined is None:
-            joined = Group(PLAIN, str(binding.var.name))
+            kind = (
+                PRODUCTS if is_product(binding.value) and binding.value.args[1] in params else PLAIN
+            )
+            joined = Group(kind, str(binding.var.name))
             items.append(joined)
         else:
             # It runs where its last operand is ready, which may be later than its host was.

@@ -33,6 +33,7 @@ __all__ = [
     "evaluate",
     "executor",
     "golden",
+    "inputs",
     "numerics",
     "quantization",
     "read",
@@ -43,7 +44,7 @@ __all__ = [
 
 Execute = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-STORED = re.compile(r"bool|u?int(2|3|4|8|16|32|64)|float32")
+STORED = re.compile(r"bool|u?int(2|3|4|8|16|32|64)|float32|float64")
 """Types a tensor of an imported model may have."""
 
 
@@ -158,20 +159,24 @@ def golden(
     model = run(source=source, options=imports or ImportOptions())
     names = interpret.output_names(model)
     execute = _executor(source, model, tuple(names))
-    draws = {item.name: (_draw(source, model, item), shape_of(item.ty)) for item in _inputs(model)}
-    rng = np.random.default_rng(options.seed)
-    samples = [
-        {name: values(rng, shape) for name, (values, shape) in draws.items()}
-        for _ in range(options.samples)
-    ]
+    samples = inputs(source=source, model=model, seed=options.seed, count=options.samples)
     results = [execute(sample) for sample in samples]
     for name in names:
         if not all(np.isfinite(result[name]).all() for result in results):
             raise StageError(f"output '{name}' is infinite or NaN on the golden inputs")
     return Golden(
-        inputs={name: np.stack([sample[name] for sample in samples]) for name in draws},
+        inputs={name: np.stack([sample[name] for sample in samples]) for name in samples[0]},
         outputs={name: np.stack([result[name] for result in results]) for name in names},
     )
+
+
+def inputs(*, source: bytes, model: Model, seed: int, count: int) -> list[dict[str, Any]]:
+    """Seeded inputs in the range the network was made for: `count` samples, arrays by name."""
+    draws = {item.name: (_draw(source, model, item), shape_of(item.ty)) for item in _inputs(model)}
+    rng = np.random.default_rng(seed)
+    return [
+        {name: values(rng, shape) for name, (values, shape) in draws.items()} for _ in range(count)
+    ]
 
 
 def _draw(source: bytes, model: Model, parameter: Any) -> Draw:

@@ -1,6 +1,8 @@
-"""Legalizing the products of an integer model for plain kernels.
+"""Legalizing the products of an integer model.
 
-The four terms of a convolution with zero points (Jain et al. 2020, section IV-A, equation 4) are
+Where a micro-kernel of 8-bit products can compute one, it gets unsigned activations and signed
+weights; the others become products for plain kernels. The four terms of a convolution with zero
+points (Jain et al. 2020, section IV-A, equation 4) are
 
     sum (a - za) (w - zw) = sum a (w - zw) - za * sum (w - zw)
 
@@ -16,9 +18,11 @@ import numpy as np
 from tvm import relax
 
 from stages.kinds import Model
-from stages.qnn import direct
+from stages.qnn import direct, integer
 from stages.qnn.algebra import factor
 from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.composites import takes_products
+from stages.qnn.rebase import SHIFT, rebase
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
@@ -39,6 +43,7 @@ class _Walk:
         self.builder = ModelBuilder()
         self.mapping: dict[Any, Any] = {}
         self.constants: dict[Any, Array] = {}
+        self.rebased: dict[Any, Any] = {}
         self.readers: dict[Any, list[Any]] = {}
 
     def run(self) -> Model:
@@ -68,12 +73,35 @@ class _Walk:
             return
         if is_op(call, "relax.qnn.conv2d") or is_op(call, "relax.qnn.dense"):
             attrs = attributes(call)
+            if takes_products(call, self.constants.get(call.args[1])):
+                self._bytes(binding, attrs)
+                return
             doubled = (attrs["data_zero_point_x2"], attrs["weight_zero_point_x2"])
             if call.args[1] in self.constants and all(factor(point) == 1 for point in doubled):
                 self._product(binding, attrs)
                 return
         self._declare(call)
         self.mapping[binding.var] = self.builder.emit(remap(call, self.mapping), name)
+
+    def _bytes(self, binding: Any, attrs: dict[str, Any]) -> None:
+        """A product of u8 activations and s8 weights, whose own zero point is taken off them."""
+        call = binding.value
+        data, weight = self._value(call.args[0]), self.constants[call.args[1]]
+        if dtype_of(data.ty) == "int8":
+            data = self._rebased(data)
+            attrs["data_zero_point_x2"] += 2 * SHIFT
+        levels = (weight.astype(np.int32) - attrs["weight_zero_point_x2"] // 2).astype(np.int8)
+        attrs["weight_zero_point_x2"] = 0
+        tensor = self.builder.tensor(str(call.args[1].name), levels)
+        build = integer.conv2d if is_op(call, "relax.qnn.conv2d") else integer.dense
+        product = build(data, tensor, **attrs)
+        self.mapping[binding.var] = self.builder.emit(product, str(binding.var.name))
+
+    def _rebased(self, data: Any) -> Any:
+        """The tensor with 128 added, made once however many products read it."""
+        if data not in self.rebased:
+            self.rebased[data] = self.builder.emit(rebase(data), f"{data.name}.rebased")
+        return self.rebased[data]
 
     def _declare(self, expr: Any) -> None:
         """Make parameters of the constants an expression reads."""

@@ -29,7 +29,7 @@ def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: An
         if is_op(call, "relax.qnn.packed_conv2d"):
             if not parameter.same_as(call.args[2]):
                 return 0
-            return _border_class(call, y, x) * shape_of(parameter.ty)[1] + block * BLOCK
+            return border_class(call, y, x) * shape_of(parameter.ty)[1] + block * BLOCK
     shape = shape_of(parameter.ty)
     return block * BLOCK if shape[-1] % BLOCK == 0 and len(shape) <= 2 else 0
 
@@ -45,7 +45,7 @@ def output_offset(output: Any, call: Any, block: Any, y: Any, x: Any) -> Any:
     return ((top + y) * width + left + x) * channels + block * step
 
 
-def _border_class(convolution: Any, y: Any, x: Any) -> Any:
+def border_class(convolution: Any, y: Any, x: Any) -> Any:
     """Row of the bias table for an output pixel."""
     top, left, bottom, right = attributes(convolution)["border"]
     _, height, width, _ = shape_of(convolution.ty)

@@ -17,7 +17,7 @@ from stages.codegen import compile_object
 from stages.kinds import Model, Table
 from stages.packaging.epilogue import CHOICES, FLOAT_OPS
 from stages.packaging.kernel import Kernel
-from stages.packaging.lower import lower
+from stages.packaging.lowering import lower
 from stages.packaging.program import Call, Program, Slot, TensorSpec
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import is_reshape

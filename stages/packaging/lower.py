@@ -23,25 +23,9 @@ from stages.packaging.composite import POOLS, Composite
 from stages.packaging.epilogue import Epilogue
 from stages.packaging.halo import fill_halo, fills_of
 from stages.packaging.kernel import Kernel
-from stages.packaging.plain import lower_plain
 from stages.packaging.pool import pool_text
-from stages.qnn.composites import PLAIN
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
-
-
-def lower(function: Any, symbol: str, schedule: Table, bodies: Table, hardware: Hardware) -> Kernel:
-    """The kernel `symbol` of a composite."""
-    if str(function.attrs["composite"]) == PLAIN:
-        return lower_plain(function, symbol, hardware)
-    composite = Composite(function)
-    if composite.is_convolution:
-        kind: type[Lowering] = Convolution
-    elif composite.main is not None:
-        kind = Pool
-    else:
-        kind = FloatInput if composite.reads_floats else Lowering
-    return kind(composite, symbol, schedule, bodies, hardware).kernel()
 
 
 class Lowering:
@@ -58,12 +42,19 @@ class Lowering:
         self.blocks = -(-self.channels // BLOCK)
         self.epilogue = f"{symbol}_epilogue"
         self.pixels = composite.pixels_per_block
-        text = Epilogue(
-            composite.function, hardware.architecture, composite.reads_floats, self.pixels
-        )
         self.texts: dict[str, None] = {}
-        self.include(*text.text(self.epilogue))
+        self.include_epilogue(hardware)
         self.include_bodies(bodies)
+
+    def include_epilogue(self, hardware: Hardware) -> None:
+        """Include the text of what follows the sums."""
+        text = Epilogue(
+            self.composite.function,
+            hardware.architecture,
+            self.composite.reads_floats,
+            self.pixels,
+        )
+        self.include(*text.text(self.epilogue))
 
     def include_bodies(self, bodies: Table) -> None:
         """Include the text of what computes the sums."""

@@ -44,6 +44,8 @@ ELEMENTWISE = {
 }  # fmt: skip
 """Full names of all operators that compute every position on its own; registering adds to it."""
 
+ARITHMETIC: dict[str, Callable[..., Any]] = {}
+"""Full name of an operator of the dialect → its arithmetic over `Numbers`."""
 WHOLE: dict[str, tuple[int, ...]] = {}
 """Full name of an operator → positions of the operands that it reads as a whole."""
 
@@ -123,6 +125,7 @@ def elementwise(
 
         _document(meaning, arithmetic)
         ELEMENTWISE.add(PREFIX + name)
+        ARITHMETIC[PREFIX + name] = arithmetic
         WHOLE[PREFIX + name] = tuple(positions)
         build: Callable[..., Any] = register(name, arguments, infer, legalize)(meaning)
         return build

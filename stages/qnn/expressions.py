@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
-from stages.qnn.elementwise import element
+from stages.qnn.elementwise import ARITHMETIC, element
 from stages.qnn.moving import slices_of
 from stages.qnn.numbers import TIR, fence
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, shape_of, storage_dtype
@@ -35,22 +35,29 @@ def expression(call: Any, tensors: Sequence[Any]) -> Any:
         if "dtype" in attrs:
             attrs["dtype"] = str(storage_dtype(attrs["dtype"]))
         return operator.legalize(*tensors, **attrs)
+    if name in SCALARS:
+        return _each(call, tensors)
     if name not in EXPRESSIONS:
         raise NotImplementedError(f"{name} has no tensor expression")
     return EXPRESSIONS[name](call, *tensors)
 
 
-def _each(call: Any, arithmetic: Callable[..., Any], *tensors: Tensor) -> Tensor:
-    """One expression per position of operands that broadcast."""
+def scalar(call: Any, operands: Sequence[Any]) -> Any:
+    """An elementwise operator at one position; operands that it reads whole are tensors."""
+    name = str(call.op.name)
+    dtype = str(storage_dtype(dtype_of(call.ty)))
+    if name in ARITHMETIC:
+        return ARITHMETIC[name](TIR, *operands, **attributes(call)).astype(dtype)
+    return SCALARS[name](call, *operands)
+
+
+def _each(call: Any, tensors: Sequence[Tensor]) -> Tensor:
+    """An elementwise operator of Relax over operands that broadcast."""
     return te.compute(
         shape_of(call.ty),
-        lambda *index: arithmetic(*(element(tensor, index) for tensor in tensors)),
+        lambda *index: scalar(call, [element(tensor, index) for tensor in tensors]),
         name=str(call.op.name).rsplit(".", 1)[-1],
     )
-
-
-def _elementwise(arithmetic: Callable[..., Any]) -> Expression:
-    return lambda call, *tensors: _each(call, arithmetic, *tensors)
 
 
 def _multiply(left: Any, right: Any) -> Any:
@@ -216,11 +223,11 @@ def _reshape(call: Any, x: Tensor) -> Tensor:
     return topi.reshape(x, shape_of(call.ty))
 
 
-def _clip(call: Any, x: Tensor) -> Tensor:
-    low, high = (float(bound.value) for bound in call.args[1:])
-    bounds = [tirx.const(low if "float" in str(x.dtype) else int(low), x.dtype)]
-    bounds.append(tirx.const(high if "float" in str(x.dtype) else int(high), x.dtype))
-    return _each(call, lambda v: tirx.min(tirx.max(v, bounds[0]), bounds[1]), x)
+def _clip(call: Any, x: Any) -> Any:
+    dtype = TIR.dtype(x)
+    bounds = [float(bound.value) for bound in call.args[1:]]
+    low, high = (tirx.const(b if dtype.startswith("float") else int(b), dtype) for b in bounds)
+    return tirx.min(tirx.max(x, low), high)
 
 
 def _zero(x: Any) -> Any:
@@ -236,36 +243,40 @@ def _one(x: Any) -> Any:
     return tirx.const(1, TIR.dtype(x))
 
 
-EXPRESSIONS: Mapping[str, Expression] = {
-    "relax.add": _elementwise(lambda a, b: a + b),
-    "relax.subtract": _elementwise(lambda a, b: a - b),
-    "relax.multiply": _elementwise(_multiply),
-    "relax.divide": _elementwise(lambda a, b: TIR.quotient(a, b)),
-    "relax.maximum": _elementwise(tirx.max),
-    "relax.minimum": _elementwise(tirx.min),
-    "relax.nn.relu": _elementwise(lambda a: tirx.max(a, _zero(a))),
-    "relax.sign": _elementwise(_sign),
-    "relax.sqrt": _elementwise(tirx.sqrt),
-    "relax.rsqrt": _elementwise(lambda a: _one(a) / tirx.sqrt(a)),
-    "relax.abs": _elementwise(tirx.abs),
-    "relax.negative": _elementwise(lambda a: -a),
-    "relax.floor": _elementwise(tirx.floor),
-    "relax.ceil": _elementwise(tirx.ceil),
-    "relax.round": _elementwise(tirx.nearbyint),
-    "relax.square": _elementwise(lambda a: _multiply(a, a)),
-    "relax.where": _elementwise(tirx.Select),
-    "relax.less": _elementwise(lambda a, b: a < b),
-    "relax.less_equal": _elementwise(lambda a, b: a <= b),
-    "relax.greater": _elementwise(lambda a, b: a > b),
-    "relax.greater_equal": _elementwise(lambda a, b: a >= b),
-    "relax.equal": _elementwise(lambda a, b: a.equal(b)),
-    "relax.not_equal": _elementwise(lambda a, b: tirx.Not(a.equal(b))),
-    "relax.logical_and": _elementwise(tirx.And),
-    "relax.logical_or": _elementwise(tirx.Or),
-    "relax.logical_xor": _elementwise(lambda a, b: tirx.Not(a.equal(b))),
-    "relax.logical_not": _elementwise(tirx.Not),
-    "relax.astype": lambda call, x: topi.cast(x, dtype_of(call.ty)),
+SCALARS: Mapping[str, Callable[..., Any]] = {
+    "relax.add": lambda _call, a, b: a + b,
+    "relax.subtract": lambda _call, a, b: a - b,
+    "relax.multiply": lambda _call, a, b: _multiply(a, b),
+    "relax.divide": lambda _call, a, b: TIR.quotient(a, b),
+    "relax.maximum": lambda _call, a, b: tirx.max(a, b),
+    "relax.minimum": lambda _call, a, b: tirx.min(a, b),
+    "relax.nn.relu": lambda _call, a: tirx.max(a, _zero(a)),
+    "relax.sign": lambda _call, a: _sign(a),
+    "relax.sqrt": lambda _call, a: tirx.sqrt(a),
+    "relax.rsqrt": lambda _call, a: _one(a) / tirx.sqrt(a),
+    "relax.abs": lambda _call, a: tirx.abs(a),
+    "relax.negative": lambda _call, a: -a,
+    "relax.floor": lambda _call, a: tirx.floor(a),
+    "relax.ceil": lambda _call, a: tirx.ceil(a),
+    "relax.round": lambda _call, a: tirx.nearbyint(a),
+    "relax.square": lambda _call, a: _multiply(a, a),
+    "relax.where": lambda _call, a, b, c: tirx.Select(a, b, c),
+    "relax.less": lambda _call, a, b: a < b,
+    "relax.less_equal": lambda _call, a, b: a <= b,
+    "relax.greater": lambda _call, a, b: a > b,
+    "relax.greater_equal": lambda _call, a, b: a >= b,
+    "relax.equal": lambda _call, a, b: a.equal(b),
+    "relax.not_equal": lambda _call, a, b: tirx.Not(a.equal(b)),
+    "relax.logical_and": lambda _call, a, b: tirx.And(a, b),
+    "relax.logical_or": lambda _call, a, b: tirx.Or(a, b),
+    "relax.logical_xor": lambda _call, a, b: tirx.Not(a.equal(b)),
+    "relax.logical_not": lambda _call, a: tirx.Not(a),
+    "relax.astype": lambda call, a: a.astype(dtype_of(call.ty)),
     "relax.clip": _clip,
+}
+"""Full name of an elementwise operator → its arithmetic at one position, after the call."""
+
+EXPRESSIONS: Mapping[str, Expression] = {
     "relax.matmul": _matmul,
     "relax.nn.conv2d": _conv2d,
     "relax.nn.max_pool2d": _max_pool2d,

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter
+from tvm import te, tirx
 
 from stages.qnn.integer import windows
 from stages.qnn.packing import (
@@ -106,7 +107,24 @@ def _bytes_type(types: Sequence[Any], attrs: Attrs) -> Any:
     return tensor_type((h + top + bottom, w + left + right, attrs["channels"]), "uint8")
 
 
-@register("to_bytes", ["levels"], _bytes_type)
+def _bytes_expression(levels: Any, *, halo: Sequence[int], channels: int, fill: int) -> Any:
+    top, left, bottom, right = halo
+    _, height, width, own = (int(extent) for extent in levels.shape)
+
+    def at(y: Any, x: Any, c: Any) -> Any:
+        value = levels[0, y - top, x - left, c]
+        if channels > own:
+            value = tirx.if_then_else(c < own, value, tirx.const(0, "uint8"))
+        if not any(halo):
+            return value
+        inside = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
+        return tirx.if_then_else(inside, value, tirx.const(fill, "uint8"))
+
+    shape = (height + top + bottom, width + left + right, channels)
+    return te.compute(shape, at, name="to_bytes")
+
+
+@register("to_bytes", ["levels"], _bytes_type, _bytes_expression)
 def to_bytes(levels: Array, *, halo: Sequence[int], channels: int, fill: int) -> Array:
     """Levels [1, H, W, C] as uint8 [Hp, Wp, channels] with a halo of `fill`."""
     top, left, bottom, right = halo

@@ -10,7 +10,7 @@ from tvm.ir import Call, Op
 
 from stages.qnn import qlinear
 from stages.qnn.builder import remap, variables_in
-from stages.qnn.elementwise import POINTWISE
+from stages.qnn.elementwise import ARITHMETIC
 from stages.qnn.grid import Grid, every_byte
 from stages.qnn.linear import FLOAT
 from stages.qnn.qdq_rewriting import Quantized, Rewriting
@@ -159,7 +159,7 @@ def _chain(graph: Rewriting, variable: Any) -> tuple[Any, list[Any]] | None:
 
 def _is_pointwise(call: Any) -> bool:
     name = str(call.op.name) if isinstance(call.op, Op) else ""
-    return (name in UNARY or name in POINTWISE) and dtype_of(call.ty) in (*FLOAT, "bool")
+    return (name in UNARY or name in ARITHMETIC) and dtype_of(call.ty) in (*FLOAT, "bool")
 
 
 def _evaluate(graph: Rewriting, order: list[Any], values: dict[Any, Array]) -> dict[Any, Array]:

@@ -131,6 +131,24 @@ def requantize_once(
     return clip(m, m.cast(m.cast(scaled, "int32"), "int64"), low, high, dtype)
 
 
+@elementwise(
+    "tflite_rescale", ["data", "scale"], by_attribute,
+    accepts={"data": ["int32", "int64"], "scale": ["float64"]},
+)  # fmt: skip
+def rescale(
+    m: Numbers, data: Value, scale: Value, *, zero_point: int, low: int, high: int, dtype: str
+) -> Value:
+    """Scale accumulators in float64, round halves away from zero, add the zero point, clip.
+
+    Fully connected layers do so since LiteRT 2. Source: reference_integer_ops::FullyConnected with
+    scales, tflite/kernels/internal/reference/integer_ops/fully_connected.h in LiteRT.
+    """
+    rounded = round_away(m, m.product(m.cast(data, "float64"), scale))
+    first, last = (m.constant(float(bound - zero_point), "float64") for bound in (low, high))
+    bounded = m.cast(m.minimum(m.maximum(rounded, first), last), "int32")
+    return m.cast(bounded + m.constant(zero_point, "int32"), dtype)
+
+
 @elementwise("tflite_add", ["lhs", "rhs"], by_attribute)
 def add(
     m: Numbers,

@@ -19,7 +19,7 @@ from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
-from stages.qnn.composites import is_plain
+from stages.qnn.composites import is_plain, takes_products
 from stages.qnn.offers import Problem, to_table
 from stages.qnn.packed import parse_signature, signature_text
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
@@ -34,12 +34,12 @@ __all__ = ["check", "offer", "run", "wanted"]
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
+BYTES = Problem(8, 8, "signed")
+"""What every product of an integer model is offered kernels for."""
 
 
 def offer(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
     """Name of a problem → offers, for every product of levels in a quantized model."""
-    if is_plain(model):
-        return {}
     isa = isa_of(hardware)
     table: Table = {}
     for problem in sorted(_problems(model), key=lambda problem: problem.name):
@@ -100,6 +100,16 @@ def wanted(model: Model) -> list[KernelSignature]:
 
 
 def _problems(model: Model) -> set[Problem]:
+    if is_plain(model):
+        main = model.module["main"]
+        bindings = bindings_of(main)
+        weights = model.params
+        fitting = (
+            takes_products(b.value, weights.get(str(b.value.args[1].name)))
+            for b in bindings
+            if any(is_op(b.value, name) for name in LINEAR)
+        )
+        return {BYTES} if any(fitting) else set()
     return {
         Problem(
             int(dtype_of(data.ty).lstrip("uint")),

@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stages.importing.tflite import elementwise, layers, movement, pools, scaling, softmaxes
+from stages.importing.tflite import (
+    elementwise,
+    functions,
+    layers,
+    movement,
+    pools,
+    scaling,
+    softmaxes,
+)
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.unsupported import UnsupportedError
@@ -25,6 +33,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **pools.CONVERTERS,
     **scaling.CONVERTERS,
     **softmaxes.CONVERTERS,
+    **functions.CONVERTERS,
 }
 """Builtin name in the schema, or custom operator's own name → converter."""
 

@@ -18,7 +18,7 @@ from tvm import relax
 from stages.importing.tflite.activations import padding_of, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
-from stages.importing.tflite.rescaling import layer_factors, requantized
+from stages.importing.tflite.rescaling import layer_scales, requantized, scaled_in_double
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import integer, spreading
 
@@ -77,8 +77,10 @@ def _finished(
             )
         vector = builder.read(operator.input(bias), (int(channels),))
         total = builder.emit(relax.op.add(total, vector), f"{operator.layer}.bias")
-    factors = layer_factors(builder, operator, data, weight)
-    return requantized(builder, operator, total, factors)
+    scales = layer_scales(builder, operator, data, weight)
+    if operator.kind == "FULLY_CONNECTED" and builder.dtype(data) != "uint8":
+        return scaled_in_double(builder, operator, total, scales)
+    return requantized(builder, operator, total, scales)
 
 
 def _weight_zero_point(builder: TfliteBuilder, weight: int, *, ignored: bool) -> int:

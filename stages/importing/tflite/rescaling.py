@@ -27,39 +27,54 @@ def fixed_point(real: float) -> tuple[int, int]:
         raise UnsupportedError(f"rescales by {error}") from error
 
 
-def layer_factors(
-    builder: TfliteBuilder, operator: Operator, data: int, weight: int
-) -> list[tuple[int, int]]:
-    """The factors from a layer's accumulators to its output: one, or one a channel.
+def layer_scales(builder: TfliteBuilder, operator: Operator, data: int, weight: int) -> list[float]:
+    """The real factors from a layer's accumulators to its output: one, or one a channel.
 
-    Where the kernel knows one scale of the weights alone (uint8, and fully connected layers), it
-    multiplies the scales in float32, else in float64. Sources: GetQuantizedConvolutionMultipler and
-    PopulateConvolutionQuantizationParams in tensorflow/lite/kernels/kernel_util.cc.
+    The kernels of uint8 layers multiply the scales of data and weights in float32, the others in
+    float64. Sources: GetQuantizedConvolutionMultipler and PopulateConvolutionQuantizationParams in
+    tensorflow/lite/kernels/kernel_util.cc.
     """
     source, target = builder.affine(data)[0], builder.affine(operator.outputs[0])[0]
     weights = builder.quantization(weight)
     if not weights.is_per_tensor and (weights.axis != _channel_axis(operator)):
         raise UnsupportedError(f"has weights with scales along axis {weights.axis}")
-    is_single = operator.kind == "FULLY_CONNECTED" and weights.is_per_tensor
-    if builder.dtype(data) == "uint8" or is_single:
+    if builder.dtype(data) == "uint8":
         if not weights.is_per_tensor:
             raise UnsupportedError("has uint8 weights with several scales; one is accepted")
         product = np.float32(source * np.float32(weights.scale[0]))
-        return [fixed_point(float(product) / float(target))]
-    return [fixed_point(float(source) * float(s) / float(target)) for s in weights.scale]
+        return [float(product) / float(target)]
+    return [float(source) * float(scale) / float(target) for scale in weights.scale]
 
 
 def _channel_axis(operator: Operator) -> int:
     return 3 if operator.kind == "DEPTHWISE_CONV_2D" else 0
 
 
+def scaled_in_double(
+    builder: TfliteBuilder, operator: Operator, total: Any, scales: Sequence[float]
+) -> Any:
+    """Accumulators rescaled as fully connected layers do."""
+    output, layer = operator.outputs[0], operator.layer
+    low, high = stored_range(builder, operator)
+    call = tflite.rescale(
+        total,
+        builder.parameter(f"{layer}.scale", np.array(scales, np.float64)),
+        zero_point=builder.affine(output)[1],
+        low=low,
+        high=high,
+        dtype=builder.dtype(output),
+    )
+    return builder.emit(call, f"{layer}.requantize")
+
+
 def requantized(
     builder: TfliteBuilder,
     operator: Operator,
     total: Any,
-    factors: Sequence[tuple[int, int]],
+    scales: Sequence[float],
 ) -> Any:
-    """Accumulators rescaled to the output's scale and clipped to its activation's range."""
+    """Accumulators rescaled in fixed point and clipped to the activation's range."""
+    factors = [fixed_point(scale) for scale in scales]
     output, name = operator.outputs[0], f"{operator.layer}.requantize"
     low, high = stored_range(builder, operator)
     dtype, zero_point = builder.dtype(output), builder.affine(output)[1]

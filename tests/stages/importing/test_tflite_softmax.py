@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from tests.stages.importing.tflite_cases import compare, compare_nearly, random_integers
 from tests.stages.importing.tflite_models import Tensor, single
 
-ZERO = {"float32": 0, "int8": -128, "uint8": 0, "int16": 0}
-SCALE = {"float32": 0, "int8": 1 / 256, "uint8": 1 / 256, "int16": 1 / 32768}
+ZERO = {"int8": -128, "uint8": 0, "int16": 0}
+SCALE = {"int8": 1 / 256, "uint8": 1 / 256, "int16": 1 / 32768}
 
 
 def softmax(source: str, target: str, shape: tuple[int, ...], scale: float, beta: float) -> bytes:
-    quantized = {"scale": SCALE[target], "zero_point": ZERO[target]}
     if source == "float32":
         return single(
             "SOFTMAX", [Tensor(shape, source)], [Tensor(shape, source)], "SoftmaxOptions", beta=beta
@@ -23,7 +22,7 @@ def softmax(source: str, target: str, shape: tuple[int, ...], scale: float, beta
     return single(
         "SOFTMAX",
         [Tensor(shape, source, scale=scale, zero_point=0 if source == "int16" else 3)],
-        [Tensor(shape, target, **quantized)],
+        [Tensor(shape, target, scale=SCALE[target], zero_point=ZERO[target])],
         "SoftmaxOptions",
         beta=beta,
     )

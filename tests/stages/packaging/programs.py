@@ -14,7 +14,7 @@ from stages.options import LegalizeOptions, ScheduleOptions
 from stages.packaging.arena import ALIGNMENT
 from stages.packaging.graph import program_of
 from stages.packaging.kernel import Kernel
-from stages.packaging.lower import lower
+from stages.packaging.lowering import lower
 from stages.packaging.program import Call, Program
 from stages.qnn import interpret
 from tests.compiled import Library, Placed

@@ -1,0 +1,59 @@
+"""A package of a model file for this machine, by the steps that its starter recipe takes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from pipelines import actions, checking, execute, keys, load, model_files, packages, plan
+from pipelines.conforming import comparing
+from pipelines.errors import UserError
+from stages import importing
+from stages.errors import StageError
+from stages.kinds import Golden
+
+FOLDER = keys.ROOT / "artifacts" / "conformance"
+"""Where the starter recipes are written; their packages are removed when they were compared."""
+
+
+def find_out(path: Path, golden: Golden) -> dict[str, Any]:
+    """Return how the library of a model's package compares on `golden`, and the seconds it took.
+
+    `status` is that of `comparing.compared`, or refused, not run or crashed with the reason.
+    """
+    name = f"m{keys.digest(str(path))[:16]}"
+    recipe = FOLDER / f"{name}.yaml"
+    recipe.parent.mkdir(parents=True, exist_ok=True)
+    description = importing.describe(source=model_files.read(path))
+    text = importing.starter_recipe(description, path.as_posix(), name)
+    recipe.write_text(f"{text}package: {{formats: [shared]}}\n", encoding="utf-8")
+    started = time.monotonic()
+    try:
+        made = _built(recipe)
+    except packages.UnavailableError as error:
+        return {"status": "not run", "why": str(error)}
+    except (StageError, UserError) as error:
+        return {"status": "refused", "why": str(error)}
+    except Exception as error:
+        # A fault of bitkiln's; that the model was imported and executed stays said.
+        return {"status": "crashed", "why": f"{type(error).__name__}: {error}"[:500]}
+    seconds = round(time.monotonic() - started, 3)
+    try:
+        with packages.opened(made) as opened:
+            row = comparing.compared(golden, lambda sample: opened.run(sample, 1))
+    except UserError as error:
+        return {"status": "not run", "why": str(error), "seconds": seconds}
+    finally:
+        execute.STORE.remove(actions.published(made))
+    return {**row, "seconds": seconds}
+
+
+def _built(recipe: Path) -> plan.Plan:
+    resolved = load.load_recipe(str(recipe))
+    made = plan.of(resolved)
+    checking.check(made, resolved)
+    workshop = execute.Workshop(made)
+    files = workshop.load(actions.last(made))
+    execute.STORE.publish(files, actions.published(made))
+    return made

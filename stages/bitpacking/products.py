@@ -1,0 +1,187 @@
+"""Bit-packing of integer models: 8-bit products get a kernel signature, packed weights and edges.
+
+A composite of products reads bytes with a halo and channels padded to whole words, made by a plain
+composite in front of it, and writes its result as the user sees it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call
+
+from stages.bitpacking.edges import nhwc
+from stages.bitpacking.folding import Window, fold_bias
+from stages.kinds import Model, Table
+from stages.qnn import packed
+from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.composites import PLAIN, PRODUCTS, is_product
+from stages.qnn.offers import Geometry, best, products_for
+from stages.qnn.packing import pack_weights, round_up
+from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.signature import WORD_BYTES, KernelSignature
+
+Array = np.ndarray[Any, Any]
+
+
+def pack_products(model: Model, offers: Table) -> Model:
+    """The model with every composite of products around its packed convolution."""
+    return _Packer(model, offers).run()
+
+
+class _Packer:
+    """The walk over `main`: composites of products anew, everything else as it was."""
+
+    def __init__(self, model: Model, offers: Table) -> None:
+        self.model, self.offers = model, offers
+        self.main = model.module["main"]
+        self.builder = ModelBuilder()
+        self.functions = relax.BlockBuilder()
+        self.mapping: dict[Any, Any] = {}
+        self.edges: dict[tuple[Any, tuple[int, ...], int], Any] = {}
+        """(Tensor, halo, fill) → the tensor of bytes."""
+
+    def run(self) -> Model:
+        """Rewrite call by call."""
+        inputs = int(self.main.attrs["num_input"])
+        for parameter in self.main.params[:inputs]:
+            self.mapping[parameter] = self.builder.input(
+                parameter.name, shape_of(parameter.ty), dtype_of(parameter.ty)
+            )
+        self.tensors = {p: self.model.params[p.name] for p in self.main.params[inputs:]}
+        for binding in bindings_of(self.main):
+            self.mapping[binding.var] = self._value(binding)
+        results = [self.mapping[output] for output in outputs_of(self.main)]
+        functions = dict(self.functions.get().functions)
+        return self.builder.model_after(self.model, results, functions)
+
+    def _value(self, binding: Any) -> Any:
+        expr, name = binding.value, str(binding.var.name)
+        if isinstance(expr, relax.Var):
+            return self._read(expr)
+        if isinstance(expr, Call) and isinstance(expr.op, relax.GlobalVar):
+            function = self.model.module[expr.op]
+            if str(function.attrs["composite"]) == PRODUCTS:
+                return self._products(binding, function)
+            arguments = [self._read(argument) for argument in expr.args]
+            return self._call(function, arguments, name)
+        for argument in getattr(expr, "args", []):
+            if isinstance(argument, relax.Var):
+                self._read(argument)
+        return self.builder.emit(remap(expr, self.mapping), name)
+
+    def _call(self, function: Any, arguments: list[Any], name: str) -> Any:
+        callee = self.functions.add_func(function, str(function.attrs["composite"]))
+        return self.builder.emit_typed(Call(callee, arguments, ret_ty=function.ret_ty), name)
+
+    def _read(self, variable: Any) -> Any:
+        if variable not in self.mapping and variable in self.tensors:
+            self.mapping[variable] = self.builder.tensor(
+                variable.name, self.tensors[variable], dtype_of(variable.ty)
+            )
+        return self.mapping[variable]
+
+    # -- one composite -----------------------------------------------------------------------
+
+    def _products(self, binding: Any, function: Any) -> Any:
+        layer = str(binding.var.name)
+        actual = dict(zip(function.params, binding.value.args, strict=True))
+        product = next(b for b in bindings_of(function) if is_product(b.value))
+        data, weight = product.value.args
+        q = self.tensors[actual[weight]]
+        q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
+        attrs = attributes(product.value)
+        window = _window(product.value, q, attrs)
+        signature = self._signature(q, window)
+        fill = min(max(0, attrs["data_zero_point_x2"] // 2), 255)
+        channels = round_up(q.shape[3], WORD_BYTES)
+        bias, border = fold_bias(
+            signature, 1, q, channels, attrs["data_zero_point_x2"], 0, 0, fill, window
+        )
+        halo = tuple(window.padding)
+        padded = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])])
+        arguments = [self._edge(actual[data], halo, fill, channels, layer)]
+        builder = FunctionBuilder()
+        first = builder.param("p0", shape_of(arguments[0].ty), "uint8")
+        operands = []
+        for name, value in (("weights", pack_weights(signature, padded)), ("bias", bias)):
+            arguments.append(self.builder.tensor(f"{layer}.{name}", value))
+            operands.append(builder.param(f"p{len(arguments) - 1}", value.shape, str(value.dtype)))
+        call = packed.packed_conv2d(
+            first,
+            *operands,
+            signature=packed.signature_text(signature),
+            scale=1,
+            channels=[q.shape[3], q.shape[0]],
+            window=list(window.kernel),
+            strides=list(window.strides),
+            origin=[0, 0],
+            output=list(window.output),
+            border=border,
+        )
+        sums = builder.emit(call, "sums")
+        value = builder.emit(packed.take_channels(sums, channels=q.shape[0]), "taken")
+        if shape_of(value.ty) != shape_of(product.var.ty):
+            value = builder.emit(relax.op.reshape(value, shape_of(product.var.ty)), "shaped")
+        inside = {product.var: value}
+        results = _epilogue(function, inside, actual, builder, arguments, self._read)
+        rewritten = builder.finish(results, {"composite": PRODUCTS})
+        return self._call(rewritten, arguments, layer)
+
+    def _signature(self, q: Array, window: Window) -> KernelSignature:
+        geometry = Geometry(window.kernel, q.shape[3], window.output[1])
+        limit = int(np.abs(q.astype(np.int32)).max(initial=0))
+        return best(products_for(self.offers, 8, limit), geometry).fitted(geometry)
+
+    def _edge(
+        self, source: Any, halo: tuple[int, ...], fill: int, channels: int, layer: str
+    ) -> Any:
+        """The tensor as bytes with a halo, made once for all products that read it alike."""
+        key = (source, halo, fill)
+        if key not in self.edges:
+            builder = FunctionBuilder()
+            value = builder.param("p0", shape_of(source.ty), "uint8")
+            if len(value.ty.shape) == 2:
+                shape = (1, 1, 1, int(value.ty.shape[1]))
+                value = builder.emit(relax.op.reshape(value, shape), "pixel")
+            call = packed.to_bytes(value, halo=list(halo), channels=channels, fill=fill)
+            function = builder.finish([builder.emit(call, "bytes")], {"composite": PLAIN})
+            self.edges[key] = self._call(function, [self._read(source)], f"{layer}.bytes")
+        return self.edges[key]
+
+
+def _epilogue(
+    function: Any,
+    inside: dict[Any, Any],
+    actual: dict[Any, Any],
+    builder: FunctionBuilder,
+    arguments: list[Any],
+    read: Any,
+) -> list[Any]:
+    """Emit what follows the product; its other operands become parameters."""
+    outputs = outputs_of(function)
+    for binding in bindings_of(function):
+        if binding.var in inside or binding.var in outputs:
+            continue
+        for argument in binding.value.args:
+            if isinstance(argument, relax.Var) and argument not in inside:
+                arguments.append(read(actual[argument]))
+                inside[argument] = builder.param(
+                    f"p{len(arguments) - 1}", shape_of(argument.ty), dtype_of(argument.ty)
+                )
+        inside[binding.var] = builder.emit(remap(binding.value, inside), "v")
+    returned = {b.var: b.value for b in bindings_of(function) if b.var in outputs}
+    return [inside[returned[output]] for output in outputs]
+
+
+def _window(call: Any, q: Array, attrs: dict[str, Any]) -> Window:
+    height, width, _ = nhwc(call.args[0].ty)
+    return Window(
+        kernel=(q.shape[1], q.shape[2]),
+        strides=tuple(attrs.get("strides", (1, 1))),
+        padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
+        size=(height, width),
+        output=nhwc(call.ty)[:2],
+    )

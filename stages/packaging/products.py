@@ -1,0 +1,113 @@
+"""From a composite of 8-bit products to one PrimFunc: sums by a micro-kernel, the rest in TIR.
+
+What follows the sums is read from the same arithmetic as everywhere (`stages.qnn.expressions`), one
+vector of channels at a time; the result is NHWC without padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from tvm import relax
+from tvm.script.ir_builder import tirx as T
+
+from hw.profile import Hardware
+from stages.packaging.addressing import border_class
+from stages.packaging.lower import Convolution
+from stages.qnn.elementwise import WHOLE
+from stages.qnn.expressions import scalar
+from stages.qnn.registry import attributes, shape_of
+from stages.qnn.signature import BLOCK
+
+SAME = ("relax.qnn.take_channels", "relax.reshape")
+"""Operators that hand on the value at a position as it is."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """An element of the result; `pixel` is the place of its pixel's first channel."""
+
+    y: Any
+    x: Any
+    channel: Any
+    pixel: Any
+
+    @property
+    def place(self) -> Any:
+        """Where it lies."""
+        return self.pixel + self.channel
+
+
+class Products(Convolution):
+    """A convolution whose epilogue is TIR and whose output has no padding."""
+
+    def include_epilogue(self, hardware: Hardware) -> None:
+        """There is no text to include."""
+
+    @cached_property
+    def _floats(self) -> dict[Any, int]:
+        return {}
+
+    def _fill_halos(self) -> None:
+        """Outputs have none."""
+
+    @cached_property
+    def outputs(self) -> int:
+        """Channels of the result."""
+        return int(attributes(self.composite.main)["channels"][1])
+
+    def _pixel(self, block: Any, y: Any, x: Any, sums: Any) -> None:
+        """The epilogue of one pixel and block: whole blocks as vectors, the last as it is."""
+        full, rest = divmod(self.outputs, BLOCK)
+        if not rest:
+            self._channels(block, y, x, sums, BLOCK)
+        elif not full:
+            self._channels(block, y, x, sums, rest)
+        else:
+            with T.If(block < full):
+                with T.Then():
+                    self._channels(block, y, x, sums, BLOCK)
+                with T.Else():
+                    self._channels(block, y, x, sums, rest)
+
+    def _channels(self, block: Any, y: Any, x: Any, sums: Any, count: int) -> None:
+        with (T.vectorized if count % 8 == 0 else T.serial)(0, count) as lane:
+            at = Position(y, x, block * BLOCK + lane, (y * self.width + x) * self.outputs)
+            values: dict[Any, Any] = {}
+            for variable, call in self.composite.calls.items():
+                values[variable] = self._value(call, values, at, self.scratch[sums + lane])
+            for result, output in zip(self.results, self.composite.outputs, strict=True):
+                T.buffer_store(result, values[self.composite.results[output]], [at.place])
+
+    def _value(self, call: Any, values: dict[Any, Any], at: Position, raw: Any) -> Any:
+        """What an operator gives at one position."""
+        if call.same_as(self.composite.main):
+            bias = call.args[2]
+            row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]
+            return raw + self.arguments[bias.name][row + at.channel]
+        name = str(call.op.name)
+        if name in SAME:
+            return values[call.args[0]]
+        operands = []
+        for position, argument in enumerate(call.args):
+            if not isinstance(argument, relax.Var):
+                continue
+            if argument in values:
+                operands.append(values[argument])
+            elif position in WHOLE.get(name, ()):
+                operands.append(self.arguments[argument.name])
+            else:
+                operands.append(self._operand(argument, at))
+        return scalar(call, operands)
+
+    def _operand(self, parameter: Any, at: Position) -> Any:
+        """A tensor parameter at a position: one value, one a channel, or as large as the result."""
+        shape = shape_of(parameter.ty)
+        data = self.arguments[parameter.name]
+        size = prod(shape)
+        if size == 1:
+            return data[0]
+        return data[at.channel if size == self.outputs and shape[-1] == size else at.place]

@@ -1,0 +1,17 @@
+"""Signed bytes as unsigned ones: what the first operand of `vpdpbusd` and `pmaddubsw` must be.
+
+The same shift as Jain et al. (2020), section IV-C: `q + 128`, and the zero point with it.
+"""
+
+from __future__ import annotations
+
+from stages.qnn.elementwise import elementwise, of_type
+from stages.qnn.numbers import Numbers, Value
+
+SHIFT = 128
+
+
+@elementwise("rebase", ["data"], of_type("uint8"), accepts={"data": ["int8"]})
+def rebase(m: Numbers, data: Value) -> Value:
+    """`data + 128` as uint8."""
+    return m.cast(data, "int32") + SHIFT
