@@ -10,6 +10,8 @@ from collections.abc import Collection
 from stages.errors import StageError
 from stages.importing.limits import MAX_FILE_BYTES
 
+MXNET_SYMBOL = "symbol.json"
+"""The member by which archives of MXNet models are known."""
 MAX_MEMBERS = 100_000
 MAX_INFLATION = 1100
 """DEFLATE cannot expand a byte to more than 1032; a member that claims more lies."""

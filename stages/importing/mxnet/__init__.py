@@ -7,7 +7,7 @@ runs its quantized operators; BMXNet's binary layers compute what its xnor kerne
 from __future__ import annotations
 
 from stages.errors import StageError
-from stages.importing.mxnet.container import bundle, is_bundle, unbundle
+from stages.importing.mxnet.container import bundle, unbundle
 from stages.importing.mxnet.converters import missing_parameters, unknown_operators, walk
 from stages.importing.mxnet.describing import describe
 from stages.importing.mxnet.params import read_params
@@ -16,7 +16,7 @@ from stages.importing.unsupported import refusal
 from stages.kinds import Model, Table
 from stages.options import ImportOptions
 
-__all__ = ["bundle", "convert_file", "describe_file", "is_bundle"]
+__all__ = ["bundle", "convert_file", "describe_file"]
 
 
 def convert_file(source: bytes, options: ImportOptions) -> Model:

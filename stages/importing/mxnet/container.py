@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 import zipfile
 
-from stages.importing.archive import Archive, is_zip, member_names
+from stages.importing.archive import MXNET_SYMBOL, Archive, is_zip
 
-SYMBOL = "symbol.json"
 PARAMS = "model.params"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -20,15 +19,10 @@ def bundle(symbol: bytes, params: bytes | None) -> bytes:
     """The archive of a symbol and its parameters; the same bytes for the same contents."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in ((SYMBOL, symbol), (PARAMS, params)):
+        for name, data in ((MXNET_SYMBOL, symbol), (PARAMS, params)):
             if data is not None:
                 archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
     return stream.getvalue()
-
-
-def is_bundle(source: bytes) -> bool:
-    """Whether a file is what `bundle` makes."""
-    return is_zip(source) and SYMBOL in member_names(source)
 
 
 def unbundle(source: bytes) -> tuple[bytes, bytes | None]:
@@ -36,4 +30,4 @@ def unbundle(source: bytes) -> tuple[bytes, bytes | None]:
     if not is_zip(source):
         return source, None
     archive = Archive(source, "archive of an MXNet model")
-    return archive.read(SYMBOL), archive.read(PARAMS) if PARAMS in archive.names else None
+    return archive.read(MXNET_SYMBOL), archive.read(PARAMS) if PARAMS in archive.names else None

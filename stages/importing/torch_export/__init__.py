@@ -12,12 +12,12 @@ from math import prod
 
 from stages.errors import StageError
 from stages.importing.torch_export.converters import unknown_operators, walk
-from stages.importing.torch_export.program import Node, Program, Ref, is_torch, read_program
+from stages.importing.torch_export.program import Node, Program, Ref, read_program
 from stages.importing.unsupported import Unsupported, refusal
 from stages.kinds import Model, Table
 from stages.options import ImportOptions
 
-__all__ = ["convert_file", "describe_file", "is_torch"]
+__all__ = ["convert_file", "describe_file"]
 
 _LAYERS = ("conv2d", "convolution", "linear", "addmm", "mm")
 

@@ -50,7 +50,7 @@ def convolution(walk: Walk, node: Node) -> list[Any]:
     result = walk.emit(call, node.name)
     if not walk.has(node, "bias"):
         return [result]
-    bias = walk.reshape(walk.read(node, "bias"), (1, kernel[0], 1, 1), f"{node.name}.bias_view")
+    bias = walk.channels(node, "bias", (1, kernel[0], 1, 1))
     return [walk.emit(relax.op.add(result, bias), f"{node.name}.bias")]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stages.errors import StageError
-from stages.importing.archive import Archive, is_zip, member_names
+from stages.importing.archive import Archive
 from stages.importing.limits import MAX_ELEMENTS, MAX_NODES
 
 Array = np.ndarray[Any, Any]
@@ -68,14 +68,6 @@ class Program:
     version: str
 
 
-def is_torch(source: bytes) -> bool:
-    """Whether a file is something that PyTorch saved, accepted or not."""
-    if not is_zip(source):
-        return False
-    return any(_is_model(name) or name.endswith(("data.pkl", "serialized_exported_program.json"))
-        for name in member_names(source))  # fmt: skip
-
-
 def _is_model(name: str) -> bool:
     return name.endswith(".json") and name.split("/")[-2:-1] == ["models"]
 
@@ -116,11 +108,11 @@ def _refused(archive: Archive) -> StageError:
     return archive.damaged("it has no models/*.json")
 
 
-def _pickled() -> StageError:
+def _pickled(what: str = "its tensors") -> StageError:
     return StageError(
-        "this exported program keeps its tensors as a Python pickle, which is not read because it "
-        "runs code; programs saved by PyTorch 2.9 and later keep raw tensors",
-        hint=f"export the model again there: {_HOW}",
+        f"this exported program keeps {what} as a Python pickle, which is not read because it runs "
+        "code; PyTorch 2.9 and later keep plain tensors raw",
+        hint=f"export a model of plain tensors again there: {_HOW}",
     )
 
 
@@ -151,7 +143,12 @@ def _program(archive: Archive, root: str, model: str, content: Any) -> Program:
             key = entry[_STORED[kind]]
             if key not in stored:
                 raise archive.damaged(f"it has no tensor '{key}'")
-            constants[entry["arg"]["name"]] = stored[key]
+            value = stored[key]
+            if value is None:
+                raise _pickled(f"'{key}'")
+            constants[entry["arg"]["name"]] = value
+        else:
+            raise _pickled(f"the input '{entry['arg']['name']}' ({kind})")
     outputs = []
     for spec in signature["output_specs"]:
         kind, entry = next(iter(spec.items()))
@@ -226,9 +223,9 @@ def _symbolic(value: Mapping[str, Any]) -> Any:
     return Ref(value["as_name"]) if "as_name" in value else value["as_int"]
 
 
-def _tensors(archive: Archive, root: str, model: str) -> dict[str, Array]:
-    """Every stored tensor by its name in the program."""
-    tensors: dict[str, Array] = {}
+def _tensors(archive: Archive, root: str, model: str) -> dict[str, Array | None]:
+    """Every stored tensor by its name in the program; None for what is pickled."""
+    tensors: dict[str, Array | None] = {}
     bytes_of: dict[str, bytes] = {}
     for kind in ("weights", "constants"):
         name = f"{root}data/{kind}/{model}_{kind}_config.json"
@@ -239,7 +236,8 @@ def _tensors(archive: Archive, root: str, model: str) -> dict[str, Array]:
             continue
         for key, entry in _json(archive, name)["config"].items():
             if entry.get("use_pickle"):
-                raise _pickled()
+                tensors[key] = None
+                continue
             path = f"{root}data/{kind}/{entry['path_name']}"
             if path not in bytes_of:
                 bytes_of[path] = archive.read(path)

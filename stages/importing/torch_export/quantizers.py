@@ -54,7 +54,13 @@ def _quantize(walk: Walk, node: Node, scale: Any, point: Any, dtype: str) -> lis
     call = linear.quantize_linear(
         walk.read(node, "input"), scale, point, low=low, high=high, reciprocal=True
     )
-    return [walk.emit(call, node.name)]
+    return [_in_shape(walk, node, call)]
+
+
+def _in_shape(walk: Walk, node: Node, call: Any) -> Any:
+    """A quantizer's result; its scale must not add axes to a tensor without any."""
+    shape = walk.shape(walk.value(node, "input"))
+    return walk.reshape(walk.emit(call, node.name), shape, f"{node.name}.view")
 
 
 def _limit(walk: Walk, node: Node, name: str, default: int) -> int:
@@ -75,7 +81,7 @@ def _dequantize(walk: Walk, node: Node, scale: Any, point: Any) -> list[Any]:
         if walk.argument(node, name, None) not in (None, "float32"):
             raise UnsupportedError(f"gives {walk.argument(node, name)}; float32 is accepted")
     call = linear.dequantize_linear(walk.read(node, "input"), scale, point)
-    return [walk.emit(call, node.name)]
+    return [_in_shape(walk, node, call)]
 
 
 def _both(read_grid: Callable[[Walk, Node, str], tuple[Any, Any]]) -> tuple[Converter, Converter]:

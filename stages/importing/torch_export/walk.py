@@ -91,6 +91,15 @@ class Walk:
             return self.emitter.tensor(f"{node.name}.{name}", np.asarray(value, np.float32))
         raise UnsupportedError(f"has {name} = {value!r}; a tensor is expected")
 
+    def channels(self, node: Node, name: str, shape: tuple[int, ...]) -> Any:
+        """A tensor argument in another shape, a parameter already reshaped."""
+        value = self.value(node, name)
+        if isinstance(value, np.ndarray):
+            if value.size != np.prod(shape):
+                raise UnsupportedError(f"has {name} of shape {list(value.shape)}")
+            return self.tensor(value.astype(np.float32).reshape(shape), f"{node.name}.{name}_view")
+        return self.reshape(value, shape, f"{node.name}.{name}_view")
+
     def variable(self, name: str) -> Any:
         """A named value as a Relax expression."""
         value = self.values[name]
