@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.mxnet.quantized import Values, flattened
+from stages.importing.mxnet.quantized import flattened
 from stages.importing.mxnet.symbol import Node
-from stages.importing.mxnet.walk import Walk, real
+from stages.importing.mxnet.walk import Values, Walk, real
 from stages.importing.mxnet.windows import convolve, windows_of
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import integer

@@ -13,7 +13,7 @@ from tvm import relax
 
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS
-from stages.importing.mxnet import binary, fused, plain, quantized
+from stages.importing.mxnet import binary, conversions, fused, plain, quantized
 from stages.importing.mxnet.plain import Converter
 from stages.importing.mxnet.symbol import Node, Symbol
 from stages.importing.mxnet.walk import Walk
@@ -24,10 +24,10 @@ from stages.options import ImportOptions
 Array = np.ndarray[Any, Any]
 
 CONVERTERS: Mapping[str, Converter] = {
-    "_contrib_quantize_v2": quantized.quantize_v2,
-    "_contrib_quantize": quantized.quantize,
-    "_contrib_dequantize": quantized.dequantize,
-    "_contrib_requantize": quantized.requantize,
+    "_contrib_quantize_v2": conversions.quantize_v2,
+    "_contrib_quantize": conversions.quantize,
+    "_contrib_dequantize": conversions.dequantize,
+    "_contrib_requantize": conversions.requantize,
     "_contrib_quantized_conv": quantized.conv,
     "_contrib_quantized_fully_connected": quantized.fully_connected,
     "_contrib_quantized_pooling": quantized.pooling,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -148,5 +147,4 @@ def _weight_shape(
     variable = symbol.nodes[node.inputs[1][0]]
     if variable.name in params:
         return params[variable.name].shape
-    stated = stated_shape(variable)
-    return stated if stated is not None and prod(stated) else None
+    return stated_shape(variable)

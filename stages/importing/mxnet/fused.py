@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.mxnet.quantized import Values, accumulate, dense, flattened
+from stages.importing.mxnet.quantized import accumulate, dense, flattened
 from stages.importing.mxnet.ranges import (
     LIMITS,
     REACH,
@@ -23,7 +23,7 @@ from stages.importing.mxnet.ranges import (
     scale_of,
 )
 from stages.importing.mxnet.symbol import Attributes, Node
-from stages.importing.mxnet.walk import Scalars, Value, Walk, real
+from stages.importing.mxnet.walk import Scalars, Value, Values, Walk, real
 from stages.importing.mxnet.windows import windows_of
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import integer, rescale
@@ -107,9 +107,7 @@ def _weights(walk: Walk, node: Node, has_bias: bool) -> tuple[Weights, int]:
     outputs, position = weight.shape[0], 2 + has_bias
     bias = walk.vector(node, 2, outputs) if has_bias else None
     if node.attributes.flag("with_bn"):
-        gamma, beta, mean, variance = (
-            walk.vector(node, position + i, outputs) for i in range(4)
-        )
+        gamma, beta, mean, variance = (walk.vector(node, position + i, outputs) for i in range(4))
         position += 4
         norm = _only(node, "BatchNorm")
         if norm.flag("fix_gamma", default=True):

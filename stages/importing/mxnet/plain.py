@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.mxnet.quantized import Values, flattened
+from stages.importing.mxnet.quantized import flattened
 from stages.importing.mxnet.symbol import Node
-from stages.importing.mxnet.walk import Walk, real
-from stages.importing.mxnet.windows import float_convolve, pool_windows, windows_of
+from stages.importing.mxnet.walk import Values, Walk, real
+from stages.importing.mxnet.windows import check_kernel, float_convolve, pool_windows, windows_of
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import pointwise
 from stages.qnn import softmax as softmaxes
@@ -31,6 +31,7 @@ def convolution(walk: Walk, node: Node) -> Values:
         )
     data = walk.read(node, 0)
     windows = windows_of(node.attributes)
+    check_kernel(windows, weight.shape)
     result = float_convolve(walk, data, walk.read(node, 1), windows, groups, node.name)
     if node.attributes.flag("no_bias"):
         return [result]
@@ -197,7 +198,7 @@ def reshape(walk: Walk, node: Node) -> Values:
     if min(wanted, default=0) < -1 or wanted.count(-1) > 1 or node.attributes.flag("reverse"):
         raise UnsupportedError(f"has shape {wanted}; extents, 0 and one -1 are accepted")
     new = [old[i] if e == 0 and i < len(old) else e for i, e in enumerate(wanted)]
-    if -1 in new and prod(new):
+    if -1 in new and 0 not in new:
         new[new.index(-1)] = prod(old) // -prod(new)
     return _reshape(walk, node, tuple(new))
 

@@ -25,92 +25,13 @@ from stages.importing.mxnet.ranges import (
     scale_of,
 )
 from stages.importing.mxnet.symbol import Node
-from stages.importing.mxnet.walk import Scalars, Value, Walk, real
-from stages.importing.mxnet.windows import convolve, counts, pool_windows, windows_of
+from stages.importing.mxnet.walk import Scalars, Value, Values, Walk, real
+from stages.importing.mxnet.windows import check_kernel, convolve, counts, pool_windows, windows_of
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import integer, rescale
 
-Values = list[Value]
 _INT32 = (-(2**31), 2**31 - 128)
 """What a float32 that is no larger than int32 can become."""
-
-
-def quantize_v2(walk: Walk, node: Node) -> Values:
-    """`_contrib_quantize_v2`: float32 by its calibrated range, or by the range it has."""
-    data, known = walk.value(node, 0), calibrated(node)
-    dtype = node.attributes.text("out_type", "int8")
-    if walk.dtype(data) in REACH:
-        reach = real(REACH[walk.dtype(data)])
-        low = real(0) if walk.dtype(data) == "uint8" else real(-float(reach))
-        return [data, *(known or (low, reach))]
-    if dtype == "auto":
-        dtype = "uint8" if known and known[0] >= 0 else "int8"
-    low, high = known or _extremes(walk, node, data)
-    scalars = Scalars(walk, node.name)
-    result = round_to(walk, data, scale_of(scalars, dtype, low, high), dtype, node.name)
-    if dtype == "int8":
-        high = scalars.largest(low, high)
-        low = scalars.negative(high)
-    return [result, low, high]
-
-
-def quantize(walk: Walk, node: Node) -> Values:
-    """`_contrib_quantize`: float32 by the range it is given; 127 and 255 levels."""
-    dtype = node.attributes.text("out_type", "uint8")
-    if dtype not in REACH:
-        raise UnsupportedError(f"gives {dtype}; int8 and uint8 are accepted")
-    scalars = Scalars(walk, node.name)
-    largest = scalars.largest(walk.scalar(node, 1), walk.scalar(node, 2))
-    check_range(largest)
-    scale = scalars.divide(real(float(LIMITS[dtype][1])), largest)
-    result = round_to(walk, walk.value(node, 0), scale, dtype, node.name)
-    return [result, real(0) if dtype == "uint8" else scalars.negative(largest), largest]
-
-
-def _extremes(walk: Walk, node: Node, data: Value) -> tuple[Value, Value]:
-    if isinstance(data, np.ndarray):
-        return real(data.min()), real(data.max())
-    return (
-        walk.emit(relax.op.min(data), f"{node.name}.smallest"),
-        walk.emit(relax.op.max(data), f"{node.name}.largest"),
-    )
-
-
-def dequantize(walk: Walk, node: Node) -> Values:
-    """`_contrib_dequantize`: `float32(q) * (largest / levels)`."""
-    dtype = walk.dtype(walk.value(node, 0))
-    if dtype not in REACH:
-        raise UnsupportedError(f"reads {dtype}; int8 and uint8 are accepted")
-    scalars = Scalars(walk, node.name)
-    largest = scalars.largest(walk.scalar(node, 1), walk.scalar(node, 2))
-    scale = walk.tensor(scalars.divide(largest, real(REACH[dtype])), f"{node.name}.scale")
-    return [walk.emit(integer.dequantize(walk.read(node, 0), scale, zero_point=0), node.name)]
-
-
-def requantize(walk: Walk, node: Node) -> Values:
-    """`_contrib_requantize`: int32 to a calibrated range, or to the range it has."""
-    data, known = walk.value(node, 0), calibrated(node)
-    if walk.dtype(data) != "int32":
-        raise UnsupportedError(f"reads {walk.dtype(data)}; int32 is accepted")
-    dtype = node.attributes.text("out_type", "int8")
-    if dtype == "auto":
-        dtype = "uint8" if known and known[0] >= 0 else "int8"
-    if dtype not in REACH:
-        raise UnsupportedError(f"gives {dtype}; int8 and uint8 are accepted")
-    scalars = Scalars(walk, node.name)
-    held = scalars.largest(walk.scalar(node, 1), walk.scalar(node, 2))
-    if known:
-        largest = scalars.largest(*known)
-    else:
-        as_float = walk.emit(relax.op.astype(data, "float32"), f"{node.name}.as_float")
-        sizes = walk.emit(relax.op.abs(as_float), f"{node.name}.sizes")
-        size = walk.emit(relax.op.max(sizes), f"{node.name}.size")
-        largest = scalars.divide(scalars.multiply(size, held), real(INT32_REACH))
-    check_range(largest)
-    first = scalars.divide(held, real(INT32_REACH))
-    scale = scalars.multiply(first, scalars.divide(real(LIMITS[dtype][1]), largest))
-    result = round_to(walk, data, scale, dtype, node.name)
-    return [result, real(0) if dtype == "uint8" else scalars.negative(largest), largest]
 
 
 def conv(walk: Walk, node: Node) -> Values:
@@ -118,7 +39,9 @@ def conv(walk: Walk, node: Node) -> Values:
     has_bias = not node.attributes.flag("no_bias")
     shape, dtype = walk.image(node), walk.dtype(walk.value(node, 0))
     if dtype != "uint8" or walk.dtype(walk.value(node, 1)) != "int8":
-        raise UnsupportedError(f"reads {dtype} data; MXNet's CPU kernel takes uint8 and int8 weights")
+        raise UnsupportedError(
+            f"reads {dtype} data; MXNet's CPU kernel takes uint8 and int8 weights"
+        )
     if node.attributes.integer("num_group", 1) != 1 or shape[1] < 1:
         raise UnsupportedError("has several groups; MXNet's quantized_conv knows one")
     weight = walk.constant(node, 1)
@@ -138,8 +61,7 @@ def accumulate(
     walk: Walk, name: str, data: Any, weight: np.ndarray[Any, Any], windows: Any, groups: int
 ) -> Any:
     """int32 sums, NHWC, of NCHW data and OIHW weights, which are stored as OHWI."""
-    if weight.ndim != 4:
-        raise UnsupportedError(f"has weights of shape {list(weight.shape)}; OIHW is accepted")
+    check_kernel(windows, weight.shape)
     stored = walk.tensor(np.ascontiguousarray(weight.transpose(0, 2, 3, 1)), f"{name}.weight")
     channels_last = walk.emitter.to_nhwc(data, name)
     return convolve(walk, channels_last, stored, windows, groups, f"{name}.conv2d")
@@ -174,9 +96,7 @@ def dense(
     scales = (
         scale_of(scalars, dtype, *data_range), scale_of(scalars, "int8", *weight_range),
     )  # fmt: skip
-    call = integer.dense(
-        data, walk.read(node, 1), data_zero_point_x2=0, weight_zero_point_x2=0
-    )
+    call = integer.dense(data, walk.read(node, 1), data_zero_point_x2=0, weight_zero_point_x2=0)
     total = walk.emit(call, f"{name}.dense")
     if bias_range is not None:
         bias = walk.constant(node, 2).astype(np.float32)
@@ -238,7 +158,10 @@ def pooling(walk: Walk, node: Node) -> Values:
     """
     kind, shape = node.attributes.text("pool_type", "max"), walk.image(node)
     windows = pool_windows(node.attributes, (shape[2], shape[3]))
-    data, dtype = walk.emitter.to_nhwc(walk.read(node, 0), node.name), walk.dtype(walk.value(node, 0))
+    data, dtype = (
+        walk.emitter.to_nhwc(walk.read(node, 0), node.name),
+        walk.dtype(walk.value(node, 0)),
+    )
     sizes: dict[str, Any] = {
         "kernel": list(windows.kernel),
         "strides": list(windows.strides),
@@ -296,9 +219,7 @@ def elemwise_add(walk: Walk, node: Node) -> Values:
         scales[at] = real(1)
     low, high = _INT32 if dtype == "int32" else LIMITS[dtype]
     factors = [walk.tensor(scale, f"{node.name}.scale") for scale in scales]
-    call = rescale.rescaled_sum(
-        *operands, *factors, fused=False, low=low, high=high, dtype=dtype
-    )
+    call = rescale.rescaled_sum(*operands, *factors, fused=False, low=low, high=high, dtype=dtype)
     return [walk.emit(call, node.name), *known]
 
 

@@ -64,7 +64,12 @@ def product_range(
 
 
 def round_to(
-    walk: Walk, data: Any, scale: Value, dtype: str, name: str, limits: tuple[int, int] | None = None
+    walk: Walk,
+    data: Any,
+    scale: Value,
+    dtype: str,
+    name: str,
+    limits: tuple[int, int] | None = None,
 ) -> Any:
     """oneDNN's conversion: `saturate(round_half_even(float32(data) * scale))`.
 

@@ -16,6 +16,8 @@ from stages.qnn.registry import dtype_of, shape_of
 Array = np.ndarray[Any, Any]
 Value = Any
 """A NumPy array known at import, or a Relax variable."""
+Values = list[Value]
+"""What a node gives: its outputs in order."""
 
 
 class Walk:

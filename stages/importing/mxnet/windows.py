@@ -48,6 +48,14 @@ def windows_of(attributes: Attributes) -> Windows:
     )
 
 
+def check_kernel(windows: Windows, weight: tuple[int, ...]) -> None:
+    """Raise UnsupportedError unless OIHW weights have the kernel that the attributes state."""
+    if len(weight) != 4 or weight[2:] != windows.kernel:
+        raise UnsupportedError(
+            f"has weights of shape {list(weight)} and a kernel {list(windows.kernel)}"
+        )
+
+
 def pool_windows(attributes: Attributes, extents: tuple[int, int]) -> Windows:
     """Windows of Pooling over an image of these extents."""
     if attributes.flag("global_pool"):

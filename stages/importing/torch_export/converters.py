@@ -184,9 +184,7 @@ def _needed(program: Program) -> list[Node]:
     return kept[::-1]
 
 
-def input_types(
-    program: Program, options: ImportOptions
-) -> dict[str, tuple[tuple[int, ...], str]]:
+def input_types(program: Program, options: ImportOptions) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and type of every input; an open batch becomes 1."""
     names = list(program.inputs)
     strange = sorted(set(options.inputs) - set(names))

@@ -21,7 +21,9 @@ def _pair(walk: Walk, node: Node, name: str, default: Sequence[int], least: int)
     values = walk.integers(node, name, list(default)) or list(default)
     values = values * 2 if len(values) == 1 else values
     if len(values) != 2 or not all(least <= value <= MAX_EXTENT for value in values):
-        raise UnsupportedError(f"has {name} {values}; two of {least} to {MAX_EXTENT:,} are accepted")
+        raise UnsupportedError(
+            f"has {name} {values}; two of {least} to {MAX_EXTENT:,} are accepted"
+        )
     return values
 
 
@@ -39,7 +41,9 @@ def convolution(walk: Walk, node: Node) -> list[Any]:
     shape, kernel = _image(walk, node, "input"), _image(walk, node, "weight")
     groups = walk.whole(node, "groups", 1)
     if groups < 1 or kernel[1] * groups != shape[1] or kernel[0] % groups:
-        raise UnsupportedError(f"has weights {list(kernel)} and {groups} groups for {shape[1]} channels")
+        raise UnsupportedError(
+            f"has weights {list(kernel)} and {groups} groups for {shape[1]} channels"
+        )
     dilation = _pair(walk, node, "dilation", (1, 1), 1)
     strides = _pair(walk, node, "stride", (1, 1), 1)
     call = relax.op.nn.conv2d(

@@ -97,7 +97,7 @@ def _refused(archive: Archive) -> StageError:
         return _pickled()
     if any("/code/" in f"/{name}" for name in names):
         return StageError(
-            "this is a TorchScript archive, which runs pickled code; exported programs are accepted",
+            "this is a TorchScript archive, which holds pickles and code; exported programs are read",
             hint=f"export the model itself with PyTorch 2.9 or later: {_HOW}",
         )
     if any(name.endswith("data.pkl") for name in names):
@@ -137,7 +137,9 @@ def _program(archive: Archive, root: str, model: str, content: Any) -> Program:
         if kind == "user_input":
             name = _tensor_name(entry["arg"])
             if name not in metas:
-                raise StageError("the program takes an input that is no tensor; tensors are accepted")
+                raise StageError(
+                    "the program takes an input that is no tensor; tensors are accepted"
+                )
             inputs[name] = metas[name]
         elif kind in _STORED:
             key = entry[_STORED[kind]]
@@ -158,14 +160,15 @@ def _program(archive: Archive, root: str, model: str, content: Any) -> Program:
     nodes = tuple(_node(item, position) for position, item in enumerate(graph["nodes"]))
     if not outputs or not inputs:
         raise archive.damaged("it has no inputs or no outputs")
-    return Program(
-        nodes, inputs, tuple(outputs), constants, str(content.get("torch_version", ""))
-    )
+    return Program(nodes, inputs, tuple(outputs), constants, str(content.get("torch_version", "")))
 
 
 _STORED = {
-    "parameter": "parameter_name", "buffer": "buffer_name", "tensor_constant": "tensor_constant_name"
-}  # fmt: skip
+    "parameter": "parameter_name",
+    "buffer": "buffer_name",
+    "tensor_constant": "tensor_constant_name",
+}
+"""The kinds of input that are stored tensors, and where each says its tensor's name."""
 
 
 def _tensor_name(argument: Mapping[str, Any]) -> str:

@@ -34,7 +34,10 @@ def _grid(
         raise UnsupportedError("has a scale that is not a positive number")
     limits = np.iinfo(dtype)
     whole = np.asarray(np.rint(point.astype(np.float64)))
-    if not np.array_equal(whole, point) or not ((limits.min <= whole) & (whole <= limits.max)).all():
+    if (
+        not np.array_equal(whole, point)
+        or not ((limits.min <= whole) & (whole <= limits.max)).all()
+    ):
         raise UnsupportedError(f"has a zero point that is no {dtype}")
     if prod(shape) != factor.size or whole.size not in (1, factor.size):
         raise UnsupportedError(f"has {factor.size} scales and {whole.size} zero points for {shape}")
@@ -135,7 +138,7 @@ def _affine(walk: Walk, node: Node, dtype: str) -> tuple[Any, Any]:
     scale, point = scale.reshape(counts), np.broadcast_to(point.reshape(-1), (scale.size,))
     point = point.reshape(counts)
     for axis, (size, count) in enumerate(zip(block, counts, strict=True)):
-        if 1 < count and size > 1:  # blocks inside an axis: a scale for every element of it
+        if count > 1 and size > 1:  # blocks inside an axis: a scale for every element of it
             scale, point = (np.repeat(each, size, axis) for each in (scale, point))
     return _grid(walk, node, scale, point, dtype, scale.shape)
 

@@ -46,7 +46,9 @@ class Walk:
         value = self.argument(node, name, default)
         values = value if isinstance(value, list) else [value]
         if not all(type(each) is int for each in values):
-            raise UnsupportedError(f"has {name} = {value}; whole numbers known at export are needed")
+            raise UnsupportedError(
+                f"has {name} = {value}; whole numbers known at export are needed"
+            )
         return values
 
     def number(self, node: Node, name: str, default: Any = _MISSING) -> float:

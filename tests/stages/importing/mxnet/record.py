@@ -7,6 +7,7 @@ processor with VNNI (oneDNN runs its int8 kernels without saturating in between 
 """
 
 # mypy: ignore-errors
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202, B905, PTH
 from __future__ import annotations
 
 import json

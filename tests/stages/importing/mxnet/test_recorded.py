@@ -34,6 +34,6 @@ def test_every_output_is_mxnets(case: str) -> None:
     found = interpret.run(model, {"data": RECORDED[f"{case}/data"]})
     for value, expected in zip(found.values(), recorded_outputs(case), strict=True):
         assert value.dtype == expected.dtype
-        assert np.array_equal(value.reshape(expected.shape), expected), (
-            np.abs(value.reshape(expected.shape).astype(float) - expected).max()
-        )
+        assert np.array_equal(value.reshape(expected.shape), expected), np.abs(
+            value.reshape(expected.shape).astype(float) - expected
+        ).max()

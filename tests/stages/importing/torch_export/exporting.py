@@ -73,9 +73,10 @@ def between(function: Callable[..., Any], operands: int) -> Any:
     """
     import torch
 
+    base: Any = torch.nn.Module
     small, medium, large = (float(np.float32(scale)) for scale in (0.015, 0.02, 0.03))
 
-    class Between(torch.nn.Module):
+    class Between(base):
         def forward(self, *x: Any) -> Any:
             grids = [(medium, 3, "int8"), (small, 100, "uint8")]
             quantized = [

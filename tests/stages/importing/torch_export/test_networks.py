@@ -17,10 +17,11 @@ from tests.stages.importing.torch_export.exporting import (  # noqa: E402
 )
 
 pytestmark = pytest.mark.slow
-nn = torch.nn
+nn: Any = torch.nn
+Module: Any = nn.Module
 
 
-class Inverted(nn.Module):
+class Inverted(Module):
     """MobileNet v2's block."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -38,13 +39,14 @@ class Inverted(nn.Module):
         return x + self.body(x) if self.residual else self.body(x)
 
 
-class Residual(nn.Module):
+class Residual(Module):
     """ResNet's basic block."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs),
+            nn.ReLU(),
             nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs),
         )  # fmt: skip
         self.side: Any = nn.Identity()
@@ -57,7 +59,7 @@ class Residual(nn.Module):
         return nn.functional.relu(self.body(x) + self.side(x))
 
 
-class Classifier(nn.Module):
+class Classifier(Module):
     def __init__(self, *blocks: Any, stem: Any, width: int) -> None:
         super().__init__()
         self.stem, self.blocks = stem, nn.Sequential(*blocks)
@@ -125,7 +127,7 @@ def test_networks_are_one_step_from_torch(make: Any, quantizer: str) -> None:
 def _exported(module: Any, scale: float, example: Any) -> tuple[Any, bytes]:
     """A quantized module whose result is quantized too: what differs then counts in steps."""
 
-    class Wrapped(nn.Module):
+    class Wrapped(Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = module

@@ -20,7 +20,8 @@ from tests.stages.importing.torch_export.exporting import (  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-F = torch.nn.functional
+F: Any = torch.nn.functional
+Module: Any = torch.nn.Module
 IMAGE = (2, 4, 9, 8)
 
 
@@ -56,7 +57,9 @@ OPERATORS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "conv2d strides, padding, dilation": (
         lambda x: F.conv2d(x, _weights(6, 4, 3, 3), None, (2, 1), (1, 2), (1, 2)), (IMAGE,),
     ),
-    "conv2d depthwise": (lambda x: F.conv2d(x, _weights(8, 1, 3, 3), padding=1, groups=4), (IMAGE,)),
+    "conv2d depthwise": (
+        lambda x: F.conv2d(x, _weights(8, 1, 3, 3), padding=1, groups=4), (IMAGE,),
+    ),
     "conv2d groups": (lambda x: F.conv2d(x, _weights(6, 2, 3, 3), _weights(6), groups=2), (IMAGE,)),
     "conv2d same": (lambda x: F.conv2d(x, _weights(3, 4, 2, 3), padding="same"), (IMAGE,)),
     "conv2d quantized weights": (
@@ -142,7 +145,7 @@ def test_one_step_from_torch_between_quantizers(name: str) -> None:
 def test_float_operators_are_torchs(name: str) -> None:
     function, shapes = OPERATORS[name]
 
-    class Bare(torch.nn.Module):
+    class Bare(Module):
         def forward(self, *x: Any) -> Any:
             return function(*x)
 
@@ -162,17 +165,17 @@ def test_quantizers_are_bit_exact() -> None:
     """Ties, limits, and values beyond them; every value of both types back."""
     op = torch.ops.quantized_decomposed
 
-    class Round(torch.nn.Module):
+    class Round(Module):
         def forward(self, x: Any) -> Any:
             q = op.quantize_per_tensor.default(x, 0.1, 3, -100, 90, torch.int8)
             scale, point = torch.tensor([0.07, 0.11, 0.013]), torch.tensor([0, 5, -7])
-            per_channel = op.quantize_per_channel.default(
-                x, scale, point, 1, -128, 127, torch.int8
-            )
+            per_channel = op.quantize_per_channel.default(x, scale, point, 1, -128, 127, torch.int8)
             back = op.dequantize_per_channel.default(
                 per_channel, scale, point, 1, -128, 127, torch.int8
             )
-            return torch.cat([op.dequantize_per_tensor.default(q, 0.1, 3, -100, 90, torch.int8), back])
+            return torch.cat(
+                [op.dequantize_per_tensor.default(q, 0.1, 3, -100, 90, torch.int8), back]
+            )
 
     ties = torch.arange(-130, 131, dtype=torch.float32) * 0.05
     x = torch.stack([ties, ties * 3, ties * 0.01], 0).unsqueeze(0)
@@ -189,7 +192,7 @@ def test_torchao_affine_quantizers_are_bit_exact() -> None:
     scale = torch.rand(6, 4, generator=torch.Generator().manual_seed(3)) * 0.05 + 0.01
     zero, one_scale, point = torch.zeros(6, 4, dtype=torch.int64), scale[0, 0], torch.tensor(5)
 
-    class Blocks(torch.nn.Module):
+    class Blocks(Module):
         def forward(self, x: Any) -> Any:
             q = op.quantize_affine.default(x, [1, 8], scale, zero, torch.int8, -8, 7)
             blocks = op.dequantize_affine.default(q, [1, 8], scale, zero, torch.int8, -8, 7)
