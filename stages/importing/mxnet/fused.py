@@ -114,7 +114,9 @@ def _weights(walk: Walk, node: Node, has_bias: bool) -> tuple[Weights, int]:
             gamma = np.ones_like(gamma)
         if (variance < 0).any():
             raise UnsupportedError("has a negative variance")
-        alpha = gamma / np.sqrt(variance + np.float32(norm.number("eps", 1e-3)))
+        # Epsilon is a double there, and so is what is computed with it.
+        deviation = np.sqrt(variance.astype(np.float64) + norm.number("eps", 1e-3))
+        alpha = (gamma / deviation).astype(np.float32)
         bias = beta - alpha * mean if bias is None else beta + alpha * (bias - mean)
         weight = weight * alpha.reshape(-1, *[1] * (weight.ndim - 1))
     values = [weight] if bias is None else [weight, bias]

@@ -202,7 +202,7 @@ def network():
 def networks(cases):
     from mxnet.contrib.quantization import quantize_model_mkldnn
 
-    for seed, width in ((2, "auto"), (3, "int8")):
+    for seed, width, grain in ((2, "auto", "tensor-wise"), (3, "int8", "channel-wise")):
         rng, symbol = np.random.default_rng(seed), network()
         shape = (1, 3, 10, 10)
         shapes, _, auxiliary = symbol.infer_shape(data=shape)
@@ -218,7 +218,7 @@ def networks(cases):
         q, args_q, aux_q = quantize_model_mkldnn(
             symbol, args, aux, ctx=mx.cpu(), calib_mode="naive", num_calib_examples=1,
             calib_data=mx.io.NDArrayIter(data=sample, batch_size=1, label=None),
-            quantized_dtype=width, label_names=None,
+            quantized_dtype=width, label_names=None, quantize_granularity=grain,
         )  # fmt: skip
         params = {**args_q, **aux_q}
         cases.add(f"network {width}", q, params, sample)
@@ -229,8 +229,54 @@ def networks(cases):
         cases.add(f"network {width} open", mx.sym.load_json(json.dumps(content)), params, sample)
 
 
+def floats(cases):
+    """Ordinary operators in float32, one at a time."""
+    sym, rng = mx.sym, np.random.default_rng(4)
+    x = sym.Variable("data")
+    y = x * 0.5
+    image = normal(rng, 2, 4, 7, 6)
+    norm = {f"n_{n}": mx.nd.array(rng.random(4) + 0.5)
+            for n in ("gamma", "beta", "moving_mean", "moving_var")}  # fmt: skip
+    conv = {"c_weight": mx.nd.array(normal(rng, 6, 2, 3, 2)), "c_bias": mx.nd.array(normal(rng, 6))}
+    full = {"f_weight": mx.nd.array(normal(rng, 5, 168)), "f_bias": mx.nd.array(normal(rng, 5))}
+    window = {"kernel": (3, 2), "stride": (2, 2), "pad": (1, 1)}
+    for name, symbol, params in (
+        ("Convolution", sym.Convolution(x, num_filter=6, num_group=2, dilate=(2, 1), name="c",
+                                        **window), conv),
+        ("FullyConnected", sym.FullyConnected(x, num_hidden=5, name="f"), full),
+        ("BatchNorm", sym.BatchNorm(x, fix_gamma=False, name="n"), norm),
+        ("BatchNorm fixed", sym.BatchNorm(x, name="n"), norm),
+        ("relu", sym.Activation(x, act_type="relu"), {}),
+        ("sigmoid", sym.Activation(x, act_type="sigmoid"), {}),
+        ("tanh", sym.tanh(x), {}),
+        ("exp", sym.exp(x), {}),
+        ("LeakyReLU", sym.LeakyReLU(x, slope=0.1), {}),
+        ("max", sym.Pooling(x, pool_type="max", **window), {}),
+        ("max full", sym.Pooling(x, pool_type="max", pooling_convention="full", **window), {}),
+        ("avg", sym.Pooling(x, pool_type="avg", **window), {}),
+        ("avg excluded", sym.Pooling(x, pool_type="avg", count_include_pad=False, **window), {}),
+        ("avg global", sym.Pooling(x, pool_type="avg", global_pool=True, kernel=(1, 1)), {}),
+        ("flatten", sym.Flatten(x), {}),
+        ("reshape", sym.Reshape(x, shape=(0, -1, 7)), {}),
+        ("transpose", sym.transpose(x, axes=(0, 2, 3, 1)), {}),
+        ("expand_dims", sym.expand_dims(x, axis=-1), {}),
+        ("concat", sym.Concat(x, y, dim=1), {}),
+        ("sum", sym.elemwise_add(x, y), {}),
+        ("difference", sym.broadcast_sub(x, y), {}),
+        ("product", sym.elemwise_mul(x, y), {}),
+        ("quotient", (x + 9) / 7 - 2, {}),
+        ("clip", sym.clip(x, a_min=-0.3, a_max=0.8), {}),
+        ("slice_axis", sym.slice_axis(x, axis=2, begin=-5, end=6), {}),
+        ("split", sym.SliceChannel(x, num_outputs=2, axis=1)[1], {}),
+        ("softmax inside", sym.softmax(x, axis=-1) + 1, {}),
+        ("dropout", sym.Dropout(x, p=0.5), {}),
+    ):
+        cases.add(f"float {name}", symbol, params, image)
+
+
 if __name__ == "__main__":
     found = Cases()
+    floats(found)
     single_operators(found)
     plain_convolution(found)
     networks(found)
