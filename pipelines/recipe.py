@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -26,7 +26,8 @@ from stages.options import (
     formats_in_order,
 )
 
-IMAGE_SIZES: Mapping[ZooName, int] = {"resnet18": 224, "residual_block": 16}
+_OWN_SIZES: Mapping[ZooName, int] = {"residual_block": 16, "inception_v3": 299, "inception_v4": 299}
+IMAGE_SIZES: Mapping[ZooName, int] = {name: _OWN_SIZES.get(name, 224) for name in get_args(ZooName)}
 CHANNELS: Mapping[str, int] = {"rgb": 3, "bgr": 3, "gray": 1}
 CLASSES: Mapping[str, int] = {"top1": 1, "top5": 5}
 

@@ -12,7 +12,21 @@ Algorithm = Literal["bitserial", "lookup", "mac8"]
 Encoding = Literal["unipolar", "bipolar", "signed"]
 """What stored levels l of m bits mean: l, 2l - 2^m + 1, or l in two's complement."""
 PackageFormat = Literal["shared", "static", "executable"]
-ZooName = Literal["resnet18", "residual_block"]
+ZooName = Literal[
+    "resnet18",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "inception_v1",
+    "inception_v2",
+    "inception_v3",
+    "inception_v4",
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "residual_block",
+]
+LOW_BIT_NETWORKS: tuple[ZooName, ...] = ("resnet18", "residual_block")
+"""Zoo networks that can have fewer than 8 bits; the others are written with 8, or in float32."""
 
 Bits = Annotated[int, Field(ge=1, le=8, description="Width of one value in bits.", examples=[2])]
 LayerPattern = Annotated[
@@ -102,15 +116,20 @@ class ImportOptions(Options):
     """Shapes of graph inputs, for dimensions the file leaves open."""
 
 
+ModelFormat = Literal["qonnx", "qdq", "float"]
+
+
 class ZooOptions(Options):
     """A network from the zoo at a precision."""
 
     name: ZooName
     """Which network."""
-    activations: TensorQuantization
-    """Activations of the inner layers."""
-    weights: TensorQuantization
-    """Weights of the inner layers."""
+    format: ModelFormat = "qonnx"
+    """How it is written: QONNX of any precision, ONNX QDQ with 8 bits everywhere, or float32."""
+    activations: TensorQuantization = TensorQuantization(bits=8, encoding="unipolar")
+    """Activations of the inner layers; of all tensors in QDQ, where unipolar means uint8."""
+    weights: TensorQuantization = TensorQuantization(bits=8, encoding="signed")
+    """Weights of the inner layers; of all in QDQ."""
     stem: Literal["int8"] = "int8"
     """Precision of the first convolution."""
     head: Literal["int8"] = "int8"
