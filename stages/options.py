@@ -147,6 +147,55 @@ class GoldenOptions(Options):
     seed: int = Field(default=0, ge=0, description="Seed of the golden inputs.")
 
 
+CalibrationMethod = Literal["minmax", "entropy", "mse", "percentile"]
+RangeEncoding = Literal["asymmetric", "symmetric"]
+Granularity = Literal["per_channel", "per_tensor"]
+
+
+class ActivationScheme(Options):
+    """How the activations of a float model are quantized."""
+
+    bits: Literal[1, 2, 3, 4, 8] = 8
+    """Width of one value; below 8 for the layers between the first and the last."""
+    encoding: RangeEncoding = "asymmetric"
+    """With 8 bits: uint8 with a zero point, or int8 around 0."""
+
+
+class WeightScheme(Options):
+    """How the weights of a float model are quantized."""
+
+    bits: Literal[1, 2, 3, 4, 8] = 8
+    """Width of one value; below 8 for the layers between the first and the last."""
+    encoding: RangeEncoding = "symmetric"
+    """With 8 bits: int8 around 0, or uint8 with a zero point."""
+    granularity: Granularity = "per_channel"
+    """One scale for each output channel, or one for the tensor."""
+
+    @model_validator(mode="after")
+    def _has_one_zero_point(self) -> WeightScheme:
+        if self.encoding == "asymmetric" and self.granularity == "per_channel":
+            raise ValueError(
+                "asymmetric weights have one zero point; state granularity: per_tensor"
+            )
+        return self
+
+
+class CalibrateOptions(Options):
+    """Post-training quantization of a float model."""
+
+    activations: ActivationScheme = ActivationScheme()
+    """Activations."""
+    weights: WeightScheme = WeightScheme()
+    """Weights."""
+    method: CalibrationMethod = "minmax"
+    """How the range of a tensor follows from the values it had on the samples."""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether inner layers have fewer than 8 bits."""
+        return self.activations.bits < 8 or self.weights.bits < 8
+
+
 class LegalizeOptions(Options):
     """Choices of algorithm that the recipe makes."""
 

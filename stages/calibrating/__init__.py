@@ -1,0 +1,36 @@
+"""Calibrating: a float model becomes a quantized one, by what its tensors hold on sample inputs.
+
+With 8 bits, every tensor between layers gets a scale and a zero point, weights int8 or uint8, and
+biases int32; the model is handed on in integer operators whose arithmetic is ONNX Runtime's. Real
+values that the model computes then differ from the float model's by the quantization alone.
+"""
+
+from __future__ import annotations
+
+from stages.calibrating.folding import fold
+from stages.calibrating.inserting import insert
+from stages.calibrating.observing import ranges, samples_of
+from stages.calibrating.roles import roles
+from stages.kinds import Golden, Model
+from stages.options import CalibrateOptions
+from stages.qnn.qdq import to_integers
+
+__all__ = ["quantized", "run"]
+
+
+def run(*, model: Model, samples: Golden, options: CalibrateOptions) -> Model:
+    """Quantize a float model.
+
+    `model` is float32 throughout, as importing gives it; `samples.inputs` maps every graph input
+    to its calibration values [samples, *shape in the graph], in the model's own units.
+    """
+    return to_integers(quantized(model=model, samples=samples, options=options), "onnx")
+
+
+def quantized(*, model: Model, samples: Golden, options: CalibrateOptions) -> Model:
+    """The model with quantize_linear and dequantize_linear pairs, still computing in float32."""
+    calibration = samples_of(model, samples)
+    folded = fold(model)
+    found = roles(folded.module["main"])
+    names = [str(variable.name) for variable in found.quantized]
+    return insert(folded, found, ranges(folded, calibration, names, options.method), options)
