@@ -122,8 +122,10 @@ def _merged(counts: Array, levels: int) -> Array:
 
 def _divergence(reference: Array, other: Array) -> float:
     """KL divergence after normalizing; a little of the mass goes where `other` has none."""
+    if other.sum() == 0:
+        return float(np.inf)
     p = _smoothed(reference / reference.sum())
-    q = _smoothed(other / max(other.sum(), 1.0))
+    q = _smoothed(other / other.sum())
     used = p > 0
     return float((p[used] * np.log(p[used] / q[used])).sum())
 
