@@ -18,8 +18,8 @@ from tvm import relax
 from tvm.ir import Call, Op
 
 from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.elementwise import POINTWISE
-from stages.qnn.qdq_integers import MOVES, UNARY
+from stages.qnn.elementwise import ELEMENTWISE
+from stages.qnn.qdq_integers import MOVES
 from stages.qnn.registry import dtype_of, is_op, shape_of
 
 _CLIPS = ("relax.nn.relu", "relax.clip")
@@ -110,7 +110,7 @@ class _Deciding:
         if not isinstance(value, Call) or not isinstance(value.op, Op):
             return variable
         name = str(value.op.name)
-        if name not in UNARY and name not in POINTWISE:
+        if name not in ELEMENTWISE:
             return variable
         roots = set()
         for each in variables_in(value):
@@ -134,7 +134,7 @@ class _Deciding:
     def _only_leaves(self, variable: Any, value: Any) -> bool:
         """Whether an operator without an integer form gives a result that nothing computes with."""
         name = str(value.op.name) if isinstance(value, Call) and isinstance(value.op, Op) else ""
-        is_known = name in (*_JOINABLE, *_CLIPS, *UNARY) or name in POINTWISE
+        is_known = name in _JOINABLE or name in ELEMENTWISE
         readers = (self._expressions[reader] for reader in self._readers[variable])
         return not is_known and all(isinstance(each, relax.Var) for each in readers)
 
