@@ -10,8 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from stages.errors import StageError
+from stages.importing import run
 from stages.importing.zoo import NETWORKS, build
 from stages.options import (
+    ImportOptions,
     LayerOverride,
     ModelFormat,
     TensorOverride,
@@ -19,6 +21,7 @@ from stages.options import (
     ZooName,
     ZooOptions,
 )
+from stages.qnn import interpret
 
 Array = np.ndarray[Any, Any]
 
@@ -113,6 +116,28 @@ def test_a_runtime_agrees_with_itself_fused_or_not(name: ZooName, signed: bool) 
         (fused,) = run_ort(source, data)
         (plain,) = run_ort(source, data, optimized=False)
         np.testing.assert_array_equal(fused, plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "signed"),
+    [
+        ("mobilenet_v2", False),
+        ("resnet18", True),
+        *(
+            pytest.param(name, signed, marks=pytest.mark.slow)
+            for name in SIZES
+            for signed in (False, True)
+        ),
+    ],
+)
+def test_the_imported_network_is_the_runtime_s_to_the_bit(name: ZooName, signed: bool) -> None:
+    source = int8(name, signed=signed)
+    model = run(source=source, options=ImportOptions())
+    for seed in range(2):
+        data = picture(SMALL.get(name, 64), seed)
+        (expected,) = run_ort(source, data)
+        (found,) = interpret.run(model, {"data": data}).values()
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "inception_v2", "resnet18"])
