@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from stages.calibrating.grids import (
     smallest_weight_scale,
     weight_grid,
 )
-from stages.calibrating.ranges import Range
+from stages.calibrating.observing import Ranges
 from stages.calibrating.roles import Roles
 from stages.kinds import Model
 from stages.options import CalibrateOptions
@@ -25,7 +24,6 @@ from stages.qnn.interpret import output_names
 from stages.qnn.registry import dtype_of, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
-Ranges = Mapping[str, Callable[[int, bool], Range]]
 
 WEIGHT_AXES = {"relax.nn.conv2d": 0, "relax.matmul": 1}
 """Where the output channels of a layer's weights are."""

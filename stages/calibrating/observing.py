@@ -16,6 +16,8 @@ from stages.qnn.registry import shape_of
 
 Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
+Ranges = Mapping[str, Callable[[int, bool], Range]]
+"""Name of a variable → number of levels and whether the grid is symmetric → range."""
 
 
 def samples_of(model: Model, calibration: Golden) -> list[Sample]:
@@ -44,10 +46,8 @@ def samples_of(model: Model, calibration: Golden) -> list[Sample]:
     return [{name: given[name][at] for name in inputs} for at in range(counts.pop())]
 
 
-def ranges(
-    model: Model, samples: Sequence[Sample], names: Sequence[str], method: str
-) -> dict[str, Callable[[int, bool], Range]]:
-    """For each named variable of `main`: number of levels and symmetry → range.
+def ranges(model: Model, samples: Sequence[Sample], names: Sequence[str], method: str) -> Ranges:
+    """The ranges of the named variables of `main` by a method of METHODS.
 
     One pass over the samples for `minmax`, two for the other methods.
     """
