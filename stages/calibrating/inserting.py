@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,10 @@ class _Inserting:
         self._tensors: dict[Any, Array] = {}
         self._steps: dict[Any, Array] = {}
         """Variable of a product → what one step of its sums is worth, float32, scalar or [O]."""
+        self._readers: dict[Any, list[Any]] = defaultdict(list)
+        for binding in bindings_of(self._main):
+            for each in variables_in(binding.value):
+                self._readers[each].append(binding.value)
         self._grids = {each: self._grid(each, ranges) for each in found.quantized}
 
     def _grid(self, variable: Any, ranges: Ranges) -> Grid:
@@ -148,8 +153,8 @@ class _Inserting:
 
     def _bias_behind(self, variable: Any) -> Array | None:
         """The constant that the product's one reader adds."""
-        readers = [b.value for b in bindings_of(self._main) if variable in variables_in(b.value)]
-        if len(readers) != 1 or not is_op(readers[0], "relax.add"):
+        readers = self._readers[variable]
+        if variable in self._grids or len(readers) != 1 or not is_op(readers[0], "relax.add"):
             return None
         return next(
             (self._tensors[each] for each in readers[0].args if each in self._tensors), None
@@ -159,7 +164,8 @@ class _Inserting:
         """The addition of a constant to a product: int32 on the grid of its sums."""
         if not is_op(call, "relax.add"):
             return None
-        product = next((each for each in call.args if each in self._steps), None)
+        products = (each for each in call.args if each in self._steps and each not in self._grids)
+        product = next(products, None)
         constant = next((each for each in call.args if each in self._tensors), None)
         if product is None or constant is None:
             return None

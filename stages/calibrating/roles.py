@@ -98,11 +98,9 @@ class _Deciding:
         reader = self._expressions[self._readers[variable][0]]
         if any(is_op(reader, name) for name in _CLIPS):
             return any(is_op(value, name) for name in _JOINABLE)
-        is_product = is_op(value, "relax.nn.conv2d") or is_op(value, "relax.matmul")
-        return (
-            is_product
-            and is_op(reader, "relax.add")
-            and any(each in self._constants for each in variables_in(reader))
+        return is_op(reader, "relax.add") and any(
+            each in self._constants and shape_of(each.ty) == _bias_shape(value)
+            for each in variables_in(reader)
         )
 
     def _root(self, variable: Any, value: Any) -> Any:
@@ -150,3 +148,10 @@ class _Deciding:
 
 def _is_float(variable: Any) -> bool:
     return isinstance(variable.ty, relax.TensorType) and dtype_of(variable.ty) == "float32"
+
+
+def _bias_shape(value: Any) -> tuple[int, ...] | None:
+    """The shape folding gives the bias of a product; None for other expressions."""
+    if is_op(value, "relax.nn.conv2d"):
+        return (1, shape_of(value.ty)[1], 1, 1)
+    return shape_of(value.ty)[-1:] if is_op(value, "relax.matmul") else None
