@@ -18,6 +18,7 @@ from stages.importing.tflite import (
     float_functions,
     float_layers,
     functions,
+    larq,
     layers,
     movement,
     pools,
@@ -44,6 +45,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **choosing.CONVERTERS,
     **resizing.CONVERTERS,
     **blocks.CONVERTERS,
+    **larq.CONVERTERS,
 }
 """Builtin name in the schema, or custom operator's own name → converter."""
 

@@ -18,6 +18,8 @@ from stages.importing.tflite.graph import ABSENT, Graph, Operator, Tensor
 from stages.importing.unsupported import Problems, Unsupported, UnsupportedError
 from stages.kinds import Model
 from stages.options import ImportOptions
+from stages.qnn.bipolar import BIT
+from stages.qnn.registry import dtype_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ def walk(graph: Graph, options: ImportOptions) -> Walked:
         if not problems.listed() and index not in builder.variables:
             why = "is a constant; no input reaches it"
             problems.add("output", why, graph.tensors[index].name)
+        elif not problems.listed() and dtype_of(builder.variables[index].ty) == BIT:
+            problems.add("output", "is packed bits; dequantize it", graph.tensors[index].name)
     known = (*builder.variables, *builder.constants)
     shapes = {index: builder.shape(index) for index in known}
     unsupported = problems.listed()

@@ -14,7 +14,7 @@ from stages.options import ImportOptions
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.expressions import expression
-from stages.qnn.registry import dtype_of, shape_of
+from stages.qnn.registry import dtype_of, shape_of, storage_dtype
 from tests.stages.importing.tflite_models import run_reference
 from tests.stages.qnn.test_legalize import FMA_TARGET, has_fma
 
@@ -44,7 +44,9 @@ def compiled_outputs(model: Model, feeds: dict[str, Array]) -> list[Array]:
     """What the expressions that go into packages compute, as one compiled function."""
     main = model.module["main"]
     values: dict[Any, Any] = {
-        parameter: te.placeholder(shape_of(parameter.ty), dtype_of(parameter.ty), parameter.name)
+        parameter: te.placeholder(
+            shape_of(parameter.ty), str(storage_dtype(dtype_of(parameter.ty))), parameter.name
+        )
         for parameter in main.params
     }
 
