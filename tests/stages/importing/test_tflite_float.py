@@ -66,9 +66,9 @@ def test_depthwise_convolutions(options: Any, multiplier: int, seed: int) -> Non
 @pytest.mark.parametrize("bias", [False, True])
 def test_fully_connected(keep: bool, bias: bool) -> None:
     x = normal((2, 3, 20))
-    inputs = [Tensor(x.shape, F), constant(normal((7, 20), 1)), constant(normal((7,), 2))]
+    addend = constant(normal((7,), 2)) if bias else None
+    inputs = [Tensor(x.shape, F), constant(normal((7, 20), 1)), addend]
     options = {"keep_num_dims": keep, "fused_activation_function": int(bias)}
-    inputs = inputs if bias else [*inputs[:2], None]
     model = with_result("FULLY_CONNECTED", inputs, x, "FullyConnectedOptions", **options)
     compare_nearly(model, x, ulps=8)
 
@@ -89,8 +89,8 @@ def test_arithmetic_of_two(op: str, activation: int) -> None:
     a, b = normal((2, 3, 4)), normal((3, 1), 1)
     tensors = [Tensor(a.shape, F), Tensor(b.shape, F)]
     table = f"{op.capitalize()}Options"
-    options = {"fused_activation_function": activation}
-    compare(single(op, tensors, [Tensor(a.shape, F)], table, **options), a, b)
+    result = Tensor(a.shape, F)
+    compare(single(op, tensors, [result], table, fused_activation_function=activation), a, b)
 
 
 UNARY = {
@@ -176,6 +176,16 @@ def test_reversed_broadcast_and_gathered() -> None:
         x,
         kernels=OPTIMIZED,
     )
+    lengths = constant([2, 0, 4], "int32")
+    compare(
+        single(
+            "REVERSE_SEQUENCE", [data, lengths], [Tensor(x.shape, "int32")],
+            "ReverseSequenceOptions", seq_dim=1, batch_dim=0,
+        ), x,
+    )  # fmt: skip
+    widths = constant([[0, 0], [2, 3], [1, 0]], "int32")
+    padded = Tensor((3, 9, 3), "int32")
+    compare(single("MIRROR_PAD", [data, widths], [padded], "MirrorPadOptions", mode=0), x)
     places = constant([[0, 1], [2, 3], [1, 1]], "int32")
     compare(single("GATHER_ND", [data, places], [Tensor((3, 2), "int32")]), x)
 
