@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from stages.errors import StageError
+from stages.importing.archive import MXNET_SYMBOL, is_zip, member_names
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,13 @@ class Format:
 
 FORMATS = (
     Format("a TensorFlow Lite file", "stages.importing.tflite", lambda s: s[4:8] == b"TFL3"),
-)
-"""Formats known by their first bytes; anything else is read as ONNX."""
+    Format(
+        "an MXNet model", "stages.importing.mxnet",
+        lambda s: s.lstrip()[:1] == b"{" or (is_zip(s) and MXNET_SYMBOL in member_names(s)),
+    ),
+    Format("a PyTorch file", "stages.importing.torch_export", is_zip),
+)  # fmt: skip
+"""Formats known by their first bytes, in this order; anything else is read as ONNX."""
 
 
 def format_of(source: bytes) -> Format | None:

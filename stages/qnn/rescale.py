@@ -25,6 +25,30 @@ def rescale(
 
 
 @elementwise(
+    "rescaled_sum", ["lhs", "rhs", "lhs_scale", "rhs_scale"], by_attribute,
+    accepts={"lhs_scale": ["float32"], "rhs_scale": ["float32"]},
+)  # fmt: skip
+def rescaled_sum(
+    m: Numbers, lhs: Value, rhs: Value, lhs_scale: Value, rhs_scale: Value, *,
+    fused: bool, low: int, high: int, dtype: str,
+) -> Value:  # fmt: skip
+    """`clip(round_half_even(lhs * lhs_scale + rhs * rhs_scale))` in float32.
+
+    oneDNN's sum rounds both products; the sum that it appends to a convolution is `fused`: only
+    the left product is rounded (vfmadd). `rhs` has at most 8 bits then, so that float64 holds the
+    other product, and the sum unless its addends are 2^20 apart.
+    """
+    left = m.product(m.cast(lhs, "float32"), lhs_scale)
+    if fused:
+        right = m.product(m.cast(rhs, "float64"), m.cast(rhs_scale, "float64"))
+        total = m.cast(m.cast(left, "float64") + right, "float32")
+    else:
+        total = left + m.product(m.cast(rhs, "float32"), rhs_scale)
+    bounded = m.maximum(total, m.constant(low, "float32"))
+    return m.cast(m.round_even(m.minimum(bounded, m.constant(high, "float32"))), dtype)
+
+
+@elementwise(
     "table", ["data", "values"], lambda dtypes, _: dtypes[1], accepts={"data": BYTES},
     whole=["values"],
 )  # fmt: skip

@@ -1,0 +1,47 @@
+"""Importing MXNet models: symbol JSON and parameters, read without MXNet.
+
+The numerics `mxnet` is what release 1.9.1 computes on an x86 processor with VNNI, where oneDNN 2.4
+runs its quantized operators; BMXNet's binary layers compute what its xnor kernels count.
+"""
+
+from __future__ import annotations
+
+from stages.errors import StageError
+from stages.importing.mxnet.container import bundle, unbundle
+from stages.importing.mxnet.converters import missing_parameters, unknown_operators, walk
+from stages.importing.mxnet.describing import describe
+from stages.importing.mxnet.params import read_params
+from stages.importing.mxnet.symbol import read_symbol
+from stages.importing.unsupported import refusal
+from stages.kinds import Model, Table
+from stages.options import ImportOptions
+
+__all__ = ["bundle", "convert_file", "describe_file"]
+
+
+def convert_file(source: bytes, options: ImportOptions) -> Model:
+    """The Relax model of a bundled symbol and its parameters (see `container`)."""
+    text, binary = unbundle(source)
+    symbol = read_symbol(text)
+    unknown = unknown_operators(symbol)
+    if unknown:
+        raise refusal(unknown)
+    params = {} if binary is None else read_params(binary)
+    missing = missing_parameters(symbol, params)
+    if missing:
+        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        raise StageError(
+            f"the weights of the model are missing: {len(missing)} parameters, such as {shown}",
+            hint="put NAME-0000.params, which MXNet saved with NAME-symbol.json, beside it",
+        )
+    result = walk(symbol, params, options)
+    if result.model is None:
+        raise refusal(result.unsupported)
+    return result.model
+
+
+def describe_file(source: bytes, options: ImportOptions) -> Table:
+    """What `doit import` shows; parameters may be missing."""
+    text, binary = unbundle(source)
+    params = None if binary is None else read_params(binary)
+    return describe(source, read_symbol(text), params, options)

@@ -1,0 +1,153 @@
+"""BMXNet's binary layers (hpi-xnor/BMXNet, `smd_hpi/src`): 1-bit weights and activations.
+
+A value is 1 where it is at least 0, else -1. A layer's result is not the product of signs but what
+its kernel counts, the positions where bits agree: `(K + product) / 2` of K positions, as float32.
+Positions in a convolution's padding hold 0, which counts as 1.
+
+The converted weights of a file hold bits, the lowest first, in words of 32 or 64 bits that it calls
+float32 or float64. A convolution's words run along rows [O, C * H * W]; those of a fully connected
+layer stand for 32 or 64 inputs of one output, and run [K / bits, O] (`get_binary_col`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from stages.importing.mxnet.quantized import flattened
+from stages.importing.mxnet.symbol import Node
+from stages.importing.mxnet.walk import Values, Walk, real
+from stages.importing.mxnet.windows import convolve, windows_of
+from stages.importing.unsupported import UnsupportedError
+from stages.qnn import integer
+
+Array = np.ndarray[Any, Any]
+_BIPOLAR = {"data_zero_point_x2": 1, "weight_zero_point_x2": 1}
+
+
+def activation(walk: Walk, node: Node) -> Values:
+    """QActivation: signs, or nothing at all where the layer after it takes them itself."""
+    if node.attributes.flag("backward_only"):
+        return [walk.read(node, 0)]
+    if node.attributes.integer("act_bit", 1) != 1:
+        raise UnsupportedError("has act_bit above 1; 1-bit activations are accepted")
+    data = walk.read(node, 0)
+    shape = walk.shape(data)
+    bits = _bits(walk, walk.emit(relax.op.reshape(data, (*shape, 1)), f"{node.name}.last"),
+        node.name)  # fmt: skip
+    scale = walk.tensor(np.array([2], np.float32), f"{node.name}.step")
+    doubled = walk.emit(integer.dequantize(bits, scale, zero_point=0), f"{node.name}.doubled")
+    one = walk.tensor(real(1), f"{node.name}.one")
+    signs = walk.emit(relax.op.subtract(doubled, one), f"{node.name}.signs")
+    return [walk.emit(relax.op.reshape(signs, shape), node.name)]
+
+
+def convolution(walk: Walk, node: Node) -> Values:
+    """QConvolution: NCHW in and out."""
+    _accept(node)
+    channels = walk.image(node)[1]
+    if node.attributes.integer("num_group", 1) != 1:
+        raise UnsupportedError("has several groups; one is accepted")
+    windows, outputs = windows_of(node.attributes), node.attributes.integer("num_filter")
+    shape = (outputs, channels, *windows.kernel)
+    weight = _row_bits(walk.constant(node, 1), shape, node.attributes)
+    bits = _bits(walk, walk.emitter.to_nhwc(walk.read(node, 0), node.name), node.name)
+    stored = walk.emitter.tensor(
+        f"{node.name}.weight", np.ascontiguousarray(weight.transpose(0, 2, 3, 1)), "uint1"
+    )
+    product = convolve(
+        walk, bits, stored, windows, 1, f"{node.name}.conv2d", **_BIPOLAR, pad_value=1
+    )
+    counted = _counts(walk, node, product, int(np.prod(shape[1:])))
+    return [walk.emitter.to_nchw(_with_bias(walk, node, counted, outputs), node.name)]
+
+
+def fully_connected(walk: Walk, node: Node) -> Values:
+    """QFullyConnected: [N, ...] to [N, O]."""
+    _accept(node)
+    data, outputs = flattened(walk, node), node.attributes.integer("num_hidden")
+    depth = walk.shape(data)[1]
+    weight = _column_bits(walk.constant(node, 1), (outputs, depth), node.attributes)
+    bits = _bits(walk, data, node.name)
+    stored = walk.emitter.tensor(f"{node.name}.weight", weight, "uint1")
+    product = walk.emit(integer.dense(bits, stored, **_BIPOLAR), f"{node.name}.dense")
+    return [_with_bias(walk, node, _counts(walk, node, product, depth), outputs)]
+
+
+def _accept(node: Node) -> None:
+    attributes = node.attributes
+    bits = attributes.integer("act_bit", 1), attributes.integer("weight_bit", 1)
+    if bits != (1, 1):
+        raise UnsupportedError(
+            f"has act_bit {bits[0]} and weight_bit {bits[1]}; 1 and 1 are accepted"
+        )
+    if attributes.text("scaling_mode", "none") not in ("none", "backward"):
+        raise UnsupportedError("has scaling_mode forward; none is accepted")
+
+
+def _word(weight: Array) -> int:
+    if weight.dtype not in (np.float32, np.float64):
+        raise UnsupportedError(f"has packed weights of {weight.dtype}; words of 32 or 64 bits")
+    return weight.dtype.itemsize * 8
+
+
+def _row_bits(weight: Array, shape: tuple[int, ...], attributes: Any) -> Array:
+    if not attributes.flag("binarized_weights_only"):
+        return _signs(weight, shape)
+    _check_packed(weight, shape)
+    return np.unpackbits(_bytes(weight), bitorder="little").reshape(shape)
+
+
+def _column_bits(weight: Array, shape: tuple[int, int], attributes: Any) -> Array:
+    if not attributes.flag("binarized_weights_only"):
+        return _signs(weight, shape)
+    _check_packed(weight, shape)
+    word, (outputs, depth) = _word(weight), shape
+    bits = np.unpackbits(_bytes(weight), bitorder="little").reshape(depth // word, outputs, word)
+    return np.ascontiguousarray(bits.transpose(1, 0, 2)).reshape(shape)
+
+
+def _bytes(weight: Array) -> Array:
+    return np.frombuffer(np.ascontiguousarray(weight).tobytes(), np.uint8)
+
+
+def _check_packed(weight: Array, shape: tuple[int, ...]) -> None:
+    word = _word(weight)
+    if shape[1] % word or weight.size * word != int(np.prod(shape)):
+        raise UnsupportedError(
+            f"has {weight.size} words of {word} bits for weights {list(shape)}, whose second "
+            f"extent must be a multiple of {word}"
+        )
+
+
+def _signs(weight: Array, shape: tuple[int, ...]) -> Array:
+    if weight.shape != shape:
+        raise UnsupportedError(f"has weights {list(weight.shape)}; {list(shape)} is expected")
+    return np.asarray(weight >= 0, np.uint8)
+
+
+def _bits(walk: Walk, data: Any, name: str) -> Any:
+    """1 where a float is at least 0: uint1."""
+    channels = walk.shape(data)[-1]
+    limits = walk.tensor(np.zeros((1, channels), np.float32), f"{name}.threshold")
+    flip = walk.tensor(np.zeros(channels, np.uint8), f"{name}.flip")
+    return walk.emit(integer.threshold(data, limits, flip, dtype="uint1"), f"{name}.bits")
+
+
+def _counts(walk: Walk, node: Node, product: Any, depth: int) -> Any:
+    """How many bits agree, as float32: exact below 2^24."""
+    total = walk.emit(
+        relax.op.add(product, walk.tensor(np.asarray(depth, np.int32), f"{node.name}.depth")),
+        f"{node.name}.sum",
+    )
+    half = walk.tensor(np.array([0.5], np.float32), f"{node.name}.half")
+    return walk.emit(integer.dequantize(total, half, zero_point=0), f"{node.name}.counts")
+
+
+def _with_bias(walk: Walk, node: Node, value: Any, outputs: int) -> Any:
+    if node.attributes.flag("no_bias", default=True):
+        return value
+    bias = walk.tensor(walk.vector(node, 2, outputs), f"{node.name}.bias")
+    return walk.emit(relax.op.add(value, bias), f"{node.name}.biased")

@@ -1,0 +1,266 @@
+"""Reading exported programs without PyTorch: what they mean, and what is wrong with them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.errors import StageError
+from stages.importing import torch_export
+from stages.options import ImportOptions
+from stages.qnn import interpret
+from stages.qnn.builder import bindings_of
+from tests.stages.importing.test_archive import packed
+from tests.stages.importing.torch_export.archives import (
+    NODES,
+    PROGRAM,
+    SHAPE,
+    SOURCE,
+    TENSORS,
+    archive,
+    content,
+    node,
+)
+from tests.stages.qnn.test_legalize import in_relax
+
+NONE = ImportOptions()
+
+
+def _sample() -> Any:
+    return np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
+
+
+def test_a_convolution_means_what_its_formulas_say() -> None:
+    """Written out in float64 from the documented formulas, on a sample without ties."""
+    x = _sample()
+    found = interpret.run(torch_export.convert_file(SOURCE, NONE), {"x": x})["out"]
+    q = np.clip(np.rint(x * np.float32(1 / np.float32(0.02))) + 3, -128, 127)
+    data = np.pad((q - 3) * np.float64(np.float32(0.02)), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    weight = TENSORS["weight"] * TENSORS["scales"].astype(np.float64).reshape(4, 1, 1, 1)
+    view = np.lib.stride_tricks.sliding_window_view(data, (3, 3), (2, 3))
+    y = np.einsum("nchwkl,ockl->nohw", view, weight) + TENSORS["bias"].reshape(1, 4, 1, 1)
+    expected = np.clip(np.rint(np.maximum(y, 0) / np.float32(0.05)) + 3, -128, 127)
+    assert found.dtype == np.int8
+    assert np.array_equal(found, expected)
+
+
+def test_the_island_is_computed_on_integers_and_compiles_to_the_same() -> None:
+    model = torch_export.convert_file(SOURCE, NONE)
+    operators = [
+        str(binding.value.op.name)
+        for binding in bindings_of(model.module["main"])
+        if hasattr(binding.value, "op")
+    ]
+    assert "relax.qnn.conv2d" in operators
+    assert "relax.nn.conv2d" not in operators
+    sample = {"x": _sample()}
+    assert np.array_equal(in_relax(model, sample), interpret.run(model, sample)["out"])
+    assert str(model.module["main"].attrs["numerics"]) == "torch"
+
+
+def test_reading_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch", "torchao", "pickle"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert torch_export.convert_file(SOURCE, NONE).params
+
+
+def test_the_description_lists_layers_and_widths() -> None:
+    table = torch_export.describe_file(SOURCE, NONE)
+    assert table["producer"] == "PyTorch 2.9.0"
+    assert table["inputs"][0]["shape"] == list(SHAPE)
+    assert table["outputs"] == [{"name": "out", "shape": [1, 4, 6, 5]}]
+    assert table["unsupported"] == []
+    assert table["layers"] == [
+        {
+            "layer": "conv",
+            "op": "conv2d",
+            "weight_shape": [4, 3, 3, 3],
+            "activations": {"bits": 8, "encoding": "signed"},
+            "weights": {"bits": 8, "encoding": "signed"},
+        }
+    ]
+
+
+def test_tensors_share_bytes_through_strides_and_offsets() -> None:
+    shared = np.arange(12, dtype=np.float32)
+    config = {
+        name: {
+            "path_name": "weight_0",
+            "use_pickle": False,
+            "tensor_meta": {
+                "dtype": 7,
+                "sizes": [{"as_int": 2}, {"as_int": 3}],
+                "strides": [{"as_int": stride} for stride in strides],
+                "storage_offset": {"as_int": offset},
+            },
+        }
+        for name, strides, offset in (("a", (1, 2), 0), ("b", (3, 1), 6))
+    }
+    nodes = [
+        node("aten.add.Tensor", "one", self="%x", other="%a"),
+        node("aten.add.Tensor", "two", self="%one", other="%b"),
+    ]
+    names = dict.fromkeys("ab", shared)
+    source = archive(
+        content(nodes, names, "two", {"x": ("float32", (2, 3))}), {"only": shared},
+        {"m/data/weights/model_weights_config.json": json.dumps({"config": config}).encode()},
+    )  # fmt: skip
+    found = interpret.run(torch_export.convert_file(source, NONE), {"x": np.zeros((2, 3), "f")})
+    expected = shared[:6].reshape(3, 2).T + shared[6:].reshape(2, 3)
+    assert np.array_equal(found["two"], expected)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([("a/code/x.py", b""), ("a/data.pkl", b"")], "TorchScript archive.*torch.export.save"),
+        ([("archive/data.pkl", b"")], "pickled PyTorch checkpoint.*torch.export.save"),
+        ([("serialized_exported_program.json", b"{}"), ("serialized_state_dict.pt", b"")],
+         "Python pickle.*PyTorch 2.9"),
+        ([("notes.txt", b"")], "has no models"),
+        ([("m/models/a.json", b"{}"), ("m/models/b.json", b"{}")], "holds 2 programs"),
+    ],
+)  # fmt: skip
+def test_other_files_of_pytorch_are_refused_with_the_way_out(
+    members: list[tuple[str, bytes]], message: str
+) -> None:
+    with pytest.raises(StageError, match=message):
+        torch_export.convert_file(packed(*members), NONE)
+
+
+def test_a_pickle_that_the_graph_needs_is_refused_by_name() -> None:
+    config = {name: {"path_name": "p", "use_pickle": True} for name in TENSORS}
+    path = "m/data/weights/model_weights_config.json"
+    source = archive(PROGRAM, TENSORS, {path: json.dumps({"config": config}).encode()})
+    with pytest.raises(StageError, match="keeps 'weight' as a Python pickle"):
+        torch_export.convert_file(source, NONE)
+    without = {path: None, "m/data/weights/model.pt": b""}
+    with pytest.raises(StageError, match="keeps its tensors as a Python pickle"):
+        torch_export.convert_file(archive(PROGRAM, TENSORS, without), NONE)
+
+
+def _changed(change: Callable[[dict[str, Any]], None]) -> bytes:
+    program = copy.deepcopy(PROGRAM)
+    change(program["graph_module"])
+    return archive(program, TENSORS)
+
+
+def _set(position: int, name: str, value: Any) -> bytes:
+    def change(module: dict[str, Any]) -> None:
+        for each in module["graph"]["nodes"][position]["inputs"]:
+            if each["name"] == name:
+                each["arg"] = value
+
+    return _changed(change)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (archive({}, TENSORS), "does not follow the schema"),
+        (archive([], TENSORS), "does not follow the schema"),
+        (archive(PROGRAM, TENSORS, {"m/models/model.json": b"{"}), "no JSON"),
+        (archive(PROGRAM, TENSORS, {"m/models/model.json": b"[" * 100_000}), "no JSON"),
+        (archive(PROGRAM, TENSORS, {"m/byteorder": b"big"}), "big-endian"),
+        (archive(PROGRAM, TENSORS, {"m/data/weights/weight_0": b"\1" * 20}), "reaches beyond its 20"),
+        (archive(PROGRAM, TENSORS, {"m/data/weights/weight_2": None}), "no member"),
+        (archive(PROGRAM, {"scales": TENSORS["scales"]}), "no tensor 'weight'"),
+        (archive(PROGRAM, TENSORS | {"scales": -TENSORS["scales"]}), "not a positive number"),
+        (archive(PROGRAM, TENSORS | {"scales": TENSORS["scales"] * np.float32("nan")}), "not a positive"),
+        (archive(PROGRAM, TENSORS | {"bias": TENSORS["bias"] / np.float32(0)}), "infinities or NaN"),
+        (archive(PROGRAM, TENSORS | {"points": TENSORS["points"] + 300}), "zero point that is no int8"),
+        (archive(PROGRAM, TENSORS | {"bias": np.zeros(7, np.float32)}), "bias of shape"),
+        (_set(3, "stride", {"as_ints": [0, 1]}), "stride .0, 1."),
+        (_set(3, "padding", {"as_ints": [10**9, 1]}), "padding"),
+        (_set(3, "padding", {"as_ints": [1 << 20, 1 << 20]}), "elements"),
+        (_set(3, "input", {"as_tensor": {"name": "nobody"}}), "gives its output 'out'|no tensor"),
+        (_set(0, "quant_max", {"as_int": 9999}), "quantizes to -128 .. 9999"),
+        (_set(0, "scale", {"as_float": 0.0}), "not a positive number"),
+        (_changed(lambda m: m["graph"].update(nodes=[])), "gives its output 'out'"),
+        (_changed(lambda m: m["graph"].update(nodes=NODES * 4000)), "24,000 nodes"),
+        (_changed(lambda m: m["signature"].update(input_specs=[])), "no inputs or no outputs"),
+        (_changed(lambda m: m["graph"].update(tensor_values={})), "no tensor"),
+        (_changed(lambda m: m["graph"]["nodes"].reverse()), "gives its output|no tensor|constant"),
+        (archive(content(NODES, TENSORS, "out", {"x": ("float32", (1 << 20, 1 << 20))}), TENSORS),
+         "at most"),
+        (archive(content(NODES, TENSORS, "out", {"x": ("float64", SHAPE)}), TENSORS), "is float64"),
+    ],
+)  # fmt: skip
+def test_damaged_programs_are_one_error(source: bytes, message: str) -> None:
+    with pytest.raises(StageError, match=message):
+        torch_export.convert_file(source, NONE)
+
+
+def test_a_tensor_of_absurd_shape_is_refused_before_memory_is_taken() -> None:
+    path = "m/data/weights/model_weights_config.json"
+    for sizes, strides in (([1 << 40], [0]), ([1 << 20, 1 << 20], [0, 0]), ([-1], [1]), ([2], [-1])):
+        entry = {
+            "path_name": "weight_0",
+            "tensor_meta": {
+                "dtype": 7,
+                "sizes": [{"as_int": n} for n in sizes],
+                "strides": [{"as_int": n} for n in strides],
+                "storage_offset": {"as_int": 0},
+            },
+        }
+        config = json.dumps({"config": dict.fromkeys(TENSORS, entry)}).encode()
+        with pytest.raises(StageError, match="tensor 'weight' has"):
+            torch_export.convert_file(archive(PROGRAM, TENSORS, {path: config}), NONE)
+
+
+def test_everything_unsupported_is_one_error() -> None:
+    nodes = [
+        node("aten.foo.default", "first", self="%x"),
+        node("aten.bar.default", "second", self="%first"),
+        node("aten.foo.default", "third", self="%second"),
+    ]
+    source = archive(content(nodes, {}, "third", {"x": ("float32", (2,))}), {})
+    with pytest.raises(StageError) as caught:
+        torch_export.convert_file(source, NONE)
+    assert "aten.foo.default (2x: first, third)" in str(caught.value)
+    assert "aten.bar.default (1x: second)" in str(caught.value)
+    listed = torch_export.describe_file(source, NONE)["unsupported"]
+    assert [item["op"] for item in listed] == ["aten.foo.default", "aten.bar.default"]
+
+
+def test_open_extents_are_asked_for() -> None:
+    program = copy.deepcopy(PROGRAM)
+    sizes = program["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
+    sizes[0] = {"as_expr": {"expr_str": "s0", "hint": {"as_int": 4}}}
+    source = archive(program, TENSORS)
+    assert torch_export.describe_file(source, NONE)["inputs"][0]["shape"] == [None, 3, 6, 5]
+    model = torch_export.convert_file(source, ImportOptions(inputs={"x": (2, 3, 6, 5)}))
+    assert interpret.run(model, {"x": np.zeros((2, 3, 6, 5), "f")})["out"].shape[0] == 2
+    with pytest.raises(StageError, match="but the file says"):
+        torch_export.convert_file(source, ImportOptions(inputs={"x": (1, 3, 9, 9)}))
+    sizes[2] = sizes[0]
+    with pytest.raises(StageError, match="leaves the shape of input 'x' open"):
+        torch_export.convert_file(archive(program, TENSORS), NONE)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_flipped_bits_raise_nothing_else(data: st.DataObject) -> None:
+    """The archive's checksums are made anew, so that damage reaches the reader."""
+    text = bytearray(json.dumps(PROGRAM).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        text[data.draw(st.integers(0, len(text) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        torch_export.convert_file(archive(PROGRAM, TENSORS, {"m/models/model.json": bytes(text)}), NONE)
+    except StageError:
+        pass
+
+
+@given(st.integers(0, len(SOURCE)))
+def test_truncated_files_are_one_error(end: int) -> None:
+    if end < len(SOURCE):
+        with pytest.raises(StageError):
+            torch_export.convert_file(SOURCE[:end], NONE)
