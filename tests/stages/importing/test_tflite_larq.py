@@ -82,10 +82,12 @@ def options(**values: int) -> bytes:
     return bytes(builder.Finish())
 
 
-def run(source: bytes, x: Array) -> Array:
+def run(source: bytes, x: Array, *, compiled: bool = True) -> Array:
     """The import's output in NumPy, the same compiled."""
     model = imported(source)
     (found,) = interpret.run(model, fed(model, (x,))).values()
+    if not compiled:
+        return found
     (again,) = compiled_outputs(model, fed(model, (x,)))
     assert np.array_equal(found, again)
     return found
@@ -144,7 +146,7 @@ class Layer:
         return build(operations, [data], operations[-1].outputs)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(case=CASES)
 def test_convolutions_to_floats_and_int8(case: dict[str, Any]) -> None:
     layer = Layer(case)
@@ -163,12 +165,12 @@ def test_convolutions_to_floats_and_int8(case: dict[str, Any]) -> None:
         if not is_float:
             rounded = np.copysign(np.floor(np.abs(expected) + 0.5), expected)
             expected = np.clip(rounded, -128, 127).astype(np.int8)
-        found = run(layer.source([result], **operands), layer.x)
+        found = run(layer.source([result], **operands), layer.x, compiled=case["seed"] % 4 == 0)
         assert found.dtype == expected.dtype
         assert np.array_equal(found, expected)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=6)
 @given(case=CASES)
 def test_convolutions_to_bits_that_are_dequantized(case: dict[str, Any]) -> None:
     layer = Layer(case | {"activation": 0})
@@ -176,7 +178,8 @@ def test_convolutions_to_bits_that_are_dequantized(case: dict[str, Any]) -> None
     limits[0] = np.iinfo(np.int32).max
     words = Tensor((*layer.accum.shape[:3], 1), "int32")
     unpack = Operation("LceDequantize", [words], [Tensor(layer.accum.shape, F)])
-    found = run(layer.source([words], unpack, thresholds=constant(limits)), layer.x)
+    source = layer.source([words], unpack, thresholds=constant(limits))
+    found = run(source, layer.x, compiled=case["seed"] % 4 == 0)
     assert np.array_equal(found, np.where(layer.accum > limits, -1.0, 1.0))
 
 
