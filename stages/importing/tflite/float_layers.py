@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.tflite import hybrid
+from stages.importing.tflite import hybrid, larq
 from stages.importing.tflite.activations import activated, padding_of, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.elementwise import operands
@@ -86,6 +86,8 @@ def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     """CONV_2D: weights [O, KH, KW, C / groups]."""
     if hybrid.is_hybrid(builder, operator):
         return hybrid.conv_2d(builder, operator)
+    if larq.is_binarised(builder, operator):
+        return larq.binarised_conv_2d(builder, operator)
     return _convolution(builder, operator, (0, 3, 1, 2), depthwise=False)
 
 

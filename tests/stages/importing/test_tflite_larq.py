@@ -21,7 +21,14 @@ from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
 from stages.qnn.registry import attributes, dtype_of, is_op
 from tests.stages.importing.tflite_cases import compiled_outputs, fed, imported
-from tests.stages.importing.tflite_models import Operation, Tensor, build, constant, single
+from tests.stages.importing.tflite_models import (
+    Operation,
+    Tensor,
+    build,
+    constant,
+    run_reference,
+    single,
+)
 
 Array = np.ndarray[Any, Any]
 F = "float32"
@@ -269,6 +276,33 @@ def test_damaged_options_are_one_error(raw: bytes) -> None:
     rest = Operation("LceDequantize", [out], [result])
     with pytest.raises(StageError, match="option"):
         imported(build([Operation("LceQuantize", [data], [words]), pooled, rest], [data], [result]))
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_convolutions_of_signs_are_bitserial_and_the_same_floats(
+    padding: int, is_binary: bool
+) -> None:
+    """LiteRT has no Bsign: it is given the signs, and sums that float32 holds exactly."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1, 5, 6, 8)).astype(np.float32)
+    weight = rng.choice([-0.375, 0.375], (4, 3, 2, 8)).astype(np.float32)
+    weight *= np.array([1, 2, 4, 1], np.float32)[:, None, None, None]
+    if not is_binary:
+        weight[0, 0, 0, 0] *= 2
+    tensors = [constant(weight), constant(rng.normal(size=4).astype(np.float32))]
+    shape = (1, 5, 6, 4) if padding == 0 else (1, 3, 5, 4)
+    stated = {"padding": padding, "stride_h": 1, "stride_w": 1, "fused_activation_function": 1}
+    data, signs, result = Tensor(x.shape, F), Tensor(x.shape, F), Tensor(shape, F)
+    convolution = Operation("CONV_2D", [signs, *tensors], [result], "Conv2DOptions", stated)
+    sign = Operation("Bsign", [data], [signs])
+    source = build([sign, convolution], [data], [result])
+    (expected,) = run_reference(
+        build([convolution], [signs], [result]), np.where(x < 0, -1, 1).astype(np.float32)
+    )
+    assert np.array_equal(run(source, x), expected)
+    bindings = bindings_of(imported(source).module["main"])
+    assert any(is_op(b.value, "relax.qnn.conv2d") for b in bindings) == is_binary
 
 
 def test_a_network_of_larqs_first_converter() -> None:
