@@ -62,6 +62,17 @@ class Rewriting:
         """The value of an old parameter, None for other variables."""
         return self._tensors.get(variable)
 
+    def is_constant(self, variable: Any) -> bool:
+        """Whether an old variable depends on parameters alone."""
+        waiting = [variable]
+        while waiting:
+            current = waiting.pop()
+            if current not in self._tensors:
+                if current not in self.expressions:
+                    return False
+                waiting.extend(variables_in(self.expressions[current]))
+        return True
+
     def is_read_once(self, variable: Any) -> bool:
         """Whether exactly one binding (or output) reads an old variable."""
         return self._readers[variable] == 1

@@ -153,6 +153,7 @@ def average(
     kernel: Sequence[int],
     strides: Sequence[int],
     padding: Sequence[int],
+    offset: int = 0,
 ) -> Any:
     """QLinearAveragePool of NHWC bytes: float32 sums in the window's order, by `count`."""
     grid, out = grids
@@ -172,6 +173,7 @@ def average(
         low=low,
         high=high,
         dtype=out.dtype,
+        offset=offset,
     )
     return to.emit(call, f"{layer}.quantized")
 
@@ -188,14 +190,17 @@ def softmax(to: Emitter, layer: str, data: Any, grid: Grid, out: Grid) -> Any:
     return to.emit(call, layer)
 
 
-def add(to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid) -> Any:
-    """QLinearAdd of tensors that broadcast."""
+def add(
+    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid,
+    offset: int = 0,
+) -> Any:  # fmt: skip
+    """QLinearAdd of tensors that broadcast; `offset` as in `onnx.qlinear_add`."""
     ratios = [np.asarray(each.factor / out.factor, np.float32) for each in grids]
     left, right = (
-        np.float32(ratio * np.float32(each.point))
+        np.float32(ratio * np.float32(each.point + offset))
         for ratio, each in zip(ratios, grids, strict=True)
     )
-    fixed = np.asarray(np.float32(out.point) - np.float32(left + right), np.float32)
+    fixed = np.asarray(np.float32(out.point + offset) - np.float32(left + right), np.float32)
     low, high = out.limits
     call = onnx.qlinear_add(
         lhs,
@@ -206,6 +211,7 @@ def add(to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], o
         scalar=_single(shape_of(lhs.ty), shape_of(rhs.ty)),
         low=low,
         high=high,
+        offset=offset,
     )
     return to.emit(call, layer)
 
@@ -223,9 +229,10 @@ def _single(lhs: Sequence[int], rhs: Sequence[int]) -> str:
 
 
 def multiply(
-    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid
-) -> Any:
-    """QLinearMul of tensors that broadcast."""
+    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid,
+    offset: int = 0,
+) -> Any:  # fmt: skip
+    """QLinearMul of tensors that broadcast; `offset` as in `onnx.qlinear_add`."""
     low, high = out.limits
     ratio = np.asarray(grids[0].factor * grids[1].factor / out.factor, np.float32)
     call = onnx.qlinear_mul(
@@ -237,5 +244,6 @@ def multiply(
         zero_point=out.point,
         low=low,
         high=high,
+        offset=offset,
     )
     return to.emit(call, layer)

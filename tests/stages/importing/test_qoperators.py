@@ -126,7 +126,7 @@ def test_unary(case: str, dtype: str, seed: int) -> None:
     }
     if op == "QLinearSoftmax":
         lowest = np.iinfo(dtype).min
-        constants |= {"ys": np.float32(1 / 256), "yz": np.array(lowest, dtype)}
+        constants |= {"ys": np.array(1 / 256, np.float32), "yz": np.array(lowest, dtype)}
     source = build(
         [node(op, "a as az ys yz", MICROSOFT, **attributes)],
         {"a": (dtype, shape)},
@@ -360,6 +360,8 @@ QUANTIZERS = {
 @settings(deadline=None, max_examples=6)
 @given(seed=SEEDS)
 def test_quantizers(case: str, dtype: str, seed: int) -> None:
+    scales: tuple[int, ...]
+    attributes: dict[str, Any]
     scales, attributes = QUANTIZERS[case]
     draw, shape = Draw(seed), (3, 4, 8)
     high = 0.05 if dtype.endswith("8") else 0.0002
