@@ -36,23 +36,17 @@ def to_byte(m: Numbers, value: Value, low: int, high: int) -> Value:
 )  # fmt: skip
 def qlinear_add(
     m: Numbers, lhs: Value, rhs: Value, lhs_ratio: Value, rhs_ratio: Value, fixed: Value, *,
-    scalar: str, low: int, high: int, offset: int = 0,
+    low: int, high: int, offset: int = 0,
 ) -> Value:  # fmt: skip
     """QLinearAdd: `round(fma(lhs, lhs_ratio, fma(rhs, rhs_ratio, fixed)))`, saturated.
 
     A ratio is an operand's scale over the result's; `fixed` (float32, scalar) is the result's zero
-    point less both operands'. Where one operand holds a single value along the innermost axis
-    (`scalar` is `lhs` or `rhs`, else `none`), MLAS adds its rounded product to `fixed` beforehand.
+    point less both operands', each times its ratio.
     `offset` is added to all integers meanwhile: on x86, ONNX Runtime turns int8 of QDQ graphs into
     uint8, which changes what is rounded.
     """
     left, right = (m.cast(m.cast(each, "int32") + offset, "float32") for each in (lhs, rhs))
-    if scalar == "lhs":
-        value = fused(m, right, rhs_ratio, fixed + m.product(left, lhs_ratio))
-    elif scalar == "rhs":
-        value = fused(m, left, lhs_ratio, fixed + m.product(right, rhs_ratio))
-    else:
-        value = fused(m, left, lhs_ratio, fused(m, right, rhs_ratio, fixed))
+    value = fused(m, left, lhs_ratio, fused(m, right, rhs_ratio, fixed))
     return to_byte(m, value, low + offset, high + offset) - offset
 
 

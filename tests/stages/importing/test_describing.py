@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -113,7 +114,7 @@ def test_real_files(path: str, form: str, activations: dict[str, object], left: 
 
 def test_integers_of_a_file() -> None:
     """Types of layers and inputs where a file holds integers."""
-    constants = {
+    constants: dict[str, np.ndarray[Any, Any]] = {
         "s": np.array(0.5, np.float32),
         "z": np.array(3, np.uint8),
         "w": np.ones((4, 2, 1, 1), np.int8),
