@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 from tvm.ir import Call as RelaxCall
+from tvm.ir import GlobalVar
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
@@ -132,6 +133,8 @@ class _Linearizer:
             call = binding.value
             if not isinstance(call, RelaxCall) or parameter not in list(call.args):
                 continue
+            if not isinstance(call.op, GlobalVar):
+                return None  # a view of the input comes first
             function = self.model.module[call.op]
             actual = dict(zip(function.params, call.args, strict=True))
             inner = next((b.value for b in bindings_of(function) if _is_quantize(b.value)), None)

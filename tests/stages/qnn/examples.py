@@ -118,7 +118,7 @@ INTEGER: dict[str, Example] = {
             (np.array(0.7, np.float32), "float32"),
             (np.array(-60.2, np.float32), "float32"),
         ),
-        {"scalar": "rhs", "low": 0, "high": 255},
+        {"low": 0, "high": 255},
     ),
     "qlinear_mul": Example(
         onnx.qlinear_mul,

@@ -241,8 +241,11 @@ def floats(cases):
     full = {"f_weight": mx.nd.array(normal(rng, 5, 168)), "f_bias": mx.nd.array(normal(rng, 5))}
     window = {"kernel": (3, 2), "stride": (2, 2), "pad": (1, 1)}
     for name, symbol, params in (
-        ("Convolution", sym.Convolution(x, num_filter=6, num_group=2, dilate=(2, 1), name="c",
-                                        **window), conv),
+        (
+            "Convolution",
+            sym.Convolution(x, num_filter=6, num_group=2, dilate=(2, 1), name="c", **window),
+            conv,
+        ),
         ("FullyConnected", sym.FullyConnected(x, num_hidden=5, name="f"), full),
         ("BatchNorm", sym.BatchNorm(x, fix_gamma=False, name="n"), norm),
         ("BatchNorm fixed", sym.BatchNorm(x, name="n"), norm),

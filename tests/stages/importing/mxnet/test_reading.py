@@ -99,7 +99,10 @@ def _symbol(**changes: Any) -> bytes:
 
 
 def _node(**changes: Any) -> list[dict[str, Any]]:
-    return [{"op": "null", "name": "data"}, {"op": "relu", "name": "r", "inputs": [[0, 0]]} | changes]
+    return [
+        {"op": "null", "name": "data"},
+        {"op": "relu", "name": "r", "inputs": [[0, 0]]} | changes,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +169,10 @@ def test_absurd_attributes_are_one_error(attrs: dict[str, str], message: str) ->
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
 def test_ranges_without_width_are_refused(value: float) -> None:
-    params = read_params(PARAMS) | {"w_min": np.array([-value], "f"), "w_max": np.array([value], "f")}
+    params = read_params(PARAMS) | {
+        "w_min": np.array([-value], "f"),
+        "w_max": np.array([value], "f"),
+    }
     symbol = json.loads(SYMBOL)
     for node in symbol["nodes"]:
         if node["op"] == "_contrib_quantize_v2":
@@ -178,7 +184,9 @@ def test_ranges_without_width_are_refused(value: float) -> None:
 
 def test_weights_that_are_missing_are_named_and_described() -> None:
     source = mxnet.bundle(SYMBOL, None)
-    with pytest.raises(StageError, match="weights of the model are missing: 6 parameters, such as w"):
+    with pytest.raises(
+        StageError, match="weights of the model are missing: 6 parameters, such as w"
+    ):
         mxnet.convert_file(source, OPTIONS)
     table = mxnet.describe_file(source, OPTIONS)
     assert table["inputs"][0]["name"] == "data"

@@ -201,7 +201,12 @@ def test_damaged_programs_are_one_error(source: bytes, message: str) -> None:
 
 def test_a_tensor_of_absurd_shape_is_refused_before_memory_is_taken() -> None:
     path = "m/data/weights/model_weights_config.json"
-    for sizes, strides in (([1 << 40], [0]), ([1 << 20, 1 << 20], [0, 0]), ([-1], [1]), ([2], [-1])):
+    for sizes, strides in (
+        ([1 << 40], [0]),
+        ([1 << 20, 1 << 20], [0, 0]),
+        ([-1], [1]),
+        ([2], [-1]),
+    ):
         entry = {
             "path_name": "weight_0",
             "tensor_meta": {
@@ -254,7 +259,9 @@ def test_flipped_bits_raise_nothing_else(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         text[data.draw(st.integers(0, len(text) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        torch_export.convert_file(archive(PROGRAM, TENSORS, {"m/models/model.json": bytes(text)}), NONE)
+        torch_export.convert_file(
+            archive(PROGRAM, TENSORS, {"m/models/model.json": bytes(text)}), NONE
+        )
     except StageError:
         pass
 
