@@ -149,6 +149,17 @@ def bindings_of(function: Any) -> list[Any]:
     return [binding for block in function.body.blocks for binding in block.bindings]
 
 
+def needed_bindings(function: Any) -> list[Any]:
+    """The bindings that outputs depend on, in order."""
+    needed = set(outputs_of(function))
+    kept = []
+    for binding in reversed(bindings_of(function)):
+        if binding.var in needed:
+            needed.update(variables_in(binding.value))
+            kept.append(binding)
+    return kept[::-1]
+
+
 def variables_in(expr: Any) -> list[Any]:
     """The variables that the expression of a binding reads, in order."""
     if isinstance(expr, relax.Var):
