@@ -12,7 +12,7 @@ from pipelines import validate
 from pipelines.documents import is_path_like, merge, read
 from pipelines.errors import Fault, Span, nearest, shown
 from pipelines.positions import Entry, Node
-from pipelines.recipe import Section
+from pipelines.precision import Section
 
 BOARDS = Path(__file__).resolve().parent.parent / "hw" / "boards"
 

@@ -67,7 +67,7 @@ def read(path: Path) -> bytes:
     if not path.name.endswith(_SYMBOL):
         return data[0]
     mxnet: Any = importlib.import_module("stages.importing.mxnet")
-    bundled: bytes = mxnet.bundle(data[0], data[1] if len(data) > 1 else b"")
+    bundled: bytes = mxnet.bundle(data[0], data[1] if len(data) > 1 else None)
     return bundled
 
 

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from pipelines.precision import (
+    INT8,
+    LEVELS,
+    Quantization,
+    Section,
+    tensor,
+)
 from stages.options import (
+    LOW_BIT_NETWORKS,
     PACKAGE_FORMATS,
-    Encoding,
+    ActivationScheme,
+    CalibrateOptions,
+    CalibrationMethod,
     GoldenOptions,
     ImportOptions,
     LayerAlgorithm,
     LayerOverride,
     LegalizeOptions,
+    ModelFormat,
     PackageFormat,
     PackageOptions,
     ScheduleOptions,
-    TensorQuantization,
+    WeightScheme,
     ZooName,
     ZooOptions,
     c_identifier,
     formats_in_order,
 )
 
-IMAGE_SIZES: Mapping[ZooName, int] = {"resnet18": 224, "residual_block": 16}
+_OWN_SIZES: Mapping[ZooName, int] = {"residual_block": 16, "inception_v3": 299, "inception_v4": 299}
+IMAGE_SIZES: Mapping[ZooName, int] = {name: _OWN_SIZES.get(name, 224) for name in get_args(ZooName)}
 CHANNELS: Mapping[str, int] = {"rgb": 3, "bgr": 3, "gray": 1}
 CLASSES: Mapping[str, int] = {"top1": 1, "top5": 5}
-
-
-class Section(BaseModel):
-    """Base of a recipe's parts: immutable, strict, and closed to unknown fields."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
 
 
 class ModelSource(Section):
@@ -48,6 +48,8 @@ class ModelSource(Section):
 
     zoo: ZooName | None = Field(default=None, examples=["resnet18"])
     """A network that is built at the precision of `quantization`, with seeded weights."""
+    format: ModelFormat | None = None
+    """How a zoo network is written; without it, as QDQ where everything has 8 bits, else QONNX."""
     file: Path | None = Field(default=None, examples=["models/digits.onnx"])
     """A model file (.onnx, .tflite, .pt2, or -symbol.json of MXNet), relative to the recipe."""
     seed: int = Field(default=0, ge=0)
@@ -63,8 +65,9 @@ class ModelSource(Section):
                 f"needs exactly one of zoo and file, and has {found}; "
                 "null unsets what a parent states"
             )
-        if self.file is not None and (self.seed or self.image_size is not None):
-            raise ValueError("seed and image_size are for a zoo network; a file has its own")
+        stated = self.seed or self.image_size is not None or self.format is not None
+        if self.file is not None and stated:
+            raise ValueError("seed, image_size and format are for a zoo network, not for a file")
         return self
 
 
@@ -116,33 +119,6 @@ class OutputSpec(Section):
     """A text file with one class name a line for `run` to show, relative to the recipe."""
 
 
-class ActivationQuantization(TensorQuantization):
-    """Quantization of the inner layers' activations."""
-
-    encoding: Encoding = "unipolar"
-    """Which real levels the stored integers stand for: unipolar is 0, 1 … times the scale."""
-
-
-class WeightQuantization(TensorQuantization):
-    """Quantization of the inner layers' weights."""
-
-    encoding: Encoding = "bipolar"
-    """Which real levels the stored integers stand for: bipolar is -1, +1 times the scale."""
-
-
-class Quantization(Section):
-    """The precision of a network that does not bring its own."""
-
-    activations: ActivationQuantization
-    """Activations of the inner layers."""
-    weights: WeightQuantization
-    """Weights of the inner layers."""
-    stem: Literal["int8"] = "int8"
-    """Precision of the first layer."""
-    head: Literal["int8"] = "int8"
-    """Precision of the classifier."""
-
-
 class Calibration(Section):
     """How the ranges of a float model's activations are found; not available yet, so refused."""
 
@@ -150,8 +126,9 @@ class Calibration(Section):
     """Inputs, a .npz file or a folder of pictures; relative to the recipe."""
     samples: int = Field(default=100, ge=1)
     """How many inputs to use."""
-    method: Literal["minmax"] = "minmax"
-    """How a range follows from what was seen."""
+    method: CalibrationMethod = "minmax"
+    """How a range follows from what was seen: all of it, what loses the least information
+    (entropy) or has the least squared error, or all but the outermost values."""
     seed: int = Field(default=0, ge=0)
     """Seed of the choice of inputs."""
 
@@ -255,11 +232,28 @@ def contradictions(recipe: Recipe) -> Iterator[Contradiction]:
         )
     if zoo is None:
         return
-    if base is None:
+    if base is None and recipe.model.format != "float":
         yield Contradiction(
             "model.zoo",
             f"{zoo} needs a precision; add quantization: "
             "{activations: {bits: 2}, weights: {bits: 1}}",
+            ("model", "quantization"),
+        )
+    if base is not None and zoo not in LOW_BIT_NETWORKS and model_format(recipe) == "qonnx":
+        yield Contradiction(
+            "quantization",
+            f"{zoo} is made with 8 bits everywhere: {{activations: {{bits: 8}}, weights: "
+            f"{{bits: 8}}}}; with fewer there are {' and '.join(LOW_BIT_NETWORKS)}",
+            ("model", "quantization", "layers"),
+        )
+    if (
+        base is not None
+        and recipe.model.format != "float"
+        and (base.weights.granularity == "per_tensor" or base.weights.encoding == "asymmetric")
+    ):
+        yield Contradiction(
+            "quantization.weights",
+            "a zoo network's 8-bit weights are symmetric, with one scale per channel",
             ("model", "quantization"),
         )
     for index, layer in enumerate(recipe.layers if base is not None else ()):
@@ -286,28 +280,70 @@ def _levels_missing(base: Quantization | None, layer: LayerOverride) -> Iterator
                 yield name
 
 
-def tensor(quantization: ActivationQuantization | WeightQuantization) -> TensorQuantization:
-    """Return a recipe's quantization of a tensor in the stages' words."""
-    return TensorQuantization(bits=quantization.bits, encoding=quantization.encoding)
+def model_format(recipe: Recipe) -> ModelFormat:
+    """Return how a zoo network is written."""
+    if recipe.model.format is not None or recipe.quantization is None:
+        return recipe.model.format or "float"
+    whole = recipe.quantization
+    widths = {whole.activations.bits, whole.weights.bits}
+    is_int8 = widths == {INT8} and not _precise_layers(recipe)
+    return "qdq" if is_int8 else "qonnx"
+
+
+def _precise_layers(recipe: Recipe) -> tuple[LayerOverride, ...]:
+    """The overrides of precision, without algorithms."""
+    return tuple(
+        layer.model_copy(update={"algorithm": None})
+        for layer in recipe.layers
+        if layer.activations is not None or layer.weights is not None
+    )
 
 
 def zoo_options(recipe: Recipe) -> ZooOptions | None:
     """Return what the zoo builds; None for a recipe with a model file."""
-    if recipe.model.zoo is None or recipe.quantization is None:
+    name, whole = recipe.model.zoo, recipe.quantization
+    if name is None:
+        return None
+    form = model_format(recipe)
+    seed, size = recipe.model.seed, recipe.model.image_size or IMAGE_SIZES[name]
+    if form == "float":
+        return ZooOptions(name=name, format=form, seed=seed, image_size=size)
+    if whole is None:
         return None
     return ZooOptions(
-        name=recipe.model.zoo,
-        activations=tensor(recipe.quantization.activations),
-        weights=tensor(recipe.quantization.weights),
-        stem=recipe.quantization.stem,
-        head=recipe.quantization.head,
-        layers=tuple(
-            layer.model_copy(update={"algorithm": None})
-            for layer in recipe.layers
-            if layer.activations is not None or layer.weights is not None
-        ),
-        seed=recipe.model.seed,
-        image_size=recipe.model.image_size or IMAGE_SIZES[recipe.model.zoo],
+        name=name,
+        format=form,
+        activations=tensor(whole.activations),
+        weights=tensor(whole.weights),
+        stem=whole.stem,
+        head=whole.head,
+        layers=_precise_layers(recipe),
+        seed=seed,
+        image_size=size,
+    )
+
+
+def calibrate_options(recipe: Recipe) -> CalibrateOptions | None:
+    """Return how a float model is quantized; None for a recipe without `calibration`."""
+    if recipe.calibration is None:
+        return None
+    activations: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
+    if recipe.quantization is not None:
+        for scheme, whole in (
+            (activations, recipe.quantization.activations),
+            (weights, recipe.quantization.weights),
+        ):
+            scheme["bits"] = whole.bits
+            if whole.encoding in LEVELS:
+                scheme["encoding"] = whole.encoding
+        granularity = recipe.quantization.weights.granularity
+        asymmetric = weights.get("encoding") == "asymmetric"
+        weights["granularity"] = granularity or ("per_tensor" if asymmetric else "per_channel")
+    return CalibrateOptions(
+        activations=ActivationScheme(**activations),
+        weights=WeightScheme(**weights),
+        method=recipe.calibration.method,
     )
 
 

@@ -12,7 +12,21 @@ Algorithm = Literal["bitserial", "lookup", "mac8"]
 Encoding = Literal["unipolar", "bipolar", "signed"]
 """What stored levels l of m bits mean: l, 2l - 2^m + 1, or l in two's complement."""
 PackageFormat = Literal["shared", "static", "executable"]
-ZooName = Literal["resnet18", "residual_block"]
+ZooName = Literal[
+    "resnet18",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "inception_v1",
+    "inception_v2",
+    "inception_v3",
+    "inception_v4",
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "residual_block",
+]
+LOW_BIT_NETWORKS: tuple[ZooName, ...] = ("resnet18", "residual_block")
+"""Zoo networks that can have fewer than 8 bits; the others are written with 8, or in float32."""
 
 Bits = Annotated[int, Field(ge=1, le=8, description="Width of one value in bits.", examples=[2])]
 LayerPattern = Annotated[
@@ -102,15 +116,20 @@ class ImportOptions(Options):
     """Shapes of graph inputs, for dimensions the file leaves open."""
 
 
+ModelFormat = Literal["qonnx", "qdq", "float"]
+
+
 class ZooOptions(Options):
     """A network from the zoo at a precision."""
 
     name: ZooName
     """Which network."""
-    activations: TensorQuantization
-    """Activations of the inner layers."""
-    weights: TensorQuantization
-    """Weights of the inner layers."""
+    format: ModelFormat = "qonnx"
+    """How it is written: QONNX of any precision, ONNX QDQ with 8 bits everywhere, or float32."""
+    activations: TensorQuantization = TensorQuantization(bits=8, encoding="unipolar")
+    """Activations of the inner layers; of all tensors in QDQ, where unipolar means uint8."""
+    weights: TensorQuantization = TensorQuantization(bits=8, encoding="signed")
+    """Weights of the inner layers; of all in QDQ."""
     stem: Literal["int8"] = "int8"
     """Precision of the first convolution."""
     head: Literal["int8"] = "int8"
@@ -126,6 +145,55 @@ class GoldenOptions(Options):
 
     samples: int = Field(default=2, ge=1, le=1024, description="Number of golden inputs.")
     seed: int = Field(default=0, ge=0, description="Seed of the golden inputs.")
+
+
+CalibrationMethod = Literal["minmax", "entropy", "mse", "percentile"]
+RangeEncoding = Literal["asymmetric", "symmetric"]
+Granularity = Literal["per_channel", "per_tensor"]
+
+
+class ActivationScheme(Options):
+    """How the activations of a float model are quantized."""
+
+    bits: Literal[1, 2, 3, 4, 8] = 8
+    """Width of one value; below 8 for the layers between the first and the last."""
+    encoding: RangeEncoding = "asymmetric"
+    """With 8 bits: uint8 with a zero point, or int8 around 0."""
+
+
+class WeightScheme(Options):
+    """How the weights of a float model are quantized."""
+
+    bits: Literal[1, 2, 3, 4, 8] = 8
+    """Width of one value; below 8 for the layers between the first and the last."""
+    encoding: RangeEncoding = "symmetric"
+    """With 8 bits: int8 around 0, or uint8 with a zero point."""
+    granularity: Granularity = "per_channel"
+    """One scale for each output channel, or one for the tensor."""
+
+    @model_validator(mode="after")
+    def _has_one_zero_point(self) -> WeightScheme:
+        if self.encoding == "asymmetric" and self.granularity == "per_channel":
+            raise ValueError(
+                "asymmetric weights have one zero point; state granularity: per_tensor"
+            )
+        return self
+
+
+class CalibrateOptions(Options):
+    """Post-training quantization of a float model."""
+
+    activations: ActivationScheme = ActivationScheme()
+    """Activations."""
+    weights: WeightScheme = WeightScheme()
+    """Weights."""
+    method: CalibrationMethod = "minmax"
+    """How the range of a tensor follows from the values it had on the samples."""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether inner layers have fewer than 8 bits."""
+        return self.activations.bits < 8 or self.weights.bits < 8
 
 
 class LegalizeOptions(Options):

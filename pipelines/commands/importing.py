@@ -19,8 +19,12 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     path = _path(variables, files)
     source = _read(path)
     from stages import importing  # takes seconds, so only once there is something to read
+    from stages.options import ImportOptions
 
     description = importing.describe(source=source)
+    if not description["unsupported"]:
+        model = importing.run(source=source, options=ImportOptions())
+        description = {**description, "numerics": importing.numerics(model)}
     _tell(path, description)
     target = RECIPES / f"{recipe_name(path)}.yaml"
     text = importing.starter_recipe(description, _as_stated(path, target.parent), target.stem)
@@ -66,7 +70,8 @@ def _as_stated(path: Path, folder: Path) -> str:
 
 
 def _tell(path: Path, found: dict[str, Any]) -> None:
-    version = f", opset {found['opset']}" if found.get("opset") else ""
+    word = "opset" if "ONNX" in found["format"] else "version"
+    version = f", {word} {found['opset']}" if found.get("opset") else ""
     rules = f", {found['numerics']} numerics" if found.get("numerics") else ""
     by = f", written by {found['producer']}" if found["producer"] else ""
     print(f"{shown(path)}: {found['format']}{version}{rules}{by}")

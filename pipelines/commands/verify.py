@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from pipelines import packages, tables, verifying
+from pipelines import layerwise, packages, tables, verifying
 from pipelines.commands import arguments
 from pipelines.errors import UserError
 from pipelines.execute import Workshop
@@ -17,7 +18,10 @@ THREADS = (1, 2, 3)
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
-    """Print one line an output and stage; fail if any departs from the source graph."""
+    """Print one line an output and stage; fail if any departs from the source graph.
+
+    layers=PATTERN, or layers=all, compares layer by layer too, and says which departs first.
+    """
     wanted = arguments.threads(variables)
     workshop = Workshop(plan)
     rows: list[dict[str, Any]] = []
@@ -26,7 +30,15 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     rows += _library(workshop, (wanted,) if wanted else packages.threads(plan, THREADS))
     is_close = any(row["verdict"] == "close" for row in rows)
     rows += _program(plan, (wanted,) if wanted else THREADS, "close" if is_close else "departs")
-    tables.write_json(variables.command.get("json"), {"recipe": resolved.name, "rows": rows})
+    layers = _layers(workshop, variables.command.get("layers"))
+    result = {"recipe": resolved.name, "rows": rows, "layers": layers}
+    tables.write_json(variables.command.get("json"), result)
+    strayed = [row for row in layers if row["verdict"] == "departs"]
+    if strayed:
+        raise UserError(
+            f"layer '{strayed[0]['layer']}' is the first to depart, in {strayed[0]['stage']}: "
+            f"{strayed[0]['detail']}"
+        )
     departed = [row for row in rows if row["verdict"] == "departs"]
     if departed:
         raise UserError(
@@ -56,6 +68,24 @@ def _program(plan: Plan, threads: tuple[int, ...], unequal: str) -> list[dict[st
             rows += _told([{"stage": stage, "verdict": verdict, "detail": said.text}])
     except packages.UnavailableError as why:
         rows += _told([_not_run("program", why)])
+    return rows
+
+
+def _layers(workshop: Workshop, pattern: str | None) -> list[dict[str, Any]]:
+    """Compare layer by layer where that was asked for; the first that departs stands first."""
+    if pattern is None:
+        return []
+    found = layerwise.by_layer(workshop, pattern)
+    rows = [{**asdict(item), "verdict": item.verdict, "detail": str(item)} for item in found]
+    for stage in dict.fromkeys(item.stage for item in found):
+        counts = Counter(item.verdict for item in found if item.stage == stage)
+        said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+        print(f"{stage + ', by layer':<28} {said}")
+    if pattern == layerwise.ALL:
+        shown = [row for row in rows if row["verdict"] not in ("exact", "new")]
+    else:
+        shown = rows
+    tables.show("layers", shown, ["stage", "layer", "verdict", "detail"])
     return rows
 
 

@@ -18,6 +18,7 @@ from typing import IO, Any
 from pipelines import keys
 from pipelines.conforming.steps import PEER
 
+MODULE = "pipelines.conforming.worker"
 SECONDS = 900
 """Most time one file may take."""
 BYTES = 8 << 30
@@ -68,7 +69,7 @@ class Worker:
         self._rest = b""
         self._said.truncate(0)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.conforming.worker", str(BYTES), str(writing)],
+            [sys.executable, "-m", MODULE, str(BYTES), str(writing)],
             cwd=keys.ROOT,
             stdin=subprocess.PIPE,
             stdout=self._said,

@@ -127,12 +127,15 @@ def _inputs(
         ((name, first),) = given[0].items()
         layout = pictures.layout(first.shape)
         if first.ndim == 4 and layout is not None:
-            given += [{name: _pixels(path, layout, first)} for path in shown]
+            given += [{name: _pixels(path, layout, given[-1][name])} for path in shown]
     return given
 
 
 def _pixels(path: Path, layout: pictures.Layout, like: Array) -> Array:
-    """Return a picture in an input's size and type: bytes, those less 128, or 0 to 1."""
+    """Return a picture in an input's size and type.
+
+    Bytes stay bytes, less 128 for int8; floats are 0 to 1 unless the input takes whole numbers.
+    """
     from PIL import Image
 
     with Image.open(path) as picture:
@@ -141,7 +144,8 @@ def _pixels(path: Path, layout: pictures.Layout, like: Array) -> Array:
         )
     pixels = np.asarray(fitted).reshape(layout.height, layout.width, layout.channels)
     if like.dtype.kind == "f":
-        values = (pixels / 255).astype(like.dtype)
+        takes_whole = bool((like == np.rint(like)).all() and like.max() > 1)
+        values = (pixels if takes_whole else pixels / 255).astype(like.dtype)
     else:
         values = (pixels.astype(np.int64) + min(0, np.iinfo(like.dtype).min)).astype(like.dtype)
         if like.dtype.itemsize > 1:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.convert_pools import averaged, counts
+from stages.importing.convert_pools import averaging
 from stages.importing.convert_qoperators import (
     byte_grid,
     grid_at,
@@ -21,10 +21,9 @@ from stages.importing.convert_tensors import normal
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import linear, onnx, qlinear
+from stages.qnn import linear, qlinear
 from stages.qnn.grid import BYTES, Grid, every_byte
-from stages.qnn.onnx_layers import qlinear_softmax
-from stages.qnn.onnx_tables import exponentials, logistic
+from stages.qnn.onnx_tables import logistic
 from stages.qnn.rescale import table
 
 Array = np.ndarray[Any, Any]
@@ -103,22 +102,20 @@ def average_pool(builder: RelaxBuilder, node: Node) -> Any:
     dtype = _bytes(builder, node.inputs[0])
     data, out = byte_grid(builder, node, 1, 2, dtype), output_grid(builder, node, 3, 4, dtype)
     _check_layout(node)
-    layer, (low, high) = node.layer, out.limits
-    scale = builder.tensor(f"{layer}.data_scale", data.scale.reshape(()))
-    zero_point = builder.tensor(f"{layer}.zero_point", np.array(data.point, dtype))
-    call = linear.dequantize_linear(builder.read(node.inputs[0]), scale, zero_point)
-    value = builder.emit(call, f"{layer}.float")
-    average, picture = averaged(builder, node, value, counts(builder, node), "float32")
-    call = onnx.quantize_inside(
-        average,
-        builder.tensor(f"{layer}.scale", out.scale.reshape(())),
-        zero_point=out.point,
-        low=low,
-        high=high,
-        dtype=out.dtype,
+    picture, count = averaging(builder, node)
+    x = picture.opened(builder, builder.read(node.inputs[0]), node.layer)
+    windows = picture.windows
+    result = qlinear.average(
+        builder,
+        node.layer,
+        qlinear.nhwc(builder, x, node.layer),
+        count,
+        (data, out),
+        kernel=windows.kernel,
+        strides=windows.strides,
+        padding=windows.pads,
     )
-    result = qlinear.nchw(builder, builder.emit(call, f"{layer}.quantized"), layer)
-    return picture.closed(builder, result, layer)
+    return picture.closed(builder, qlinear.nchw(builder, result, node.layer), node.layer)
 
 
 def _check_layout(node: Node) -> None:
@@ -153,14 +150,7 @@ def softmax(builder: RelaxBuilder, node: Node) -> Any:
     elif axis != len(shape) - 1:
         order[axis], order[-1] = order[-1], order[axis]
         value = builder.emit(relax.op.permute_dims(value, order), f"{node.layer}.last")
-    entries = exponentials(data.factor, int(value.ty.shape[-1]))
-    call = qlinear_softmax(
-        value,
-        builder.tensor(f"{node.layer}.table", entries),
-        levels=float(np.floor(np.float32(1) / out.factor)),
-        zero_point=out.point,
-    )
-    result = builder.emit(call, node.layer)
+    result = qlinear.softmax(builder, node.layer, value, data, out)
     if order != sorted(order):
         return builder.emit(relax.op.permute_dims(result, order), f"{node.layer}.back")
     return builder.reshaped(result, shape, f"{node.layer}.shaped")

@@ -217,6 +217,8 @@ def _pool_windows(builder: RelaxBuilder, node: Node) -> Windows:
     if any(node.outputs[1:]):
         raise UnsupportedError("gives the indices of the largest values; only the values")
     windows = _windows(node, node.attributes.get("kernel_shape", ()), shape)
+    if windows.dilations != (1, 1):
+        raise UnsupportedError("has dilated windows; only neighbouring values are pooled")
     for i in (0, 1):
         if max(windows.pads[i], windows.pads[i + 2]) >= windows.kernel[i]:
             raise UnsupportedError("has pads as large as its kernel")

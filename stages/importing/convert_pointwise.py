@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from stages.importing.convert_tensors import ints, normal
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
+from stages.qnn import pointwise as functions
 from stages.qnn.registry import dtype_of
 
 Converter = Callable[[RelaxBuilder, Node], Any]
@@ -70,17 +72,50 @@ def clip(builder: RelaxBuilder, node: Node) -> Any:
 
 
 def leaky_relu(builder: RelaxBuilder, node: Node) -> Any:
-    """LeakyRelu and PRelu: negative values times a slope."""
+    """LeakyRelu: negative values times a slope."""
+    alpha = float(np.float32(node.attributes.get("alpha", 0.01)))
+    return builder.emit(functions.leaky_relu(builder.read(node.inputs[0]), alpha=alpha), node.layer)
+
+
+def elu(builder: RelaxBuilder, node: Node) -> Any:
+    """Elu: negative values become `alpha * (e^x - 1)`."""
     x = builder.read(node.inputs[0])
-    if node.op == "PRelu":
-        slope = builder.read(node.inputs[1])
-    else:
-        alpha = float(node.attributes.get("alpha", 0.01))
-        slope = constant(builder, alpha, x, f"{node.layer}.alpha")
-    zero = constant(builder, 0, x, f"{node.layer}.zero")
-    below = builder.emit(relax.op.less(x, zero), f"{node.layer}.is_negative")
-    sloped = builder.emit(relax.op.multiply(x, slope), f"{node.layer}.sloped")
-    return builder.emit(relax.op.where(below, sloped, x), node.layer)
+    alpha = float(np.float32(node.attributes.get("alpha", 1.0)))
+    curve = builder.emit(functions.elu(x), node.layer)
+    return (
+        curve
+        if alpha == 1
+        else builder.emit(functions.leaky_relu(curve, alpha=alpha), f"{node.layer}.scaled")
+    )
+
+
+def softmax(function: Any) -> Converter:
+    """A converter of Softmax or LogSoftmax along an axis; before opset 13, over all from it on."""
+
+    def convert(builder: RelaxBuilder, node: Node) -> Any:
+        shape, layer = builder.shape(node.inputs[0]), node.layer
+        is_old = builder.opset < 13
+        axis = normal(int(node.attributes.get("axis", 1 if is_old else -1)), len(shape))
+        value, order = builder.read(node.inputs[0]), list(range(len(shape)))
+        if is_old:
+            rows = (prod(shape[:axis]), prod(shape[axis:]))
+            value = builder.reshaped(value, rows, f"{layer}.rows")
+        elif axis != len(shape) - 1:
+            order[axis], order[-1] = order[-1], order[axis]
+            value = builder.emit(relax.op.permute_dims(value, order), f"{layer}.last")
+        result = builder.emit(function(value), layer)
+        if order != sorted(order):
+            return builder.emit(relax.op.permute_dims(result, order), f"{layer}.back")
+        return builder.reshaped(result, shape, f"{layer}.shaped")
+
+    return convert
+
+
+def gelu(builder: RelaxBuilder, node: Node) -> Any:
+    """Gelu by the error function."""
+    if str(node.attributes.get("approximate", "none")) != "none":
+        raise UnsupportedError("approximates by tanh; the error function is accepted")
+    return builder.emit(functions.gelu(builder.read(node.inputs[0])), node.layer)
 
 
 def hard_sigmoid(builder: RelaxBuilder, node: Node) -> Any:
@@ -95,16 +130,20 @@ def hard_sigmoid(builder: RelaxBuilder, node: Node) -> Any:
 
 
 def power(builder: RelaxBuilder, node: Node) -> Any:
-    """Pow with a constant exponent of 1/2 or a small whole number."""
-    x, exponent = builder.read(node.inputs[0]), builder.constant(node.inputs[1])
-    if exponent.size != 1 or exponent.item() not in (0.5, 1, 2, 3, 4):
-        raise UnsupportedError("has an exponent other than 0.5, 1, 2, 3 or 4")
-    value = float(exponent.item())
+    """Pow: products for small whole exponents, a square root for 1/2."""
+    x = builder.read(node.inputs[0])
+    exponent = builder.constants.get(node.inputs[1])
+    value = exponent.item() if exponent is not None and exponent.size == 1 else None
     if value == 0.5:
         return builder.emit(relax.op.sqrt(x), node.layer)
-    return reduce(
-        lambda a, _: builder.emit(relax.op.multiply(a, x), node.layer), range(int(value) - 1), x
-    )
+    if value in (1, 2, 3, 4):
+        return reduce(
+            lambda a, _: builder.emit(relax.op.multiply(a, x), node.layer), range(int(value) - 1), x
+        )
+    power_of = builder.read(node.inputs[1])
+    if dtype_of(power_of.ty) != "float32":
+        power_of = builder.emit(relax.op.astype(power_of, "float32"), f"{node.layer}.exponent")
+    return builder.emit(functions.power(x, power_of), node.layer)
 
 
 def reciprocal(builder: RelaxBuilder, node: Node) -> Any:

@@ -31,8 +31,6 @@ def picture_of(builder: RelaxBuilder, node: Node) -> Picture:
         reach = windows.dilations[i] * (windows.kernel[i] - 1)
         if max(windows.pads[i], windows.pads[i + 2]) > reach:
             raise UnsupportedError("has pads as large as its kernel")
-    if windows.dilations != (1, 1):
-        raise UnsupportedError("has dilated windows; only neighbouring values are pooled")
     if node.attributes.get("ceil_mode"):
         picture.windows = _rounded_up(windows, picture.shape[2:])
     return picture
@@ -43,10 +41,11 @@ def _rounded_up(windows: Windows, extents: Sequence[int]) -> Windows:
     pads = list(windows.pads)
     for i in (0, 1):
         padded = extents[i] + pads[i] + pads[i + 2]
-        outputs = -(-(padded - windows.kernel[i]) // windows.strides[i]) + 1
+        span = windows.dilations[i] * (windows.kernel[i] - 1) + 1
+        outputs = -(-(padded - span) // windows.strides[i]) + 1
         if (outputs - 1) * windows.strides[i] >= extents[i] + pads[i]:
             outputs -= 1  # a window may not start in the padding at the end
-        needed = (outputs - 1) * windows.strides[i] + windows.kernel[i]
+        needed = (outputs - 1) * windows.strides[i] + span
         pads[i + 2] += max(0, needed - padded)
     return replace(windows, pads=(pads[0], pads[1], pads[2], pads[3]))
 
@@ -56,7 +55,9 @@ def max_pool(builder: RelaxBuilder, node: Node) -> Any:
     picture = picture_of(builder, node)
     x = picture.opened(builder, builder.read(node.inputs[0]), node.layer)
     windows = picture.windows
-    if dtype_of(x.ty) == "float32":
+    if windows.dilations != (1, 1):
+        result = _dilated(builder, node, x, windows, picture.shape)
+    elif dtype_of(x.ty) == "float32":
         call = relax.op.nn.max_pool2d(
             x,
             pool_size=list(windows.kernel),
@@ -71,12 +72,39 @@ def max_pool(builder: RelaxBuilder, node: Node) -> Any:
     return picture.closed(builder, result, node.layer)
 
 
-def counts(builder: RelaxBuilder, node: Node) -> Array:
-    """How many values each window averages: float32 [1, OH, OW, 1]."""
+def _dilated(
+    builder: RelaxBuilder, node: Node, x: Any, windows: Windows, shape: Sequence[int]
+) -> Any:
+    """The largest of shifted slices, one a position of the window."""
+    kind = np.dtype(dtype_of(x.ty))
+    lowest = np.finfo(kind).min if kind.kind == "f" else np.iinfo(kind).min
+    top, left, bottom, right = windows.pads
+    width = [0, 0, 0, 0, top, bottom, left, right]
+    padded = builder.emit(
+        relax.op.nn.pad(x, width, "constant", float(lowest)), f"{node.layer}.padded"
+    )
+    extents, result = windows.output_extents(shape[2:]), None
+    for offset in np.ndindex(*windows.kernel):
+        begin = [position * windows.dilations[i] for i, position in enumerate(offset)]
+        end = [b + (extents[i] - 1) * windows.strides[i] + 1 for i, b in enumerate(begin)]
+        call = relax.op.strided_slice(padded, [2, 3], begin, end, list(windows.strides))
+        part = builder.emit(call, f"{node.layer}.shifted")
+        result = (
+            part if result is None else builder.emit(relax.op.maximum(result, part), node.layer)
+        )
+    return result
+
+
+def averaging(builder: RelaxBuilder, node: Node) -> tuple[Picture, Array]:
+    """The geometry of an average pool, and how many values each window averages.
+
+    The count is float32, [] where it is the same everywhere, else NHWC [1, OH, OW, 1].
+    """
     picture = picture_of(builder, node)
-    stated = Picture(
-        node, builder.shape(node.inputs[0]), node.attributes.get("kernel_shape", ())
-    ).windows
+    if picture.windows.dilations != (1, 1):
+        raise UnsupportedError("averages dilated windows; only neighbouring values are averaged")
+    kernel = node.attributes.get("kernel_shape", ())
+    stated = Picture(node, builder.shape(node.inputs[0]), kernel).windows
     windows, include = picture.windows, bool(node.attributes.get("count_include_pad"))
     lengths = []
     for i in (0, 1):
@@ -90,33 +118,27 @@ def counts(builder: RelaxBuilder, node: Node) -> Array:
     result = np.multiply.outer(lengths[0], lengths[1]).astype(np.float32)
     if result.min() < 1:
         raise UnsupportedError("has windows that hold nothing but padding")
-    return np.asarray(result[None, :, :, None])
-
-
-def averaged(
-    builder: RelaxBuilder, node: Node, value: Any, count: Array, accumulator: str
-) -> tuple[Any, Picture]:
-    """Averages over windows of float data, NHWC, and their geometry."""
-    picture = picture_of(builder, node)
-    windows, layer = picture.windows, node.layer
-    call = window_sum2d(
-        qlinear.nhwc(builder, picture.opened(builder, value, layer), layer),
-        kernel=list(windows.kernel),
-        strides=list(windows.strides),
-        padding=list(windows.pads),
-        accumulator=accumulator,
-    )
-    sums = builder.emit(call, layer)
-    size = count if (count != count.flat[0]).any() else count.ravel()[:1].reshape(())
-    divided = relax.op.divide(sums, builder.tensor(f"{layer}.count", size))
-    return builder.emit(divided, f"{layer}.average"), picture
+    if (result == result[0, 0]).all():
+        return picture, np.asarray(result[0, 0])
+    return picture, np.asarray(result[None, :, :, None])
 
 
 def average_pool(builder: RelaxBuilder, node: Node) -> Any:
     """AveragePool of floats; sums are exact up to one rounding."""
-    value = builder.read(node.inputs[0])
-    average, picture = averaged(builder, node, value, counts(builder, node), "float64")
-    return picture.closed(builder, qlinear.nchw(builder, average, node.layer), node.layer)
+    picture, count = averaging(builder, node)
+    windows, layer = picture.windows, node.layer
+    x = picture.opened(builder, builder.read(node.inputs[0]), layer)
+    call = window_sum2d(
+        qlinear.nhwc(builder, x, layer),
+        kernel=list(windows.kernel),
+        strides=list(windows.strides),
+        padding=list(windows.pads),
+        accumulator="float64",
+    )
+    sums = builder.emit(call, layer)
+    divided = relax.op.divide(sums, builder.tensor(f"{layer}.count", count))
+    average = builder.emit(divided, f"{layer}.average")
+    return picture.closed(builder, qlinear.nchw(builder, average, layer), layer)
 
 
 def conv(builder: RelaxBuilder, node: Node) -> Any:

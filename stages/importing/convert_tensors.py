@@ -12,7 +12,7 @@ from tvm import relax
 
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import Node
-from stages.importing.relax_builder import ANY, RelaxBuilder
+from stages.importing.relax_builder import ANY, WHOLE, RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 
 Array = np.ndarray[Any, Any]
@@ -188,7 +188,7 @@ def cast(builder: RelaxBuilder, node: Node) -> Any:
         dtype = str(onnx.helper.tensor_dtype_to_np_dtype(code))
     except KeyError as error:
         raise UnsupportedError(f"casts to the unknown type {code}") from error
-    if dtype not in ANY or builder.dtype(node.inputs[0]) not in ANY:
+    if dtype not in WHOLE or builder.dtype(node.inputs[0]) not in ANY:
         raise UnsupportedError(f"casts {builder.dtype(node.inputs[0])} to {dtype}")
     if dtype == builder.dtype(node.inputs[0]):
         return builder.read(node.inputs[0])
@@ -198,6 +198,16 @@ def cast(builder: RelaxBuilder, node: Node) -> Any:
         call = relax.op.not_equal(x, builder.tensor(f"{node.layer}.zero", zero))
         return builder.emit(call, node.layer)
     return builder.emit(relax.op.astype(builder.read(node.inputs[0]), dtype), node.layer)
+
+
+def dropout(builder: RelaxBuilder, node: Node) -> Any:
+    """Dropout at inference; the mask, where one is named, keeps everything."""
+    if len(node.inputs) > 2 and node.inputs[2] and builder.constant(node.inputs[2]).any():
+        raise UnsupportedError("is in training mode; export the model for inference")
+    if len(node.outputs) > 1 and node.outputs[1]:
+        mask = np.broadcast_to(np.True_, builder.shape(node.inputs[0]))
+        builder.constants[node.outputs[1]] = mask
+    return builder.read(node.inputs[0])
 
 
 def where(builder: RelaxBuilder, node: Node) -> Any:
@@ -227,7 +237,9 @@ def space_to_depth(builder: RelaxBuilder, node: Node) -> Any:
     if b < 1 or h % b or w % b:
         raise UnsupportedError(f"has pictures of {h}x{w} for blocks of {b}")
     view = (n, c, h // b, b, w // b, b)
-    return _blocks(builder, node, view, [0, 3, 5, 1, 2, 4], (n, c * b * b, h // b, w // b))
+    is_crd = str(node.attributes.get("mode", "DCR")) == "CRD"
+    order = [0, 1, 3, 5, 2, 4] if is_crd else [0, 3, 5, 1, 2, 4]
+    return _blocks(builder, node, view, order, (n, c * b * b, h // b, w // b))
 
 
 def _blocks(

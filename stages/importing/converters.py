@@ -100,20 +100,33 @@ def way_of(graph: SourceGraph) -> Way:
         return ONNX_WAY
     if graph.datatypes or any(domain == QONNX or "finn" in domain for domain, _ in kinds):
         return QONNX_WAY
-    beyond = _computed_kinds(graph) & (ONNX_WAY.converters.keys() - CONVERTERS.keys())
-    return ONNX_WAY if beyond else QONNX_WAY
+    computed = _computed(graph)
+    beyond = ONNX_WAY.converters.keys() - CONVERTERS.keys()
+    is_beyond = any((node.domain, node.op) in beyond or _is_wider(graph, node) for node in computed)
+    return ONNX_WAY if is_beyond or not computed else QONNX_WAY
 
 
-def _computed_kinds(graph: SourceGraph) -> set[tuple[str, str]]:
-    """The operators whose results depend on more than shapes and constants."""
-    computed = {item.name for item in graph.inputs}
-    kinds = set()
+def _computed(graph: SourceGraph) -> list[Node]:
+    """The nodes whose results depend on more than shapes and constants, but for a last ranking."""
+    tensors = {item.name for item in graph.inputs}
+    found = []
     for node in graph.nodes:
-        if node.op != "Shape" and not computed.isdisjoint(node.inputs):
-            computed.update(node.outputs)
+        if node.op != "Shape" and not tensors.isdisjoint(node.inputs):
+            tensors.update(node.outputs)
             if not set(node.outputs) <= set(graph.outputs) or node.op not in POSTPROCESSING:
-                kinds.add((node.domain, node.op))
-    return kinds
+                found.append(node)
+    return found
+
+
+def _is_wider(graph: SourceGraph, node: Node) -> bool:
+    """Whether an operator of both ways is used as only ONNX's way takes it."""
+    if node.op == "ReduceMean":
+        stated = graph.constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
+        axes = node.attributes.get("axes") if stated is None else stated.ravel().tolist()
+        return sorted(axes or ()) not in ([2, 3], [-2, -1])
+    dilations = node.attributes.get("dilations") or ()
+    is_dilated = "Pool" in node.op and any(each != 1 for each in dilations)
+    return is_dilated or bool(node.attributes.get("ceil_mode") or node.attributes.get("transA"))
 
 
 def convert(graph: SourceGraph, options: ImportOptions) -> Model:
@@ -127,7 +140,7 @@ def convert(graph: SourceGraph, options: ImportOptions) -> Model:
 def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
     """Convert what can be converted, and collect what cannot."""
     way = way_of(graph)
-    builder = RelaxBuilder(way.accepts)
+    builder = RelaxBuilder(way.accepts, graph.opset)
     builder.constants.update(graph.constants)
     dtypes = {item.name: item.dtype for item in graph.inputs}
     for name, shape in input_shapes(graph, options).items():

@@ -23,7 +23,9 @@ from stages.importing import convert_tensors as tensors
 from stages.importing.convert_resize import resize
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
+from stages.qnn import pointwise as functions
 from stages.qnn import qlinear
+from stages.qnn.softmax import log_softmax, softmax
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 MICROSOFT = "com.microsoft"
@@ -90,7 +92,18 @@ _ORDINARY: Mapping[str, Converter] = {
     "Sign": arithmetic.sign,
     "Clip": pointwise.clip,
     "LeakyRelu": pointwise.leaky_relu,
-    "PRelu": pointwise.leaky_relu,
+    "PRelu": arithmetic.elementwise(functions.prelu),
+    "Elu": pointwise.elu,
+    "Exp": pointwise.unary(functions.exp),
+    "Log": pointwise.unary(functions.log),
+    "Sigmoid": pointwise.unary(functions.sigmoid),
+    "Tanh": pointwise.unary(functions.tanh),
+    "Erf": pointwise.unary(functions.erf),
+    "Sin": pointwise.unary(functions.sin),
+    "Cos": pointwise.unary(functions.cos),
+    "Gelu": pointwise.gelu,
+    "Softmax": pointwise.softmax(lambda x: softmax(x, beta=1.0)),
+    "LogSoftmax": pointwise.softmax(log_softmax),
     "HardSigmoid": pointwise.hard_sigmoid,
     "HardSwish": pointwise.hard_sigmoid,
     "Pow": pointwise.power,
@@ -117,7 +130,7 @@ _ORDINARY: Mapping[str, Converter] = {
     "Unsqueeze": layers.unsqueeze,
     "Transpose": layers.transpose,
     "Identity": layers.identity,
-    "Dropout": layers.identity,
+    "Dropout": tensors.dropout,
 }
 
 INTEGER_KINDS = frozenset({("", op) for op in _INTEGER} | {(MICROSOFT, op) for op in _CONTRIB})

@@ -15,6 +15,7 @@ from onnx import numpy_helper as numbers
 
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
+from stages.importing.onnx_texts import check_texts
 
 Array = np.ndarray[Any, Any]
 
@@ -87,6 +88,7 @@ class SourceGraph:
 def read(source: bytes) -> SourceGraph:
     """Decode and check the bytes of an ONNX file; StageError says what is wrong with it."""
     model = _parse(source)
+    check_texts(model, _graphs(model.graph))
     for graph in _graphs(model.graph):
         _check_tensors(graph)
     _name_domains(model)
@@ -94,7 +96,7 @@ def read(source: bytes) -> SourceGraph:
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StageError(
             f"the file is not valid ONNX: {reason}",
             hint="export it again, or see what `onnx.checker` says about it",
@@ -105,7 +107,7 @@ def read(source: bytes) -> SourceGraph:
         nodes=_nodes(model.graph),
         inputs=_inputs(model.graph),
         outputs=tuple(output.name for output in model.graph.output),
-        constants={item.name: numbers.to_array(item) for item in model.graph.initializer},
+        constants={item.name: _decoded(item) for item in model.graph.initializer},
         datatypes=_datatypes(model.graph),
     )
 
@@ -200,6 +202,15 @@ def _check_payload(tensor: TensorProto, name: str, elements: int) -> None:
         )
 
 
+def _decoded(tensor: TensorProto) -> Array:
+    try:
+        return numbers.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise StageError(
+            f"tensor '{tensor.name}' of shape {list(tensor.dims)} holds another number of values"
+        ) from error
+
+
 def _name_domains(model: ModelProto) -> None:
     """Give QONNX operators one domain and import it: exporters disagree and some forget to."""
     for graph in _graphs(model.graph):
@@ -265,7 +276,7 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for attribute in node.attribute:
         if attribute.type == AttributeProto.TENSOR:
-            values[attribute.name] = numbers.to_array(attribute.t)
+            values[attribute.name] = _decoded(attribute.t)
         elif attribute.type == AttributeProto.STRING:
             values[attribute.name] = attribute.s.decode("utf-8", "replace")
         else:

@@ -22,7 +22,8 @@ FLOAT_ONLY = ("float32",)
 STORED = ("float32", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool")
 PACKED = ("int4", "uint4", "int2", "uint2")
 """Types below a byte: stored one to a byte, typed as they are."""
-ANY = (*STORED, *PACKED, "uint32", "uint64")
+WHOLE = (*STORED, "uint32", "uint64")
+ANY = (*WHOLE, *PACKED)
 
 
 class RelaxBuilder:
@@ -30,11 +31,12 @@ class RelaxBuilder:
 
     A source tensor is either a constant (a NumPy array) or a Relax variable. Constants become
     parameters only when an operator reads them, under their source names. `accepts` lists the
-    element types that tensors may have.
+    element types that tensors may have, `opset` is the version of ONNX's operators.
     """
 
-    def __init__(self, accepts: Sequence[str] = FLOAT_ONLY) -> None:
+    def __init__(self, accepts: Sequence[str] = FLOAT_ONLY, opset: int = 0) -> None:
         self.accepts = tuple(accepts)
+        self.opset = opset
         self.constants: dict[str, Array] = {}
         self.variables: dict[str, Any] = {}
         self._parameters: dict[tuple[str, tuple[int, ...]], Any] = {}
@@ -97,10 +99,12 @@ class RelaxBuilder:
         try:
             var = self._builder.emit(call, name)
         except (ValueError, TypeError, RuntimeError) as error:
-            shapes = [list(shape_of(argument.ty)) for argument in call.args if _is_tensor(argument)]
+            tensors = [argument.ty for argument in call.args if _is_tensor(argument)]
+            shown = " and ".join(str(list(shape_of(kind))) for kind in tensors)
+            if len({dtype_of(kind) for kind in tensors}) > 1:
+                shown += f" ({', '.join(dtype_of(kind) for kind in tensors)})"
             raise UnsupportedError(
-                f"has inputs of the shapes {' and '.join(map(str, shapes))}, "
-                "which do not fit together"
+                f"has inputs of the shapes {shown}, which do not fit together"
             ) from error
         shape = shape_of(var.ty)
         if not all(extent > 0 for extent in shape) or prod(shape) > MAX_ELEMENTS:

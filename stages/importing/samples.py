@@ -25,7 +25,7 @@ from stages.qnn.registry import dtype_of
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
-_LARGEST_INDEX = 3
+_LARGEST_INDEX = 1
 _PASSING = {"Reshape", "Flatten", "Transpose", "Identity", "Squeeze", "Unsqueeze", "Dropout"}
 
 

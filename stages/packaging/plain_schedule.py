@@ -14,8 +14,12 @@ import numpy as np
 from tvm import s_tir, tirx
 from tvm.s_tir import ScheduleError
 
+from stages.qnn.sharing import operations
+
 NEIGHBOURS = (4, 5, 6, 7, 3, 2)
 """How many positions along the axis before the last share a vector of weights, best first."""
+CHEAP = 8
+"""Operations that may as well be repeated as remembered."""
 WIDTHS = (8, 16, 32, 64)
 """Extents of a last axis that become vector instructions as they are."""
 STACK_BYTES = 1024
@@ -55,12 +59,26 @@ def _inline(schedule: Any) -> None:
     """Inline whatever computes position by position, unless a sum would repeat costly work."""
     for block in _blocks(schedule):
         consumers = schedule.get_consumers(block)
-        if not consumers or _is_reduction(schedule, block):
+        if not consumers or _is_reduction(schedule, block) or _repeats(schedule, block, consumers):
             continue
         try:
             schedule.compute_inline(block)
         except ScheduleError:
             continue
+
+
+def _repeats(schedule: Any, block: Any, consumers: list[Any]) -> bool:
+    """Whether inlining a block would compute something costly several times."""
+    size = prod(_spatial(schedule, block))
+    is_larger = any(prod(_spatial(schedule, consumer)) > size for consumer in consumers)
+    sums = any(_is_reduction(schedule, consumer) for consumer in consumers)
+    return (is_larger or sums or len(consumers) > 1) and _cost(schedule.get(block).body) > CHEAP
+
+
+def _cost(statement: Any) -> int:
+    """How many operations a block's expression has."""
+    value = getattr(statement, "value", None)
+    return 0 if value is None else operations(value)
 
 
 def _loops(schedule: Any, block: Any) -> list[Any]:

@@ -20,6 +20,7 @@ from stages.packaging.lower import Convolution
 from stages.qnn.elementwise import WHOLE
 from stages.qnn.expressions import scalar
 from stages.qnn.registry import attributes, shape_of
+from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
 
 SAME = ("relax.qnn.take_channels", "relax.reshape")
@@ -80,7 +81,8 @@ class Products(Convolution):
             for variable, call in self.composite.calls.items():
                 values[variable] = self._value(call, values, at, self.scratch[sums + lane])
             for result, output in zip(self.results, self.composite.outputs, strict=True):
-                T.buffer_store(result, values[self.composite.results[output]], [at.place])
+                value = shared(values[self.composite.results[output]])
+                T.buffer_store(result, value, [at.place])
 
     def _value(self, call: Any, values: dict[Any, Any], at: Position, raw: Any) -> Any:
         """What an operator gives at one position."""

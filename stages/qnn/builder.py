@@ -91,7 +91,7 @@ class ModelBuilder(FunctionBuilder):
 
     def tensor(self, name: str, value: np.ndarray[Any, Any], dtype: str | None = None) -> Any:
         """A parameter holding `value`; `dtype` is the dialect dtype where it is below 8 bits."""
-        contiguous = np.ascontiguousarray(value)
+        contiguous = np.ascontiguousarray(value).reshape(np.shape(value))  # it widens scalars
         variable = self.param(name, contiguous.shape, dtype or str(contiguous.dtype))
         self.tensors[variable.name] = contiguous
         return variable

@@ -26,6 +26,7 @@ from stages.qnn.registry import (
     storage_dtype,
     tensor_type,
 )
+from stages.qnn.sharing import shared
 
 ELEMENTWISE = {
     "relax.astype",
@@ -119,7 +120,7 @@ def elementwise(
                     operand if i in positions else element(operand, index)
                     for i, operand in enumerate(operands)
                 ]
-                return arithmetic(TIR, *read, **attrs).astype(str(storage_dtype(dtype)))
+                return shared(arithmetic(TIR, *read, **attrs).astype(str(storage_dtype(dtype))))
 
             return te.compute(shape, at, name=name)
 

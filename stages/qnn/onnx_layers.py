@@ -98,7 +98,7 @@ def _infer_softmax(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
 
 def _legalize_softmax(data: Any, table: Any, *, levels: float, zero_point: int) -> Any:
     *outer, depth = (int(extent) for extent in data.shape)
-    is_signed = str(data.dtype) == "int8"
+    high = 127 if str(data.dtype) == "int8" else 255
     r, s = te.reduce_axis((0, depth)), te.reduce_axis((0, depth))
     largest = te.compute(outer, lambda *i: te.max(data[(*i, r)].astype("int32"), axis=r))
 
@@ -111,8 +111,7 @@ def _legalize_softmax(data: Any, table: Any, *, levels: float, zero_point: int) 
     def at(*i: Any) -> Any:
         share = exps[i] * tirx.const(levels, "float32") / total[i[:-1]]
         value = tirx.nearbyint(share).astype("int32") + zero_point
-        last = tirx.const(-1 if is_signed else 255, "int32")
-        return tirx.Select(value > 255, last, value).astype(data.dtype)
+        return tirx.min(value, tirx.const(high, "int32")).astype(data.dtype)
 
     return te.compute(data.shape, at, name="qlinear_softmax")
 
@@ -122,12 +121,10 @@ def qlinear_softmax(data: Array, table: Array, *, levels: float, zero_point: int
     """ONNX Runtime's QLinearSoftmax along the last axis (`qlinear_softmax.cc`).
 
     `table` (float32 [256]) holds the exponentials of q - 255, scaled so that their sum fits;
-    `levels` is `floor(1 / ys)`. Sums are rounded at every step, from the first value on. Results
-    above 255 become 255 (-1 for int8), and int8 results above 127 wrap around, as there.
+    `levels` is `floor(1 / ys)`. Sums are rounded at every step, from the first value on.
     """
     wide = data.astype(np.int32)
     exps = table[wide + 255 - wide.max(axis=-1, keepdims=True)]
     total = np.add.accumulate(exps, axis=-1, dtype=np.float32)[..., -1:]
     value = np.rint(exps * np.float32(levels) / total).astype(np.int32) + zero_point
-    last = -1 if data.dtype == np.int8 else 255
-    return np.where(value > 255, last, value).astype(data.dtype)
+    return np.minimum(value, np.iinfo(data.dtype).max).astype(data.dtype)

@@ -40,18 +40,6 @@ def power(m: Numbers, base: Value, exponent: Value) -> Value:
     return functions.power(m, base, exponent)
 
 
-@elementwise("multiply", ["lhs", "rhs"], as_first, accepts={"lhs": FLOAT, "rhs": FLOAT})
-def multiply(m: Numbers, lhs: Value, rhs: Value) -> Value:
-    """A float32 product that is rounded before anything is added to it."""
-    return m.product(lhs, rhs)
-
-
-@elementwise("reciprocal_root", ["x"], as_first, accepts={"x": FLOAT})
-def reciprocal_root(m: Numbers, x: Value) -> Value:
-    """1 / sqrt(x), both operations rounded."""
-    return m.quotient(m.constant(1.0, "float32"), m.square_root(x))
-
-
 @elementwise("leaky_relu", ["x"], as_first, accepts={"x": FLOAT})
 def leaky_relu(m: Numbers, x: Value, *, alpha: float) -> Value:
     """x where it is positive, else alpha * x."""
@@ -76,9 +64,3 @@ def hard_swish(m: Numbers, x: Value) -> Value:
     """`x * min(6, max(0, x + 3)) / 6`, every operation rounded."""
     zero, three, six = (m.constant(value, "float32") for value in (0.0, 3.0, 6.0))
     return m.quotient(m.product(x, m.minimum(six, m.maximum(zero, x + three))), six)
-
-
-@elementwise("round_half_even", ["x"], as_first, accepts={"x": FLOAT})
-def round_half_even(m: Numbers, x: Value) -> Value:
-    """To the nearest integer, halves to the even one."""
-    return m.round_even(x)

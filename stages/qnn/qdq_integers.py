@@ -10,7 +10,7 @@ from tvm.ir import Call, Op
 
 from stages.qnn import qlinear
 from stages.qnn.builder import remap, variables_in
-from stages.qnn.elementwise import ARITHMETIC
+from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.grid import Grid, every_byte
 from stages.qnn.linear import FLOAT
 from stages.qnn.qdq_rewriting import Quantized, Rewriting
@@ -24,10 +24,6 @@ _MOVES = """reshape permute_dims squeeze expand_dims flatten strided_slice take 
     repeat flip split"""
 MOVES = frozenset(f"relax.{name}" for name in _MOVES.split())
 """Operators that choose and move values of their first operand."""
-_UNARY = """add subtract multiply divide maximum minimum nn.relu clip sign sqrt rsqrt abs negative
-    floor ceil round square where less less_equal greater greater_equal"""
-UNARY = frozenset(f"relax.{name}" for name in _UNARY.split())
-"""Plain operators that compute every position on its own."""
 LONGEST_CHAIN = 64
 
 
@@ -159,7 +155,8 @@ def _chain(graph: Rewriting, variable: Any) -> tuple[Any, list[Any]] | None:
 
 def _is_pointwise(call: Any) -> bool:
     name = str(call.op.name) if isinstance(call.op, Op) else ""
-    return (name in UNARY or name in ARITHMETIC) and dtype_of(call.ty) in (*FLOAT, "bool")
+    is_pointwise = name in ELEMENTWISE and not WHOLE.get(name)
+    return is_pointwise and dtype_of(call.ty) in (*FLOAT, "bool")
 
 
 def _evaluate(graph: Rewriting, order: list[Any], values: dict[Any, Array]) -> dict[Any, Array]:

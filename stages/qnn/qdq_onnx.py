@@ -20,7 +20,7 @@ from stages.qnn.grid import Grid, every_byte
 from stages.qnn.qdq_integers import table_of
 from stages.qnn.qdq_rewriting import Quantized, Rewriting
 from stages.qnn.qdq_sums import Product, product_of
-from stages.qnn.registry import is_op, shape_of
+from stages.qnn.registry import attributes, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
@@ -58,7 +58,7 @@ def _operator(graph: Rewriting, variable: Any, out: Grid) -> Any | None:
     call = graph.expressions.get(variable)
     if call is None:
         return None
-    for rule in (_sums, _binary, _mean, _concat):
+    for rule in (_sums, _binary, _mean, _average, _softmax, _concat):
         result = rule(graph, variable, call, out)
         if result is not None:
             return result
@@ -141,6 +141,39 @@ def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     return qlinear.global_average_pool(
         graph.builder, str(variable.name), data.value, data.grid, out
     )
+
+
+def _average(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
+    """QLinearAveragePool: NHWC sums over windows, divided by their count, back to NCHW."""
+    if not is_op(call, "relax.permute_dims") or _ints(call.attrs.axes) != [0, 3, 1, 2]:
+        return None
+    divided = graph.call_for(call.args[0], "relax.divide")
+    sums = None
+    if divided is not None:
+        sums = graph.call_for(divided.args[0], "relax.qnn.window_sum2d")
+    if divided is None or sums is None:
+        return None
+    data, counts = graph.quantized.get(sums.args[0]), graph.tensor(divided.args[1])
+    if data is None or counts is None or not _are_bytes(out, data):
+        return None
+    windows = {key: attributes(sums)[key] for key in ("kernel", "strides", "padding")}
+    name = str(divided.args[0].name)
+    result = qlinear.average(graph.builder, name, data.value, counts, (data.grid, out), **windows)
+    return qlinear.nchw(graph.builder, result, name)
+
+
+def _ints(values: Any) -> list[int]:
+    return [int(value) for value in values or ()]
+
+
+def _softmax(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
+    """QLinearSoftmax."""
+    if not is_op(call, "relax.qnn.softmax") or attributes(call)["beta"] != 1.0:
+        return None
+    data = graph.quantized.get(call.args[0])
+    if data is None or not _are_bytes(out, data):
+        return None
+    return qlinear.softmax(graph.builder, str(variable.name), data.value, data.grid, out)
 
 
 def _concat(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:

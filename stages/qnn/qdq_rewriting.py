@@ -14,7 +14,7 @@ from stages.qnn import linear
 from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap, variables_in
 from stages.qnn.grid import Grid, grid
 from stages.qnn.qdq_sums import accumulated
-from stages.qnn.registry import dtype_of, shape_of
+from stages.qnn.registry import dtype_of, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
 
@@ -65,6 +65,12 @@ class Rewriting:
     def is_read_once(self, variable: Any) -> bool:
         """Whether exactly one binding (or output) reads an old variable."""
         return self._readers[variable] == 1
+
+    def call_for(self, variable: Any, name: str) -> Any | None:
+        """The old call of operator `name` whose result `variable` is and one binding reads."""
+        call = self.expressions.get(variable)
+        is_wanted = call is not None and is_op(call, name) and self.is_read_once(variable)
+        return call if is_wanted else None
 
     def grid(self, call: Any) -> Grid | None:
         """The grid of quantize_linear or dequantize_linear, None where it is computed."""

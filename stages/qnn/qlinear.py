@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from tvm import relax
 
-from stages.qnn import integer, onnx
+from stages.qnn import integer, linear, onnx, onnx_layers, onnx_tables
 from stages.qnn.grid import Grid
 from stages.qnn.registry import shape_of
 from stages.qnn.rescale import rescale
@@ -141,6 +141,51 @@ def global_average_pool(to: Emitter, layer: str, data: Any, grid_in: Grid, out: 
     size = np.float32(height * width)
     factor = np.asarray(grid_in.factor / (out.factor * size), np.float32)
     return nchw(to, rescaled(to, layer, to.emit(call, layer), factor, out), layer)
+
+
+def average(
+    to: Emitter,
+    layer: str,
+    data: Any,
+    count: Array,
+    grids: tuple[Grid, Grid],
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+) -> Any:
+    """QLinearAveragePool of NHWC bytes: float32 sums in the window's order, by `count`."""
+    grid, out = grids
+    scale = to.tensor(f"{layer}.data_scale", grid.scale.reshape(()))
+    zero_point = to.tensor(f"{layer}.zero_point", np.array(grid.point, grid.dtype))
+    value = to.emit(linear.dequantize_linear(data, scale, zero_point), f"{layer}.float")
+    call = onnx_layers.window_sum2d(
+        value, kernel=[*kernel], strides=[*strides], padding=[*padding], accumulator="float32"
+    )
+    sums = to.emit(call, layer)
+    divided = to.emit(relax.op.divide(sums, to.tensor(f"{layer}.count", count)), f"{layer}.mean")
+    low, high = out.limits
+    call = onnx.quantize_inside(
+        divided,
+        to.tensor(f"{layer}.scale", out.scale.reshape(())),
+        zero_point=out.point,
+        low=low,
+        high=high,
+        dtype=out.dtype,
+    )
+    return to.emit(call, f"{layer}.quantized")
+
+
+def softmax(to: Emitter, layer: str, data: Any, grid: Grid, out: Grid) -> Any:
+    """QLinearSoftmax of bytes along the last axis."""
+    entries = onnx_tables.exponentials(grid.factor, shape_of(data.ty)[-1])
+    call = onnx_layers.qlinear_softmax(
+        data,
+        to.tensor(f"{layer}.table", entries),
+        levels=float(np.floor(np.float32(1) / out.factor)),
+        zero_point=out.point,
+    )
+    return to.emit(call, layer)
 
 
 def add(to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid) -> Any:

@@ -16,6 +16,7 @@ from stages.qnn import fixed_point as fixed
 from stages.qnn import transcendental
 from stages.qnn.numbers import NUMPY, TIR, Numbers, Value
 from stages.qnn.registry import dtype_of, register, shape_of, tensor_type
+from stages.qnn.sharing import shared
 from stages.qnn.tflite import divide_by_power, multiply
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +40,7 @@ def _rows(tensor: Any) -> tuple[int, ...]:
 def _reduce(data: Any, combine: Any, element: Any, name: str) -> Any:
     """A reduction over the last axis of `element(index)`, as a TE tensor of the leading axes."""
     k = te.reduce_axis((0, int(data.shape[-1])), name="k")
-    return te.compute(_rows(data), lambda *i: combine(element((*i, k)), axis=k), name=name)
+    return te.compute(_rows(data), lambda *i: combine(shared(element((*i, k))), axis=k), name=name)
 
 
 # Bytes: the exponentials of the 256 possible differences are a table.
@@ -74,14 +75,16 @@ def _softmax_bytes_te(data: Any, exps: Any, *, dtype: str) -> Any:
         return most(*index[:-1]) - data(*index).astype("int32")
 
     total = _reduce(data, te.sum, lambda i: _shares(TIR, exps, difference(i))[1], "total")
-    zeros = te.compute(_rows(data), lambda *i: fixed.leading_zeros(TIR, total(*i)), name="zeros")
+    zeros = te.compute(
+        _rows(data), lambda *i: shared(fixed.leading_zeros(TIR, total(*i))), name="zeros"
+    )
     inverse = te.compute(
-        _rows(data), lambda *i: _reciprocal(TIR, total(*i), zeros(*i)), name="inverse"
+        _rows(data), lambda *i: shared(_reciprocal(TIR, total(*i), zeros(*i))), name="inverse"
     )
 
     def at(*i: Any) -> Any:
         power, row = _shares(TIR, exps, difference(i))[0], i[:-1]
-        return _scaled(TIR, power, inverse(*row), zeros(*row), bits, dtype)
+        return shared(_scaled(TIR, power, inverse(*row), zeros(*row), bits, dtype))
 
     return te.compute(data.shape, at, name="softmax")
 
@@ -147,15 +150,17 @@ def _softmax_int16_te(
         return _exp_of_int16(TIR, exps, difference, multiplier, shift)
 
     total = _reduce(data, te.sum, lambda i: power(i).astype("int64"), "total")
-    zeros = te.compute(_rows(data), lambda *i: fixed.leading_zeros(TIR, total(*i)), name="zeros")
+    zeros = te.compute(
+        _rows(data), lambda *i: shared(fixed.leading_zeros(TIR, total(*i))), name="zeros"
+    )
     inverse = te.compute(
         _rows(data),
-        lambda *i: _reciprocal_of_int16(TIR, reciprocals, total(*i), zeros(*i)),
+        lambda *i: shared(_reciprocal_of_int16(TIR, reciprocals, total(*i), zeros(*i))),
         name="inverse",
     )
     return te.compute(
         data.shape,
-        lambda *i: _scaled_int16(TIR, power(i), inverse(*i[:-1]), zeros(*i[:-1])),
+        lambda *i: shared(_scaled_int16(TIR, power(i), inverse(*i[:-1]), zeros(*i[:-1]))),
         name="softmax",
     )
 
@@ -191,7 +196,9 @@ def _power(m: Numbers, x: Value, most: Value, beta: float) -> Value:
 
 def _softmax_float_te(x: Any, *, beta: float) -> Any:
     most = _reduce(x, te.max, lambda i: x(*i), "most")
-    power = te.compute(x.shape, lambda *i: _power(TIR, x(*i), most(*i[:-1]), beta), name="power")
+    power = te.compute(
+        x.shape, lambda *i: shared(_power(TIR, x(*i), most(*i[:-1]), beta)), name="power"
+    )
     total = _reduce(x, te.sum, lambda i: power(*i), "total")
     return te.compute(x.shape, lambda *i: power(*i) / total(*i[:-1]), name="softmax")
 

@@ -67,8 +67,8 @@ def test_recipes_are_named_for_what_they_build() -> None:
         assert found.name.endswith(f"_{found.hardware.name}"), name
         if found.recipe.quantization is not None:
             precision = found.recipe.quantization
-            bits = f"_a{precision.activations.bits}w{precision.weights.bits}_"
-            assert bits in found.name, name
+            bits = f"a{precision.activations.bits}w{precision.weights.bits}"
+            assert f"_{'int8' if bits == 'a8w8' else bits}_" in found.name, name
 
 
 def test_base_is_no_recipe_of_its_own() -> None:

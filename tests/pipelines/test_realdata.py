@@ -5,7 +5,6 @@ The files and the labelled digits are not part of the project: BITKILN_REALDATA 
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -28,14 +27,6 @@ NETWORKS = {
     "finn_tfc": "Xilinx+finn/src/finn/qnn-data/build_dataflow/model.onnx",
 }
 DIGITS = "data/mnist_test_2000.npz"
-
-
-@pytest.fixture
-def realdata() -> Path:
-    folder = os.environ.get("BITKILN_REALDATA")
-    if not folder:
-        pytest.skip("BITKILN_REALDATA is unset: real models are not part of the project")
-    return Path(folder).resolve()
 
 
 def doit(*arguments: str) -> str:

@@ -12,6 +12,7 @@ from pipelines import fields
 from pipelines.recipe import (
     IMAGE_SIZES,
     Recipe,
+    calibrate_options,
     contradictions,
     flatten,
     golden_options,
@@ -66,6 +67,84 @@ def test_zoo_networks_have_their_own_image_size(name: str) -> None:
     small = zoo_options(recipe(model={"zoo": name, "image_size": 32, "seed": 7}))
     assert small is not None
     assert (small.image_size, small.seed) == (32, 7)
+
+
+@pytest.mark.parametrize(
+    ("activations", "encoding"),
+    [
+        ({}, "unipolar"),
+        ({"encoding": "asymmetric"}, "unipolar"),
+        ({"encoding": "symmetric"}, "signed"),
+    ],
+)
+def test_eight_bits_everywhere_are_qdq(activations: dict[str, Any], encoding: str) -> None:
+    precision = {"activations": {"bits": 8, **activations}, "weights": {"bits": 8}}
+    made = recipe(model={"zoo": "mobilenet_v1"}, quantization=precision)
+    assert list(contradictions(made)) == []
+    options_ = zoo_options(made)
+    assert options_ is not None
+    assert (options_.format, options_.activations.encoding) == ("qdq", encoding)
+    assert options_.weights == options.TensorQuantization(bits=8, encoding="signed")
+
+
+def test_fewer_bits_somewhere_are_qonnx() -> None:
+    layers = [{"match": "layer4.*", "weights": {"bits": 2, "encoding": "signed"}}]
+    precision = {"activations": {"bits": 8}, "weights": {"bits": 8}}
+    made = zoo_options(recipe(quantization=precision, layers=layers))
+    assert made is not None
+    assert made.format == "qonnx"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"model": {"zoo": "mobilenet_v2"}}, "quantization"),
+        ({"quantization": {"activations": {"bits": 8},
+                           "weights": {"bits": 8, "granularity": "per_tensor"}}},
+         "quantization.weights"),
+        ({"quantization": {"activations": {"bits": 8},
+                           "weights": {"bits": 8, "encoding": "asymmetric"}}},
+         "quantization.weights"),
+        ({"quantization": None}, "model.zoo"),
+    ],
+)  # fmt: skip
+def test_precisions_a_zoo_network_does_not_have(changes: dict[str, Any], field: str) -> None:
+    assert [item.field for item in contradictions(recipe(**changes))] == [field]
+
+
+@pytest.mark.parametrize("encoding", ["asymmetric", "symmetric"])
+def test_scales_and_zero_points_are_for_8_bits(encoding: str) -> None:
+    with pytest.raises(ValidationError, match=f"{encoding} is for 8 bits; with 4, use unipolar"):
+        recipe(
+            quantization={"activations": {"bits": 4, "encoding": encoding}, "weights": {"bits": 1}}
+        )
+
+
+def test_a_float_zoo_network_has_no_precision_of_its_own() -> None:
+    made = recipe(model={"zoo": "resnet50", "format": "float"}, quantization=None)
+    assert list(contradictions(made)) == []
+    options_ = zoo_options(made)
+    assert options_ is not None
+    assert (options_.format, options_.image_size) == ("float", 224)
+
+
+def test_calibration_sees_method_and_precision() -> None:
+    made = recipe(
+        model={"file": "/net.onnx"},
+        quantization={
+            "activations": {"bits": 8, "encoding": "symmetric"},
+            "weights": {"bits": 8, "encoding": "asymmetric"},
+        },
+        calibration={"data": "/pictures", "method": "entropy", "samples": 7},
+    )
+    assert calibrate_options(made) == options.CalibrateOptions(
+        activations=options.ActivationScheme(encoding="symmetric"),
+        weights=options.WeightScheme(encoding="asymmetric", granularity="per_tensor"),
+        method="entropy",
+    )
+    assert calibrate_options(recipe()) is None
+    plain = recipe(model={"file": "/n.onnx"}, quantization=None, calibration={"data": "/d"})
+    assert calibrate_options(plain) == options.CalibrateOptions()
 
 
 def test_a_file_needs_no_zoo() -> None:

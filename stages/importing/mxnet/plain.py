@@ -68,7 +68,7 @@ def batch_norm(walk: Walk, node: Node) -> Values:
     view = (1, -1, 1, 1) if len(shape) == 4 else (1, -1)
     factor = walk.tensor(scale.reshape(view), f"{node.name}.scale")
     offset = walk.tensor((beta - mean * scale).reshape(view), f"{node.name}.offset")
-    scaled = walk.emit(pointwise.multiply(walk.read(node, 0), factor), f"{node.name}.scaled")
+    scaled = walk.emit(relax.op.multiply(walk.read(node, 0), factor), f"{node.name}.scaled")
     return [walk.emit(relax.op.add(scaled, offset), node.name)]
 
 

@@ -12,6 +12,7 @@ from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.tflite.graph import Array, Graph, Operator, Quantization, Tensor
 from stages.importing.unsupported import UnsupportedError
 from stages.kinds import Model
+from stages.qnn.bipolar import BIT
 from stages.qnn.builder import ModelBuilder
 from stages.qnn.registry import dtype_of, shape_of
 
@@ -43,7 +44,7 @@ class TfliteBuilder:
 
     def add_input(self, index: int, shape: Sequence[int]) -> None:
         """Declare a graph input."""
-        tensor = self.graph.tensors[index]
+        tensor = self.tensor(index)
         self.variables[index] = self._builder.input(tensor.name, shape, tensor.dtype)
 
     def tensor(self, index: int) -> Tensor:
@@ -112,7 +113,10 @@ class TfliteBuilder:
     def read(self, index: int, shape: Sequence[int] | None = None) -> Any:
         """The Relax variable of a tensor; a constant is seen in `shape` where one is given."""
         if index not in self.constants:
-            return self.variables[self.tensor(index).index]
+            variable = self.variables[self.tensor(index).index]
+            if dtype_of(variable.ty) == BIT:
+                raise UnsupportedError("reads bits that Larq packs; only its operators can")
+            return variable
         value = self.constants[index]
         value = value if shape is None else value.reshape(tuple(shape))
         key = (index, value.shape)
@@ -120,13 +124,16 @@ class TfliteBuilder:
             self._parameters[key] = self.parameter(self.tensor(index).name, value)
         return self._parameters[key]
 
-    def parameter(self, name: str, value: Array) -> Any:
-        """A new parameter; UnsupportedError for one without elements, or not finite."""
+    def parameter(self, name: str, value: Array, dtype: str | None = None) -> Any:
+        """A new parameter; UnsupportedError for one without elements, or not finite.
+
+        `dtype` is the dialect's where it is below 8 bits.
+        """
         if not value.size:
             raise UnsupportedError(f"reads '{name}', which has no elements")
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise UnsupportedError(f"reads '{name}', which holds infinities or NaN")
-        return self._builder.tensor(name, value)
+        return self._builder.tensor(name, value, dtype)
 
     def emit(self, call: Any, name: str) -> Any:
         """Bind a Relax expression to a variable called `name`; infers and checks its type."""
@@ -146,9 +153,12 @@ class TfliteBuilder:
         return self._builder.model(results, names, attrs=attributes)
 
     def check_result(self, operator: Operator, position: int, dtype: str) -> None:
-        """UnsupportedError unless an operator's result has the type that the file states."""
+        """UnsupportedError unless an operator's result has the type that the file states.
+
+        Bits, one a channel, stand for the int32 that Larq packs them into.
+        """
         stated = self.dtype(operator.outputs[position])
-        if dtype != stated:
+        if dtype != stated and (dtype, stated) != (BIT, "int32"):
             raise UnsupportedError(f"gives {dtype}, but the file states {stated}")
 
     def typed(self, value: Any) -> tuple[tuple[int, ...], str]:

@@ -12,11 +12,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stages.importing.tflite import (
+    blocks,
+    choosing,
     elementwise,
+    float_functions,
+    float_layers,
     functions,
+    larq,
     layers,
     movement,
     pools,
+    reductions,
+    resizing,
     scaling,
     softmaxes,
 )
@@ -34,10 +41,20 @@ CONVERTERS: Mapping[str, Converter] = {
     **scaling.CONVERTERS,
     **softmaxes.CONVERTERS,
     **functions.CONVERTERS,
+    **reductions.CONVERTERS,
+    **choosing.CONVERTERS,
+    **resizing.CONVERTERS,
+    **blocks.CONVERTERS,
+    **larq.CONVERTERS,
 }
 """Builtin name in the schema, or custom operator's own name → converter."""
 
-FLOAT: Mapping[str, Converter] = {**softmaxes.FLOAT}
+FLOAT: Mapping[str, Converter] = {
+    **softmaxes.FLOAT,
+    **reductions.FLOAT,
+    **float_layers.FLOAT,
+    **float_functions.FLOAT,
+}
 """Converters that take the place of the former where the first output is float32."""
 
 WHY: Mapping[str, str] = {

@@ -78,7 +78,7 @@ def _finished(
         vector = builder.read(operator.input(bias), (int(channels),))
         total = builder.emit(relax.op.add(total, vector), f"{operator.layer}.bias")
     scales = layer_scales(builder, operator, data, weight)
-    if operator.kind == "FULLY_CONNECTED" and builder.dtype(data) != "uint8":
+    if operator.kind == "FULLY_CONNECTED":
         return scaled_in_double(builder, operator, total, scales)
     return requantized(builder, operator, total, scales)
 

@@ -30,17 +30,17 @@ def fixed_point(real: float) -> tuple[int, int]:
 def layer_scales(builder: TfliteBuilder, operator: Operator, data: int, weight: int) -> list[float]:
     """The real factors from a layer's accumulators to its output: one, or one a channel.
 
-    The kernels of uint8 layers multiply the scales of data and weights in float32, the others in
-    float64. Sources: GetQuantizedConvolutionMultipler and PopulateConvolutionQuantizationParams in
-    tensorflow/lite/kernels/kernel_util.cc.
+    The kernels of uint8 convolutions multiply the scales of data and weights in float32, all others
+    in float64. Sources: GetQuantizedConvolutionMultipler and PopulateConvolutionQuantizationParams
+    in tensorflow/lite/kernels/kernel_util.cc.
     """
     source, target = builder.affine(data)[0], builder.affine(operator.outputs[0])[0]
     weights = builder.quantization(weight)
     if not weights.is_per_tensor and (weights.axis != _channel_axis(operator)):
         raise UnsupportedError(f"has weights with scales along axis {weights.axis}")
-    if builder.dtype(data) == "uint8":
-        if not weights.is_per_tensor:
-            raise UnsupportedError("has uint8 weights with several scales; one is accepted")
+    if builder.dtype(data) == "uint8" and not weights.is_per_tensor:
+        raise UnsupportedError("has uint8 weights with several scales; one is accepted")
+    if builder.dtype(data) == "uint8" and operator.kind != "FULLY_CONNECTED":
         product = np.float32(source * np.float32(weights.scale[0]))
         return [float(product) / float(target)]
     return [float(source) * float(scale) / float(target) for scale in weights.scale]

@@ -11,13 +11,15 @@ import numpy as np
 
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS
-from stages.importing.tflite.builder import READABLE, TfliteBuilder
+from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.converters import converted, converter_of
 from stages.importing.tflite.folding import Folder
 from stages.importing.tflite.graph import ABSENT, Graph, Operator, Tensor
 from stages.importing.unsupported import Problems, Unsupported, UnsupportedError
 from stages.kinds import Model
 from stages.options import ImportOptions
+from stages.qnn.bipolar import BIT
+from stages.qnn.registry import dtype_of
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,10 @@ def walk(graph: Graph, options: ImportOptions) -> Walked:
     """Convert what can be converted, and collect what cannot."""
     builder, problems, folder = TfliteBuilder(graph), Problems(), Folder()
     for index, shape in input_shapes(graph, options).items():
-        dtype = graph.tensors[index].dtype
-        if dtype in READABLE:
+        try:
             builder.add_input(index, shape)
-        else:
-            problems.add("input", f"is {dtype}, which is not supported", graph.tensors[index].name)
+        except UnsupportedError as error:
+            problems.add("input", str(error), graph.tensors[index].name)
     needed = needed_tensors(graph)
     for operator in graph.operators:
         if not needed.isdisjoint(operator.outputs):
@@ -49,6 +50,8 @@ def walk(graph: Graph, options: ImportOptions) -> Walked:
         if not problems.listed() and index not in builder.variables:
             why = "is a constant; no input reaches it"
             problems.add("output", why, graph.tensors[index].name)
+        elif not problems.listed() and dtype_of(builder.variables[index].ty) == BIT:
+            problems.add("output", "is packed bits; dequantize it", graph.tensors[index].name)
     known = (*builder.variables, *builder.constants)
     shapes = {index: builder.shape(index) for index in known}
     unsupported = problems.listed()

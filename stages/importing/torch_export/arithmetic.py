@@ -26,7 +26,7 @@ def binary(function: Any) -> Converter:
         other = walk.read(node, "other")
         if alpha != 1:
             factor = walk.tensor(np.asarray(alpha, np.float32), f"{node.name}.alpha")
-            other = walk.emit(pointwise.multiply(other, factor), f"{node.name}.scaled")
+            other = walk.emit(relax.op.multiply(other, factor), f"{node.name}.scaled")
         if walk.has(node, "rounding_mode"):
             raise UnsupportedError("rounds its quotient; true division is accepted")
         return [walk.emit(function(walk.read(node, "self"), other), node.name)]
@@ -74,7 +74,7 @@ def silu(walk: Walk, node: Node) -> list[Any]:
     """`x * sigmoid(x)`."""
     data = walk.read(node, "self")
     gate = walk.emit(pointwise.sigmoid(data), f"{node.name}.gate")
-    return [walk.emit(pointwise.multiply(data, gate), node.name)]
+    return [walk.emit(relax.op.multiply(data, gate), node.name)]
 
 
 def gelu(walk: Walk, node: Node) -> list[Any]:

@@ -44,7 +44,7 @@ _ATEN: Mapping[str, Converter] = {
     "embedding": layers.embedding,
     "add": arithmetic.binary(relax.op.add),
     "sub": arithmetic.binary(relax.op.subtract),
-    "mul": arithmetic.binary(pointwise.multiply),
+    "mul": arithmetic.binary(relax.op.multiply),
     "div": arithmetic.binary(relax.op.divide),
     "maximum": arithmetic.binary(relax.op.maximum),
     "minimum": arithmetic.binary(relax.op.minimum),

@@ -12,7 +12,6 @@ from tvm import relax
 from stages.importing.torch_export.program import Node
 from stages.importing.torch_export.walk import Walk
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import pointwise
 
 MAX_EXTENT = 1 << 20
 
@@ -173,7 +172,7 @@ def batch_norm(walk: Walk, node: Node) -> list[Any]:
     view = (1, -1) + (1,) * (len(shape) - 2)
     factor = walk.tensor(scale.reshape(view), f"{node.name}.scale")
     offset = walk.tensor((beta - mean * scale).reshape(view), f"{node.name}.offset")
-    product = walk.emit(pointwise.multiply(walk.read(node, "input"), factor), f"{node.name}.scaled")
+    product = walk.emit(relax.op.multiply(walk.read(node, "input"), factor), f"{node.name}.scaled")
     return [walk.emit(relax.op.add(product, offset), node.name)]
 
 
@@ -191,10 +190,10 @@ def layer_norm(walk: Walk, node: Node) -> list[Any]:
     variance = walk.emit(relax.op.mean(squares, axis=axes, keepdims=True), f"{name}.variance")
     epsilon = walk.tensor(np.asarray(walk.number(node, "eps", 1e-5), np.float32), f"{name}.eps")
     widened = walk.emit(relax.op.add(variance, epsilon), f"{name}.widened")
-    factor = walk.emit(pointwise.reciprocal_root(widened), f"{name}.factor")
-    result = walk.emit(pointwise.multiply(centred, factor), name)
+    factor = walk.emit(relax.op.rsqrt(widened), f"{name}.factor")
+    result = walk.emit(relax.op.multiply(centred, factor), name)
     if walk.has(node, "weight"):
-        result = walk.emit(pointwise.multiply(result, walk.read(node, "weight")), f"{name}.scaled")
+        result = walk.emit(relax.op.multiply(result, walk.read(node, "weight")), f"{name}.scaled")
     if walk.has(node, "bias"):
         result = walk.emit(relax.op.add(result, walk.read(node, "bias")), f"{name}.shifted")
     return [result]

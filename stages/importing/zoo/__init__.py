@@ -1,27 +1,98 @@
-"""The zoo: networks at a chosen precision, with seeded weights, written as QONNX files.
+"""The zoo: networks with seeded weights, written as ONNX files.
 
-A zoo network enters the pipeline through the same door as a user's file.
+A zoo network enters the pipeline through the same door as a user's file. Three writers: QONNX at
+any precision (residual networks), ONNX QDQ with 8 bits everywhere, and float32 ONNX.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 
 from stages.errors import StageError
+from stages.importing.zoo.filling import fill
+from stages.importing.zoo.inception import inception_v1, inception_v2
+from stages.importing.zoo.inception_deep import inception_v3, inception_v4
+from stages.importing.zoo.mobilenet import mobilenet_v1, mobilenet_v2
+from stages.importing.zoo.network import Network
+from stages.importing.zoo.onnx_writer import write
+from stages.importing.zoo.residual import BOTTLENECKS, basic, bottleneck
 from stages.importing.zoo.resnet import ARCHITECTURES, Architecture, ResidualNetwork
-from stages.options import LayerOverride, TensorQuantization, ZooOptions, is_match
+from stages.options import (
+    LOW_BIT_NETWORKS,
+    LayerOverride,
+    TensorQuantization,
+    ZooName,
+    ZooOptions,
+    is_match,
+)
 
 FIXED = ("conv1", "fc")
-"""Stem and head: their precision is the options' `stem` and `head`."""
+"""Stem and head of a QONNX network: their precision is the options' `stem` and `head`."""
+
+NETWORKS: Mapping[ZooName, Callable[[int], Network]] = {
+    "resnet18": partial(basic, ARCHITECTURES["resnet18"]),
+    "resnet50": partial(bottleneck, BOTTLENECKS["resnet50"]),
+    "resnet101": partial(bottleneck, BOTTLENECKS["resnet101"]),
+    "resnet152": partial(bottleneck, BOTTLENECKS["resnet152"]),
+    "inception_v1": inception_v1,
+    "inception_v2": inception_v2,
+    "inception_v3": inception_v3,
+    "inception_v4": inception_v4,
+    "mobilenet_v1": mobilenet_v1,
+    "mobilenet_v2": mobilenet_v2,
+    "residual_block": partial(basic, ARCHITECTURES["residual_block"]),
+}
+"""Each network's layers, for a height and width of the image."""
 
 
 def build(*, options: ZooOptions) -> bytes:
-    """The bytes of a QONNX file; equal options give equal bytes.
+    """The bytes of an ONNX file; equal options give equal bytes.
 
-    The graph maps `data`, float32 [1, 3, size, size] read in steps of 1/256 from 0 to 255/256, to
-    `out`, float32 logits. Its float32 arithmetic never rounds before a quantizer except in the
-    final mean, so every executor that keeps to the order of the operators agrees bit for bit.
+    The graph maps `data`, float32 [1, 3, size, size] of values in 0 to 1, to `out`, float32
+    logits. StageError says which precisions a network has.
     """
+    if options.format == "qonnx":
+        return _low_bit(options)
+    network = NETWORKS[options.name](options.image_size)
+    if options.format == "float":
+        return write(fill(network, options.seed, "uint8"), quantized=False)
+    return write(fill(network, options.seed, _dtype(options)), quantized=True)
+
+
+def _dtype(options: ZooOptions) -> str:
+    """The dtype of a QDQ network's tensors."""
+    if options.layers:
+        raise StageError(
+            f"a network with 8 bits everywhere has no layer to change: '{options.layers[0].match}'",
+            hint="leave the precision out of layers",
+        )
+    dtypes = {"unipolar": "uint8", "signed": "int8"}
+    activations, weights = options.activations, options.weights
+    if activations.bits != 8 or activations.encoding not in dtypes:
+        raise StageError(
+            f"QDQ activations of {activations.bits} {activations.encoding} bits; "
+            "8 bits, unipolar (uint8) or signed (int8), are accepted"
+        )
+    if weights != TensorQuantization(bits=8, encoding="signed"):
+        raise StageError(
+            f"QDQ weights of {weights.bits} {weights.encoding} bits; 8 signed bits are accepted"
+        )
+    return dtypes[activations.encoding]
+
+
+def _low_bit(options: ZooOptions) -> bytes:
+    """A QONNX file whose float32 arithmetic never rounds before a quantizer.
+
+    Except in the final mean, so that every executor that keeps to the order of the operators
+    agrees bit for bit. `data` is read in steps of 1/256 from 0 to 255/256.
+    """
+    if options.name not in LOW_BIT_NETWORKS:
+        raise StageError(
+            f"{options.name} is made with 8 bits only",
+            hint=f"with fewer bits there are {' and '.join(LOW_BIT_NETWORKS)}",
+        )
     architecture = ARCHITECTURES[options.name]
     inner = inner_layers(architecture)
     overrides = [item for item in options.layers if item.activations or item.weights]

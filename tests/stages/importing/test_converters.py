@@ -213,24 +213,30 @@ def test_a_ranking_at_the_end_is_left_to_the_caller() -> None:
 
 def test_everything_unsupported_is_told_at_once() -> None:
     nodes = [
-        node("LeakyRelu", ["x"], "a"),
-        node("MaxPool", ["x"], "b", kernel_shape=[2, 2], ceil_mode=1),
+        node("Mish", ["x"], "a"),
+        node("BipolarQuant", ["x", "one"], "q", domain=QONNX),
         node("ArgMax", ["a"], "i"),
         node("DepthToSpace", ["a"], "c", blocksize=2),
-        node("LeakyRelu", ["c"], "d"),
+        node("Mish", ["c"], "d"),
         node("Gather", ["d", "i"]),
     ]
-    assert refusal(graph([*nodes[:1], *nodes[2:]], {}, IMAGE.shape)) == (
+    one = {"one": np.ones((), np.float32)}
+    assert refusal(graph([nodes[0], *nodes[2:]], {}, IMAGE.shape, opset=18)) == (
         "these operators cannot be imported:\n"
-        "  LeakyRelu (2x: LeakyRelu_a, LeakyRelu_d): there is no converter for it\n"
+        "  Mish (2x: Mish_a, Mish_d): there is no converter for it"
+    )
+    last = node("Add", ["y", "q"], "z")
+    assert refusal(graph([*nodes, last], one, IMAGE.shape, output="z", opset=18)) == (
+        "these operators cannot be imported:\n"
+        "  Mish (2x: Mish_a, Mish_d): there is no converter for it\n"
         "  ArgMax (1x: ArgMax_i): it is supported only as the last operator, "
         "where it is left to the caller\n"
         "  DepthToSpace (1x: DepthToSpace_c): there is no converter for it\n"
         "  Gather (1x: Gather_y): there is no converter for it"
     )
-    last = node("Add", ["a", "b"])
+    pool = node("MaxPool", ["q"], "b", kernel_shape=[2, 2], ceil_mode=1)
     assert "MaxPool (1x: MaxPool_b): rounds its output size up (ceil_mode)" in refusal(
-        graph([*nodes[:2], last], {}, IMAGE.shape)
+        graph([nodes[1], pool, node("Relu", ["b"])], one, IMAGE.shape)
     )
 
 

@@ -145,6 +145,17 @@ def test_hostile_and_broken_files(damage: Callable[[onnx.ModelProto], None], mes
     assert refusal(model.SerializeToString()) == message
 
 
+@pytest.mark.parametrize("place", ["input", "output", "name", "initializer"])
+def test_names_that_are_no_text(place: str) -> None:
+    source = small().SerializeToString()
+    written = {"input": b"\x0a\x01x", "output": b"\x12\x01y", "name": b"\x0a\x01x\x12"}
+    at = source.index(written.get(place, b"\x42\x01w")) + 2
+    message = refusal(source[:at] + b"\xff" + source[at + 1 :])
+    assert message == (
+        "the name b'\\xff' in the file is not UTF-8 text; check that it was downloaded whole"
+    )
+
+
 def test_what_the_checker_finds_is_one_sentence() -> None:
     model = small()
     unsort(model)

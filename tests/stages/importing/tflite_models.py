@@ -40,6 +40,8 @@ class Tensor:
     data: Array | None = None
     axis: int = 0
     name: str = ""
+    signature: Sequence[int] | None = None
+    """The shape with -1 for each extent that is left open."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +116,15 @@ def single(
     return build([operation], list(dict.fromkeys(fed)), outputs)
 
 
-def run_reference(source: bytes, *inputs: Array) -> list[Array]:
-    """Outputs of a file on LiteRT's reference kernels (BUILTIN_REF), inputs in graph order."""
+def run_reference(source: bytes, *inputs: Array, kernels: str = "BUILTIN_REF") -> list[Array]:
+    """Outputs of a file on LiteRT's reference kernels, inputs in graph order.
+
+    `kernels` names another resolver for an operator that has no reference kernel.
+    """
     litert = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is the reference")
     interpreter = litert.Interpreter(
         model_content=source,
-        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
+        experimental_op_resolver_type=getattr(litert.OpResolverType, kernels),
     )
     interpreter.allocate_tensors()
     for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
@@ -192,6 +197,8 @@ def _tensor(b: Any, tensor: Tensor, index: int, buffer: int) -> Any:
         ("Buffer", buffer),
         ("Name", b.CreateString(tensor.name or f"t{index}")),
     ]
+    if tensor.signature is not None:
+        members.append(("ShapeSignature", _int32s(b, tensor.signature)))
     if tensor.scale is not None:
         members.append(("Quantization", _quantization(b, tensor)))
     return _table(b, "Tensor", members)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stages.kinds import Model
-from stages.qnn import integer, linear, onnx, packed, source
+from stages.qnn import integer, linear, onnx, onnx_layers, packed, source
 from stages.qnn.builder import ModelBuilder
 from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
@@ -163,6 +163,28 @@ INTEGER: dict[str, Example] = {
             (np.array(0.003, np.float32), "float32"),
         ),
         {"lhs_zero_point": 3, "rhs_zero_point": -9, "zero_point": 5, "low": -128, "high": 127},
+    ),
+    "quantize_inside": Example(
+        onnx.quantize_inside,
+        (_PICTURE, floats(0.01)),
+        {"zero_point": -7, "low": -128, "high": 127, "dtype": "int8"},
+    ),
+    "dynamic_scale": Example(onnx.dynamic_scale, (floats(-3, 2, 0), floats(5, 9, 0)), {}),
+    "dynamic_zero_point": Example(
+        onnx.dynamic_zero_point, (floats(-3, 2, 0), floats(0.02, 0.3, 1)), {}
+    ),
+    "window_sum2d": Example(
+        onnx_layers.window_sum2d,
+        (_PICTURE,),
+        {"kernel": [3, 2], "strides": [1, 2], "padding": [1, 0, 1, 1], "accumulator": "float32"},
+    ),
+    "qlinear_softmax": Example(
+        onnx_layers.qlinear_softmax,
+        (
+            integers(-128, 127, (2, 3, 7), "int8"),
+            (np.exp(np.linspace(-9, 9, 256)).astype(np.float32), "float32"),
+        ),
+        {"levels": 256.0, "zero_point": -128},
     ),
 }
 """Operators that plain Relax can run."""

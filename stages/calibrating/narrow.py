@@ -1,0 +1,182 @@
+"""Fewer than 8 bits, for performance studies: QONNX's quantizers put into a folded float model.
+
+Inputs and weights of every layer pass a quantizer; the first and last layer and depthwise ones
+keep 8 bits, and so do the operands of additions and means. All scales are powers of two, so that
+the float32 model with its quantizers computes without rounding and the integer form that
+`quantizing` gives it is exact. Nothing is trained: low bits cost accuracy, not speed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stages.calibrating.observing import Ranges
+from stages.errors import StageError
+from stages.kinds import Model
+from stages.options import CalibrateOptions
+from stages.qnn import source
+from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap, variables_in
+from stages.qnn.interpret import output_names
+from stages.qnn.registry import dtype_of, is_op, shape_of
+
+Array = np.ndarray[Any, Any]
+
+CONV, MATMUL, ADD = "relax.nn.conv2d", "relax.matmul", "relax.add"
+_WIDE = ("relax.mean", "relax.nn.avg_pool2d")
+"""Operators whose operand keeps 8 bits."""
+_WEIGHT_AXES = {CONV: 0, MATMUL: 1}
+CANDIDATES = 4
+
+
+def quantized_reads(model: Model) -> list[Any]:
+    """The variables of `main` that some operator reads through a quantizer."""
+    main = model.module["main"]
+    constants = set(main.params[int(main.attrs["num_input"]) :])
+    found: dict[Any, None] = {}
+    for binding in bindings_of(main):
+        if any(is_op(binding.value, name) for name in (CONV, MATMUL, *_WIDE)):
+            found[binding.value.args[0]] = None
+        elif is_op(binding.value, ADD) and not constants & set(binding.value.args):
+            found.update(dict.fromkeys(binding.value.args))
+    return list(found)
+
+
+def insert(model: Model, ranges: Ranges, options: CalibrateOptions) -> Model:
+    """The model with quantizers of QONNX; it still computes in float32."""
+    return _Narrowing(model, ranges, options).run()
+
+
+class _Narrowing:
+    def __init__(self, model: Model, ranges: Ranges, options: CalibrateOptions) -> None:
+        self._model, self._ranges, self._options = model, ranges, options
+        self._main = model.module["main"]
+        self._builder = ModelBuilder()
+        self._values: dict[Any, Any] = {}
+        self._tensors: dict[Any, Array] = {}
+        self._quantized: dict[tuple[Any, int, float], Any] = {}
+        self._layers = [
+            binding.var
+            for binding in bindings_of(self._main)
+            if is_op(binding.value, CONV) or is_op(binding.value, MATMUL)
+        ]
+
+    def run(self) -> Model:
+        count = int(self._main.attrs["num_input"])
+        for parameter in self._main.params[:count]:
+            self._values[parameter] = self._builder.input(
+                str(parameter.name), shape_of(parameter.ty), dtype_of(parameter.ty)
+            )
+        for parameter in self._main.params[count:]:
+            self._tensors[parameter] = self._model.params[str(parameter.name)]
+        for binding in bindings_of(self._main):
+            self._values[binding.var] = self._emitted(binding.var, binding.value)
+        outputs = [self._values[output] for output in outputs_of(self._main)]
+        self._builder.prune(outputs)
+        attrs = {"numerics": "qonnx", "quantization": "{}"}
+        return self._builder.model(outputs, output_names(self._model), attrs=attrs)
+
+    def _emitted(self, variable: Any, value: Any) -> Any:
+        name = str(variable.name)
+        if variable in self._layers:
+            return self._layer(variable, value)
+        operands = {each: self._operand(each) for each in variables_in(value)}
+        if is_op(value, ADD) and not any(each in self._tensors for each in value.args):
+            scale = max(self._activation_scale(each, 8)[0] for each in value.args)
+            operands = {each: self._activation(each, 8, scale) for each in value.args}
+        elif any(is_op(value, wide) for wide in _WIDE):
+            operands[value.args[0]] = self._activation(value.args[0], 8)
+        replaced = remap(value, operands)
+        is_alias = any(replaced is each for each in operands.values())
+        return replaced if is_alias else self._builder.emit(replaced, name)
+
+    def _operand(self, variable: Any) -> Any:
+        if variable not in self._values:
+            self._values[variable] = self._builder.tensor(
+                str(variable.name), self._tensors[variable], dtype_of(variable.ty)
+            )
+        return self._values[variable]
+
+    def _layer(self, variable: Any, call: Any) -> Any:
+        """A convolution or matrix product behind the quantizers of its operands."""
+        name = str(variable.name)
+        if call.args[1] not in self._tensors:
+            raise StageError("its weights are computed; with fewer than 8 bits they must be "
+                             "constant", layer=name)  # fmt: skip
+        is_wide = variable in (self._layers[0], self._layers[-1]) or (
+            is_op(call, CONV) and int(call.attrs.groups) > 1
+        )
+        options = self._options
+        data = self._activation(call.args[0], 8 if is_wide else options.activations.bits)
+        axis = _WEIGHT_AXES[str(call.op.name)]
+        weight = self._weight(
+            name, self._tensors[call.args[1]], axis, 8 if is_wide else options.weights.bits
+        )
+        mapping = {call.args[0]: data, call.args[1]: weight}
+        return self._builder.emit(remap(call, mapping), name)
+
+    def _activation_scale(self, variable: Any, bits: int) -> tuple[float, bool]:
+        """Distance of two levels of a variable at a width, and whether it falls below 0."""
+        low, high = self._ranges[str(variable.name)](1 << bits, False)
+        limit = max(-low, high) or 1.0
+        if low >= 0:
+            return _power_of_two(limit / ((1 << bits) - 1)), False
+        return _power_of_two(limit / (1 << (bits - 1))), True
+
+    def _activation(self, variable: Any, bits: int, scale: float | None = None) -> Any:
+        """A variable behind its quantizer, made once for each width and scale."""
+        step, is_signed = self._activation_scale(variable, bits)
+        step = step if scale is None else scale
+        key = (variable, bits, step)
+        if key not in self._quantized:
+            name = f"{variable.name}.a{bits}"
+            value = self._operand(variable)
+            self._quantized[key] = self._builder.emit(
+                self._quantizer(name, value, np.asarray(step), bits, is_signed), name
+            )
+        return self._quantized[key]
+
+    def _weight(self, layer: str, values: Array, axis: int, bits: int) -> Any:
+        name = f"{layer}.weight"
+        per_channel = self._options.weights.granularity == "per_channel"
+        scale = weight_scale(values, axis, bits, per_channel)
+        stored = self._builder.tensor(name, values)
+        call = self._quantizer(name, stored, scale, bits, is_signed=True, narrow=bits > 1)
+        return self._builder.emit(call, f"{name}.w{bits}")
+
+    def _quantizer(
+        self, name: str, value: Any, scale: Array, bits: int, is_signed: bool, narrow: bool = False
+    ) -> Any:
+        factor = self._builder.tensor(f"{name}.scale", scale.astype(np.float32))
+        if bits == 1 and is_signed:
+            return source.bipolar_quant(value, factor)
+        zero = self._builder.tensor(f"{name}.zero_point", np.zeros((), np.float32))
+        return source.quant(
+            value, factor, zero, bits=bits, signed=is_signed, narrow=narrow, rounding="ROUND"
+        )
+
+
+def weight_scale(values: Array, axis: int, bits: int, per_channel: bool) -> Array:
+    """Powers of two with the least squared error, a scalar or one per channel along `axis`."""
+    others = tuple(i for i in range(values.ndim) if i != axis)
+    wide = values.astype(np.float64)
+    if not per_channel:
+        others = tuple(range(values.ndim))
+    largest = np.abs(wide).max(axis=others, keepdims=True)
+    levels = max((1 << (bits - 1)) - 1, 1)
+    finest = np.exp2(np.ceil(np.log2(np.where(largest > 0, largest, 1.0) / levels)))
+    best, least = finest, np.full(finest.shape, np.inf)
+    for shift in range(CANDIDATES):
+        scale = finest / 2.0**shift
+        if bits == 1:
+            nearest = np.where(wide >= 0, scale, -scale)
+        else:
+            nearest = np.clip(np.rint(wide / scale), -levels, levels) * scale
+        error = ((wide - nearest) ** 2).sum(axis=others, keepdims=True)
+        best, least = np.where(error < least, scale, best), np.minimum(error, least)
+    return best if per_channel else best.reshape(())
+
+
+def _power_of_two(scale: float) -> float:
+    return float(np.exp2(np.rint(np.log2(scale))))

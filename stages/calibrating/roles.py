@@ -1,0 +1,157 @@
+"""Which float tensors of a graph get a grid of their own.
+
+Every float tensor that a layer gives is quantized, except where integers will not need it:
+
+* between a product or sum and the ReLU or clip behind it, which join it;
+* inside a chain of functions of one tensor, such as hard swish, which becomes one table;
+* behind operators that only move values about: their result lies on their operand's grid;
+* results that only leave the graph, of operators that integers have no form for (softmax).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax
+from tvm.ir import Call, Op
+
+from stages.qnn.builder import bindings_of, outputs_of, variables_in
+from stages.qnn.elementwise import ELEMENTWISE
+from stages.qnn.qdq_integers import MOVES
+from stages.qnn.registry import dtype_of, is_op, shape_of
+
+_CLIPS = ("relax.nn.relu", "relax.clip")
+_JOINABLE = ("relax.nn.conv2d", "relax.matmul", "relax.add", "relax.subtract", "relax.multiply",
+             "relax.nn.avg_pool2d", "relax.mean", "relax.concat")  # fmt: skip
+"""Operators that a ReLU or clip behind them joins."""
+
+
+@dataclass
+class Roles:
+    """What becomes of the variables of a function."""
+
+    quantized: list[Any]
+    """Variables that get a grid, in order, graph inputs first."""
+    origin: dict[Any, Any]
+    """Variable that values were only moved from → the quantized variable they lie on."""
+    shared: dict[Any, Any]
+    """Variables that take the grid of another: operands of a concatenation take the result's."""
+
+
+def roles(main: Any) -> Roles:
+    """Decide for each float variable of `main`; constants are its parameters."""
+    return _Deciding(main).decide()
+
+
+class _Deciding:
+    def __init__(self, main: Any) -> None:
+        self._main = main
+        self._expressions = {binding.var: binding.value for binding in bindings_of(main)}
+        self._inputs = list(main.params[: int(main.attrs["num_input"])])
+        self._constants = set(main.params[int(main.attrs["num_input"]) :])
+        self._readers: dict[Any, list[Any]] = defaultdict(list)
+        for variable, value in self._expressions.items():
+            for each in variables_in(value):
+                self._readers[each].append(variable)
+        self._outputs = set(outputs_of(main))
+        self._roots: dict[Any, Any] = {}
+        """Members of a chain of functions of one tensor → that tensor."""
+        self._joined: set[Any] = set()
+
+    def decide(self) -> Roles:
+        quantized = [each for each in self._inputs if _is_float(each)]
+        origin = {each: each for each in quantized}
+        for variable, value in self._expressions.items():
+            if not _is_float(variable):
+                continue
+            moved = self._moved_from(value)
+            if moved is not None:
+                if moved in origin:
+                    origin[variable] = origin[moved]
+                continue
+            self._roots[variable] = self._root(variable, value)
+            if self._is_joined(variable, value):
+                self._joined.add(variable)
+            elif not self._is_inner(variable) and not self._only_leaves(variable, value):
+                quantized.append(variable)
+                origin[variable] = variable
+        return Roles(quantized, origin, self._shared(set(quantized)))
+
+    def _moved_from(self, value: Any) -> Any | None:
+        """The operand whose values an expression only moves."""
+        if isinstance(value, relax.Var):
+            return value
+        if isinstance(value, relax.TupleGetItem):
+            return self._moved_from(self._expressions[value.tuple_value])
+        if isinstance(value, Call) and isinstance(value.op, Op):
+            name = str(value.op.name)
+            if name in MOVES or name == "relax.nn.max_pool2d":
+                return variables_in(value)[0]
+        return None
+
+    def _is_joined(self, variable: Any, value: Any) -> bool:
+        """Whether the only reader is a bias, ReLU or clip that joins the operator."""
+        if variable in self._outputs or len(self._readers[variable]) != 1:
+            return False
+        reader = self._expressions[self._readers[variable][0]]
+        if any(is_op(reader, name) for name in _CLIPS):
+            return any(is_op(value, name) for name in _JOINABLE)
+        return is_op(reader, "relax.add") and any(
+            each in self._constants and shape_of(each.ty) == _bias_shape(value)
+            for each in variables_in(reader)
+        )
+
+    def _root(self, variable: Any, value: Any) -> Any:
+        """The one tensor that a pointwise expression is a function of, else the variable."""
+        if not isinstance(value, Call) or not isinstance(value.op, Op):
+            return variable
+        name = str(value.op.name)
+        if name not in ELEMENTWISE:
+            return variable
+        roots = set()
+        for each in variables_in(value):
+            if each in self._constants:
+                if any(extent != 1 for extent in shape_of(each.ty)):
+                    return variable
+            else:
+                roots.add(self._roots.get(each, each))
+        return variable if len(roots) != 1 or roots & self._joined else roots.pop()
+
+    def _is_inner(self, variable: Any) -> bool:
+        """Whether all readers are later members of the same chain."""
+        root = self._roots[variable]
+        if variable is root or variable in self._outputs:
+            return False
+        return all(
+            self._root(reader, self._expressions[reader]) == root
+            for reader in self._readers[variable]
+        )
+
+    def _only_leaves(self, variable: Any, value: Any) -> bool:
+        """Whether an operator without an integer form gives a result that nothing computes with."""
+        name = str(value.op.name) if isinstance(value, Call) and isinstance(value.op, Op) else ""
+        is_known = name in _JOINABLE or name in ELEMENTWISE
+        readers = (self._expressions[reader] for reader in self._readers[variable])
+        return not is_known and all(isinstance(each, relax.Var) for each in readers)
+
+    def _shared(self, quantized: set[Any]) -> dict[Any, Any]:
+        shared = {}
+        for variable, value in self._expressions.items():
+            if variable in quantized and is_op(value, "relax.concat"):
+                for each in variables_in(value):
+                    if each in quantized and len(self._readers[each]) == 1:
+                        shared[each] = variable
+        return shared
+
+
+def _is_float(variable: Any) -> bool:
+    return isinstance(variable.ty, relax.TensorType) and dtype_of(variable.ty) == "float32"
+
+
+def _bias_shape(value: Any) -> tuple[int, ...] | None:
+    """The shape folding gives the bias of a product; None for other expressions."""
+    if is_op(value, "relax.nn.conv2d"):
+        return (1, shape_of(value.ty)[1], 1, 1)
+    return shape_of(value.ty)[-1:] if is_op(value, "relax.matmul") else None

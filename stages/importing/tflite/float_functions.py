@@ -1,0 +1,78 @@
+"""Converters of functions of float32, position by position.
+
+Sources: tensorflow/lite/kernels/{activations,elementwise,floor,ceil,round,exp,pow}.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+
+from stages.importing.tflite.builder import TfliteBuilder
+from stages.importing.tflite.elementwise import operands
+from stages.importing.tflite.graph import Operator
+from stages.qnn import pointwise
+
+Converter = Callable[[TfliteBuilder, Operator], Any]
+
+
+def unary(build: Callable[[Any], Any]) -> Converter:
+    """A function of one operand."""
+
+    def convert(builder: TfliteBuilder, operator: Operator) -> Any:
+        return builder.emit(build(builder.read(operator.input(0))), operator.layer)
+
+    return convert
+
+
+def clipped(low: float, high: float) -> Converter:
+    """RELU6 and its kin."""
+    return unary(lambda x: relax.op.clip(x, low, high))
+
+
+def leaky_relu(builder: TfliteBuilder, operator: Operator) -> Any:
+    """LEAKY_RELU."""
+    alpha = float(operator.option("alpha", 0.0))
+    call = pointwise.leaky_relu(builder.read(operator.input(0)), alpha=alpha)
+    return builder.emit(call, operator.layer)
+
+
+def binary(build: Callable[[Any, Any], Any]) -> Converter:
+    """A function of two operands that broadcast."""
+
+    def convert(builder: TfliteBuilder, operator: Operator) -> Any:
+        lhs, rhs = (builder.read(index) for index in operands(builder, operator))
+        return builder.emit(build(lhs, rhs), operator.layer)
+
+    return convert
+
+
+FLOAT = {
+    "RELU": unary(relax.op.nn.relu),
+    "RELU6": clipped(0.0, 6.0),
+    "RELU_N1_TO_1": clipped(-1.0, 1.0),
+    "RELU_0_TO_1": clipped(0.0, 1.0),
+    "LEAKY_RELU": leaky_relu,
+    "PRELU": binary(pointwise.prelu),
+    "ELU": unary(pointwise.elu),
+    "GELU": unary(pointwise.gelu),
+    "HARD_SWISH": unary(pointwise.hard_swish),
+    "LOGISTIC": unary(pointwise.sigmoid),
+    "TANH": unary(pointwise.tanh),
+    "EXP": unary(pointwise.exp),
+    "LOG": unary(pointwise.log),
+    "SIN": unary(pointwise.sin),
+    "COS": unary(pointwise.cos),
+    "POW": binary(pointwise.power),
+    "ABS": unary(relax.op.abs),
+    "NEG": unary(relax.op.negative),
+    "FLOOR": unary(relax.op.floor),
+    "CEIL": unary(relax.op.ceil),
+    "ROUND": unary(relax.op.round),
+    "SQRT": unary(relax.op.sqrt),
+    "RSQRT": unary(relax.op.rsqrt),
+    "SQUARE": unary(relax.op.square),
+    "SIGN": unary(relax.op.sign),
+}

@@ -1,0 +1,142 @@
+"""`doit conformance` on a folder of models, through the front door."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from pipelines.commands import conformance
+from pipelines.conforming import ledger
+from pipelines.errors import UserError
+from pipelines.overrides import Variables
+from stages.importing.onnx_reader import QONNX
+from tests.stages.importing.graphs import graph, node
+
+ROOT = Path(__file__).parents[2]
+
+
+def quantized(scale: float) -> bytes:
+    """A layer of QONNX that a package can be built of."""
+    tensors = {"s": scale, "one": 1.0, "z": 0.0, "b": 4.0}
+    quant = {"signed": 1, "narrow": 0, "rounding_mode": "ROUND"}
+    rng = np.random.default_rng(0)
+    return graph(
+        [
+            helper.make_node("Quant", ["x", "s", "z", "b"], ["q"], domain=QONNX, **quant),
+            helper.make_node("Quant", ["w", "one", "z", "b"], ["v"], domain=QONNX, **quant),
+            node("MatMul", ["q", "v"]),
+        ],
+        {
+            **{name: np.array(value, np.float32) for name, value in tensors.items()},
+            "w": rng.integers(-7, 8, (6, 4)).astype(np.float32),
+        },
+        [1, 6],
+    )
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "good.onnx").write_bytes(quantized(0.25))
+    (folder / "odd.onnx").write_bytes(
+        graph([node("Det", ["x"]), node("Relu", ["x"], "r")], {}, [2, 2], rank=0)
+    )
+    (folder / "cut.onnx").write_bytes(quantized(0.25)[:-20])
+    (folder / "readme.txt").write_text("no model")
+    return folder
+
+
+def table(tmp_path: Path, *arguments: str, fails: bool = False) -> tuple[dict[str, Any], str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "doit", "conformance", *arguments, f"json={tmp_path / 'r.json'}"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode != 0) == fails, done.stdout + done.stderr
+    return json.loads((tmp_path / "r.json").read_text()), done.stdout
+
+
+def test_every_file_has_its_row(models: Path, tmp_path: Path) -> None:
+    pytest.importorskip("qonnx")
+    result, said = table(tmp_path, str(models))
+    rows = {row["file"]: row for row in result["rows"]}
+    assert list(rows) == ["cut.onnx", "inner/good.onnx", "odd.onnx"]
+    good = rows["inner/good.onnx"]
+    assert (good["status"], good["difference"], good["samples"]) == ("exact", 0.0, 20)
+    assert good["peer"].startswith("qonnx executor") and good["format"] == "QONNX"
+    assert good["import_seconds"] > 0 and good["operators"]["MatMul"] == 1
+    assert rows["odd.onnx"]["status"] == "refused"
+    assert [item["op"] for item in rows["odd.onnx"]["unsupported"]] == ["Det"]
+    assert rows["cut.onnx"]["status"] == "damaged" and rows["cut.onnx"]["why"]
+    assert "1 damaged, 1 exact, 1 refused" in said
+    kept = (ROOT / "artifacts" / "conformance.jsonl").read_text().splitlines()
+    again, _ = table(tmp_path, str(models))
+    assert again == result
+    assert (ROOT / "artifacts" / "conformance.jsonl").read_text().splitlines() == kept
+
+
+@pytest.mark.slow
+def test_packages_are_built_and_compared(models: Path, tmp_path: Path) -> None:
+    pytest.importorskip("qonnx")
+    result, _ = table(tmp_path, str(models / "inner" / "good.onnx"), "packages=yes", "samples=3")
+    (row,) = result["rows"]
+    assert row["package"]["status"] in ("exact", "not run"), row["package"]
+    assert row["samples"] == 3
+
+
+def test_a_row_that_was_being_written_is_found_out_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    kept = ledger.Ledger(path)
+    kept.add("a", {"status": "exact"})
+    with path.open("a") as file:
+        file.write('{"key": "b", "row": {"sta')
+    kept = ledger.Ledger(path)
+    assert kept.row("a") == {"status": "exact"} and kept.row("b") is None
+    kept.add("b", {"status": "close"})
+    assert ledger.Ledger(path).row("b") == {"status": "close"}
+
+
+def test_other_bytes_or_settings_are_another_result(tmp_path: Path) -> None:
+    path = tmp_path / "a.onnx"
+    path.write_bytes(b"one")
+    settings = {"samples": 20, "pictures": [], "packages": False}
+    first = ledger.key_of(path, settings)
+    assert ledger.key_of(path, settings) == first
+    assert ledger.key_of(path, {**settings, "samples": 21}) != first
+    path.write_bytes(b"two")
+    assert ledger.key_of(path, settings) != first
+
+
+@pytest.mark.parametrize(
+    ("files", "variables", "message"),
+    [
+        ((), {}, "names no model file; for example: doit conformance models/"),
+        (("a.onnx",), {"packages": "maybe"}, "packages=maybe: accepted: yes, no"),
+        (("a.onnx",), {"pictures": "."}, "pictures=.: holds no picture"),
+        (("a.onnx",), {"samples": "0"}, "samples=0: not a whole number from 1 to 1000000000"),
+    ],
+)
+def test_what_it_refuses(
+    files: tuple[str, ...],
+    variables: dict[str, str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.onnx").write_bytes(b"")
+    with pytest.raises(UserError) as error:
+        conformance.run(variables=Variables(variables, {}), files=files)
+    assert error.value.message == message

@@ -1,0 +1,99 @@
+"""Real integer networks through the front door: the very predictions of their own framework.
+
+The files and the labelled data are not part of the project: BITKILN_REALDATA names their folder.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.test_realdata import ROOT, doit
+
+TINY = "mlcommons+tiny/benchmark/training"
+COCO = "google-coral+test_data"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, its labelled data, and what a recipe must say beside what `import` guessed."""
+
+    file: str
+    data: str
+    least: float
+    """The rate it reaches at least, 0 to 1; published rates are a little higher."""
+    says: str = ""
+    first_class: int = 0
+
+
+CASES = {
+    "resnet8": Case(
+        f"{TINY}/image_classification/trained_models/pretrainedResnet_quant.tflite",
+        "data/cifar10_test_jpeg_2000.npz",
+        0.75,
+    ),
+    "kws": Case(
+        f"{TINY}/keyword_spotting/trained_models/kws_ref_model.tflite",
+        "data/kws01_mfcc_int8_500.npz",
+        0.85,
+    ),
+    "mobilenet_v1": Case(
+        f"{COCO}/mobilenet_v1_0.25_128_quant.tflite",
+        "data/imagenet_sample",
+        0.3,
+        "{resize: 128, crop: 128}",
+        first_class=1,
+    ),
+    "mobilenet_v2": Case(
+        f"{COCO}/tf2_mobilenet_v2_1.0_224_ptq.tflite",
+        "data/imagenet_sample",
+        0.6,
+        "{resize: 224, crop: 224, scale: 0.00784313725490196, mean: [1.0]}",
+    ),
+}
+
+
+def first_input(path: Path) -> str:
+    from stages import importing
+
+    return str(importing.describe(source=path.read_bytes())["inputs"][0]["name"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_network_predicts_as_its_framework_does(name: str, realdata: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="LiteRT is the reference")
+    case = CASES[name]
+    source = realdata / case.file
+    said = f"inputs: {{{json.dumps(first_input(source))}: {case.says}}}\n" if case.says else ""
+    recipe = tmp_path / f"{name}.yaml"
+    recipe.write_text(
+        f"model: {{file: {json.dumps(str(source))}}}\n{said}hardware: host\n"
+        f"evaluation: {{data: {realdata / case.data}, first_class: {case.first_class}}}\n"
+    )
+    result = tmp_path / "r.json"
+    doit("accuracy", f"recipe={recipe}", "reference=framework", "samples=200", f"json={result}")
+    found = json.loads(result.read_text())
+    assert found["reference"].startswith("LiteRT reference kernels")
+    assert found["samples"] == 200
+    assert found["differing"] == []
+    assert found["rate"] >= case.least
+    assert (ROOT / "artifacts" / "packages" / name).is_dir()
+
+
+@pytest.mark.slow
+def test_a_starter_recipe_builds_unchanged(realdata: Path) -> None:
+    """`doit import` on a uint8 network, then `doit build`, then one picture."""
+    source = realdata / CASES["mobilenet_v1"].file
+    recipe = ROOT / "recipes" / "mobilenet_v1_0_25_128_quant.yaml"
+    recipe.unlink(missing_ok=True)
+    try:
+        said = doit("import", str(source))
+        assert "everything in it is supported" in said and "tflite numerics" in said
+        assert "pixels are stored as they are" in recipe.read_text()
+        assert "exact" in doit("build", f"recipe={recipe.stem}")
+    finally:
+        recipe.unlink(missing_ok=True)

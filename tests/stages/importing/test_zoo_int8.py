@@ -1,0 +1,190 @@
+"""Zoo networks in 8 bits: the papers' sizes, lively tensors, and one meaning in any runtime."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from stages.errors import StageError
+from stages.importing import run
+from stages.importing.zoo import NETWORKS, build
+from stages.options import (
+    ImportOptions,
+    LayerOverride,
+    ModelFormat,
+    TensorOverride,
+    TensorQuantization,
+    ZooName,
+    ZooOptions,
+)
+from stages.qnn import interpret
+
+Array = np.ndarray[Any, Any]
+
+SIZES = {
+    "mobilenet_v1": (4.22, 0.569),
+    "mobilenet_v2": (3.49, 0.301),
+    "inception_v1": (7.00, 1.583),
+    "inception_v2": (11.19, 2.02),
+    "inception_v3": (23.82, 5.713),
+    "inception_v4": (42.65, 12.25),
+    "resnet18": (11.69, 1.827),
+    "resnet50": (25.53, 4.089),
+    "resnet101": (44.50, 7.80),
+    "resnet152": (60.12, 11.51),
+}
+"""Millions of parameters and billions of multiply-accumulates of one picture."""
+
+SMALL = {"inception_v3": 107, "inception_v4": 107}
+DEEP = ("resnet101", "resnet152", "inception_v4", "resnet50", "inception_v3")
+
+
+def int8(
+    name: ZooName,
+    size: int | None = None,
+    form: ModelFormat = "qdq",
+    signed: bool = False,
+    seed: int = 0,
+) -> bytes:
+    encoding: Any = "signed" if signed else "unipolar"
+    return build(
+        options=ZooOptions(
+            name=name,
+            format=form,
+            activations=TensorQuantization(bits=8, encoding=encoding),
+            image_size=size or SMALL.get(name, 64),
+            seed=seed,
+        )
+    )
+
+
+def run_ort(
+    source: bytes, data: Array, *, optimized: bool = True, outputs: list[str] | None = None
+) -> list[Array]:
+    runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    if not optimized:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return list(runtime.InferenceSession(source, options).run(outputs, {"data": data}))
+
+
+def picture(size: int, seed: int) -> Array:
+    """Noise, or for odd seeds noise sorted along the height, which is smooth."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (1, 3, size, size))
+    if seed % 2:
+        pixels = np.sort(pixels, axis=2)
+    return (pixels / np.float32(255)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_are_those_of_the_papers(name: ZooName) -> None:
+    size = 299 if name in SMALL else 224
+    layers = NETWORKS[name](size).layers
+    channels = {"data": 3} | {layer.name: layer.shape[0] for layer in layers}
+    parameters = work = 0
+    for layer in layers:
+        if layer.op in ("conv", "dense"):
+            depth = channels[layer.inputs[0]] // layer.groups
+            weights = layer.shape[0] * depth * int(np.prod(layer.kernel))
+            parameters += weights + layer.shape[0]
+            work += weights * layer.shape[1] * layer.shape[2]
+    assert (parameters / 1e6, work / 1e9) == pytest.approx(SIZES[name], rel=2e-3)
+    last_map = next(layer.shape for layer in layers if layer.name == layers[-2].inputs[0])
+    assert last_map[1:] == ((8, 8) if name in SMALL else (7, 7))
+
+
+@pytest.mark.parametrize("signed", [False, True], ids=["uint8", "int8"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in DEEP else [])
+        for name in get_args(ZooName)
+    ],
+)
+def test_a_runtime_agrees_with_itself_fused_or_not(name: ZooName, signed: bool) -> None:
+    """Integer kernels and float32 operators between quantizers give the same bits."""
+    source = int8(name, signed=signed)
+    onnx.checker.check_model(source)
+    size = SMALL.get(name, 64)
+    for seed in range(2):
+        data = picture(size, seed)
+        (fused,) = run_ort(source, data)
+        (plain,) = run_ort(source, data, optimized=False)
+        np.testing.assert_array_equal(fused, plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "signed"),
+    [
+        ("mobilenet_v2", False),
+        ("resnet18", True),
+        *(
+            pytest.param(name, signed, marks=pytest.mark.slow)
+            for name in SIZES
+            for signed in (False, True)
+        ),
+    ],
+)
+def test_the_imported_network_is_the_runtime_s_to_the_bit(name: ZooName, signed: bool) -> None:
+    source = int8(name, signed=signed)
+    model = run(source=source, options=ImportOptions())
+    for seed in range(2):
+        data = picture(SMALL.get(name, 64), seed)
+        (expected,) = run_ort(source, data)
+        (found,) = interpret.run(model, {"data": data}).values()
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "inception_v2", "resnet18"])
+def test_no_tensor_is_dead_or_saturated(name: ZooName) -> None:
+    model = onnx.load_model_from_string(int8(name, 96))
+    stored = [node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"]
+    for tensor in stored:
+        model.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.UINT8, None))
+    source = model.SerializeToString()
+    runs = [run_ort(source, picture(96, seed), optimized=False, outputs=stored) for seed in (2, 3)]
+    for tensor, *values in zip(stored, *runs, strict=True):
+        levels, counts = np.unique(np.concatenate([v.ravel() for v in values]), return_counts=True)
+        share = counts / counts.sum()
+        entropy = -(share * np.log2(share)).sum()
+        assert share[levels == 255].sum() < 0.08, tensor  # behind a max pool there are most
+        assert entropy > 2.5, tensor
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v1", "inception_v1", "resnet18"])
+def test_the_float_form_computes_nearly_the_same(name: ZooName) -> None:
+    data = picture(96, 4)
+    quantized, real = (run_ort(int8(name, 96, form), data)[0].ravel() for form in ("qdq", "float"))
+    assert np.corrcoef(quantized, real)[0, 1] > 0.75
+
+
+def test_equal_options_give_equal_bytes_and_seeds_differ() -> None:
+    first = int8("residual_block", 16)
+    assert int8("residual_block", 16) == first
+    assert int8("residual_block", 16, seed=1) != first
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "resnet50"}, "resnet50 is made with 8 bits only; with fewer bits there are"),
+        ({"format": "qdq", "weights": TensorQuantization(bits=2, encoding="signed")},
+         "QDQ weights of 2 signed bits; 8 signed bits are accepted"),
+        ({"format": "qdq", "activations": TensorQuantization(bits=8, encoding="bipolar")},
+         "QDQ activations of 8 bipolar bits; 8 bits, unipolar (uint8) or signed (int8), are"),
+        ({"format": "qdq", "image_size": 20, "name": "inception_v3"},
+         "an image of 20 x 20 pixels is too small for this network; state a larger"),
+        ({"format": "qdq",
+          "layers": (LayerOverride(match="fc", weights=TensorOverride(bits=2)),)},
+         "a network with 8 bits everywhere has no layer to change: 'fc'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_made_is_said(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(StageError) as caught:
+        build(options=ZooOptions(**{"name": "resnet18", **changes}))
+    assert message in str(caught.value)
