@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -277,3 +279,18 @@ def test_truncated_files_are_one_error(end: int) -> None:
     if end < len(SOURCE):
         with pytest.raises(StageError):
             torch_export.convert_file(SOURCE[:end], NONE)
+
+
+def test_a_real_torchscript_file_is_refused_with_the_way_out() -> None:
+    folder = os.environ.get("BITKILN_REALDATA")
+    if not folder:
+        pytest.skip("BITKILN_REALDATA is unset: real models are not part of the project")
+    for name in (
+        "derived/mobilenet_quantized_scripted_925_reexported_torch2.pt",
+        "pytorch+android-demo-app/PyTorchDemoApp/app/src/main/assets/"
+        "mobilenet_quantized_scripted_925.pt",
+    ):
+        path = Path(folder) / name
+        if path.exists():
+            with pytest.raises(StageError, match=r"TorchScript archive.*torch\.export\.save"):
+                torch_export.convert_file(path.read_bytes(), NONE)
