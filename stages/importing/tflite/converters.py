@@ -22,6 +22,7 @@ from stages.importing.tflite import (
     layers,
     movement,
     pools,
+    products,
     reductions,
     resizing,
     scaling,
@@ -46,6 +47,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **resizing.CONVERTERS,
     **blocks.CONVERTERS,
     **larq.CONVERTERS,
+    **products.CONVERTERS,
 }
 """Builtin name in the schema, or custom operator's own name → converter."""
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.tflite.activations import activation_bounds, padding_of, strides_of
+from stages.importing.tflite import hybrid, larq
+from stages.importing.tflite.activations import activated, padding_of, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.elementwise import operands
 from stages.importing.tflite.graph import Operator
@@ -30,17 +31,6 @@ def require_floats(builder: TfliteBuilder, indices: list[int]) -> None:
             raise UnsupportedError(
                 f"gives float32 of '{name}' in {builder.dtype(index)}; float32 is accepted"
             )
-
-
-def activated(builder: TfliteBuilder, operator: Operator, value: Any) -> Any:
-    """A result after the operator's fused activation."""
-    low, high = activation_bounds(operator)
-    if low is None and high is None:
-        return value
-    name = f"{operator.layer}.activation"
-    if high is None:
-        return builder.emit(relax.op.nn.relu(value), name)
-    return builder.emit(relax.op.clip(value, low, high), name)
 
 
 def in_nchw(builder: TfliteBuilder, operator: Operator, build: Callable[[Any], Any]) -> Any:
@@ -94,6 +84,10 @@ def _convolution(
 
 def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     """CONV_2D: weights [O, KH, KW, C / groups]."""
+    if hybrid.is_hybrid(builder, operator):
+        return hybrid.conv_2d(builder, operator)
+    if larq.is_binarised(builder, operator):
+        return larq.binarised_conv_2d(builder, operator)
     return _convolution(builder, operator, (0, 3, 1, 2), depthwise=False)
 
 
@@ -104,6 +98,8 @@ def depthwise_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
 
 def fully_connected(builder: TfliteBuilder, operator: Operator) -> Any:
     """FULLY_CONNECTED: weights [O, K]; data of any shape is seen as [N, K]."""
+    if hybrid.is_hybrid(builder, operator):
+        return hybrid.fully_connected(builder, operator)
     data, weight, layer = operator.input(0), operator.input(1), operator.layer
     require_floats(builder, [data, weight])
     if operator.option("weights_format", 0):

@@ -14,9 +14,8 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.canonicalizing.grouping import needed_bindings, variables_of
 from stages.kinds import Model
-from stages.qnn.builder import ModelBuilder, outputs_of, remap
+from stages.qnn.builder import ModelBuilder, needed_bindings, outputs_of, remap, variables_in
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.registry import dtype_of, is_op, shape_of
 
@@ -77,7 +76,7 @@ class _Walk:
         sunk = self._sunk(expr, name)
         if sunk is not None:
             return sunk
-        for variable in variables_of(expr):
+        for variable in variables_in(expr):
             self._read(variable)
         return self.builder.emit(remap(expr, self.mapping), name)
 
