@@ -178,7 +178,7 @@ def _convert(graph: Walk, node: Node) -> None:
     if converter in _VIEWS:
         graph.viewed.update((source, *node.outputs))
     if in_place:
-        if source in graph.viewed:
+        if source in graph.viewed and converter not in _VIEWS:
             raise UnsupportedError(
                 "writes into memory that is seen by several names; export the program with "
                 "run_decompositions()"
