@@ -225,6 +225,27 @@ def cast(builder: TfliteBuilder, operator: Operator) -> Any:
     return builder.emit(relax.op.astype(builder.read(operator.input(0)), wanted), operator.layer)
 
 
+def reverse_sequence(builder: TfliteBuilder, operator: Operator) -> Any:
+    """REVERSE_SEQUENCE of constant lengths: one gather of the flattened tensor."""
+    extents = builder.shape(operator.input(0))
+    batch = normal_axis(int(operator.option("batch_dim", 0)), len(extents))
+    along = normal_axis(int(operator.option("seq_dim")), len(extents))
+    lengths = builder.integers(operator.input(1))
+    if batch == along or len(lengths) != extents[batch]:
+        raise UnsupportedError(f"reverses {len(lengths)} sequences of a tensor {list(extents)}")
+    if not 0 <= min(lengths) <= max(lengths) <= extents[along]:
+        raise UnsupportedError(f"reverses {lengths} of {extents[along]} positions")
+    places = np.arange(prod(extents), dtype=np.int32).reshape(extents)
+    first = np.moveaxis(places, (batch, along), (0, 1))  # a view: what is written is in `places`
+    for row, length in zip(first, lengths, strict=True):
+        row[:length] = row[:length][::-1].copy()
+    name = operator.layer
+    flat = builder.emit(relax.op.reshape(builder.read(operator.input(0)), [-1]), f"{name}.flat")
+    order = builder.parameter(f"{name}.order", places.ravel())
+    taken = builder.emit(relax.op.take(flat, order, 0, mode="clip"), name)
+    return builder.emit(relax.op.reshape(taken, extents), f"{name}.shape")
+
+
 CONVERTERS = {
     "SHAPE": shape,
     "RESHAPE": reshape,
@@ -240,4 +261,5 @@ CONVERTERS = {
     "GATHER": gather,
     "TILE": tile,
     "CAST": cast,
+    "REVERSE_SEQUENCE": reverse_sequence,
 }

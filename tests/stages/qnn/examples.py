@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
-from stages.kinds import Model
-from stages.qnn import integer, linear, onnx, onnx_layers, packed, source
-from stages.qnn.builder import ModelBuilder
+from stages.qnn import integer, linear, onnx, onnx_layers, packed, rescale, source
 from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
+from tests.stages.qnn.example import RNG, Example, floats, integers
+from tests.stages.qnn.tflite_examples import TFLITE
 
-Array = np.ndarray[Any, Any]
-RNG = np.random.default_rng(7)
-
-
-@dataclass(frozen=True)
-class Example:
-    """A call: its builder, operands as (value, dialect dtype), and attributes."""
-
-    build: Callable[..., Any]
-    operands: tuple[tuple[Array, str], ...]
-    attrs: Mapping[str, Any]
-
-    def model(self) -> Model:
-        """A `main` of this one call; the first operand is the graph input `a0`."""
-        builder = ModelBuilder()
-        first, dtype = self.operands[0]
-        variables = [builder.input("a0", first.shape, dtype)]
-        for number, (value, kind) in enumerate(self.operands[1:], 1):
-            variables.append(builder.tensor(f"a{number}", value, kind))
-        result = builder.emit(self.build(*variables, **self.attrs), "y")
-        return builder.model([result], ["y"])
-
-
-def integers(low: int, high: int, shape: tuple[int, ...], dtype: str) -> tuple[Array, str]:
-    """Random integers low..high, stored in bytes where the dialect dtype is narrower."""
-    storage = "int32" if dtype == "int32" else dtype.rstrip("0123456789") + "8"
-    return RNG.integers(low, high + 1, shape).astype(storage), dtype
-
-
-def floats(*values: float) -> tuple[Array, str]:
-    """A float32 vector."""
-    return np.array(values, np.float32), "float32"
-
+__all__ = ["ALL", "CONV", "INTEGER", "POOL", "Example", "floats", "integers"]
 
 POPCOUNT = KernelSignature(
     "neon_aarch64", plain_plan("xor", 2, 1, "bipolar"), None, 1, 8, "window", 15
@@ -65,6 +29,7 @@ _PICTURE = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32), "float32"
 _BITS = RNG.integers(0, 2, (40, 1, 1, 32)).astype(np.uint8)
 
 INTEGER: dict[str, Example] = {
+    **TFLITE,
     "conv2d": Example(
         integer.conv2d,
         (integers(0, 255, (1, 5, 4, 4), "uint8"), integers(-4, 3, (6, 3, 3, 2), "int3")),
@@ -135,6 +100,16 @@ INTEGER: dict[str, Example] = {
         (_PICTURE, floats(0.01), (np.array([[[3]], [[-4]], [[0]]], np.int8), "int8")),
         {"low": -128, "high": 127},
     ),
+    "rescaled_sum": Example(
+        rescale.rescaled_sum,
+        (
+            integers(-(2**20), 2**20, (1, 2, 3, 3), "int32"),
+            integers(0, 255, (1, 2, 3, 3), "uint8"),
+            floats(1e-4, 7e-5, 3e-4),
+            floats(0.3),
+        ),
+        {"fused": True, "low": -128, "high": 127, "dtype": "int8"},
+    ),
     "dequantize_linear": Example(
         linear.dequantize_linear,
         (
@@ -153,7 +128,7 @@ INTEGER: dict[str, Example] = {
             (np.array(0.7, np.float32), "float32"),
             (np.array(-60.2, np.float32), "float32"),
         ),
-        {"scalar": "rhs", "low": 0, "high": 255},
+        {"low": 0, "high": 255},
     ),
     "qlinear_mul": Example(
         onnx.qlinear_mul,

@@ -126,6 +126,17 @@ def test_moving_compiled(name: str) -> None:
     assert np.array_equal(compiled(source, x), imported(source, x)[0])
 
 
+@pytest.mark.parametrize(("batch", "along"), [(0, 1), (1, 0), (2, 0)])
+def test_reverse_sequence(batch: int, along: int) -> None:
+    shape = (3, 2, 4)
+    lengths = constant(np.array([2, 1, 3, 0][: shape[batch]], np.int32))
+    data, output = Tensor(shape, "int32"), Tensor(shape, "int32")
+    options: dict[str, Any] = {"seq_dim": along, "batch_dim": batch}
+    operands = [data, lengths if along == 0 else constant(np.array([2, 1, 0], np.int32))]
+    source = single("REVERSE_SEQUENCE", operands, [output], "ReverseSequenceOptions", **options)
+    agrees(source, numbered(shape))
+
+
 def test_squeeze() -> None:
     data = Tensor((1, 3, 1, 2), "int8", scale=0.5)
     for dims, shape in ([], (3, 2)), ([2], (1, 3, 2)), ([-2, 0], (3, 2)):
