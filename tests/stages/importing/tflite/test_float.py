@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.errors import StageError
-from tests.stages.importing.tflite_cases import compare, compare_nearly, imported, random_integers
+from tests.stages.importing.tflite.cases import compare, compare_nearly, imported, random_integers
 from tests.stages.importing.tflite_models import Tensor, constant, run_reference, single
 
 F = "float32"

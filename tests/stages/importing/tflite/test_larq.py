@@ -20,7 +20,7 @@ from stages.errors import StageError
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
 from stages.qnn.registry import attributes, dtype_of, is_op
-from tests.stages.importing.tflite_cases import compiled_outputs, fed, imported
+from tests.stages.importing.tflite.cases import compiled_outputs, fed, imported
 from tests.stages.importing.tflite_models import (
     Operation,
     Tensor,
