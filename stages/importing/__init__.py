@@ -42,7 +42,7 @@ __all__ = [
 
 Execute = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-STORED = re.compile(r"bool|u?int(1|2|3|4|8|16|32|64)|float(32|64)")
+STORED = re.compile(r"bool|uint1|u?int(2|3|4|8|16|32|64)|float(32|64)")
 """Types a tensor of an imported model may have."""
 
 

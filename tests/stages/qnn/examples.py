@@ -9,6 +9,7 @@ from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
 from tests.stages.qnn.example import RNG, Example, floats, integers
+from tests.stages.qnn.function_examples import FUNCTIONS
 from tests.stages.qnn.tflite_examples import TFLITE
 
 __all__ = ["ALL", "CONV", "INTEGER", "POOL", "Example", "floats", "integers"]
@@ -30,6 +31,7 @@ _BITS = RNG.integers(0, 2, (40, 1, 1, 32)).astype(np.uint8)
 
 INTEGER: dict[str, Example] = {
     **TFLITE,
+    **FUNCTIONS,
     "conv2d": Example(
         integer.conv2d,
         (integers(0, 255, (1, 5, 4, 4), "uint8"), integers(-4, 3, (6, 3, 3, 2), "int3")),
