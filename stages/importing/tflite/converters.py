@@ -18,6 +18,7 @@ from stages.importing.tflite import (
     float_functions,
     float_layers,
     functions,
+    hybrid,
     larq,
     layers,
     movement,
@@ -53,6 +54,7 @@ FLOAT: Mapping[str, Converter] = {
     **softmaxes.FLOAT,
     **reductions.FLOAT,
     **float_layers.FLOAT,
+    **hybrid.FLOAT,
     **float_functions.FLOAT,
 }
 """Converters that take the place of the former where the first output is float32."""

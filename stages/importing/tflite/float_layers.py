@@ -58,7 +58,8 @@ def _oihw(builder: TfliteBuilder, index: int, layer: str, order: tuple[int, ...]
     return builder.emit(relax.op.permute_dims(builder.read(index), order), f"{layer}.weights")
 
 
-def _biased(builder: TfliteBuilder, operator: Operator, total: Any) -> Any:
+def biased(builder: TfliteBuilder, operator: Operator, total: Any) -> Any:
+    """A layer's sums with its bias, after its fused activation."""
     if operator.has(2):
         bias = builder.read(operator.input(2), (int(total.ty.shape[-1]),))
         total = builder.emit(relax.op.add(total, bias), f"{operator.layer}.bias")
@@ -89,7 +90,7 @@ def _convolution(
             moved, weights, list(strides), list(padding), dilation, shape[3] // depth
         )
 
-    return _biased(builder, operator, in_nchw(builder, operator, build))
+    return biased(builder, operator, in_nchw(builder, operator, build))
 
 
 def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
@@ -116,7 +117,7 @@ def fully_connected(builder: TfliteBuilder, operator: Operator) -> Any:
     )
     weights = _oihw(builder, weight, layer, (1, 0))
     total = builder.emit(relax.op.matmul(rows, weights), layer)
-    result = _biased(builder, operator, total)
+    result = biased(builder, operator, total)
     if not operator.option("keep_num_dims", False):
         return result
     return builder.emit(relax.op.reshape(result, (*shape[:-1], units)), f"{layer}.shape")
