@@ -35,7 +35,8 @@ def layer(draw: st.DrawFn) -> tuple[bytes, Array]:
     rng, batch = np.random.default_rng(draw(SEEDS)), draw(st.integers(1, 3))
     scale, activation = draw(st.floats(0.01, 1)), draw(st.sampled_from([0, 1, 3]))
     bias = constant(rng.normal(size=5).astype(np.float32) * 20)
-    x = rng.normal(size=(batch, 6, 5, 3)).astype(np.float32) * rng.choice([0, 1e-3, 1, 50])
+    size = rng.choice([0, 1e-3, 1, 50])
+    x = (rng.normal(size=(batch, 6, 5, 3)) * size).astype(np.float32)
     data = Tensor(x.shape, "float32")
     if draw(st.booleans()):
         weights = constant(rng.integers(-127, 128, (5, 90)).astype(np.int8), scale=scale)
