@@ -15,6 +15,7 @@ from stages.calibrating.roles import roles
 from stages.kinds import Golden, Model
 from stages.options import CalibrateOptions
 from stages.qnn.qdq import to_integers
+from stages.qnn.simplifying import simplify
 
 __all__ = ["quantized", "run"]
 
@@ -34,7 +35,9 @@ def run(*, model: Model, samples: Golden, options: CalibrateOptions) -> Model:
 def quantized(*, model: Model, samples: Golden, options: CalibrateOptions) -> Model:
     """The model with quantizers, still computing in float32."""
     calibration = samples_of(model, samples)
-    folded = fold(model)
+    # Transposes stand between a product and its bias in channels-last files, and folding puts
+    # some where a convolution itself is channels-last: they sink before and after.
+    folded = simplify(fold(simplify(model)))
     if options.is_narrow:
         read = [str(variable.name) for variable in narrow.quantized_reads(folded)]
         return narrow.insert(folded, ranges(folded, calibration, read, options.method), options)

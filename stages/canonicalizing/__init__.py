@@ -12,11 +12,17 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call
 
-from stages.canonicalizing.grouping import Group, escaping, group, variables_of
+from stages.canonicalizing.grouping import Group, escaping, group
 from stages.canonicalizing.plain import group_plain
-from stages.canonicalizing.simplifying import simplify
 from stages.kinds import Model
-from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.builder import (
+    FunctionBuilder,
+    ModelBuilder,
+    bindings_of,
+    outputs_of,
+    remap,
+    variables_in,
+)
 from stages.qnn.composites import is_plain, is_reshape
 from stages.qnn.registry import dtype_of, shape_of
 
@@ -25,8 +31,6 @@ __all__ = ["check", "run"]
 
 def run(*, model: Model) -> Model:
     """Outline every main operator with its epilogue; equal composites are one function."""
-    if is_plain(model):
-        model = simplify(model)
     main = model.module["main"]
     items = group_plain(main) if is_plain(model) else group(main)
     groups = [item for item in items if isinstance(item, Group)]
@@ -85,7 +89,7 @@ def _arguments(each: Group) -> list[Any]:
     """What a group reads from outside, in order of first use."""
     defined, seen = set(each.defined), dict[Any, None]()
     for binding in each.bindings:
-        for variable in variables_of(binding.value):
+        for variable in variables_in(binding.value):
             if variable not in defined:
                 seen[variable] = None
     return list(seen)

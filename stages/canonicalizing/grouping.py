@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvm import relax
 from tvm.ir import Call
 
-from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.builder import bindings_of, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS
 from stages.qnn.registry import dtype_of
 
@@ -52,27 +51,6 @@ def operator_name(expr: Any) -> str:
     return str(expr.op.name)
 
 
-def variables_of(expr: Any) -> list[Any]:
-    """The variables an expression reads, in order."""
-    if isinstance(expr, relax.Var):
-        return [expr]
-    if isinstance(expr, relax.TupleGetItem):
-        return variables_of(expr.tuple_value)
-    parts = getattr(expr, "args", getattr(expr, "fields", ()))
-    return [variable for part in parts for variable in variables_of(part)]
-
-
-def needed_bindings(function: Any) -> list[Any]:
-    """The bindings that outputs depend on, in order."""
-    needed = set(outputs_of(function))
-    kept = []
-    for binding in reversed(bindings_of(function)):
-        if binding.var in needed:
-            needed.update(variables_of(binding.value))
-            kept.append(binding)
-    return kept[::-1]
-
-
 def group(function: Any) -> list[Group]:
     """The composites of a legalized `main`, in execution order."""
     outputs = outputs_of(function)
@@ -82,7 +60,7 @@ def group(function: Any) -> list[Group]:
         if binding.var in outputs:
             continue
         name = operator_name(binding.value)
-        sources = [home[v] for v in variables_of(binding.value) if v in home]
+        sources = [home[v] for v in variables_in(binding.value) if v in home]
         if name in MAIN or not sources:
             kind = name.removeprefix("relax.").replace(".", "_") if name in MAIN else "elementwise"
             groups.append(Group(kind, str(binding.var.name)))
@@ -106,10 +84,10 @@ def escaping(groups: list[Group], function: Any, items: Sequence[Any] = ()) -> l
     needed = set(returned)
     for item in items:
         if not isinstance(item, Group):
-            needed.update(variables_of(item.value))
+            needed.update(variables_in(item.value))
     for number, g in enumerate(groups):
         for binding in g.bindings:
-            needed |= {v for v in variables_of(binding.value) if home.get(v, number) != number}
+            needed |= {v for v in variables_in(binding.value) if home.get(v, number) != number}
     result = [[v for v in g.defined if v in needed] for g in groups]
     for g, variables in zip(groups, result, strict=True):
         for variable in variables if g.kind not in (PLAIN, PRODUCTS) else ():

@@ -12,8 +12,8 @@ from typing import Any
 
 from tvm.ir import Call
 
-from stages.canonicalizing.grouping import Group, needed_bindings, variables_of
-from stages.qnn.builder import bindings_of, outputs_of
+from stages.canonicalizing.grouping import Group
+from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product, is_reshape
 from stages.qnn.elementwise import ELEMENTWISE
 from stages.qnn.registry import shape_of
@@ -71,4 +71,4 @@ def _host(
 
 def _readers(function: Any) -> Counter[Any]:
     """How often each variable is read."""
-    return Counter(v for b in needed_bindings(function) for v in variables_of(b.value))
+    return Counter(v for b in needed_bindings(function) for v in variables_in(b.value))

@@ -5,7 +5,6 @@ ONNX and QONNX files are read here; `stages.importing.formats` lists the others.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,7 +22,7 @@ from stages.importing.samples import Draw, draw, draw_stored
 from stages.kinds import Golden, Model, Table
 from stages.options import GoldenOptions, ImportOptions
 from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
+from stages.qnn.builder import bindings_of, quantization_of
 from stages.qnn.registry import dtype_of, shape_of, tensor_types
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "golden",
     "inputs",
     "numerics",
-    "quantization",
     "read",
     "run",
     "signature",
@@ -95,13 +93,7 @@ def check(model: Model) -> None:
             is_accepted = dtype == "float32" if is_float else bool(STORED.fullmatch(dtype))
             assert is_accepted, f"{variable.name} is {dtype}"
     names = {*(parameter.name for parameter in main.params[:count]), *interpret.output_names(model)}
-    assert quantization(model).keys() <= names
-
-
-def quantization(model: Model) -> dict[str, dict[str, float]]:
-    """Scale and zero point of each input and output whose numbers are stored ones, by name."""
-    attributes = model.module["main"].attrs
-    return dict(json.loads(str(attributes["quantization"]))) if "quantization" in attributes else {}
+    assert quantization_of(model).keys() <= names
 
 
 def numerics(model: Model) -> str:

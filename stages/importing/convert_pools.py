@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax
 
 from stages.importing.convert_qoperators import Picture, present
+from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
@@ -76,6 +77,8 @@ def _dilated(
     builder: RelaxBuilder, node: Node, x: Any, windows: Windows, shape: Sequence[int]
 ) -> Any:
     """The largest of shifted slices, one a position of the window."""
+    if windows.kernel[0] * windows.kernel[1] > 1024:
+        raise UnsupportedError(f"has dilated windows of {list(windows.kernel)}; 1,024 values fit")
     kind = np.dtype(dtype_of(x.ty))
     lowest = np.finfo(kind).min if kind.kind == "f" else np.iinfo(kind).min
     top, left, bottom, right = windows.pads
@@ -115,6 +118,8 @@ def averaging(builder: RelaxBuilder, node: Node) -> tuple[Picture, Array]:
         if include:
             low, high = 0, high + stated.pads[i + 2]
         lengths.append(np.minimum(ends, high) - np.maximum(starts, low))
+    if len(lengths[0]) * len(lengths[1]) > MAX_ELEMENTS:
+        raise UnsupportedError(f"averages {len(lengths[0])} x {len(lengths[1])} windows")
     result = np.multiply.outer(lengths[0], lengths[1]).astype(np.float32)
     if result.min() < 1:
         raise UnsupportedError("has windows that hold nothing but padding")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,10 @@ from stages.qnn.grid import limits_of
 from stages.qnn.registry import OPERATORS, storage_dtype
 
 Array = np.ndarray[Any, Any]
+
+
+MAX_REPEATED = 1 << 24
+"""Elements of a tensor whose scales are repeated element by element."""
 
 
 def positive(scale: Array, name: str) -> Array:
@@ -60,6 +65,8 @@ def views(shape: tuple[int, ...], scale: tuple[int, ...], node: Node) -> Views:
             f"has scales of shape {list(scale)} for data of shape {list(shape)} "
             f"along axis {axis}" + (f" in blocks of {block}" if block else "")
         )
+    if shape[axis] % block and prod(shape) > MAX_REPEATED:
+        raise UnsupportedError(f"has blocks of {block} that do not divide {shape[axis]} values")
     if shape[axis] % block:
         return Views(shape, shape, (axis, block, shape[axis]))
     inner = outer[: axis + 1]

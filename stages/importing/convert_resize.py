@@ -14,6 +14,7 @@ from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
+from stages.importing.windows import MAX_EXTENT
 from stages.qnn.registry import dtype_of
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +32,8 @@ def resize(builder: RelaxBuilder, node: Node) -> Any:
         raise UnsupportedError("smooths before it shrinks (antialias)")
     if mode not in ("nearest", "linear", "cubic"):
         raise UnsupportedError(f"resizes by the mode {mode}; nearest, linear and cubic exist")
-    if min(sizes) < 1 or np.prod(sizes, dtype=float) > MAX_ELEMENTS:
+    is_large = max(sizes) > MAX_EXTENT or np.prod(sizes, dtype=float) > MAX_ELEMENTS
+    if min(sizes) < 1 or is_large:
         raise UnsupportedError(f"resizes {list(shape)} to {sizes}")
     value = builder.read(node.inputs[0])
     if mode != "nearest" and dtype_of(value.ty) != "float32":
@@ -65,7 +67,7 @@ def _target(
     stated = node.attributes.get("scales")
     if present(node, position):
         stated = builder.constant(node.inputs[position]).ravel().tolist()
-    if stated is None or len(stated) != len(axes) or not min(stated) > 0:
+    if stated is None or len(stated) != len(axes) or not all(0 < each < np.inf for each in stated):
         raise UnsupportedError(f"has the scales {stated}")
     for axis, scale in zip(axes, stated, strict=True):
         scales[axis] = float(scale)

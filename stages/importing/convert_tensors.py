@@ -14,6 +14,7 @@ from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import ANY, WHOLE, RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
+from stages.importing.windows import MAX_EXTENT
 
 Array = np.ndarray[Any, Any]
 
@@ -133,7 +134,7 @@ def pad(builder: RelaxBuilder, node: Node) -> Any:
     shape = builder.shape(x)
     pads = ints(builder, node, 1, "pads")
     axes = ints(builder, node, 3, "axes") or list(range(len(shape)))
-    if pads is None or len(pads) != 2 * len(axes) or max(map(abs, pads), default=0) > MAX_ELEMENTS:
+    if pads is None or len(pads) != 2 * len(axes) or max(map(abs, pads), default=0) > MAX_EXTENT:
         raise UnsupportedError(f"has the pads {pads} for the axes {axes}")
     mode = str(node.attributes.get("mode", "constant"))
     width = {

@@ -68,6 +68,9 @@ class Way:
 QONNX_WAY = Way(CONVERTERS, FLOAT_ONLY, "qonnx")
 ONNX_WAY = Way(onnx_operators.CONVERTERS, ANY, "onnx")
 
+FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a converter, NumPy or TVM may raise on inputs and attributes that nobody would write."""
+
 POSTPROCESSING = frozenset({"TopK", "ArgMax", "Softmax", "LogSoftmax"})
 """Operators that, at the very end of a graph, are left to the caller of the package."""
 
@@ -186,8 +189,8 @@ def _convert_node(
         return  # something before it is unsupported, and has been reported
     try:
         value = way.converters[key](builder, node)
-    except (IndexError, ValueError) as error:
-        raise UnsupportedError("has too few inputs or attributes of the wrong length") from error
+    except FAULTS as error:
+        raise UnsupportedError("has too few inputs or attributes of the wrong kind") from error
     if isinstance(value, np.ndarray):
         builder.constants[node.outputs[0]] = value
         return

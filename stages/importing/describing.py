@@ -11,14 +11,24 @@ from typing import Any
 import numpy as np
 
 from stages.errors import StageError
-from stages.importing.converters import Converted, importable_outputs, walk
+from stages.importing.converters import Converted, importable_outputs, quantization, walk
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph, read
+from stages.importing.relax_builder import STORED
 from stages.importing.samples import draw
 from stages.importing.unsupported import Unsupported
 from stages.kinds import Table
 from stages.options import ImportOptions
 
-_LAYERS = {"Conv", "Gemm", "MatMul"}
+_LAYERS = {"Conv": 1, "Gemm": 1, "MatMul": 1}
+"""Operators with weights, and the position of these among their inputs."""
+_INTEGER_LAYERS = {
+    "QLinearConv": (3, 2, 5),
+    "QLinearMatMul": (3, 2, 5),
+    "QGemm": (3, 2, 5),
+    "ConvInteger": (1, 2, 3),
+    "MatMulInteger": (1, 2, 3),
+}
+"""The same for operators on integers: weights, zero points of the data and of the weights."""
 _KEEPS_VALUES = {
     "Transpose",
     "Reshape",
@@ -142,18 +152,23 @@ def _format(graph: SourceGraph) -> str:
         return "QONNX"
     if operators or graph.datatypes or any("finn" in node.domain for node in graph.nodes):
         return "FINN-ONNX"
-    return "ONNX"
+    every = {node.op for node in graph.nodes}
+    if every & (_INTEGER_LAYERS.keys() | {"QLinearAdd", "QLinearMul"}):
+        return "ONNX with operators on integers"
+    return "ONNX QDQ" if {"QuantizeLinear", "DequantizeLinear"} & every else "ONNX"
 
 
 def _input(graph: SourceGraph, item: GraphInput) -> Table:
-    sample = draw(graph, item.name)(np.random.default_rng(0), (4096,))
-    return {
-        "name": item.name,
-        "dtype": item.dtype,
-        "shape": list(item.shape),
-        "smallest": float(sample.min()),
-        "largest": float(sample.max()),
-    }
+    table: Table = {"name": item.name, "dtype": item.dtype, "shape": list(item.shape)}
+    if item.dtype == "float32":
+        sample = draw(graph, item.name)(np.random.default_rng(0), (4096,))
+        return table | {"smallest": float(sample.min()), "largest": float(sample.max())}
+    if item.dtype in STORED and item.dtype != "bool":
+        limits = np.iinfo(item.dtype)
+        table |= {"smallest": float(limits.min), "largest": float(limits.max)}
+    else:
+        table |= {"smallest": 0.0, "largest": 1.0}
+    return table | quantization(graph).get(item.name, {})
 
 
 def _extents(shape: tuple[int | None, ...] | None) -> list[int | None] | None:
@@ -162,17 +177,38 @@ def _extents(shape: tuple[int | None, ...] | None) -> list[int | None] | None:
 
 def _layers(graph: SourceGraph) -> list[Table]:
     producers = {name: node for node in graph.nodes for name in node.outputs}
-    return [
-        {
-            "layer": node.layer,
-            "op": node.op,
-            "weight_shape": _weight_shape(graph, producers, node.inputs[1]),
-            "activations": _quantization(graph, producers, node.inputs[0]),
-            "weights": _quantization(graph, producers, node.inputs[1]),
-        }
-        for node in graph.nodes
-        if not node.domain and node.op in _LAYERS
-    ]
+    layers = []
+    for node in graph.nodes:
+        if not node.domain and node.op in _LAYERS:
+            weight = node.inputs[_LAYERS[node.op]]
+            kinds = [_quantization(graph, producers, each) for each in (node.inputs[0], weight)]
+        elif node.op in _INTEGER_LAYERS and len(node.inputs) > _INTEGER_LAYERS[node.op][0]:
+            position, *points = _INTEGER_LAYERS[node.op]
+            weight = node.inputs[position]
+            kinds = [_stored(graph, node, point) for point in points]
+        else:
+            continue
+        layers.append(
+            {
+                "layer": node.layer,
+                "op": node.op,
+                "weight_shape": _weight_shape(graph, producers, weight),
+                "activations": kinds[0],
+                "weights": kinds[1],
+            }
+        )
+    return layers
+
+
+def _stored(graph: SourceGraph, node: Node, position: int) -> Table | None:
+    """Bits and encoding of integers whose zero point is an input of a node; 8 bits without one."""
+    name = node.inputs[position] if len(node.inputs) > position else ""
+    points = graph.constants.get(name, np.zeros((), np.uint8) if not name else None)
+    match = None if points is None else re.fullmatch(r"(u?)int(\d+)", str(points.dtype))
+    if match is None or points is None:
+        return None
+    encoding = "unipolar" if match[1] else "signed"
+    return {"bits": int(match[2]), "encoding": "asymmetric" if points.any() else encoding}
 
 
 def _weight_shape(
@@ -187,6 +223,8 @@ def _quantization(graph: SourceGraph, producers: Mapping[str, Node], tensor: str
     """Bits and encoding of a tensor, found at the quantizer its values come from."""
     while tensor in producers and not producers[tensor].domain:
         node = producers[tensor]
+        if node.op in ("QuantizeLinear", "DequantizeLinear"):
+            return _stored(graph, node, 2)
         if node.op not in _KEEPS_VALUES:
             return None
         tensor = node.inputs[0]

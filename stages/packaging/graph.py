@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 from tvm.ir import Call as RelaxCall
+from tvm.ir import GlobalVar
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
@@ -19,7 +20,7 @@ from stages.packaging.epilogue import CHOICES, FLOAT_OPS
 from stages.packaging.kernel import Kernel
 from stages.packaging.lowering import lower
 from stages.packaging.program import Call, Program, Slot, TensorSpec
-from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.builder import bindings_of, outputs_of, quantization_of
 from stages.qnn.composites import is_reshape
 from stages.qnn.interpret import output_names
 from stages.qnn.packed import parse_signature
@@ -51,7 +52,11 @@ class _Linearizer:
     def run(self) -> Program:
         main = self.model.module["main"]
         count = int(main.attrs["num_input"])
-        inputs = [_spec(p.name, p.ty, self._input_quantization(p)) for p in main.params[:count]]
+        stored = quantization_of(self.model)
+        inputs = [
+            _spec(p.name, p.ty, stored.get(p.name) or self._input_quantization(p))
+            for p in main.params[:count]
+        ]
         for parameter in main.params[:count]:
             self.slots[parameter] = Slot("input", parameter.name)
         constants: dict[str, np.ndarray[Any, Any]] = {}
@@ -64,7 +69,7 @@ class _Linearizer:
             for output, name in zip(outputs_of(main), output_names(self.model), strict=True)
             if b.var.same_as(output)
         }
-        outputs = [_spec(name, v.ty) for v, name in results.items()]
+        outputs = [_spec(name, v.ty, stored.get(name)) for v, name in results.items()]
         calls = []
         for binding in bindings_of(main):
             if is_reshape(binding.value):
@@ -128,6 +133,8 @@ class _Linearizer:
             call = binding.value
             if not isinstance(call, RelaxCall) or parameter not in list(call.args):
                 continue
+            if not isinstance(call.op, GlobalVar):
+                return None  # a view of the input comes first
             function = self.model.module[call.op]
             actual = dict(zip(function.params, call.args, strict=True))
             inner = next((b.value for b in bindings_of(function) if _is_quantize(b.value)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -125,10 +126,16 @@ class ModelBuilder(FunctionBuilder):
         outputs: Sequence[Any],
         functions: Mapping[Any, Any] | None = None,
     ) -> Model:
-        """The finished model of a stage: names of outputs and numerics stay `source`'s."""
+        """The finished model of a stage: `source`'s names of outputs, numerics and quantization."""
         attrs = source.module["main"].attrs
-        kept = {"numerics": str(attrs["numerics"])} if "numerics" in attrs else None
+        kept = {name: str(attrs[name]) for name in ("numerics", "quantization") if name in attrs}
         return self.model(outputs, output_names(source), functions, kept)
+
+
+def quantization_of(model: Model) -> dict[str, dict[str, float]]:
+    """Scale and zero point of each input and output whose numbers are stored ones, by name."""
+    attrs = model.module["main"].attrs
+    return dict(json.loads(str(attrs["quantization"]))) if "quantization" in attrs else {}
 
 
 def outputs_of(function: Any) -> list[Any]:
@@ -140,6 +147,17 @@ def outputs_of(function: Any) -> list[Any]:
 def bindings_of(function: Any) -> list[Any]:
     """A function's bindings in order."""
     return [binding for block in function.body.blocks for binding in block.bindings]
+
+
+def needed_bindings(function: Any) -> list[Any]:
+    """The bindings that outputs depend on, in order."""
+    needed = set(outputs_of(function))
+    kept = []
+    for binding in reversed(bindings_of(function)):
+        if binding.var in needed:
+            needed.update(variables_in(binding.value))
+            kept.append(binding)
+    return kept[::-1]
 
 
 def variables_in(expr: Any) -> list[Any]:

@@ -102,3 +102,33 @@ def tanh_of_int16(m: Numbers, data: Value, table: Value, *, multiplier: int, shi
     above, below = (value - centre) + half, (centre - value) + half - one
     signed = m.where(x >= m.constant(0, "int32"), above, below)
     return m.cast(signed >> m.constant(8, "int32"), "int16")
+
+
+@elementwise("tflite_prelu", ["data", "alpha"], by_attribute)
+def prelu_of_bytes(
+    m: Numbers,
+    data: Value,
+    alpha: Value,
+    *,
+    data_zero_point: int,
+    alpha_zero_point: int,
+    multiplier: int,
+    shift: int,
+    slope_multiplier: int,
+    slope_shift: int,
+    zero_point: int,
+    low: int,
+    high: int,
+    dtype: str,
+) -> Value:
+    """Positive values times one factor, the others times their slope and another; clipped."""
+    moved = m.cast(data, "int64") - m.constant(data_zero_point, "int64")
+    slope = m.cast(alpha, "int64") - m.constant(alpha_zero_point, "int64")
+    is_positive = moved >= m.constant(0, "int64")
+    value = m.where(is_positive, moved, moved * slope)
+    factor = m.where(
+        is_positive, m.constant(multiplier, "int64"), m.constant(slope_multiplier, "int64")
+    )
+    places = m.where(is_positive, m.constant(shift, "int64"), m.constant(slope_shift, "int64"))
+    scaled = multiply(m, value, factor, places)
+    return clip(m, scaled + m.constant(zero_point, "int64"), low, high, dtype)

@@ -36,33 +36,33 @@ def to_byte(m: Numbers, value: Value, low: int, high: int) -> Value:
 )  # fmt: skip
 def qlinear_add(
     m: Numbers, lhs: Value, rhs: Value, lhs_ratio: Value, rhs_ratio: Value, fixed: Value, *,
-    scalar: str, low: int, high: int,
+    low: int, high: int, offset: int = 0,
 ) -> Value:  # fmt: skip
     """QLinearAdd: `round(fma(lhs, lhs_ratio, fma(rhs, rhs_ratio, fixed)))`, saturated.
 
     A ratio is an operand's scale over the result's; `fixed` (float32, scalar) is the result's zero
-    point less both operands'. Where one operand holds a single value along the innermost axis
-    (`scalar` is `lhs` or `rhs`, else `none`), MLAS adds its rounded product to `fixed` beforehand.
+    point less both operands', each times its ratio.
+    `offset` is added to all integers meanwhile: on x86, ONNX Runtime turns int8 of QDQ graphs into
+    uint8, which changes what is rounded.
     """
-    left, right = m.cast(lhs, "float32"), m.cast(rhs, "float32")
-    if scalar == "lhs":
-        value = fused(m, right, rhs_ratio, fixed + m.product(left, lhs_ratio))
-    elif scalar == "rhs":
-        value = fused(m, left, lhs_ratio, fixed + m.product(right, rhs_ratio))
-    else:
-        value = fused(m, left, lhs_ratio, fused(m, right, rhs_ratio, fixed))
-    return to_byte(m, value, low, high)
+    left, right = (m.cast(m.cast(each, "int32") + offset, "float32") for each in (lhs, rhs))
+    value = fused(m, left, lhs_ratio, fused(m, right, rhs_ratio, fixed))
+    return to_byte(m, value, low + offset, high + offset) - offset
 
 
 @elementwise("qlinear_mul", ["lhs", "rhs", "ratio"], as_first, accepts={"lhs": BYTES, "rhs": BYTES})
 def qlinear_mul(
     m: Numbers, lhs: Value, rhs: Value, ratio: Value, *,
-    lhs_zero_point: int, rhs_zero_point: int, zero_point: int, low: int, high: int,
+    lhs_zero_point: int, rhs_zero_point: int, zero_point: int, low: int, high: int, offset: int = 0,
 ) -> Value:  # fmt: skip
-    """QLinearMul: `round(float32((lhs - za) * (rhs - zb)) * ratio + zero_point)`, saturated."""
+    """QLinearMul: `round(float32((lhs - za) * (rhs - zb)) * ratio + zero_point)`, saturated.
+
+    `offset` as in `qlinear_add`.
+    """
     left, right = m.cast(lhs, "int32") - lhs_zero_point, m.cast(rhs, "int32") - rhs_zero_point
     scaled = m.product(m.cast(left * right, "float32"), ratio)
-    return to_byte(m, scaled + m.constant(zero_point, "float32"), low, high)
+    moved = scaled + m.constant(zero_point + offset, "float32")
+    return to_byte(m, moved, low + offset, high + offset) - offset
 
 
 @elementwise("dynamic_scale", ["low", "high"], as_first, accepts={"low": FLOAT, "high": FLOAT})
@@ -85,7 +85,19 @@ def dynamic_zero_point(m: Numbers, low: Value, scale: Value) -> Value:
 
 @elementwise("quantize_inside", ["x", "scale"], by_attribute, accepts={"x": FLOAT, "scale": FLOAT})
 def quantize_inside(
-    m: Numbers, x: Value, scale: Value, *, zero_point: int, low: int, high: int, dtype: str
+    m: Numbers,
+    x: Value,
+    scale: Value,
+    *,
+    zero_point: int,
+    low: int,
+    high: int,
+    dtype: str,
+    offset: int = 0,
 ) -> Value:
-    """`round(x / scale + zero_point)`, saturated: how QLinearAveragePool quantizes."""
-    return to_byte(m, m.quotient(x, scale) + m.constant(zero_point, "float32"), low, high)
+    """`round(x / scale + zero_point)`, saturated: how QLinearAveragePool quantizes.
+
+    `offset` as in `qlinear_add`.
+    """
+    moved = m.quotient(x, scale) + m.constant(zero_point + offset, "float32")
+    return to_byte(m, moved, low + offset, high + offset) - offset

@@ -116,7 +116,11 @@ def _bias(graph: Rewriting, variable: Any, product: Product, channels: int) -> A
 
 
 def _binary(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
-    """QLinearAdd, QLinearMul."""
+    """QLinearAdd, QLinearMul.
+
+    ONNX Runtime turns int8 activations into uint8 first, but no constants, and fuses only operands
+    of one type: with a constant, the operator stays float.
+    """
     functions = {"relax.add": qlinear.add, "relax.multiply": qlinear.multiply}
     function = next((f for name, f in functions.items() if is_op(call, name)), None)
     if function is None:
@@ -125,7 +129,10 @@ def _binary(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None
     if left is None or right is None or not _are_bytes(out, left, right):
         return None
     name = str(variable.name)
-    return function(graph.builder, name, left.value, right.value, (left.grid, right.grid), out)
+    if out.dtype == "int8" and any(graph.is_constant(each) for each in call.args):
+        return None
+    operands = (left.value, right.value, (left.grid, right.grid))
+    return function(graph.builder, name, *operands, out, offset=_to_unsigned(out))
 
 
 def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
@@ -158,8 +165,14 @@ def _average(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | Non
         return None
     windows = {key: attributes(sums)[key] for key in ("kernel", "strides", "padding")}
     name = str(divided.args[0].name)
+    windows["offset"] = _to_unsigned(out)
     result = qlinear.average(graph.builder, name, data.value, counts, (data.grid, out), **windows)
     return qlinear.nchw(graph.builder, result, name)
+
+
+def _to_unsigned(out: Grid) -> int:
+    """What ONNX Runtime on x86 adds to int8 values and zero points of a QDQ graph."""
+    return 128 if out.dtype == "int8" else 0
 
 
 def _ints(values: Any) -> list[int]:

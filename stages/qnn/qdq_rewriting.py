@@ -55,12 +55,20 @@ class Rewriting:
         self._tensors = {
             parameter: source.params[str(parameter.name)] for parameter in main.params[count:]
         }
+        self._constants = set(self._tensors)
+        for variable, value in self.expressions.items():
+            if all(each in self._constants for each in variables_in(value)):
+                self._constants.add(variable)
         self._grids: dict[tuple[Any, Any], Grid] = {}
         self._points: dict[int, tuple[Any, Any]] = {}
 
     def tensor(self, variable: Any) -> Array | None:
         """The value of an old parameter, None for other variables."""
         return self._tensors.get(variable)
+
+    def is_constant(self, variable: Any) -> bool:
+        """Whether an old variable depends on parameters alone."""
+        return variable in self._constants
 
     def is_read_once(self, variable: Any) -> bool:
         """Whether exactly one binding (or output) reads an old variable."""

@@ -15,6 +15,7 @@ from tvm import relax
 
 from stages.qnn import integer, linear, onnx, onnx_layers, onnx_tables
 from stages.qnn.grid import Grid
+from stages.qnn.numbers import NUMPY
 from stages.qnn.registry import shape_of
 from stages.qnn.rescale import rescale
 
@@ -153,6 +154,7 @@ def average(
     kernel: Sequence[int],
     strides: Sequence[int],
     padding: Sequence[int],
+    offset: int = 0,
 ) -> Any:
     """QLinearAveragePool of NHWC bytes: float32 sums in the window's order, by `count`."""
     grid, out = grids
@@ -172,6 +174,7 @@ def average(
         low=low,
         high=high,
         dtype=out.dtype,
+        offset=offset,
     )
     return to.emit(call, f"{layer}.quantized")
 
@@ -188,44 +191,51 @@ def softmax(to: Emitter, layer: str, data: Any, grid: Grid, out: Grid) -> Any:
     return to.emit(call, layer)
 
 
-def add(to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid) -> Any:
-    """QLinearAdd of tensors that broadcast."""
+def add(
+    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid,
+    offset: int = 0,
+) -> Any:  # fmt: skip
+    """QLinearAdd of tensors that broadcast; `offset` as in `onnx.qlinear_add`.
+
+    MLAS adds up the right operand first, or the left one where it alone holds a single value along
+    the innermost axis. Its compiler fuses the first product of the zero points' sum.
+    """
     ratios = [np.asarray(each.factor / out.factor, np.float32) for each in grids]
-    left, right = (
-        np.float32(ratio * np.float32(each.point))
-        for ratio, each in zip(ratios, grids, strict=True)
-    )
-    fixed = np.asarray(np.float32(out.point) - np.float32(left + right), np.float32)
-    low, high = out.limits
-    call = onnx.qlinear_add(
+    points = [np.float32(each.point + offset) for each in grids]
+    moved = onnx.fused(NUMPY, ratios[0], points[0], np.float32(ratios[1] * points[1]))
+    fixed = np.asarray(np.float32(out.point + offset) - moved, np.float32)
+    operands = [
         lhs,
         rhs,
-        to.tensor(f"{layer}.lhs_ratio", ratios[0]),
-        to.tensor(f"{layer}.rhs_ratio", ratios[1]),
-        to.tensor(f"{layer}.fixed", fixed),
-        scalar=_single(shape_of(lhs.ty), shape_of(rhs.ty)),
-        low=low,
-        high=high,
+        *(
+            to.tensor(f"{layer}.{side}_ratio", ratio)
+            for side, ratio in zip(("lhs", "rhs"), ratios, strict=True)
+        ),
+    ]
+    if _lhs_is_single(shape_of(lhs.ty), shape_of(rhs.ty)):
+        operands = [operands[i] for i in (1, 0, 3, 2)]
+    low, high = out.limits
+    call = onnx.qlinear_add(
+        *operands, to.tensor(f"{layer}.fixed", fixed), low=low, high=high, offset=offset
     )
     return to.emit(call, layer)
 
 
-def _single(lhs: Sequence[int], rhs: Sequence[int]) -> str:
-    """Which operand holds one value along the innermost axis that is longer than 1."""
+def _lhs_is_single(lhs: Sequence[int], rhs: Sequence[int]) -> bool:
+    """Whether the left operand alone holds one value along the innermost axis longer than 1."""
     rank = max(len(lhs), len(rhs))
     left, right = ((1,) * (rank - len(shape)) + tuple(shape) for shape in (lhs, rhs))
-    for a, b in zip(reversed(left), reversed(right), strict=True):
-        if a != b:
-            return "lhs" if a == 1 else "rhs"
-        if a > 1:
-            return "none"
-    return "lhs"
+    extents = next(
+        (pair for pair in zip(left[::-1], right[::-1], strict=True) if max(pair) > 1), (1, 1)
+    )
+    return extents[0] == 1
 
 
 def multiply(
-    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid
-) -> Any:
-    """QLinearMul of tensors that broadcast."""
+    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid,
+    offset: int = 0,
+) -> Any:  # fmt: skip
+    """QLinearMul of tensors that broadcast; `offset` as in `onnx.qlinear_add`."""
     low, high = out.limits
     ratio = np.asarray(grids[0].factor * grids[1].factor / out.factor, np.float32)
     call = onnx.qlinear_mul(
@@ -237,5 +247,6 @@ def multiply(
         zero_point=out.point,
         low=low,
         high=high,
+        offset=offset,
     )
     return to.emit(call, layer)

@@ -51,7 +51,8 @@ CASES = {
         f"{COCO}/tf2_mobilenet_v2_1.0_224_ptq.tflite",
         "data/imagenet_sample",
         0.6,
-        "{resize: 224, crop: 224, scale: 0.00784313725490196, mean: [1.0]}",
+        "{resize: 224, crop: 224}",
+        first_class=1,
     ),
 }
 

@@ -33,6 +33,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "_contrib_quantized_pooling": quantized.pooling,
     "_contrib_quantized_flatten": quantized.flatten,
     "_contrib_quantized_act": quantized.act,
+    "_contrib_quantized_batch_norm": quantized.batch_norm,
     "_contrib_quantized_elemwise_add": quantized.elemwise_add,
     "_contrib_quantized_concat": quantized.concat,
     "_sg_mkldnn_conv": fused.conv,

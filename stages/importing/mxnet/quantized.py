@@ -182,6 +182,37 @@ def pooling(walk: Walk, node: Node) -> Values:
     return [walk.emitter.to_nchw(pooled, node.name), *_range(walk, node)]
 
 
+def batch_norm(walk: Walk, node: Node) -> Values:
+    """`_contrib_quantized_batch_norm`: int8, one fused product and sum a channel.
+
+    oneDNN normalizes by a mean of 0 and a variance of 1, to which it adds epsilon once more. The
+    kernel takes gamma as it is stored, whatever fix_gamma says.
+    """
+    channels, dtype, known = walk.image(node)[1], walk.dtype(walk.value(node, 0)), calibrated(node)
+    if dtype != "int8" or known is None or node.attributes.integer("axis", 1) != 1:
+        raise UnsupportedError(f"reads {dtype}; int8 NCHW and a calibrated range are accepted")
+    gamma, beta, mean, variance = (walk.vector(node, i, channels) for i in range(1, 5))
+    epsilon, scalars = node.attributes.number("eps", 1e-3), Scalars(walk, node.name)
+    if not (variance + epsilon > 0).all():
+        raise UnsupportedError("has a variance that is not positive")
+    inverse = (1 / np.sqrt(variance.astype(np.float64) + epsilon)).astype(np.float32)
+    largest, out = (
+        scalars.largest(walk.scalar(node, 5), walk.scalar(node, 6)),
+        scalars.largest(*known),
+    )
+    check_range(out)
+    slope = scalars.divide(scalars.multiply(gamma * inverse, largest), out)
+    again = np.sqrt(np.float32(1) + np.float32(epsilon))
+    offset = scalars.divide((beta - mean * gamma * inverse) * np.float32(REACH["int8"]), out)
+    data = walk.emitter.to_nhwc(walk.read(node, 0), node.name)
+    call = rescale.rescaled_sum(
+        walk.tensor(offset, f"{node.name}.offset"), data, walk.tensor(real(1), f"{node.name}.one"),
+        walk.tensor(scalars.divide(slope, real(again)), f"{node.name}.scale"),
+        fused=True, low=-128, high=127, dtype="int8",
+    )  # fmt: skip
+    return [walk.emitter.to_nchw(walk.emit(call, f"{node.name}.result"), node.name), *known]
+
+
 def elemwise_add(walk: Walk, node: Node) -> Values:
     """`_contrib_quantized_elemwise_add`, as mkldnn_quantized_elemwise_add.cc has it.
 

@@ -6,8 +6,11 @@ ComputePaddingHeightWidth in tensorflow/lite/kernels/padding.h.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tflite
+from tvm import relax
 
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
@@ -83,3 +86,14 @@ def padding_of(
     ]
     top, left = (amount // 2 for amount in total)
     return top, left, total[0] - top, total[1] - left
+
+
+def activated(builder: TfliteBuilder, operator: Operator, value: Any) -> Any:
+    """A result after the operator's fused activation."""
+    low, high = activation_bounds(operator)
+    if low is None and high is None:
+        return value
+    name = f"{operator.layer}.activation"
+    if high is None:
+        return builder.emit(relax.op.nn.relu(value), name)
+    return builder.emit(relax.op.clip(value, low, high), name)

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import tflite
 from tvm import relax
 
 from stages.importing.limits import MAX_ELEMENTS
@@ -157,7 +158,50 @@ def gather_nd(builder: TfliteBuilder, operator: Operator) -> Any:
     return builder.emit(relax.op.take(data, flat, 0, mode="clip"), layer)
 
 
+def reverse_sequence(builder: TfliteBuilder, operator: Operator) -> Any:
+    """REVERSE_SEQUENCE: the first constant number of positions of each sample, turned round."""
+    data, layer, lengths = operator.input(0), operator.layer, builder.integers(operator.input(1))
+    shape = builder.shape(data)
+    batch, sequence = (
+        normal_axis(int(operator.option(name, 0)), len(shape)) for name in ("batch_dim", "seq_dim")
+    )
+    steps = shape[sequence]
+    if batch == sequence or len(lengths) != shape[batch]:
+        raise UnsupportedError(f"reverses {lengths} along axis {sequence} of {list(shape)}")
+    if not 0 <= min(lengths) <= max(lengths) <= steps:
+        raise UnsupportedError(f"reverses {lengths} of {steps} positions")
+    at = np.arange(steps)
+    counts = np.array(lengths)[:, None]
+    places = np.where(at < counts, counts - 1 - at, at)
+    places += steps * np.arange(shape[batch])[:, None]
+    index = builder.parameter(f"{layer}.places", places.astype(np.int32).ravel())
+    order = [batch, sequence, *(a for a in range(len(shape)) if a not in (batch, sequence))]
+    moved = builder.emit(relax.op.permute_dims(builder.read(data), order), f"{layer}.order")
+    rest = [shape[axis] for axis in order[2:]]
+    flat = builder.emit(relax.op.reshape(moved, [shape[batch] * steps, *rest]), f"{layer}.rows")
+    taken = builder.emit(relax.op.take(flat, index, 0, mode="clip"), f"{layer}.reversed")
+    whole = relax.op.reshape(taken, [shape[batch], steps, *rest])
+    split = builder.emit(whole, f"{layer}.split")
+    back = [order.index(axis) for axis in range(len(shape))]
+    return builder.emit(relax.op.permute_dims(split, back), layer)
+
+
+def mirror_pad(builder: TfliteBuilder, operator: Operator) -> Any:
+    """MIRROR_PAD that does not repeat the edge (REFLECT)."""
+    data, widths = operator.input(0), builder.integers(operator.input(1))
+    shape = builder.shape(data)
+    if int(operator.option("mode", 0)) != tflite.MirrorPadMode.REFLECT:
+        raise UnsupportedError("repeats the edge (SYMMETRIC); REFLECT is accepted")
+    fits = len(widths) == 2 * len(shape) and min(widths, default=0) >= 0
+    if not fits or any(w >= shape[i // 2] for i, w in enumerate(widths)):
+        raise UnsupportedError(f"has the padding {widths} of data of shape {list(shape)}")
+    call = relax.op.nn.pad(builder.read(data), widths, "reflect")
+    return builder.emit(call, operator.layer)
+
+
 CONVERTERS = {
+    "REVERSE_SEQUENCE": reverse_sequence,
+    "MIRROR_PAD": mirror_pad,
     "DEPTH_TO_SPACE": depth_to_space,
     "SPACE_TO_DEPTH": space_to_depth,
     "SPACE_TO_BATCH_ND": space_to_batch_nd,

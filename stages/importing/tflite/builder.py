@@ -45,6 +45,7 @@ class TfliteBuilder:
         self.variables: dict[int, Any] = {}
         self._parameters: dict[tuple[int, tuple[int, ...]], Any] = {}
         self._builder = ModelBuilder()
+        self._values: dict[Any, Any] = {}
 
     def add_input(self, index: int, shape: Sequence[int]) -> None:
         """Declare a graph input."""
@@ -148,7 +149,12 @@ class TfliteBuilder:
             raise UnsupportedError(f"has operands that do not fit together: {reason}") from error
         for kind in getattr(variable.ty, "fields", [variable.ty]):
             _check_size(shape_of(kind))
+        self._values[variable] = call
         return variable
+
+    def value_of(self, variable: Any) -> Any:
+        """The expression that a variable was bound to, or None."""
+        return self._values.get(variable)
 
     def finish(self, outputs: Sequence[int], attributes: Mapping[str, Any]) -> Model:
         """The model whose `main` computes these tensors (a tuple if several)."""

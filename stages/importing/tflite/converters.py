@@ -18,11 +18,11 @@ from stages.importing.tflite import (
     float_functions,
     float_layers,
     functions,
-    hybrid,
     larq,
     layers,
     movement,
     pools,
+    products,
     reductions,
     resizing,
     scaling,
@@ -47,6 +47,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **resizing.CONVERTERS,
     **blocks.CONVERTERS,
     **larq.CONVERTERS,
+    **products.CONVERTERS,
 }
 """Builtin name in the schema, or custom operator's own name → converter."""
 
@@ -54,7 +55,6 @@ FLOAT: Mapping[str, Converter] = {
     **softmaxes.FLOAT,
     **reductions.FLOAT,
     **float_layers.FLOAT,
-    **hybrid.FLOAT,
     **float_functions.FLOAT,
 }
 """Converters that take the place of the former where the first output is float32."""

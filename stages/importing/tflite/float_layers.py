@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.tflite.activations import activation_bounds, padding_of, strides_of
+from stages.importing.tflite import hybrid, larq
+from stages.importing.tflite.activations import activated, padding_of, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.elementwise import operands
 from stages.importing.tflite.graph import Operator
@@ -32,17 +33,6 @@ def require_floats(builder: TfliteBuilder, indices: list[int]) -> None:
             )
 
 
-def activated(builder: TfliteBuilder, operator: Operator, value: Any) -> Any:
-    """A result after the operator's fused activation."""
-    low, high = activation_bounds(operator)
-    if low is None and high is None:
-        return value
-    name = f"{operator.layer}.activation"
-    if high is None:
-        return builder.emit(relax.op.nn.relu(value), name)
-    return builder.emit(relax.op.clip(value, low, high), name)
-
-
 def in_nchw(builder: TfliteBuilder, operator: Operator, build: Callable[[Any], Any]) -> Any:
     """An operator of NCHW data between transposes from and to NHWC."""
     layer, data = operator.layer, builder.read(operator.input(0))
@@ -58,8 +48,7 @@ def _oihw(builder: TfliteBuilder, index: int, layer: str, order: tuple[int, ...]
     return builder.emit(relax.op.permute_dims(builder.read(index), order), f"{layer}.weights")
 
 
-def biased(builder: TfliteBuilder, operator: Operator, total: Any) -> Any:
-    """A layer's sums with its bias, after its fused activation."""
+def _biased(builder: TfliteBuilder, operator: Operator, total: Any) -> Any:
     if operator.has(2):
         bias = builder.read(operator.input(2), (int(total.ty.shape[-1]),))
         total = builder.emit(relax.op.add(total, bias), f"{operator.layer}.bias")
@@ -90,11 +79,15 @@ def _convolution(
             moved, weights, list(strides), list(padding), dilation, shape[3] // depth
         )
 
-    return biased(builder, operator, in_nchw(builder, operator, build))
+    return _biased(builder, operator, in_nchw(builder, operator, build))
 
 
 def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     """CONV_2D: weights [O, KH, KW, C / groups]."""
+    if hybrid.is_hybrid(builder, operator):
+        return hybrid.conv_2d(builder, operator)
+    if larq.is_binarised(builder, operator):
+        return larq.binarised_conv_2d(builder, operator)
     return _convolution(builder, operator, (0, 3, 1, 2), depthwise=False)
 
 
@@ -105,6 +98,8 @@ def depthwise_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
 
 def fully_connected(builder: TfliteBuilder, operator: Operator) -> Any:
     """FULLY_CONNECTED: weights [O, K]; data of any shape is seen as [N, K]."""
+    if hybrid.is_hybrid(builder, operator):
+        return hybrid.fully_connected(builder, operator)
     data, weight, layer = operator.input(0), operator.input(1), operator.layer
     require_floats(builder, [data, weight])
     if operator.option("weights_format", 0):
@@ -117,7 +112,7 @@ def fully_connected(builder: TfliteBuilder, operator: Operator) -> Any:
     )
     weights = _oihw(builder, weight, layer, (1, 0))
     total = builder.emit(relax.op.matmul(rows, weights), layer)
-    result = biased(builder, operator, total)
+    result = _biased(builder, operator, total)
     if not operator.option("keep_num_dims", False):
         return result
     return builder.emit(relax.op.reshape(result, (*shape[:-1], units)), f"{layer}.shape")

@@ -1,8 +1,8 @@
-"""Converters of hybrid layers: float32 data, int8 weights of one scale ("dynamic range").
+"""Converters of layers with float32 data and int8 weights of one scale.
 
-Sources: EvalHybrid in tensorflow/lite/kernels/conv.cc and in
-tensorflow/lite/kernels/fully_connected.cc. Weights with a scale a channel, for which the kernels
-quantize asymmetrically, are not accepted.
+The kernels quantize each sample symmetrically to int8, multiply integers and give float32. Sources:
+EvalHybrid in tensorflow/lite/kernels/{conv,fully_connected}.cc, HybridConv in
+internal/optimized/optimized_ops.h.
 """
 
 from __future__ import annotations
@@ -13,90 +13,86 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.tflite import float_layers
-from stages.importing.tflite.activations import padding_of, strides_of
+from stages.importing.tflite.activations import activated, padding_of, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import dynamic, integer
+from stages.qnn import hybrid, integer
 
 
-def _is_hybrid(builder: TfliteBuilder, operator: Operator) -> bool:
-    """Whether a layer of floats has weights of int8."""
-    return builder.dtype(operator.input(1)) == "int8"
+def is_hybrid(builder: TfliteBuilder, operator: Operator) -> bool:
+    """Whether a layer has float32 data and int8 weights."""
+    kinds = builder.dtype(operator.input(0)), builder.dtype(operator.input(1))
+    return kinds == ("float32", "int8")
 
 
-def _weight_scale(builder: TfliteBuilder, operator: Operator) -> np.float32:
-    weight = operator.input(1)
-    found = builder.quantization(weight)
-    if not found.is_per_tensor or found.zero_point.any():
-        raise UnsupportedError(
-            f"quantizes float32 data as it runs, with {found.scale.size} scales of the weights; "
-            "one scale without a zero point is accepted"
-        )
-    if operator.option("asymmetric_quantize_inputs", False):
-        raise UnsupportedError("quantizes float32 data asymmetrically as it runs")
-    return np.float32(found.scale[0])
+def _scale(builder: TfliteBuilder, operator: Operator) -> Any:
+    """The weights' one scale as a parameter; their zero point must be 0."""
+    scale, zero_point = builder.affine(operator.input(1))
+    if zero_point:
+        raise UnsupportedError(f"has int8 weights with the zero point {zero_point}; 0 is accepted")
+    return builder.parameter(f"{operator.layer}.scale", np.array([scale], np.float32))
 
 
-def _quantized(builder: TfliteBuilder, operator: Operator, data: Any) -> tuple[Any, Any]:
-    """Data as int8, and the largest size in each sample."""
-    layer, rank = operator.layer, len(data.ty.shape)
-    sizes = builder.emit(relax.op.abs(data), f"{layer}.sizes")
-    size = builder.emit(relax.op.max(sizes, list(range(1, rank)), True), f"{layer}.size")
-    return builder.emit(dynamic.dynamic_symmetric(data, size), f"{layer}.stored"), size
+def _largest(builder: TfliteBuilder, data: Any, name: str) -> Any:
+    sizes = builder.emit(relax.op.abs(data), f"{name}.sizes")
+    axes = list(range(1, len(data.ty.shape)))
+    return builder.emit(relax.op.max(sizes, axes, True), f"{name}.largest")
 
 
-def _finished(builder: TfliteBuilder, operator: Operator, total: Any, size: Any) -> Any:
-    scale = np.array([_weight_scale(builder, operator)])
-    parameter = builder.parameter(f"{operator.layer}.scale", scale)
-    call = dynamic.dynamic_sum(total, size, parameter)
-    return float_layers.biased(builder, operator, builder.emit(call, f"{operator.layer}.real"))
+def _finished(
+    builder: TfliteBuilder, operator: Operator, total: Any, largest: Any, scale: Any
+) -> Any:
+    name = operator.layer
+    value = builder.emit(hybrid.sample_output(total, largest, scale), f"{name}.real")
+    if operator.has(2):
+        bias = builder.read(operator.input(2), (int(total.ty.shape[-1]),))
+        value = builder.emit(relax.op.add(value, bias), f"{name}.bias")
+    return activated(builder, operator, value)
 
 
 def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
-    """CONV_2D of floats, with weights of float32 or int8."""
-    if not _is_hybrid(builder, operator):
-        return float_layers.conv_2d(builder, operator)
-    _weight_scale(builder, operator)
+    """CONV_2D: weights [O, KH, KW, C]."""
+    data, layer, scale = builder.read(operator.input(0)), operator.layer, _scale(builder, operator)
     shape, filters = builder.shape(operator.input(0)), builder.shape(operator.input(1))
-    dilation = [int(operator.option(f"dilation_{a}_factor", 1)) for a in "hw"]
-    if len(shape) != 4 or len(filters) != 4 or shape[3] != filters[3] or dilation != [1, 1]:
-        raise UnsupportedError(
-            f"has data of {list(shape)}, int8 weights of {list(filters)} and dilation {dilation}"
-        )
-    strides, window = strides_of(operator), (filters[1], filters[2])
-    stored, size = _quantized(builder, operator, builder.read(operator.input(0)))
+    if len(shape) != 4 or len(filters) != 4 or shape[3] != filters[3]:
+        raise UnsupportedError(f"has data of {list(shape)} and weights of {list(filters)}")
+    dilation = [int(operator.option(f"dilation_{axis}_factor", 1)) for axis in "hw"]
+    if min(dilation) < 1:
+        raise UnsupportedError(f"has the dilation {dilation}")
+    strides = strides_of(operator)
+    span = (filters[1] - 1) * dilation[0] + 1, (filters[2] - 1) * dilation[1] + 1
+    largest = _largest(builder, data, layer)
+    quantized = builder.emit(hybrid.quantize_sample(data, largest), f"{layer}.quantized")
     call = integer.conv2d(
-        stored,
+        quantized,
         builder.read(operator.input(1)),
         strides=list(strides),
-        padding=list(padding_of(operator, (shape[1], shape[2]), window, strides)),
+        padding=list(padding_of(operator, (shape[1], shape[2]), span, strides)),
         groups=1,
         data_zero_point_x2=0,
         weight_zero_point_x2=0,
         pad_value=0,
+        dilation=dilation,
     )
-    return _finished(builder, operator, builder.emit(call, operator.layer), size)
+    return _finished(builder, operator, builder.emit(call, layer), largest, scale)
 
 
 def fully_connected(builder: TfliteBuilder, operator: Operator) -> Any:
-    """FULLY_CONNECTED of floats, with weights of float32 or int8."""
-    if not _is_hybrid(builder, operator):
-        return float_layers.fully_connected(builder, operator)
-    _weight_scale(builder, operator)
-    layer, shape = operator.layer, builder.shape(operator.input(0))
-    units, depth = builder.shape(operator.input(1))
-    if operator.option("weights_format", 0) or prod(shape) % depth:
+    """FULLY_CONNECTED: weights [O, K]; each row of the data seen as [N, K] is a sample."""
+    layer, scale = operator.layer, _scale(builder, operator)
+    if operator.option("asymmetric_quantize_inputs", False) or operator.option("weights_format", 0):
+        raise UnsupportedError("quantizes float data asymmetrically, or has shuffled weights")
+    shape, (units, depth) = builder.shape(operator.input(0)), builder.shape(operator.input(1))
+    if prod(shape) % depth:
         raise UnsupportedError(f"has weights of {depth} features for data of {list(shape)}")
     call = relax.op.reshape(builder.read(operator.input(0)), (prod(shape) // depth, depth))
-    stored, size = _quantized(builder, operator, builder.emit(call, f"{layer}.rows"))
-    weights = builder.read(operator.input(1))
-    call = integer.dense(stored, weights, data_zero_point_x2=0, weight_zero_point_x2=0)
-    result = _finished(builder, operator, builder.emit(call, layer), size)
+    rows = builder.emit(call, f"{layer}.rows")
+    largest = _largest(builder, rows, layer)
+    quantized = builder.emit(hybrid.quantize_sample(rows, largest), f"{layer}.quantized")
+    weight = builder.read(operator.input(1))
+    call = integer.dense(quantized, weight, data_zero_point_x2=0, weight_zero_point_x2=0)
+    result = _finished(builder, operator, builder.emit(call, layer), largest, scale)
     if not operator.option("keep_num_dims", False):
         return result
     return builder.emit(relax.op.reshape(result, (*shape[:-1], units)), f"{layer}.shape")
-
-
-FLOAT = {"CONV_2D": conv_2d, "FULLY_CONNECTED": fully_connected}

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from flatbuffers import flexbuffers
 
-from stages.importing.tflite.activations import activation_bounds, padding_of, strides_of
+from stages.importing.tflite.activations import activated, activation_bounds, padding_of, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import bipolar, integer
 from stages.qnn.bipolar import BIT
+from stages.qnn.registry import is_op
 from stages.qnn.tflite import round_half_away
 
 WORD = 32
@@ -63,17 +64,22 @@ def bits_of(builder: TfliteBuilder, operator: Operator) -> Any:
     return variable
 
 
+def levels(builder: TfliteBuilder, data: Any, point: int, name: str) -> Any:
+    """A tensor's values as levels: 1 from `point` upwards."""
+    shape, dtype = builder.typed(data)
+    limits = np.full((1, shape[-1]), point, np.float32 if dtype == "float32" else np.int32)
+    threshold = builder.parameter(f"{name}.threshold", limits)
+    flip = builder.parameter(f"{name}.flip", np.zeros(shape[-1], np.uint8))
+    return builder.emit(integer.threshold(data, threshold, flip, dtype=BIT), name)
+
+
 def quantized(builder: TfliteBuilder, index: int, name: str) -> Any:
     """The signs of floats, or of int8 around their zero point, as levels."""
-    dtype, channels = builder.dtype(index), builder.shape(index)[-1]
+    dtype = builder.dtype(index)
     if dtype not in ("float32", "int8"):
         raise UnsupportedError(f"takes the sign of {dtype}; float32 and int8 are accepted")
-    is_float = dtype == "float32"
-    point = 0 if is_float else builder.affine(index)[1]
-    limits = np.full((1, channels), point, np.float32 if is_float else np.int32)
-    threshold = builder.parameter(f"{name}.threshold", limits)
-    flip = builder.parameter(f"{name}.flip", np.zeros(channels, np.uint8))
-    return builder.emit(integer.threshold(builder.read(index), threshold, flip, dtype=BIT), name)
+    point = 0 if dtype == "float32" else builder.affine(index)[1]
+    return levels(builder, builder.read(index), point, name)
 
 
 def lce_quantize(builder: TfliteBuilder, operator: Operator) -> Any:
@@ -207,6 +213,66 @@ def _reals(builder: TfliteBuilder, operator: Operator, total: Any, count: int) -
         dtype=dtype,
     )
     return builder.emit(call, f"{layer}.output")
+
+
+def sign_source(builder: TfliteBuilder, index: int) -> Any:
+    """The floats whose signs a tensor holds, where Bsign made it; else None."""
+    call = builder.value_of(builder.variables.get(index))
+    return call.args[0] if call is not None and is_op(call, "relax.qnn.sign") else None
+
+
+def is_binarised(builder: TfliteBuilder, operator: Operator) -> bool:
+    """Whether a CONV_2D multiplies signs with weights of one size a channel."""
+    data, weight = operator.input(0), operator.input(1)
+    if not builder.is_constant(weight) or sign_source(builder, data) is None:
+        return False
+    sizes = np.abs(builder.constants[weight].reshape(builder.shape(weight)[0], -1))
+    return bool(sizes.size and (sizes == sizes[:, :1]).all() and (sizes > 0).all())
+
+
+def binarised_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
+    """CONV_2D of signs, padded with 0: the same float32 values by way of exact sums of +-1.
+
+    A sum of n times +-c is n * c exactly before it is rounded to float32, in whichever way it is
+    computed.
+    """
+    source, layer = sign_source(builder, operator.input(0)), operator.layer
+    weight = builder.constants[operator.input(1)]
+    shape = builder.shape(operator.input(0))
+    dilation = [int(operator.option(f"dilation_{axis}_factor", 1)) for axis in "hw"]
+    if len(shape) != 4 or weight.ndim != 4 or shape[3] % weight.shape[3] or min(dilation) < 1:
+        raise UnsupportedError(f"has data of {list(shape)} and weights of {list(weight.shape)}")
+    strides = strides_of(operator)
+    span = (weight.shape[1] - 1) * dilation[0] + 1, (weight.shape[2] - 1) * dilation[1] + 1
+    call = integer.conv2d(
+        levels(builder, source, 0, f"{layer}.bits"),
+        builder.parameter(
+            builder.tensor(operator.input(1)).name, (weight > 0).astype(np.uint8), BIT
+        ),
+        strides=list(strides),
+        padding=list(padding_of(operator, (shape[1], shape[2]), span, strides)),
+        groups=shape[3] // weight.shape[3],
+        data_zero_point_x2=1,
+        weight_zero_point_x2=1,
+        pad_value=0,
+        dilation=dilation,
+    )
+    total = builder.emit(call, layer)
+    sizes = np.abs(weight[:, 0, 0, 0]).astype(np.float32)
+    bias = np.zeros(len(sizes), np.float32)
+    if operator.has(2):
+        bias = builder.constant(operator.input(2)).reshape(len(sizes))
+    count = int(np.prod(weight.shape[1:]))
+    call = bipolar.larq_output(
+        total,
+        builder.parameter(f"{layer}.multiplier", -sizes),
+        builder.parameter(f"{layer}.bias", bias),
+        depth=0,
+        low=-count,
+        high=count,
+        dtype="float32",
+    )
+    return activated(builder, operator, builder.emit(call, f"{layer}.output"))
 
 
 def bsign(builder: TfliteBuilder, operator: Operator) -> Any:

@@ -97,7 +97,7 @@ def _refused(archive: Archive) -> StageError:
         return _pickled()
     if any("/code/" in f"/{name}" for name in names):
         return StageError(
-            "this is a TorchScript archive, which holds pickles and code; exported programs are read",
+            "this is a TorchScript archive of pickles and code; exported programs are accepted",
             hint=f"export the model itself with PyTorch 2.9 or later: {_HOW}",
         )
     if any(name.endswith("data.pkl") for name in names):

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from tvm import relax
 
 from stages.importing.torch_export.program import Node
 from stages.importing.torch_export.walk import Walk
@@ -102,12 +103,51 @@ def _both(read_grid: Callable[[Walk, Node, str], tuple[Any, Any]]) -> tuple[Conv
 
 
 def _per_tensor(walk: Walk, node: Node, dtype: str) -> tuple[Any, Any]:
+    if not walk.is_number(node, "scale") and not isinstance(walk.value(node, "scale"), np.ndarray):
+        return _computed(walk, node, dtype)
     scale, point = (
         np.asarray(walk.number(node, name)) if walk.is_number(node, name)
         else walk.constant(node, name)
         for name in ("scale", "zero_point")
     )  # fmt: skip
     return _grid(walk, node, scale.reshape(-1)[:1], point.reshape(-1)[:1], dtype, ())
+
+
+def _computed(walk: Walk, node: Node, dtype: str) -> tuple[Any, Any]:
+    """A grid that `choose_qparams` made: float32 [] and int32 []."""
+    if dtype not in _LIMITS:
+        raise UnsupportedError(f"has the type {dtype}; {', '.join(_LIMITS)} are accepted")
+    point = relax.op.astype(walk.read(node, "zero_point"), dtype)
+    return walk.read(node, "scale"), walk.emit(point, f"{node.name}.zero_point")
+
+
+def choose(walk: Walk, node: Node) -> list[Any]:
+    """`choose_qparams`: the range of a tensor and zero, spread over all levels, in float32.
+
+    torch/ao/quantization/utils.py, `determine_qparams`; the scale is at least `eps`.
+    """
+    low, high = walk.whole(node, "quant_min"), walk.whole(node, "quant_max")
+    if not -32768 <= low < high <= 65535:
+        raise UnsupportedError(f"quantizes to {low} .. {high}")
+    name, data = node.name, walk.read(node, "input")
+    zero, steps, least, first = (
+        walk.tensor(np.asarray(value, np.float32), f"{name}.{what}")
+        for what, value in (
+            ("zero", 0), ("steps", high - low), ("eps", walk.number(node, "eps")), ("low", low)
+        )
+    )  # fmt: skip
+    smallest = walk.emit(relax.op.min(data), f"{name}.smallest")
+    largest = walk.emit(relax.op.max(data), f"{name}.largest")
+    smallest = walk.emit(relax.op.minimum(smallest, zero), f"{name}.negative")
+    largest = walk.emit(relax.op.maximum(largest, zero), f"{name}.positive")
+    width = walk.emit(relax.op.subtract(largest, smallest), f"{name}.width")
+    scale = walk.emit(relax.op.divide(width, steps), f"{name}.step")
+    scale = walk.emit(relax.op.maximum(scale, least), node.outputs[0])
+    quotient = walk.emit(relax.op.divide(smallest, scale), f"{name}.quotient")
+    levels = walk.emit(relax.op.round(quotient), f"{name}.levels")
+    point = walk.emit(relax.op.subtract(first, levels), f"{name}.point")
+    point = walk.emit(relax.op.clip(point, float(low), float(high)), f"{name}.clipped")
+    return [scale, walk.emit(relax.op.astype(point, "int32"), node.outputs[-1])]
 
 
 def _per_channel(walk: Walk, node: Node, dtype: str) -> tuple[Any, Any]:
@@ -154,6 +194,7 @@ QUANTIZERS: dict[str, Converter] = {
     "quantized_decomposed.dequantize_per_tensor.tensor2": _tensor_pair[1],
     "quantized_decomposed.quantize_per_channel.default": _channel_pair[0],
     "quantized_decomposed.dequantize_per_channel.default": _channel_pair[1],
+    "quantized_decomposed.choose_qparams.tensor": choose,
     "torchao.quantize_affine.default": _affine_pair[0],
     "torchao.dequantize_affine.default": _affine_pair[1],
 }

@@ -142,6 +142,20 @@ def test_nhwc_becomes_nchw_between_transposes(kernel_layout: str) -> None:
     )
 
 
+def test_layers_of_a_channels_last_file_are_quantized_as_any() -> None:
+    """Transposes before and after each convolution, the bias behind them."""
+    net = Net(1, 6, 6, 3)
+    y = net.emit(relax.op.permute_dims(net.x, [0, 3, 1, 2]), "conv.nchw")
+    y = net.emit(relax.op.permute_dims(net.conv(y, 4), [0, 2, 3, 1]), "conv.nhwc")
+    y = net.emit(relax.op.nn.relu(net.emit(relax.op.add(y, net.tensor(floats(4))), "bias")), "relu")
+    y = net.emit(relax.op.permute_dims(y, [0, 3, 1, 2]), "last.nchw")
+    y = net.emit(relax.op.permute_dims(net.conv(y, 2, name="last"), [0, 2, 3, 1]), "last.nhwc")
+    model = net.finish(net.emit(relax.op.add(y, net.tensor(floats(2))), "last.bias"))
+    made = operators(close(net, model))
+    assert made.count("qnn.rescale") == 2
+    assert made.count("qnn.quantize_linear") == made.count("qnn.dequantize_linear") == 1
+
+
 def test_a_layer_has_one_grid_behind_its_bias_and_relu() -> None:
     net = Net(1, 3, 6, 6)
     y = net.emit(relax.op.nn.relu(net.norm(net.conv(net.x, 4), 4)), "relu")

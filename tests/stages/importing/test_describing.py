@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from pipelines.load import load_recipe
@@ -108,3 +110,40 @@ def test_real_files(path: str, form: str, activations: dict[str, object], left: 
     assert {layer["weights"]["bits"] for layer in found["layers"]} == {1}
     assert [item["op"] for item in found["left_to_caller"]] == left
     assert found["unsupported"] == []
+
+
+def test_integers_of_a_file() -> None:
+    """Types of layers and inputs where a file holds integers."""
+    constants: dict[str, np.ndarray[Any, Any]] = {
+        "s": np.array(0.5, np.float32),
+        "z": np.array(3, np.uint8),
+        "w": np.ones((4, 2, 1, 1), np.int8),
+        "wz": np.array(0, np.int8),
+    }
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], "f"),
+        node("DequantizeLinear", ["w", "s", "wz"], "wf"),
+        node("Conv", ["f", "wf"], "y"),
+    ]
+    found = describe(source=graph(nodes, constants, [1, 2, 3, 3], dtype=onnx.TensorProto.UINT8))
+    assert found["format"] == "ONNX QDQ" and found["unsupported"] == []
+    assert found["inputs"] == [
+        {
+            "name": "x",
+            "dtype": "uint8",
+            "shape": [1, 2, 3, 3],
+            "smallest": 0.0,
+            "largest": 255.0,
+            "scale": 0.5,
+            "zero_point": 3,
+        }
+    ]
+    (layer,) = found["layers"]
+    assert layer["activations"] == {"bits": 8, "encoding": "asymmetric"}
+    assert layer["weights"] == {"bits": 8, "encoding": "signed"}
+    operands = ["x", "s", "z", "w", "s", "wz", "s", "z"]
+    source = graph([node("QLinearConv", operands)], constants, [1, 2, 3, 3], dtype=2)
+    found = describe(source=source)
+    assert found["format"] == "ONNX with operators on integers"
+    assert found["layers"][0]["weights"] == {"bits": 8, "encoding": "signed"}
+    assert found["layers"][0]["weight_shape"] == [4, 2, 1, 1]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.importing.tflite.tabling import stored_values
-from tests.stages.importing.tflite_cases import compare
+from tests.stages.importing.tflite_cases import compare, random_integers
 from tests.stages.importing.tflite_models import Tensor, single
 
 BYTES = ("int8", "uint8")
@@ -86,3 +86,36 @@ def test_hard_swish(dtype: str, scales: tuple[float, float], points: tuple[int, 
     small, large = sorted(scales)
     unary("HARD_SWISH", dtype, (small, points[0] + middle), (large, points[1] + middle))
     unary("HARD_SWISH", dtype, (small * 30, points[0] + middle), (large * 30, points[1] + middle))
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+@settings(deadline=None, max_examples=15)
+@given(scales=st.tuples(SCALES, SCALES, SCALES), points=st.tuples(POINTS, POINTS, POINTS))
+def test_slopes_of_bytes(dtype: str, scales: Any, points: Any) -> None:
+    middle = 128 if dtype == "uint8" else 0
+    shapes = ((2, 5, 6, 7), (1, 1, 7), (2, 5, 6, 7))
+    tensors = [
+        Tensor(shape, dtype, scale=scale, zero_point=point + middle)
+        for shape, scale, point in zip(shapes, scales, points, strict=True)
+    ]
+    x, alpha = random_integers(dtype, shapes[0]), random_integers(dtype, shapes[1], 1)
+    is_compiled = points[0] % 5 == 0
+    compare(single("PRELU", tensors[:2], tensors[2:]), x, alpha, compiled=is_compiled)
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
+@settings(deadline=None, max_examples=8)
+@given(scales=st.tuples(SCALES, SCALES, SCALES), points=st.tuples(POINTS, POINTS, POINTS))
+def test_batch_matmul_of_int8(turned: tuple[bool, bool], scales: Any, points: Any) -> None:
+    left, right = ((2, 3, 5, 4) if turned[0] else (2, 3, 4, 5)), (1, 3, 5, 6)
+    right = (1, 3, 6, 5) if turned[1] else right
+    tensors = [
+        Tensor(shape, "int8", scale=scale, zero_point=point)
+        for shape, scale, point in zip((left, right, (2, 3, 4, 6)), scales, points, strict=True)
+    ]
+    model = single(
+        "BATCH_MATMUL", tensors[:2], tensors[2:], "BatchMatMulOptions",
+        adj_x=turned[0], adj_y=turned[1],
+    )  # fmt: skip
+    values = random_integers("int8", left), random_integers("int8", right, 1)
+    compare(model, *values, compiled=points[0] % 5 == 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.qnn import integer, linear, onnx, onnx_layers, packed, source
+from stages.qnn import integer, linear, onnx, onnx_layers, packed, rescale, source
 from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
@@ -100,6 +100,16 @@ INTEGER: dict[str, Example] = {
         (_PICTURE, floats(0.01), (np.array([[[3]], [[-4]], [[0]]], np.int8), "int8")),
         {"low": -128, "high": 127},
     ),
+    "rescaled_sum": Example(
+        rescale.rescaled_sum,
+        (
+            integers(-(2**20), 2**20, (1, 2, 3, 3), "int32"),
+            integers(0, 255, (1, 2, 3, 3), "uint8"),
+            floats(1e-4, 7e-5, 3e-4),
+            floats(0.3),
+        ),
+        {"fused": True, "low": -128, "high": 127, "dtype": "int8"},
+    ),
     "dequantize_linear": Example(
         linear.dequantize_linear,
         (
@@ -118,7 +128,7 @@ INTEGER: dict[str, Example] = {
             (np.array(0.7, np.float32), "float32"),
             (np.array(-60.2, np.float32), "float32"),
         ),
-        {"scalar": "rhs", "low": 0, "high": 255},
+        {"low": 0, "high": 255},
     ),
     "qlinear_mul": Example(
         onnx.qlinear_mul,

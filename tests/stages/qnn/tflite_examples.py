@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.qnn import dynamic, rescale, spreading, tflite
+from stages.qnn import rescale, spreading, tflite
 from tests.stages.qnn.example import RNG, Example, floats, integers
 
 _FACTORS = (
@@ -83,15 +83,6 @@ TFLITE: dict[str, Example] = {
         (floats(0.25, -0.25, 0.125, -0.375, 1e9, -1e9, -0.0, 0.37499997),),
         {"scale": 0.25, **_BYTES},
     ),
-    "dynamic_symmetric": Example(
-        dynamic.dynamic_symmetric,
-        (
-            (RNG.normal(size=(3, 40)).astype(np.float32), "float32"),
-            (np.array([[4.0], [0.0], [0.5]], np.float32), "float32"),
-        ),
-        {},
-    ),
-    "dynamic_sum": Example(dynamic.dynamic_sum, (_SUMS, floats(3, 0.7, 0), floats(0.013)), {}),
     "spread2d": Example(
         spreading.spread2d,
         (integers(0, 255, (1, 3, 2, 2), "uint8"),),

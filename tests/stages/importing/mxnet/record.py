@@ -7,7 +7,7 @@ processor with VNNI (oneDNN runs its int8 kernels without saturating in between 
 """
 
 # mypy: ignore-errors
-# ruff: noqa: ANN001, ANN002, ANN201, ANN202, B905, PTH
+# ruff: noqa: ANN001, ANN002, ANN003, ANN201, ANN202, B905, PTH
 from __future__ import annotations
 
 import json
@@ -104,6 +104,7 @@ def single_operators(cases):
         if dtype == "int8":  # uint8 comes out as the same bits, read as int8
             relu = mx.sym.contrib.quantized_act(*triple, act_type="relu", name="act")
             cases.add(f"act {dtype}", relu, {}, image)
+            batch_norm(cases, rng, triple, image)
         flat = mx.sym.contrib.quantized_flatten(*triple, name="flat")
         cases.add(f"flatten {dtype}", flat, {}, image)
         for bias in (False, True):
@@ -121,6 +122,18 @@ def single_operators(cases):
                 a[0], b[0], a[1], a[2], b[1], b[2], num_args=2, dim=1, name="concat"
             )
             cases.add(f"concat {left} {right}", joined, {}, image)
+
+
+def batch_norm(cases, rng, triple, image):
+    params = {f"n_{n}": mx.nd.array(rng.random(4) + 0.5)
+              for n in ("gamma", "beta", "moving_mean", "moving_var")}  # fmt: skip
+    names = ("gamma", "beta", "moving_mean", "moving_var")
+    for fixed in (False, True):
+        norm = mx.sym.contrib.quantized_batch_norm(
+            triple[0], *(mx.sym.Variable(f"n_{n}") for n in names), triple[1], triple[2],
+            fix_gamma=fixed, eps=2e-3, min_calib_range=-2.0, max_calib_range=1.6, name="n",
+        )  # fmt: skip
+        cases.add(f"batch_norm {fixed}", norm, params, image)
 
 
 def operands(q, ranges, bias):
@@ -241,8 +254,11 @@ def floats(cases):
     full = {"f_weight": mx.nd.array(normal(rng, 5, 168)), "f_bias": mx.nd.array(normal(rng, 5))}
     window = {"kernel": (3, 2), "stride": (2, 2), "pad": (1, 1)}
     for name, symbol, params in (
-        ("Convolution", sym.Convolution(x, num_filter=6, num_group=2, dilate=(2, 1), name="c",
-                                        **window), conv),
+        (
+            "Convolution",
+            sym.Convolution(x, num_filter=6, num_group=2, dilate=(2, 1), name="c", **window),
+            conv,
+        ),
         ("FullyConnected", sym.FullyConnected(x, num_hidden=5, name="f"), full),
         ("BatchNorm", sym.BatchNorm(x, fix_gamma=False, name="n"), norm),
         ("BatchNorm fixed", sym.BatchNorm(x, name="n"), norm),

@@ -55,9 +55,7 @@ def test_a_fully_connected_layer_counts_agreeing_signs(bits: int) -> None:
     stored = weight
     if bits:  # words run over outputs first: [K / bits, O]
         stored = _pack(weight.reshape(5, -1, bits).transpose(1, 0, 2), bits)
-    model = _model(
-        "QFullyConnected", stored, data, num_hidden=5, binarized_weights_only=bool(bits)
-    )
+    model = _model("QFullyConnected", stored, data, num_hidden=5, binarized_weights_only=bool(bits))
     found = interpret.run(model, {"data": data})["layer"]
     assert np.array_equal(found, _counts(data.reshape(3, 128), weight))
     assert np.array_equal(in_relax(model, {"data": data}), found)

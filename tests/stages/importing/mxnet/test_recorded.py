@@ -79,9 +79,7 @@ def test_later_releases_call_the_fused_operators_otherwise() -> None:
 def test_the_description_of_a_quantized_network() -> None:
     symbol, params = (RECORDED[f"network auto/{p}"].tobytes() for p in ("symbol", "params"))
     shape = RECORDED["network auto/data"].shape
-    table = mxnet.describe_file(
-        mxnet.bundle(symbol, params), ImportOptions(inputs={"data": shape})
-    )
+    table = mxnet.describe_file(mxnet.bundle(symbol, params), ImportOptions(inputs={"data": shape}))
     assert (table["format"], table["producer"]) == ("MXNet", "MXNet 1.9.1")
     assert table["inputs"][0]["shape"] == list(shape)
     assert table["inputs"][0]["smallest"] < 0 < table["inputs"][0]["largest"]

@@ -49,9 +49,7 @@ def content(
     inputs: Mapping[str, tuple[str, tuple[int, ...]]],
 ) -> dict[str, Any]:  # fmt: skip
     """The JSON of a program whose tensors are parameters of the same names."""
-    stored = [
-        {"parameter": {"arg": {"name": name}, "parameter_name": name}} for name in tensors
-    ]
+    stored = [{"parameter": {"arg": {"name": name}, "parameter_name": name}} for name in tensors]
     users = [{"user_input": {"arg": {"as_tensor": {"name": name}}}} for name in inputs]
     return {
         "graph_module": {

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stages.qnn import interpret
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.ao.quantization.fx._decomposed")  # defines the quantizers
 
@@ -182,6 +184,31 @@ def test_quantizers_are_bit_exact() -> None:
     program, source = exported(Round(), (x,))
     _, found = differences(program, source, [(x,)])
     assert not found[0].any()
+
+
+def test_dynamic_quantization_is_bit_exact_up_to_the_sums() -> None:
+    op = torch.ops.quantized_decomposed
+    limits = (-128, 127)
+
+    class Dynamic(Module):
+        def forward(self, x: Any) -> Any:
+            scale, point = op.choose_qparams.tensor(x, *limits, 1e-5, torch.int8)
+            q = op.quantize_per_tensor.tensor(x, scale, point, *limits, torch.int8)
+            back = op.dequantize_per_tensor.tensor(q, scale, point, *limits, torch.int8)
+            return back, F.linear(back, _quantized(5, 12), _weights(5))
+
+    _quantized(5, 12), _weights(5)
+    samples = [
+        (torch.randn(3, 12, generator=torch.Generator().manual_seed(seed)) * 3**seed + seed,)
+        for seed in range(4)
+    ]
+    program, source = exported(Dynamic(), samples[0])
+    model, found = differences(program, source, samples)
+    assert not any(each.any() for each in found)
+    for sample in samples:
+        expected = program.module()(*sample)[1].detach().numpy()
+        result = list(interpret.run(model, {"x": sample[0].numpy()}).values())[1]
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_torchao_affine_quantizers_are_bit_exact() -> None:

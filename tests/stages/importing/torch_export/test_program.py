@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,6 +156,14 @@ def _changed(change: Callable[[dict[str, Any]], None]) -> bytes:
     return archive(program, TENSORS)
 
 
+def _stored(name: str, value: Any) -> bytes:
+    return archive(PROGRAM, TENSORS | {name: np.asarray(value, TENSORS[name].dtype)})
+
+
+def _member(name: str, data: bytes | None) -> bytes:
+    return archive(PROGRAM, TENSORS, {f"m/{name}": data})
+
+
 def _set(position: int, name: str, value: Any) -> bytes:
     def change(module: dict[str, Any]) -> None:
         for each in module["graph"]["nodes"][position]["inputs"]:
@@ -167,17 +178,18 @@ def _set(position: int, name: str, value: Any) -> bytes:
     [
         (archive({}, TENSORS), "does not follow the schema"),
         (archive([], TENSORS), "does not follow the schema"),
-        (archive(PROGRAM, TENSORS, {"m/models/model.json": b"{"}), "no JSON"),
-        (archive(PROGRAM, TENSORS, {"m/models/model.json": b"[" * 100_000}), "no JSON"),
-        (archive(PROGRAM, TENSORS, {"m/byteorder": b"big"}), "big-endian"),
-        (archive(PROGRAM, TENSORS, {"m/data/weights/weight_0": b"\1" * 20}), "reaches beyond its 20"),
-        (archive(PROGRAM, TENSORS, {"m/data/weights/weight_2": None}), "no member"),
+        (_member("models/model.json", b"{"), "no JSON"),
+        (_member("models/model.json", b"[" * 100_000), "no JSON"),
+        (_member("byteorder", b"big"), "big-endian"),
+        (_member("data/weights/weight_0", b"short"), "reaches beyond its 5"),
+        (_member("data/weights/weight_2", None), "no member"),
         (archive(PROGRAM, {"scales": TENSORS["scales"]}), "no tensor 'weight'"),
-        (archive(PROGRAM, TENSORS | {"scales": -TENSORS["scales"]}), "not a positive number"),
-        (archive(PROGRAM, TENSORS | {"scales": TENSORS["scales"] * np.float32("nan")}), "not a positive"),
-        (archive(PROGRAM, TENSORS | {"bias": TENSORS["bias"] / np.float32(0)}), "infinities or NaN"),
-        (archive(PROGRAM, TENSORS | {"points": TENSORS["points"] + 300}), "zero point that is no int8"),
-        (archive(PROGRAM, TENSORS | {"bias": np.zeros(7, np.float32)}), "bias of shape"),
+        (_stored("scales", [-1, 1, 1, 1]), "not a positive number"),
+        (_stored("scales", [np.nan, 1, 1, 1]), "not a positive number"),
+        (_stored("scales", [1, 1]), "has 2 scales"),
+        (_stored("bias", [np.inf, 0, 0, 0]), "infinities or NaN"),
+        (_stored("points", [0, 0, 0, 300]), "zero point that is no int8"),
+        (_stored("bias", [0] * 7), "bias of shape"),
         (_set(3, "stride", {"as_ints": [0, 1]}), "stride .0, 1."),
         (_set(3, "padding", {"as_ints": [10**9, 1]}), "padding"),
         (_set(3, "padding", {"as_ints": [1 << 20, 1 << 20]}), "elements"),
@@ -201,7 +213,12 @@ def test_damaged_programs_are_one_error(source: bytes, message: str) -> None:
 
 def test_a_tensor_of_absurd_shape_is_refused_before_memory_is_taken() -> None:
     path = "m/data/weights/model_weights_config.json"
-    for sizes, strides in (([1 << 40], [0]), ([1 << 20, 1 << 20], [0, 0]), ([-1], [1]), ([2], [-1])):
+    for sizes, strides in (
+        ([1 << 40], [0]),
+        ([1 << 20, 1 << 20], [0, 0]),
+        ([-1], [1]),
+        ([2], [-1]),
+    ):
         entry = {
             "path_name": "weight_0",
             "tensor_meta": {
@@ -253,10 +270,8 @@ def test_flipped_bits_raise_nothing_else(data: st.DataObject) -> None:
     text = bytearray(json.dumps(PROGRAM).encode())
     for _ in range(data.draw(st.integers(1, 4))):
         text[data.draw(st.integers(0, len(text) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    try:
-        torch_export.convert_file(archive(PROGRAM, TENSORS, {"m/models/model.json": bytes(text)}), NONE)
-    except StageError:
-        pass
+    with suppress(StageError):
+        torch_export.convert_file(_member("models/model.json", bytes(text)), NONE)
 
 
 @given(st.integers(0, len(SOURCE)))
@@ -264,3 +279,18 @@ def test_truncated_files_are_one_error(end: int) -> None:
     if end < len(SOURCE):
         with pytest.raises(StageError):
             torch_export.convert_file(SOURCE[:end], NONE)
+
+
+def test_a_real_torchscript_file_is_refused_with_the_way_out() -> None:
+    folder = os.environ.get("BITKILN_REALDATA")
+    if not folder:
+        pytest.skip("BITKILN_REALDATA is unset: real models are not part of the project")
+    for name in (
+        "derived/mobilenet_quantized_scripted_925_reexported_torch2.pt",
+        "pytorch+android-demo-app/PyTorchDemoApp/app/src/main/assets/"
+        "mobilenet_quantized_scripted_925.pt",
+    ):
+        path = Path(folder) / name
+        if path.exists():
+            with pytest.raises(StageError, match=r"TorchScript archive.*torch\.export\.save"):
+                torch_export.convert_file(path.read_bytes(), NONE)
