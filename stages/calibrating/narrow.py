@@ -74,7 +74,7 @@ class _Narrowing:
             self._values[binding.var] = self._emitted(binding.var, binding.value)
         outputs = [self._values[output] for output in outputs_of(self._main)]
         self._builder.prune(outputs)
-        attrs = {"numerics": "qonnx", "quantization": "{}"}
+        attrs = {"numerics": "simulated", "quantization": "{}"}
         return self._builder.model(outputs, output_names(self._model), attrs=attrs)
 
     def _emitted(self, variable: Any, value: Any) -> Any:
