@@ -1,0 +1,124 @@
+"""Whole networks as ONNX Runtime's own quantizer writes them: its results, bit for bit.
+
+Topologies of the real data with seeded weights, quantized statically to QDQ and to operators on
+integers, per tensor and per channel.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.version_converter
+import pytest
+from onnx import numpy_helper
+
+from stages.importing.converters import convert
+from stages.importing.onnx_reader import read
+from stages.options import ImportOptions
+from stages.qnn import interpret
+from tests.stages.importing.graphs import real_data
+from tests.stages.importing.integer_graphs import runtime
+from tests.stages.importing.test_qoperators import has_vnni
+
+Array = np.ndarray[Any, Any]
+SHAPE = (1, 3, 224, 224)
+
+
+def seeded(path: Path) -> onnx.ModelProto:
+    """A light topology with random weights in place of its constants, opset 13."""
+    model = onnx.load(str(path))
+    rng = np.random.default_rng(0)
+    shapes = {
+        node.output[0]: shape
+        for node in model.graph.node
+        if node.op_type == "ConstantOfShape"
+        for shape in [_initializer(model, node.input[0])]
+    }
+    readers = {name: (node, i) for node in model.graph.node for i, name in enumerate(node.input)}
+    kept = [node for node in model.graph.node if node.op_type != "ConstantOfShape"]
+    for name, shape in shapes.items():
+        node, position = readers[name]
+        value = _value(rng, node.op_type, position, [int(extent) for extent in shape])
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    used = {name for node in kept for name in node.input}
+    for tensor in [each for each in model.graph.initializer if each.name not in used]:
+        model.graph.initializer.remove(tensor)
+    stored = {tensor.name for tensor in model.graph.initializer}
+    for info in [
+        each for each in model.graph.input if each.name in stored or each.name not in used
+    ]:
+        model.graph.input.remove(info)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    model.ir_version = 8
+    return onnx.version_converter.convert_version(model, 13)
+
+
+def _initializer(model: onnx.ModelProto, name: str) -> Array:
+    return next(numpy_helper.to_array(t) for t in model.graph.initializer if t.name == name)
+
+
+def _value(rng: Any, op: str, position: int, shape: list[int]) -> Array:
+    if op == "BatchNormalization":
+        base = {1: 0.3, 2: 0.0, 3: 0.0, 4: 1.0}[position]
+        return (base + 0.02 * np.abs(rng.normal(size=shape))).astype(np.float32)
+    spread = np.sqrt(2 / max(1, np.prod(shape[1:]))) if len(shape) > 1 else 0.01
+    return (rng.normal(size=shape) * spread).astype(np.float32)
+
+
+def quantized(model: onnx.ModelProto, folder: Path, style: str, per_channel: bool) -> bytes:
+    """The model as `onnxruntime.quantization` writes it, calibrated on three random pictures."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    shape_inference = pytest.importorskip("onnxruntime.quantization.shape_inference")
+    name = model.graph.input[0].name
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            rng = np.random.default_rng(1)
+            self.rows = iter([{name: rng.normal(size=SHAPE).astype("float32")} for _ in range(3)])
+
+        def get_next(self) -> Mapping[str, Array] | None:
+            return next(self.rows, None)
+
+    onnx.save(model, str(folder / "float.onnx"))
+    shape_inference.quant_pre_process(
+        str(folder / "float.onnx"), str(folder / "ready.onnx"), skip_symbolic_shape=True
+    )
+    quantization.quantize_static(
+        str(folder / "ready.onnx"),
+        str(folder / "quantized.onnx"),
+        Reader(),
+        quant_format=quantization.QuantFormat[style],
+        per_channel=per_channel,
+        activation_type=quantization.QuantType.QUInt8,
+        weight_type=quantization.QuantType.QInt8,
+    )
+    return (folder / "quantized.onnx").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_vnni(), reason="references are those of x86 with VNNI")
+@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
+@pytest.mark.parametrize("style", ["QDQ", "QOperator"])
+@pytest.mark.parametrize("name", ["light_resnet50", "light_squeezenet"])
+def test_networks(name: str, style: str, per_channel: bool, tmp_path: Path) -> None:
+    model = seeded(real_data(f"onnx-wheel-light/{name}.onnx"))
+    source = quantized(model, tmp_path, style, per_channel)
+    start = time.monotonic()
+    imported = convert(read(source), ImportOptions())
+    seconds = time.monotonic() - start
+    rng = np.random.default_rng(2)
+    worst = 0.0
+    for _ in range(2):
+        inputs = {model.graph.input[0].name: rng.normal(size=SHAPE).astype(np.float32)}
+        found = interpret.run(imported, inputs).values()
+        for value, expected in zip(found, runtime(source, inputs, fuse=True), strict=True):
+            assert np.ptp(expected) > 0
+            worst = max(worst, float(np.abs(value - expected).max()))
+    print(f"{name} {style}: {len(source):,} bytes in {seconds:.1f} s, largest difference {worst}")
+    assert worst == 0
