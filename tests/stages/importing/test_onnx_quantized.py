@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +71,19 @@ def _value(rng: Any, op: str, position: int, shape: list[int]) -> Array:
     if op == "BatchNormalization":
         base = {1: 0.8, 2: 0.0, 3: 0.0, 4: 1.0}[position]
         return (base + 0.02 * np.abs(rng.normal(size=shape))).astype(np.float32)
-    spread = np.sqrt(2 / max(1, np.prod(shape[1:]))) if len(shape) > 1 else 0.01
+    spread = np.sqrt(2 / prod(shape[1:])) if len(shape) > 1 else 0.01
     return (rng.normal(size=shape) * spread).astype(np.float32)
 
 
-def quantized(model: onnx.ModelProto, folder: Path, style: str, per_channel: bool) -> bytes:
+def quantized(
+    model: onnx.ModelProto, folder: Path, style: str, per_channel: bool, signed: bool = False
+) -> bytes:
     """The model as `onnxruntime.quantization` writes it, calibrated on three random pictures."""
     quantization = pytest.importorskip("onnxruntime.quantization")
     shape_inference = pytest.importorskip("onnxruntime.quantization.shape_inference")
     name = model.graph.input[0].name
 
-    class Reader(quantization.CalibrationDataReader):  # type: ignore[name-defined,misc]
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[name-defined]
         def __init__(self) -> None:
             rng = np.random.default_rng(1)
             self.rows = iter([{name: rng.normal(size=SHAPE).astype("float32")} for _ in range(3)])
@@ -98,20 +101,14 @@ def quantized(model: onnx.ModelProto, folder: Path, style: str, per_channel: boo
         Reader(),
         quant_format=quantization.QuantFormat[style],
         per_channel=per_channel,
-        activation_type=quantization.QuantType.QUInt8,
+        activation_type=quantization.QuantType.QInt8 if signed else quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,
     )
     return (folder / "quantized.onnx").read_bytes()
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not has_vnni(), reason="references are those of x86 with VNNI")
-@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
-@pytest.mark.parametrize("style", ["QDQ", "QOperator"])
-@pytest.mark.parametrize("name", ["light_resnet50", "light_squeezenet"])
-def test_networks(name: str, style: str, per_channel: bool, tmp_path: Path) -> None:
-    model = seeded(real_data(f"onnx-wheel-light/{name}.onnx"))
-    source = quantized(model, tmp_path, style, per_channel)
+def worst_difference(model: onnx.ModelProto, source: bytes) -> float:
+    """The largest difference from ONNX Runtime over two random pictures; prints it."""
     start = time.monotonic()
     imported = convert(read(source), ImportOptions())
     seconds = time.monotonic() - start
@@ -123,5 +120,35 @@ def test_networks(name: str, style: str, per_channel: bool, tmp_path: Path) -> N
         for value, expected in zip(found, runtime(source, inputs, fuse=True), strict=True):
             assert np.ptp(expected) > 0
             worst = max(worst, float(np.abs(value - expected).max()))
-    print(f"{name} {style}: {len(source):,} bytes in {seconds:.1f} s, largest difference {worst}")
-    assert worst == 0
+    print(f"{len(source):,} bytes in {seconds:.1f} s, largest difference {worst}")
+    return worst
+
+
+NEEDS_VNNI = pytest.mark.skipif(not has_vnni(), reason="references are those of x86 with VNNI")
+
+
+@pytest.mark.slow
+@NEEDS_VNNI
+@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
+@pytest.mark.parametrize("style", ["QDQ", "QOperator"])
+@pytest.mark.parametrize("name", ["light_resnet50", "light_squeezenet"])
+def test_networks(name: str, style: str, per_channel: bool, tmp_path: Path) -> None:
+    model = seeded(real_data(f"onnx-wheel-light/{name}.onnx"))
+    assert worst_difference(model, quantized(model, tmp_path, style, per_channel)) == 0
+
+
+@pytest.mark.slow
+@NEEDS_VNNI
+@pytest.mark.parametrize(("style", "steps"), [("QDQ", 1), ("QOperator", 0)])
+def test_signed_activations(style: str, steps: int, tmp_path: Path) -> None:
+    """On x86, ONNX Runtime turns int8 into uint8 where a quantizer has one reader.
+
+    Other operands stay int8, and convolutions whose input and output differ stay float: 24 of the
+    26 here, which changes the result by at most one step.
+    """
+    model = seeded(real_data("onnx-wheel-light/light_squeezenet.onnx"))
+    source = quantized(model, tmp_path, style, True, signed=True)
+    file = onnx.load_model_from_string(source)
+    last = next(node for node in file.graph.node if file.graph.output[0].name in node.output)
+    step = float(_initializer(file, last.input[1])) if last.op_type == "DequantizeLinear" else 0.0
+    assert worst_difference(model, source) <= steps * step * 1.001
