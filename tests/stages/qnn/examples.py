@@ -146,6 +146,7 @@ INTEGER: dict[str, Example] = {
         (_PICTURE, floats(0.01)),
         {"zero_point": -7, "low": -128, "high": 127, "dtype": "int8"},
     ),
+    "float_sum": Example(onnx.float_sum, (_PICTURE, floats(0.01)), {}),
     "dynamic_scale": Example(onnx.dynamic_scale, (floats(-3, 2, 0), floats(5, 9, 0)), {}),
     "dynamic_zero_point": Example(
         onnx.dynamic_zero_point, (floats(-3, 2, 0), floats(0.02, 0.3, 1)), {}
