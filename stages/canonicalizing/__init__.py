@@ -25,15 +25,12 @@ from stages.qnn.builder import (
 )
 from stages.qnn.composites import is_plain, is_reshape
 from stages.qnn.registry import dtype_of, shape_of
-from stages.qnn.simplifying import simplify
 
 __all__ = ["check", "run"]
 
 
 def run(*, model: Model) -> Model:
     """Outline every main operator with its epilogue; equal composites are one function."""
-    if is_plain(model):
-        model = simplify(model)
     main = model.module["main"]
     items = group_plain(main) if is_plain(model) else group(main)
     groups = [item for item in items if isinstance(item, Group)]

@@ -61,6 +61,11 @@ def _call_function(
     return _evaluate(module, body.body, environment)
 
 
+def evaluate(call: Any, values: Mapping[Any, Any]) -> Any:
+    """What one operator call gives, from the values of the variables it reads."""
+    return _evaluate_call(None, call, values)
+
+
 def _evaluate(module: Any, expr: Any, environment: Mapping[Any, Any]) -> Any:
     if isinstance(expr, relax.Var):
         return environment[expr]

@@ -15,7 +15,15 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.kinds import Model
-from stages.qnn.builder import ModelBuilder, needed_bindings, outputs_of, remap, variables_in
+from stages.qnn import interpret
+from stages.qnn.builder import (
+    ModelBuilder,
+    bindings_of,
+    needed_bindings,
+    outputs_of,
+    remap,
+    variables_in,
+)
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.registry import dtype_of, is_op, shape_of
 
@@ -57,10 +65,25 @@ class _Walk:
             )
         for parameter in self.main.params[inputs:]:
             self.constants[parameter] = self.model.params[parameter.name]
+        returned = {b.value for b in bindings_of(self.main) if isinstance(b.value, relax.Var)}
         for binding in needed_bindings(self.main):
-            self.mapping[binding.var] = self._value(binding)
+            if binding.var in returned or not self._fold(binding):
+                self.mapping[binding.var] = self._value(binding)
         results = [self.mapping[output] for output in outputs_of(self.main)]
         return self.builder.model_after(self.model, results)
+
+    def _fold(self, binding: Any) -> bool:
+        """Compute a binding now if it reads constants alone; whether it does."""
+        call, read = binding.value, variables_in(binding.value)
+        if not isinstance(call, Call) or not read:
+            return False
+        if not all(variable in self.constants for variable in read):
+            return False
+        value = interpret.evaluate(call, self.constants)
+        if not isinstance(value, np.ndarray):
+            return False
+        self.constants[binding.var] = value
+        return True
 
     def _value(self, binding: Any) -> Any:
         expr, name = binding.value, str(binding.var.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stages.kinds import Model
 from stages.qnn.composites import is_plain
+from stages.qnn.simplifying import simplify
 from stages.quantizing.check import check
 from stages.quantizing.rewrite import rewrite
 
@@ -17,7 +18,7 @@ __all__ = ["check", "run"]
 def run(*, model: Model) -> Model:
     """Rewrite an imported model; raises StageError naming the layer that has no integer form."""
     if is_plain(model):
-        return model
+        return simplify(model)
     result = rewrite(model)
     check(result)
     return result
