@@ -13,9 +13,9 @@ from pipelines import pictures
 from pipelines.errors import UserError, shown
 from pipelines.recipe import InputSpec
 from pipelines.runners.package import Tensor
+from stages.pixels import are_less_128
 
 Array = np.ndarray[Any, Any]
-_NEAR = 0.01
 ACCEPTED = (*pictures.SUFFIXES, ".npy", ".npz")
 
 
@@ -124,7 +124,7 @@ def _stored(values: Array, tensor: Tensor, spec: InputSpec | None) -> Array:
     if stated and values.dtype.kind in "iub" and (values.dtype != wanted or wanted == np.uint8):
         return _quantized(_scaled(values, tensor, spec or InputSpec()), wanted, meaning)
     if values.dtype == np.uint8 and wanted == np.int8:
-        if not _is_byte_below(meaning):
+        if not are_less_128(meaning["scale"], meaning["zero_point"]):
             raise UserError(
                 f"input '{tensor.name}' takes int8 of scale {meaning['scale']:g} and zero point "
                 f"{meaning['zero_point']:g}, which does not tell how pixels become it; state "
@@ -132,15 +132,6 @@ def _stored(values: Array, tensor: Tensor, spec: InputSpec | None) -> Array:
             )
         return values.astype(np.int16) - 128
     return values
-
-
-def _is_byte_below(meaning: Mapping[str, Any]) -> bool:
-    """Whether an int8 input is as converters make it for pixels: the pixel less 128.
-
-    Real values are then 0 up to some largest one, or -1 to 1.
-    """
-    zero_point, scale = meaning["zero_point"], meaning["scale"]
-    return bool(zero_point == -128 or (zero_point in (0, -1) and abs(scale * 128 - 1) < _NEAR))
 
 
 def _quantized(values: Array, dtype: np.dtype[Any], meaning: Mapping[str, Any]) -> Array:

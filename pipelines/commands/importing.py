@@ -100,7 +100,9 @@ def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of an input or output, with what its stored numbers mean."""
     if "scale" not in item:
         return dict(item)
-    return {**item, "real_value": f"{item['scale']:.9g} * (q - {item['zero_point']:g})"}
+    zero_point = item["zero_point"]
+    sign = "+" if zero_point < 0 else "-"
+    return {**item, "real_value": f"{item['scale']:.9g} * (q {sign} {abs(zero_point):g})"}
 
 
 def _columns(items: Sequence[Mapping[str, Any]]) -> list[str]:

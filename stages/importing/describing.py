@@ -18,6 +18,7 @@ from stages.importing.samples import draw
 from stages.importing.unsupported import Unsupported
 from stages.kinds import Table
 from stages.options import ImportOptions
+from stages.pixels import are_less_128
 
 _LAYERS = {"Conv": 1, "Gemm": 1, "MatMul": 1}
 """Operators with weights, and the position of these among their inputs."""
@@ -130,6 +131,8 @@ def _notes(item: Table) -> list[str]:
         return []
     scale, zero_point = item["scale"], item["zero_point"]
     low, high = (scale * (q - zero_point) for q in ((0, 255), (-128, 127))[item["dtype"] == "int8"])
+    if item["dtype"] == "int8" and not are_less_128(scale, zero_point):
+        return [f"stands for {low:.6g} to {high:.6g}; for pictures state scale, mean and std"]
     stored = "as they are" if item["dtype"] == "uint8" else "minus 128"
     return [
         f"pixels are stored {stored}, real values {low:.6g} to {high:.6g}; if the network was "

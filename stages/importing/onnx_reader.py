@@ -15,15 +15,11 @@ from onnx import numpy_helper as numbers
 
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
+from stages.importing.onnx_domains import QONNX as QONNX
+from stages.importing.onnx_domains import domains, graphs_of, name_domains
 from stages.importing.onnx_texts import check_texts
 
 Array = np.ndarray[Any, Any]
-
-QONNX = "qonnx.custom_op.general"
-"""The domain under which every QONNX operator is known after reading."""
-
-QONNX_DOMAINS = frozenset({QONNX, "finn", "finn.custom_op.general", "onnx.brevitas", "qonnx"})
-"""The names exporters have given that domain over the years."""
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -88,13 +84,15 @@ class SourceGraph:
 def read(source: bytes) -> SourceGraph:
     """Decode and check the bytes of an ONNX file; StageError says what is wrong with it."""
     model = _parse(source)
-    check_texts(model, _graphs(model.graph))
-    for graph in _graphs(model.graph):
+    check_texts(model, graphs_of(model.graph))
+    for graph in graphs_of(model.graph):
         _check_tensors(graph)
-    _name_domains(model)
+    as_it_came = domains(model)
+    name_domains(model)
     opset = _default_opset(model)
     try:
-        onnx.checker.check_model(model)
+        # The checker copies a model, but takes bytes as they are.
+        onnx.checker.check_model(source if domains(model) == as_it_came else model)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StageError(
@@ -140,16 +138,6 @@ def _parse(source: bytes) -> ModelProto:
             hint="inline them with `onnx.inliner.inline_local_functions` and save it again",
         )
     return model
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from _graphs(attribute.g)
-            for inner in attribute.graphs:
-                yield from _graphs(inner)
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
@@ -209,27 +197,6 @@ def _decoded(tensor: TensorProto) -> Array:
         raise StageError(
             f"tensor '{tensor.name}' of shape {list(tensor.dims)} holds another number of values"
         ) from error
-
-
-def _name_domains(model: ModelProto) -> None:
-    """Give QONNX operators one domain and import it: exporters disagree and some forget to."""
-    for graph in _graphs(model.graph):
-        for node in graph.node:
-            if node.domain in QONNX_DOMAINS:
-                node.domain = QONNX
-            elif node.domain == "ai.onnx":
-                node.domain = ""
-    imports: dict[str, int] = {}
-    for item in model.opset_import:
-        domain = "" if item.domain == "ai.onnx" else item.domain
-        if domain not in QONNX_DOMAINS:
-            imports[domain] = item.version
-    for graph in _graphs(model.graph):
-        for node in graph.node:
-            if node.domain:
-                imports.setdefault(node.domain, 1)
-    del model.opset_import[:]
-    model.opset_import.extend(helper.make_opsetid(name, imports[name]) for name in sorted(imports))
 
 
 def _default_opset(model: ModelProto) -> int:

@@ -31,7 +31,7 @@ def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: An
                 return 0
             return border_class(call, y, x) * shape_of(parameter.ty)[1] + block * BLOCK
     shape = shape_of(parameter.ty)
-    is_per_channel = len(shape) in (1, 2) and shape[-1] % BLOCK == 0
+    is_per_channel = 0 < len(shape) <= 2 and shape[-1] % BLOCK == 0
     return block * BLOCK if is_per_channel else 0
 
 

@@ -21,6 +21,7 @@ from stages.importing.mxnet.ranges import (
     calibrated,
     check_range,
     product_range,
+    reach,
     round_to,
     scale_of,
 )
@@ -244,7 +245,7 @@ def elemwise_add(walk: Walk, node: Node) -> Values:
         scales = [
             scalars.divide(
                 scalars.multiply(size, real(INT32_REACH)),
-                scalars.multiply(both, real(REACH[kind])),
+                scalars.multiply(both, real(reach(kind))),
             )
             for size, kind in zip(largest, levels, strict=True)
         ]

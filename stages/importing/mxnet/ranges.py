@@ -25,13 +25,19 @@ INT32_REACH = float(2**31 - 1)
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)}
 
 
+def reach(dtype: str) -> float:
+    """`REACH` of a type; UnsupportedError for one that is not quantized to."""
+    if dtype not in REACH:
+        raise UnsupportedError(f"reads {dtype}; int8 and uint8 are accepted")
+    return REACH[dtype]
+
+
 def scale_of(scalars: Scalars, dtype: str, low: Value, high: Value) -> Value:
     """Levels per unit, `GetQuantizeScale`; UnsupportedError for a range of no width."""
     largest = scalars.largest(low, high)
-    if dtype not in REACH:
-        raise UnsupportedError(f"reads {dtype}; int8 and uint8 are accepted")
+    levels = real(reach(dtype))
     check_range(largest)
-    return scalars.divide(real(REACH[dtype]), largest)
+    return scalars.divide(levels, largest)
 
 
 def check_range(largest: Value) -> None:

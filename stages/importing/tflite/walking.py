@@ -47,7 +47,9 @@ def walk(graph: Graph, options: ImportOptions) -> Walked:
             except UnsupportedError as error:
                 problems.add(operator.kind, str(error), operator.layer)
     for index in graph.outputs:
-        if not problems.listed() and index not in builder.variables:
+        # A damaged file may compute a tensor that has a buffer of its own too.
+        is_constant = index in builder.constants or index not in builder.variables
+        if not problems.listed() and is_constant:
             why = "is a constant; no input reaches it"
             problems.add("output", why, graph.tensors[index].name)
         elif not problems.listed() and dtype_of(builder.variables[index].ty) == BIT:

@@ -1,0 +1,54 @@
+"""What the fuzzers found, each as the smallest file that shows it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stages import importing
+from stages.errors import StageError
+from stages.options import ImportOptions
+
+
+def refusal(source: bytes, **shapes: tuple[int, ...]) -> str:
+    with pytest.raises(StageError) as caught:
+        importing.run(source=source, options=ImportOptions(inputs=shapes))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("data", [np.zeros((2, 3), np.int8), np.zeros((2, 3), np.int8)[:0]])
+def test_tflite_computes_a_tensor_that_has_a_buffer_too(data: np.ndarray) -> None:
+    from tests.stages.importing.tflite_models import Tensor, single
+
+    a, b = (Tensor((2, 3), "int8", scale, 0) for scale in (0.1, 0.2))
+    result = replace(Tensor(data.shape, "int8", 0.3, 0), data=data)
+    assert refusal(single("ADD", [a, b], [result], "AddOptions"))
+
+
+def test_mxnet_adds_a_float() -> None:
+    from stages.importing import mxnet
+
+    quantized = {"out_type": "int8", "min_calib_range": "-1", "max_calib_range": "1"}
+    nodes = [
+        {"op": "null", "name": "data", "inputs": []},
+        {"op": "_contrib_quantize_v2", "name": "q", "attrs": quantized, "inputs": [[0, 0, 0]]},
+        {
+            "op": "_contrib_quantized_elemwise_add",
+            "name": "add",
+            "inputs": [[0, 0, 0], *([1, at, 0] for at in (0, 1, 2, 1, 2))],
+        },
+    ]
+    symbol = {
+        "nodes": nodes,
+        "arg_nodes": [0],
+        "heads": [[2, 0, 0]],
+        "attrs": {"mxnet_version": ["int", 10901]},
+    }
+    params = np.load(Path(__file__).parents[1] / "mxnet" / "recorded.npz")
+    empty = next(n for n in params.files if n.startswith("quantize_v2") and n.endswith("params"))
+    bundle = mxnet.bundle(json.dumps(symbol).encode(), params[empty].tobytes())
+    assert "reads float32; int8 and uint8 are accepted" in refusal(bundle, data=(1, 4, 6, 7))
