@@ -15,6 +15,7 @@ from stages.options import GoldenOptions, ImportOptions
 from stages.pixels import are_less_128
 from stages.qnn.builder import quantization_of
 from tests.stages.importing.tflite_models import Tensor, run_reference, single
+from tests.stages.importing.vectors import golden as golden_of
 
 SHAPE = (1, 4, 4, 3)
 
@@ -37,7 +38,7 @@ def test_a_model_says_whose_numerics_and_what_its_numbers_mean() -> None:
 
 def test_golden_inputs_take_all_stored_values_and_outputs_are_the_frameworks() -> None:
     source = changed("int8", 0.5, -7, (1, 32, 32, 3))
-    golden = importing.golden(source=source, options=GoldenOptions(samples=2, seed=1))
+    golden = golden_of(source=source, options=GoldenOptions(samples=2, seed=1))
     (inputs,), (outputs,) = golden.inputs.values(), golden.outputs.values()
     assert inputs.dtype == outputs.dtype == np.int8
     assert len(np.unique(inputs)) == 256
@@ -49,7 +50,7 @@ def test_golden_inputs_of_other_types() -> None:
     source = single(
         "CAST", [Tensor((64,), "int32")], [Tensor((64,), "float32")], "CastOptions",
     )  # fmt: skip
-    golden = importing.golden(source=source, options=GoldenOptions(samples=1))
+    golden = golden_of(source=source, options=GoldenOptions(samples=1))
     (inputs,) = golden.inputs.values()
     assert inputs.dtype == np.int32 and set(np.unique(inputs)) == {0, 1}
 

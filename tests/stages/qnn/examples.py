@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.qnn import integer, linear, onnx, onnx_layers, packed, rescale, source
+from stages.qnn import direct, integer, linear, onnx, onnx_layers, packed, rebase, rescale, source
 from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
@@ -47,6 +47,24 @@ INTEGER: dict[str, Example] = {
         (integers(0, 3, (1, 5, 4, 5), "uint2"), integers(0, 1, (6, 3, 3, 5), "uint1")),
         CONV,
     ),
+    "direct_conv2d": Example(
+        direct.direct_conv2d,
+        (integers(-128, 127, (1, 7, 6, 4), "int8"), integers(0, 255, (3, 2, 2, 6), "uint8")),
+        {
+            "strides": [2, 1],
+            "dilation": [1, 2],
+            "groups": 2,
+            "data_zero_point": -3,
+            "weight_zero_point": 117,
+            "dtype": "int32",
+        },
+    ),
+    "direct_dense": Example(
+        direct.direct_dense,
+        (integers(-999, 999, (2, 9), "int32"), integers(-128, 127, (9, 5), "int8")),
+        {"data_zero_point": 4, "weight_zero_point": -1, "dtype": "int64"},
+    ),
+    "rebase": Example(rebase.rebase, (integers(-128, 127, (1, 2, 3, 3), "int8"),), {}),
     "dense": Example(
         integer.dense,
         (integers(0, 1, (1, 9), "uint1"), integers(-127, 127, (4, 9), "int8")),
