@@ -199,6 +199,8 @@ ROUNDING: dict[str, Expression] = {
 
 def _element(tensor: Any, index: Sequence[Any]) -> Any:
     """An element of a tensor [C], or of one that holds a single value."""
+    if not tensor.shape:
+        return tensor()
     return tensor[index[-1]] if int(tensor.shape[-1]) != 1 else tensor[0]
 
 
