@@ -61,11 +61,7 @@ def binary(draw: st.DrawFn, op: str) -> tuple[bytes, Array, Array]:
         # Just above a power of two, where rounding twice differs from rounding once.
         rhs = replace(rhs, scale=lhs.scale)
         natural = scales[0] ** 2 if op == "MUL" else scales[0]
-<<<<<<< HEAD
-        factor = float(2.0 ** np.round(np.log2(factor))) * (1 + 2.0 ** -draw(st.integers(12, 23)))
-=======
         factor = 2.0 ** round(log2(factor)) * (1 + 2.0 ** -draw(st.integers(12, 23)))
->>>>>>> tflite
     scale = float(np.float32(natural * factor))
     output = Tensor(shape, kind, scale=scale, zero_point=like.zero_point)
     options: dict[str, Any] = {"fused_activation_function": draw(st.sampled_from([0, 1, 2, 3]))}
