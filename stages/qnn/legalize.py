@@ -198,8 +198,8 @@ ROUNDING: dict[str, Expression] = {
 
 
 def _element(tensor: Any, index: Sequence[Any]) -> Any:
-    """An element of a tensor [C], or of one that holds a single value."""
-    if not tensor.shape:
+    """An element of a tensor [C], or the only one of a tensor [] or [1]."""
+    if len(tensor.shape) == 0:
         return tensor()
     return tensor[index[-1]] if int(tensor.shape[-1]) != 1 else tensor[0]
 
