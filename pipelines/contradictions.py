@@ -33,9 +33,10 @@ def check(resolved: Resolved, description: Description) -> None:
         *_patterns(resolved.recipe, description),
     ]
     if resolved.recipe.model.file is not None:
-        if not is_quantized(description):
+        is_calibrated = resolved.recipe.calibration is not None
+        if not is_quantized(description) and not is_calibrated:
             found.append(_no_quantizers(resolved.recipe, description))
-        else:
+        elif not is_calibrated:
             found += _precisions(resolved, description)
     if found:
         raise resolved.errors(found)
@@ -57,8 +58,8 @@ def _no_quantizers(recipe: Recipe, description: Description) -> Found:
     layers = [layer["layer"] for layer in description["layers"]]
     what = f"its {len(layers)} layers are float ({_some(layers)})" if layers else "it is float"
     return ("model", "file"), (
-        f"{recipe.model.file.name} has no quantizers: {what}; train it with quantizers and export "
-        "it as QONNX (Brevitas does), since post-training quantization comes later"
+        f"{recipe.model.file.name} has no quantizers: {what}; name calibration data under "
+        "calibration, or train it with quantizers and export it as QONNX (Brevitas does)"
     )
 
 

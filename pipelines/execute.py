@@ -18,7 +18,7 @@ from pipelines import keys, model_files, progress, roots
 from pipelines.errors import UserError
 from pipelines.items import Memo
 from pipelines.manifest import Content, DamagedError, Manifest, Parts, output_digest
-from pipelines.plan import Plan, Step
+from pipelines.plan import CALIBRATION, IMPORTING, Plan, Step
 from pipelines.store import Store
 
 STORE = Store(keys.ROOT / "artifacts")
@@ -46,7 +46,7 @@ class Workshop:
         inputs: dict[str, str | None] = {}
         for argument, producer in self.plan.producers(step):
             if producer is None:
-                inputs[argument] = self._source_digest()
+                inputs[argument] = self._digest_of_files(step, argument)
             else:
                 manifest = self.current(producer)
                 inputs[argument] = manifest.output if manifest else None
@@ -99,7 +99,7 @@ class Workshop:
         if manifest is not None:
             return manifest, False
         arguments: dict[str, Any] = {
-            argument: self._source() if producer is None else self.load(producer)
+            argument: self._files(step, argument) if producer is None else self.load(producer)
             for argument, producer in producers.items()
         }
         code = keys.digest(keys.canonical(address.ingredients["code"]))
@@ -153,6 +153,28 @@ class Workshop:
             )
         roots.note(self.store, self.plan.recipe, {step.name: address.key})
         return manifest
+
+    def _digest_of_files(self, step: Step, argument: str) -> str:
+        if step.stage.takes[argument] == CALIBRATION:
+            assert self.plan.calibration is not None
+            return self.plan.calibration.digest()
+        return self._source_digest()
+
+    def _files(self, step: Step, argument: str) -> Any:
+        if step.stage.takes[argument] == CALIBRATION:
+            return self._calibration()
+        return self._source()
+
+    def _calibration(self) -> Any:
+        """The calibration samples as the imported model's inputs."""
+        from pipelines.runners.package import Tensor
+        from stages import importing
+        from stages.kinds import Golden
+
+        assert self.plan.calibration is not None
+        shapes, _ = importing.signature(self.load(self.plan.step(IMPORTING)))
+        tensors = [Tensor(name, "float32", shape, None) for name, shape in shapes.items()]
+        return Golden(inputs=self.plan.calibration.read(tensors), outputs={})
 
     def _source(self) -> bytes:
         assert self.plan.source is not None

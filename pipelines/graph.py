@@ -103,7 +103,7 @@ def _build(plan: Plan) -> Iterator[Task]:
         "task_dep": [*source, AGREEING],
     }
     for step in plan.steps:
-        takes = [stage for stage in step.stage.takes.values() if not _is_file(plan, stage)]
+        takes = [producer.name for _, producer in plan.producers(step) if producer is not None]
         first = [AGREEING] if SOURCE in step.stage.takes.values() else []
         yield {
             "basename": "build",
@@ -138,10 +138,6 @@ def _build(plan: Plan) -> Iterator[Task]:
 def _beside(stage: str) -> list[str]:
     """Return what else lies in the store because of a stage: what is known of the source."""
     return [DESCRIBING] if stage == "importing" else []
-
-
-def _is_file(plan: Plan, stage: str) -> bool:
-    return stage == SOURCE and plan.source is not None
 
 
 def _command(command: Command, plan: Plan | None, arguments: Mapping[str, Any]) -> Task:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from pipelines import recipe as slicing
+from pipelines.calibration import Data
 from stages import STAGES
 from stages.registry import Stage
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 SOURCE = "zoo"
 """The stage whose artifact is the model's source; a recipe with a file has the file instead."""
+CALIBRATION = "calibration"
+"""What stages call the user's calibration data, which no stage gives."""
+CALIBRATING, IMPORTING = "calibrating", "importing"
+"""A stage that only some recipes have, and the one whose model stands for its model in others."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +47,24 @@ class Plan:
     recipe: str
     steps: tuple[Step, ...]
     source: Path | None
+    calibration: Data | None = None
+    """The user's calibration data."""
 
     def step(self, name: str) -> Step:
         """Return a step by its stage's name."""
         return next(step for step in self.steps if step.name == name)
 
     def producers(self, step: Step) -> Iterator[tuple[str, Step | None]]:
-        """Yield each argument of a step with the step that gives it; None stands for the file."""
+        """Yield each argument of a step with the step that gives it; None stands for files."""
         for argument, stage in step.stage.takes.items():
-            yield argument, None if self._is_file(stage) else self.step(stage)
+            yield argument, None if self._is_file(stage) else self.step(self._standing(stage))
 
     def _is_file(self, stage: str) -> bool:
-        return stage == SOURCE and self.source is not None
+        return stage == CALIBRATION or (stage == SOURCE and self.source is not None)
+
+    def _standing(self, stage: str) -> str:
+        is_absent = stage == CALIBRATING and self.calibration is None
+        return IMPORTING if is_absent else stage
 
 
 def make(
@@ -63,6 +74,7 @@ def make(
     options: Mapping[str, Mapping[str, Any]],
     hardware: Mapping[str, Any],
     stages: Sequence[Stage] = STAGES,
+    calibration: Data | None = None,
 ) -> Plan:
     """Return the plan of a recipe: `options` holds plain data by class name in stages.options."""
     steps = tuple(
@@ -73,8 +85,9 @@ def make(
         )
         for stage in stages
         if not (stage.name == SOURCE and source is not None)
+        and not (stage.name == CALIBRATING and calibration is None)
     )
-    return Plan(recipe, steps, source)
+    return Plan(recipe, steps, source, calibration)
 
 
 def of(resolved: Resolved) -> Plan:
@@ -83,6 +96,7 @@ def of(resolved: Resolved) -> Plan:
     slices: dict[str, BaseModel | None] = {
         "ZooOptions": slicing.zoo_options(recipe),
         "ImportOptions": slicing.import_options(recipe),
+        "CalibrateOptions": slicing.calibrate_options(recipe),
         "GoldenOptions": slicing.golden_options(recipe),
         "LegalizeOptions": slicing.legalize_options(recipe),
         "ScheduleOptions": slicing.schedule_options(recipe),
@@ -93,4 +107,5 @@ def of(resolved: Resolved) -> Plan:
         source=recipe.model.file,
         options={name: s.model_dump(mode="json") for name, s in slices.items() if s is not None},
         hardware=resolved.hardware.ingredients(),
+        calibration=Data(recipe.calibration, recipe.inputs) if recipe.calibration else None,
     )

@@ -120,7 +120,7 @@ class OutputSpec(Section):
 
 
 class Calibration(Section):
-    """How the ranges of a float model's activations are found; not available yet, so refused."""
+    """How the ranges of a float model's activations are found."""
 
     data: Path
     """Inputs, a .npz file or a folder of pictures; relative to the recipe."""
@@ -218,16 +218,11 @@ def contradictions(recipe: Recipe) -> Iterator[Contradiction]:
     Whether the recipe contradicts a model file is known only once the file is read.
     """
     zoo, base = recipe.model.zoo, recipe.quantization
-    if recipe.calibration is not None:
+    if recipe.calibration is not None and zoo is not None and model_format(recipe) != "float":
         yield Contradiction(
             "calibration",
-            "has nothing to calibrate: "
-            + (
-                "a zoo network's scales are fixed"
-                if zoo is not None
-                else "a model file brings its own scales, and post-training quantization of a "
-                "float one comes later"
-            ),
+            "has nothing to calibrate: a zoo network's scales are fixed, unless model.format is "
+            "float",
             ("model", "calibration"),
         )
     if zoo is None:

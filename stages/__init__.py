@@ -23,15 +23,27 @@ STAGES: tuple[Stage, ...] = (
         options={"options": "ImportOptions"},
         tools=("onnx", *_TVM),
     ),
+    # Only a recipe that says how to calibrate has this step; else what takes its model takes the
+    # imported one. Its samples are files of the user's.
+    Stage(
+        "calibrating",
+        "stages.calibrating:run",
+        "model",
+        takes={"model": "importing", "samples": "calibration"},
+        options={"options": "CalibrateOptions"},
+        tools=("numpy", *_TVM),
+    ),
     Stage(
         "golden",
         "stages.importing:golden",
         "golden",
-        takes={"source": "zoo"},
-        options={"options": "GoldenOptions", "imports": "ImportOptions"},
-        tools=("onnx", "numpy"),
+        takes={"source": "zoo", "model": "calibrating"},
+        options={"options": "GoldenOptions"},
+        tools=("onnx", "numpy", *_TVM),
     ),
-    Stage("quantizing", "stages.quantizing:run", "model", takes={"model": "importing"}, tools=_TVM),
+    Stage(
+        "quantizing", "stages.quantizing:run", "model", takes={"model": "calibrating"}, tools=_TVM
+    ),
     Stage(
         "offering",
         "stages.synthesizing:offer",

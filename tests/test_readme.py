@@ -80,7 +80,9 @@ def test_recipe_is_the_file() -> None:
 def test_stages_are_in_order_in_the_output_and_in_the_table() -> None:
     names = [*(stage.name for stage in STAGES), "publishing", "verifying"]
     output = block("", "zoo ")
-    assert [line.split()[0] for line in output.splitlines()] == names
+    # Only a recipe with calibration data has that stage.
+    built = [name for name in names if name != "calibrating"]
+    assert [line.split()[0] for line in output.splitlines()] == built
     assert re.findall(r"^\| `(\w+)` ", section("The stages"), re.MULTILINE) == names
 
 

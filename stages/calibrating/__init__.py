@@ -12,9 +12,12 @@ from stages.calibrating.folding import fold
 from stages.calibrating.inserting import insert
 from stages.calibrating.observing import ranges, samples_of
 from stages.calibrating.roles import roles
+from stages.errors import StageError
 from stages.kinds import Golden, Model
 from stages.options import CalibrateOptions
+from stages.qnn.builder import bindings_of
 from stages.qnn.qdq import to_integers
+from stages.qnn.registry import dtype_of, tensor_types
 from stages.qnn.simplifying import simplify
 
 __all__ = ["quantized", "run"]
@@ -25,11 +28,24 @@ def run(*, model: Model, samples: Golden, options: CalibrateOptions) -> Model:
 
     `model` is float32 throughout, as importing gives it; `samples.inputs` maps every graph input
     to its calibration values [samples, *shape in the graph], in the model's own units. The
-    attribute `numerics` of the result is `onnx` with 8 bits, `qonnx` with fewer. StageError for
+    attribute `numerics` of the result is `onnx` with 8 bits; with fewer it is `simulated`: the
+    float model with its quantizers is its own reference. StageError for
     samples that do not fit the model, and for tensors that are not finite on them.
     """
+    _refuse_quantized(model)
     made = quantized(model=model, samples=samples, options=options)
     return made if options.is_narrow else to_integers(made, "onnx")
+
+
+def _refuse_quantized(model: Model) -> None:
+    main = model.module["main"]
+    for variable in (*main.params, *(binding.var for binding in bindings_of(main))):
+        for kind in tensor_types(variable.ty):
+            if dtype_of(kind).startswith(("int8", "uint8", "int4", "uint4", "int16")):
+                raise StageError(
+                    f"'{variable.name}' is {dtype_of(kind)}: the model is quantized already",
+                    hint="leave out calibration and quantization; a quantized file brings its own",
+                )
 
 
 def quantized(*, model: Model, samples: Golden, options: CalibrateOptions) -> Model:

@@ -17,7 +17,7 @@ from tvm.ir import Call, Op
 
 from stages.calibrating.layouts import convolution, on_nchw, output_channel_axis
 from stages.kinds import Model
-from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap, variables_in
+from stages.qnn.builder import ModelBuilder, needed_bindings, outputs_of, remap, variables_in
 from stages.qnn.interpret import output_names
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, is_op, shape_of
 from stages.qnn.standard import STANDARD
@@ -66,7 +66,7 @@ class _Folding:
         self._constants: dict[Any, Array] = {}
         self._pending: dict[Any, Linear] = {}
         self._readers = Counter(
-            each for binding in bindings_of(self._main) for each in variables_in(binding.value)
+            each for binding in needed_bindings(self._main) for each in variables_in(binding.value)
         )
         self._readers.update(outputs_of(self._main))
 
@@ -78,7 +78,7 @@ class _Folding:
             )
         for parameter in self._main.params[count:]:
             self._constants[parameter] = self._source.params[str(parameter.name)]
-        for binding in bindings_of(self._main):
+        for binding in needed_bindings(self._main):
             self._visit(binding.var, binding.value)
         outputs = [self._value(output) for output in outputs_of(self._main)]
         self._builder.prune(outputs)

@@ -19,7 +19,7 @@ from stages.calibrating.roles import Roles
 from stages.kinds import Model
 from stages.options import CalibrateOptions
 from stages.qnn import linear
-from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap, variables_in
+from stages.qnn.builder import ModelBuilder, needed_bindings, outputs_of, remap, variables_in
 from stages.qnn.grid import Grid
 from stages.qnn.interpret import output_names
 from stages.qnn.registry import dtype_of, is_op, shape_of
@@ -51,7 +51,7 @@ class _Inserting:
         self._steps: dict[Any, Array] = {}
         """Variable of a product → what one step of its sums is worth, float32, scalar or [O]."""
         self._readers: dict[Any, list[Any]] = defaultdict(list)
-        for binding in bindings_of(self._main):
+        for binding in needed_bindings(self._main):
             for each in variables_in(binding.value):
                 self._readers[each].append(binding.value)
         self._grids = {each: self._grid(each, ranges) for each in found.quantized}
@@ -72,7 +72,7 @@ class _Inserting:
             self._values[parameter] = self._through_grid(parameter, variable)
         for parameter in self._main.params[count:]:
             self._tensors[parameter] = self._source.params[str(parameter.name)]
-        for binding in bindings_of(self._main):
+        for binding in needed_bindings(self._main):
             variable, value = binding.var, binding.value
             self._values[variable] = self._through_grid(variable, self._emitted(variable, value))
         outputs = [self._values[output] for output in outputs_of(self._main)]

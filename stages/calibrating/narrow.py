@@ -17,7 +17,7 @@ from stages.errors import StageError
 from stages.kinds import Model
 from stages.options import CalibrateOptions
 from stages.qnn import source
-from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap, variables_in
+from stages.qnn.builder import ModelBuilder, needed_bindings, outputs_of, remap, variables_in
 from stages.qnn.interpret import output_names
 from stages.qnn.registry import dtype_of, is_op, shape_of
 
@@ -35,7 +35,7 @@ def quantized_reads(model: Model) -> list[Any]:
     main = model.module["main"]
     constants = set(main.params[int(main.attrs["num_input"]) :])
     found: dict[Any, None] = {}
-    for binding in bindings_of(main):
+    for binding in needed_bindings(main):
         if any(is_op(binding.value, name) for name in (CONV, MATMUL, *_WIDE)):
             found[binding.value.args[0]] = None
         elif is_op(binding.value, ADD) and not constants & set(binding.value.args):
@@ -58,7 +58,7 @@ class _Narrowing:
         self._quantized: dict[tuple[Any, int, float], Any] = {}
         self._layers = [
             binding.var
-            for binding in bindings_of(self._main)
+            for binding in needed_bindings(self._main)
             if is_op(binding.value, CONV) or is_op(binding.value, MATMUL)
         ]
 
@@ -70,11 +70,11 @@ class _Narrowing:
             )
         for parameter in self._main.params[count:]:
             self._tensors[parameter] = self._model.params[str(parameter.name)]
-        for binding in bindings_of(self._main):
+        for binding in needed_bindings(self._main):
             self._values[binding.var] = self._emitted(binding.var, binding.value)
         outputs = [self._values[output] for output in outputs_of(self._main)]
         self._builder.prune(outputs)
-        attrs = {"numerics": "qonnx", "quantization": "{}"}
+        attrs = {"numerics": "simulated", "quantization": "{}"}
         return self._builder.model(outputs, output_names(self._model), attrs=attrs)
 
     def _emitted(self, variable: Any, value: Any) -> Any:

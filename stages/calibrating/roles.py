@@ -17,7 +17,7 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Op
 
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
+from stages.qnn.builder import needed_bindings, outputs_of, variables_in
 from stages.qnn.elementwise import ELEMENTWISE
 from stages.qnn.qdq_integers import MOVES
 from stages.qnn.registry import dtype_of, is_op, shape_of
@@ -48,7 +48,7 @@ def roles(main: Any) -> Roles:
 class _Deciding:
     def __init__(self, main: Any) -> None:
         self._main = main
-        self._expressions = {binding.var: binding.value for binding in bindings_of(main)}
+        self._expressions = {binding.var: binding.value for binding in needed_bindings(main)}
         self._inputs = list(main.params[: int(main.attrs["num_input"])])
         self._constants = set(main.params[int(main.attrs["num_input"]) :])
         self._readers: dict[Any, list[Any]] = defaultdict(list)

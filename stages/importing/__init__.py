@@ -42,7 +42,7 @@ __all__ = [
 
 Execute = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-STORED = re.compile(r"bool|u?int(2|3|4|8|16|32|64)|float(32|64)")
+STORED = re.compile(r"bool|uint1|u?int(2|3|4|8|16|32|64)|float(32|64)")
 """Types a tensor of an imported model may have."""
 
 
@@ -140,15 +140,13 @@ def _inputs(model: Model) -> list[Any]:
     return list(main.params[: int(main.attrs["num_input"])])
 
 
-def golden(
-    *, source: bytes, options: GoldenOptions, imports: ImportOptions | None = None
-) -> Golden:
+def golden(*, source: bytes, model: Model, options: GoldenOptions) -> Golden:
     """Seeded inputs, and what the source graph as it came computes from them (see `executor`).
 
     A sample has the graph's own shapes, so that inputs and outputs have the shape
-    [samples, *shape in the graph]. `imports` gives the shapes that the file leaves open.
+    [samples, *shape in the graph]. `model` is the imported source, or what calibrating made of it:
+    that is then executed itself, since the source knows nothing of its quantizers.
     """
-    model = run(source=source, options=imports or ImportOptions())
     names = interpret.output_names(model)
     execute = _executor(source, model, tuple(names))
     samples = inputs(source=source, model=model, seed=options.seed, count=options.samples)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Collection
@@ -12,6 +13,8 @@ from stages.importing.limits import MAX_FILE_BYTES
 
 MXNET_SYMBOL = "symbol.json"
 """The member by which archives of MXNet models are known."""
+_LOCAL = struct.Struct("<4s22xHH")
+"""What stands in front of a member: magic, lengths of its name and of what follows the name."""
 MAX_MEMBERS = 100_000
 MAX_INFLATION = 1100
 """DEFLATE cannot expand a byte to more than 1032; a member that claims more lies."""
@@ -36,6 +39,7 @@ class Archive:
     def __init__(self, source: bytes, what: str) -> None:
         """Raise StageError, which calls the file `what`, unless its directory is sound."""
         self.what = what
+        self._source = memoryview(source)
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(source))
             members = self._zip.infolist()
@@ -63,11 +67,17 @@ class Archive:
 
     def read(self, name: str) -> bytes:
         """A member's bytes; StageError for one that is missing, encrypted or damaged."""
+        return bytes(self.view(name))
+
+    def view(self, name: str) -> memoryview:
+        """A member's bytes, those of the file itself where they are stored as they are."""
         if name not in self._members:
             raise self.damaged(f"it has no member '{name}'")
         member = self._members[name]
         if member.flag_bits & 1:
             raise self.damaged(f"member '{name}' is encrypted")
+        if member.compress_type == zipfile.ZIP_STORED:
+            return self._stored(member)
         try:
             with self._zip.open(member) as stream:
                 data = stream.read(member.file_size + 1)
@@ -78,6 +88,20 @@ class Archive:
             raise self.damaged(f"member '{name}' cannot be read ({error})") from error
         if len(data) != member.file_size:
             raise self.damaged(f"member '{name}' has not the size that its directory states")
+        return memoryview(data)
+
+    def _stored(self, member: zipfile.ZipInfo) -> memoryview:
+        at = member.header_offset
+        header = self._source[at : at + _LOCAL.size]
+        if at < 0 or len(header) != _LOCAL.size:
+            raise self.damaged(f"member '{member.filename}' lies beyond the file's end")
+        magic, name_length, extra_length = _LOCAL.unpack(header)
+        start = at + _LOCAL.size + name_length + extra_length
+        data = self._source[start : start + member.file_size]
+        if magic != b"PK\3\4" or len(data) != member.file_size:
+            raise self.damaged(f"member '{member.filename}' is not where its directory says")
+        if member.compress_size != member.file_size or zlib.crc32(data) != member.CRC:
+            raise self.damaged(f"member '{member.filename}' has not the contents it was saved with")
         return data
 
 

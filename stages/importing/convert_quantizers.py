@@ -26,10 +26,13 @@ MAX_REPEATED = 1 << 24
 
 
 def positive(scale: Array, name: str) -> Array:
-    """A scale that can be divided by; UnsupportedError for zero, negative, infinite and NaN."""
+    """A scale that can be divided by; UnsupportedError for zero, negative, infinite and NaN.
+
+    Subnormal scales are refused, too: a quotient by them is infinite.
+    """
     if scale.dtype != np.float32:
         raise UnsupportedError(f"has the scale '{name}' of type {scale.dtype}; float32 is accepted")
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
+    if not (np.isfinite(scale).all() and (scale >= np.finfo(np.float32).tiny).all()):
         raise UnsupportedError(f"has the scale '{name}', which is not positive everywhere")
     return scale
 

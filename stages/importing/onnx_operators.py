@@ -23,8 +23,8 @@ from stages.importing import convert_tensors as tensors
 from stages.importing.convert_resize import resize
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
+from stages.qnn import onnx, qlinear
 from stages.qnn import pointwise as functions
-from stages.qnn import qlinear
 from stages.qnn.softmax import log_softmax, softmax
 
 Converter = Callable[[RelaxBuilder, Node], Any]
@@ -70,7 +70,7 @@ _ORDINARY: Mapping[str, Converter] = {
     "Sub": arithmetic.elementwise(relax.op.subtract),
     "Mul": arithmetic.elementwise(relax.op.multiply),
     "Div": pointwise.divide,
-    "Sum": pointwise.variadic(relax.op.add),
+    "Sum": pointwise.variadic(onnx.float_sum),
     "Max": pointwise.variadic(relax.op.maximum),
     "Min": pointwise.variadic(relax.op.minimum),
     "Equal": arithmetic.elementwise(relax.op.equal),

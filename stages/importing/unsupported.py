@@ -12,6 +12,10 @@ class UnsupportedError(Exception):
     """Why a node cannot be imported; the sentence continues the node's name ("has pads ...")."""
 
 
+MISFITS = (IndexError, KeyError, ValueError, TypeError, OverflowError)
+"""What Python raises of operands that a converter was not made for: too few, of another rank."""
+
+
 @dataclass(frozen=True)
 class Unsupported:
     """Nodes of one operator that cannot be imported for one reason."""

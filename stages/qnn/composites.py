@@ -19,7 +19,7 @@ PLAIN = "plain"
 """The attribute `composite` of a plain composite's function."""
 PRODUCTS = "products"
 """That of a function whose sums a micro-kernel of 8-bit products computes."""
-FLOAT_SOURCES = ("qonnx",)
+FLOAT_SOURCES = ("qonnx", "simulated")
 """Numerics whose models are float graphs, quantized by the stage that carries the name."""
 
 RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))

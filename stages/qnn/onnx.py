@@ -101,3 +101,9 @@ def quantize_inside(
     """
     moved = m.quotient(x, scale) + m.constant(zero_point + offset, "float32")
     return to_byte(m, moved, low + offset, high + offset) - offset
+
+
+@elementwise("float_sum", ["lhs", "rhs"], as_first, accepts={"lhs": FLOAT, "rhs": FLOAT})
+def float_sum(_m: Numbers, lhs: Value, rhs: Value) -> Value:
+    """ONNX's Sum of two float32 tensors: unlike Add, ONNX Runtime never makes it QLinearAdd."""
+    return lhs + rhs

@@ -157,7 +157,9 @@ def test_the_plan_gives_each_stage_its_own_slice_only() -> None:
         },
         hardware={"isa": "sse2"},
     )
-    assert [step.name for step in made.steps] == [s.name for s in STAGES if s.name != "zoo"]
+    absent = {"zoo", "calibrating"}
+    assert [step.name for step in made.steps] == [s.name for s in STAGES if s.name not in absent]
+    assert dict(made.producers(made.step("quantizing"))) == {"model": made.step("importing")}
     importing = made.step("importing")
     assert importing.options == {"options": {"inputs": {}}} and importing.hardware is None
     assert dict(made.producers(importing)) == {"source": None}
@@ -167,7 +169,7 @@ def test_the_plan_gives_each_stage_its_own_slice_only() -> None:
 
 
 def test_every_stage_takes_from_one_before_it() -> None:
-    seen: set[str] = set()
+    seen: set[str] = {plan.CALIBRATION}
     for stage in STAGES:
         assert set(stage.takes.values()) <= seen, stage.name
         seen.add(stage.name)

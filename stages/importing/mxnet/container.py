@@ -25,9 +25,9 @@ def bundle(symbol: bytes, params: bytes | None) -> bytes:
     return stream.getvalue()
 
 
-def unbundle(source: bytes) -> tuple[bytes, bytes | None]:
+def unbundle(source: bytes) -> tuple[bytes, memoryview | None]:
     """Symbol and parameters; StageError for a damaged archive. A bare symbol is accepted too."""
     if not is_zip(source):
         return source, None
     archive = Archive(source, "archive of an MXNet model")
-    return archive.read(MXNET_SYMBOL), archive.read(PARAMS) if PARAMS in archive.names else None
+    return archive.read(MXNET_SYMBOL), archive.view(PARAMS) if PARAMS in archive.names else None

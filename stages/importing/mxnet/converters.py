@@ -17,7 +17,7 @@ from stages.importing.mxnet import binary, conversions, fused, plain, quantized
 from stages.importing.mxnet.plain import Converter
 from stages.importing.mxnet.symbol import Node, Symbol
 from stages.importing.mxnet.walk import Walk
-from stages.importing.unsupported import Problems, Unsupported, UnsupportedError
+from stages.importing.unsupported import MISFITS, Problems, Unsupported, UnsupportedError
 from stages.kinds import Model
 from stages.options import ImportOptions
 
@@ -235,6 +235,8 @@ def _convert(graph: Walk, position: int, node: Node, problems: Problems) -> None
             graph.values[(position, output)] = value
     except UnsupportedError as error:
         problems.add(node.op, str(error), node.name)
+    except MISFITS:
+        problems.add(node.op, "has operands or attributes that do not fit it", node.name)
 
 
 def _output_names(symbol: Symbol, heads: tuple[tuple[int, int], ...]) -> tuple[str, ...]:

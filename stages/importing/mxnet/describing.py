@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -141,10 +142,25 @@ def _layer(symbol: Symbol, node: Node, params: Mapping[str, Array]) -> Table:
 def _weight_shape(
     symbol: Symbol, node: Node, params: Mapping[str, Array]
 ) -> tuple[int, ...] | None:
-    """The shape of a layer's weights; packed bits keep the shape they are stored in."""
+    """The shape of a layer's weights."""
     if len(node.inputs) < 2:
         return None
     variable = symbol.nodes[node.inputs[1][0]]
     if variable.name in params:
-        return params[variable.name].shape
+        return _unpacked(node, params[variable.name])
     return stated_shape(variable)
+
+
+def _unpacked(node: Node, weight: Array) -> tuple[int, ...]:
+    """The shape of weights, also where BMXNet has packed them into words."""
+    try:
+        if not node.attributes.flag("binarized_weights_only"):
+            return weight.shape
+        bits = weight.size * weight.dtype.itemsize * 8
+        if node.op == "QFullyConnected":
+            outputs = node.attributes.integer("num_hidden")
+            return (outputs, bits // outputs)
+        outputs, kernel = node.attributes.integer("num_filter"), node.attributes.integers("kernel")
+        return (outputs, bits // (outputs * prod(kernel)), *kernel)
+    except (UnsupportedError, ZeroDivisionError):
+        return weight.shape

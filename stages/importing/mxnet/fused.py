@@ -115,10 +115,11 @@ def _weights(walk: Walk, node: Node, has_bias: bool) -> tuple[Weights, int]:
         if (variance < 0).any():
             raise UnsupportedError("has a negative variance")
         # Epsilon is a double there, and so is what is computed with it.
-        deviation = np.sqrt(variance.astype(np.float64) + norm.number("eps", 1e-3))
-        alpha = (gamma / deviation).astype(np.float32)
-        bias = beta - alpha * mean if bias is None else beta + alpha * (bias - mean)
-        weight = weight * alpha.reshape(-1, *[1] * (weight.ndim - 1))
+        with np.errstate(all="ignore"):  # what is not finite is refused below
+            deviation = np.sqrt(variance.astype(np.float64) + norm.number("eps", 1e-3))
+            alpha = (gamma / deviation).astype(np.float32)
+            bias = beta - alpha * mean if bias is None else beta + alpha * (bias - mean)
+            weight = weight * alpha.reshape(-1, *[1] * (weight.ndim - 1))
     values = [weight] if bias is None else [weight, bias]
     if not all(np.isfinite(value).all() for value in values):
         raise UnsupportedError("has weights that are infinite or NaN once normalization is folded")

@@ -29,11 +29,11 @@ _MAX_NAME = 1 << 16
 
 
 class _Reader:
-    def __init__(self, source: bytes) -> None:
-        self.source = source
+    def __init__(self, source: bytes | memoryview) -> None:
+        self.source = memoryview(source)
         self.at = 0
 
-    def take(self, count: int) -> bytes:
+    def take(self, count: int) -> memoryview:
         if count > len(self.source) - self.at:
             raise _damaged("it is cut short")
         self.at += count
@@ -44,8 +44,8 @@ class _Reader:
         return value
 
 
-def read_params(source: bytes) -> dict[str, Array]:
-    """Every array by its name, without the prefixes `arg:` and `aux:`.
+def read_params(source: bytes | memoryview) -> dict[str, Array]:
+    """Every array by its name, without the prefixes `arg:` and `aux:`; they share the file's bytes.
 
     Raises StageError for what is no such file, or holds sparse arrays.
     """
@@ -76,7 +76,7 @@ def _read_name(reader: _Reader) -> str:
     if length > _MAX_NAME:
         raise _damaged(f"it has a name of {length:,} bytes")
     try:
-        return reader.take(length).decode()
+        return bytes(reader.take(length)).decode()
     except UnicodeDecodeError as error:
         raise _damaged("it has a name that is no text") from error
 

@@ -123,6 +123,8 @@ def flattened(walk: Walk, node: Node) -> Any:
     shape = walk.shape(data)
     if len(shape) == 2:
         return data
+    if not shape:
+        raise UnsupportedError("reads a tensor without axes")
     if not node.attributes.flag("flatten", default=True):
         raise UnsupportedError("keeps the axes of its data; flatten=True is accepted")
     call = relax.op.reshape(data, (shape[0], prod(shape[1:])))
@@ -221,6 +223,8 @@ def elemwise_add(walk: Walk, node: Node) -> Values:
     """
     operands, scalars = [walk.read(node, 0), walk.read(node, 1)], Scalars(walk, node.name)
     dtypes = [walk.dtype(operand) for operand in operands]
+    if not all(dtype in REACH for dtype in dtypes):
+        raise UnsupportedError(f"reads {' and '.join(dtypes)}; int8 and uint8 are accepted")
     ranges = [(walk.scalar(node, 2 + i), walk.scalar(node, 3 + i)) for i in (0, 2)]
     largest = [scalars.largest(*each) for each in ranges]
     known = calibrated(node)

@@ -146,7 +146,7 @@ class Scalars:
 
     def _apply(self, relax_op: Any, numpy_op: Any, *operands: Value) -> Value:
         if all(isinstance(operand, np.ndarray) for operand in operands):
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(all="ignore"):
                 return np.asarray(numpy_op(*operands), np.float32)
         expressions: Sequence[Any] = [
             self._walk.tensor(operand, f"{self._name}.scale") for operand in operands

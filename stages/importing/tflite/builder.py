@@ -33,10 +33,14 @@ class TfliteBuilder:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        computed = {index for operator in graph.operators for index in operator.outputs}
+        computed.update(graph.inputs)
         self.constants: dict[int, Array] = {
             tensor.index: tensor.data if tensor.data is not None else _empty(tensor)
             for tensor in graph.tensors
-            if tensor.dtype in READABLE and (tensor.data is not None or 0 in tensor.shape)
+            if tensor.dtype in READABLE
+            and (tensor.data is not None or 0 in tensor.shape)
+            and tensor.index not in computed
         }
         self.variables: dict[int, Any] = {}
         self._parameters: dict[tuple[int, tuple[int, ...]], Any] = {}

@@ -93,6 +93,8 @@ def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
 
 def depthwise_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     """DEPTHWISE_CONV_2D: weights [1, KH, KW, C * multiplier]."""
+    if hybrid.is_hybrid(builder, operator):
+        return hybrid.depthwise_conv_2d(builder, operator)
     return _convolution(builder, operator, (3, 0, 1, 2), depthwise=True)
 
 

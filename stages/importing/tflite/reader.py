@@ -207,7 +207,11 @@ def check_order(graph: Graph) -> None:
     if ABSENT in (*graph.inputs, *graph.outputs):
         raise damaged("the graph leaves out one of its inputs or outputs")
     known.update(graph.inputs)
-    computed = set(graph.inputs)
+    computed = {tensor.index for tensor in tensors if tensor.data is not None}
+    for index in graph.inputs:
+        if index in computed:
+            raise damaged(f"the input '{tensors[index].name}' is a constant")
+        computed.add(index)
     for operator in graph.operators:
         for index in operator.inputs:
             if index != ABSENT and index not in known:
@@ -217,7 +221,9 @@ def check_order(graph: Graph) -> None:
                 )
         for index in operator.outputs:
             if index in computed:
-                raise damaged(f"'{tensors[index].name}' is computed twice, or is an input")
+                raise damaged(
+                    f"'{tensors[index].name}' is computed twice, or is an input or a constant"
+                )
             computed.add(index)
         known.update(operator.outputs)
     for index in graph.outputs:

@@ -17,7 +17,7 @@ from stages.importing.torch_export import arithmetic, layers, moving
 from stages.importing.torch_export.program import Meta, Node, Program
 from stages.importing.torch_export.quantizers import QUANTIZERS
 from stages.importing.torch_export.walk import Walk
-from stages.importing.unsupported import Problems, Unsupported, UnsupportedError
+from stages.importing.unsupported import MISFITS, Problems, Unsupported, UnsupportedError
 from stages.kinds import Model
 from stages.options import ImportOptions
 from stages.qnn import pointwise, qdq
@@ -94,6 +94,12 @@ _ATEN: Mapping[str, Converter] = {
     "lift_fresh_copy": moving.identity,
 }
 """Converters by name; overloads differ in what their arguments are, which converters look at."""
+_VIEWS = (
+    moving.view, moving.flatten, moving.squeeze, moving.unsqueeze, moving.permute, moving.transpose,
+    moving.slice_, moving.select, moving.split, moving.expand, moving.identity, moving.dropout,
+    arithmetic.to_type,
+)  # fmt: skip
+"""Converters of operators whose result may share memory with their operand."""
 _REFUSED = frozenset({"squeeze.dimname", "softmax.Dimname", "to.device", "to.other"})
 
 
@@ -163,11 +169,21 @@ def _convert(graph: Walk, node: Node) -> None:
     if not graph.is_known(node):
         return  # something before it is unsupported, and has been reported
     converter, in_place = found
-    results = converter(graph, node)
+    try:
+        results = converter(graph, node)
+    except MISFITS as error:
+        raise UnsupportedError("has operands or attributes that do not fit it") from error
     graph.values.update(zip(node.outputs, results, strict=False))
+    source = getattr(node.arguments.get("self"), "name", "")
+    if converter in _VIEWS:
+        graph.viewed.update((source, *node.outputs))
     if in_place:
-        target = node.arguments.get("self")
-        graph.values[target.name] = results[0]  # type: ignore[union-attr]
+        if source in graph.viewed and converter not in _VIEWS:
+            raise UnsupportedError(
+                "writes into memory that is seen by several names; export the program with "
+                "run_decompositions()"
+            )
+        graph.values[source] = results[0]
 
 
 def _needed(program: Program) -> list[Node]:

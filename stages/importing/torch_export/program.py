@@ -229,7 +229,7 @@ def _symbolic(value: Mapping[str, Any]) -> Any:
 def _tensors(archive: Archive, root: str, model: str) -> dict[str, Array | None]:
     """Every stored tensor by its name in the program; None for what is pickled."""
     tensors: dict[str, Array | None] = {}
-    bytes_of: dict[str, bytes] = {}
+    bytes_of: dict[str, memoryview] = {}
     for kind in ("weights", "constants"):
         name = f"{root}data/{kind}/{model}_{kind}_config.json"
         if name not in archive.names:
@@ -243,12 +243,12 @@ def _tensors(archive: Archive, root: str, model: str) -> dict[str, Array | None]
                 continue
             path = f"{root}data/{kind}/{entry['path_name']}"
             if path not in bytes_of:
-                bytes_of[path] = archive.read(path)
+                bytes_of[path] = archive.view(path)
             tensors[key] = _tensor(archive, key, entry["tensor_meta"], bytes_of[path])
     return tensors
 
 
-def _tensor(archive: Archive, key: str, meta: Mapping[str, Any], data: bytes) -> Array:
+def _tensor(archive: Archive, key: str, meta: Mapping[str, Any], data: memoryview) -> Array:
     sizes = [size["as_int"] for size in meta["sizes"]]
     strides = [stride["as_int"] for stride in meta["strides"]]
     offset = meta["storage_offset"]["as_int"]
@@ -268,4 +268,4 @@ def _tensor(archive: Archive, key: str, meta: Mapping[str, Any], data: bytes) ->
     view = np.lib.stride_tricks.as_strided(
         flat[offset:], sizes, [step * dtype.itemsize for step in strides], writeable=False
     )
-    return np.ascontiguousarray(view)
+    return np.ascontiguousarray(view).reshape(sizes)  # which would give a scalar an axis

@@ -26,6 +26,8 @@ class Walk:
         self.program = program
         self.emitter = Emitter()
         self.values: dict[str, Value] = dict(program.constants)
+        self.viewed: set[str] = set()
+        """Names that may share memory with others."""
 
     def argument(self, node: Node, name: str, default: Any = _MISSING) -> Any:
         """An argument with references to whole numbers resolved, or the schema's default."""

@@ -74,7 +74,7 @@ def test_inner_layers_have_the_bits_asked_for_and_the_ends_eight() -> None:
         "layer1.0.downsample": [2, 1],
         "fc": [8, 8],
     }
-    assert str(made.module["main"].attrs["numerics"]) == "qonnx"
+    assert str(made.module["main"].attrs["numerics"]) == "simulated"
 
 
 def test_four_bits_still_read_digits() -> None:

@@ -10,13 +10,14 @@ import pytest
 from onnx import helper
 
 from stages.errors import StageError
-from stages.importing import evaluate, golden, run
+from stages.importing import evaluate, run
 from stages.importing.onnx_reader import QONNX
 from stages.kinds import Model
 from stages.options import GoldenOptions, ImportOptions
 from stages.qnn import interpret
 from tests.stages.importing.graphs import FINN, TFC, graph, node, real_data
 from tests.stages.importing.test_oracle import BIAS, DEPTHWISE, EXACT, NORM, W, X
+from tests.stages.importing.vectors import golden
 
 IMAGE = X[:1]
 ROW = np.arange(-3, 3, dtype=np.float32).reshape(1, 6)

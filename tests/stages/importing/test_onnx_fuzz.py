@@ -26,6 +26,7 @@ RNG = np.random.default_rng
 NUMBERS = (-(1 << 62), -2, -1, 0, 1, 2, 3, 7, 1 << 20, 1 << 31, 1 << 62)
 REALS = (float("nan"), float("inf"), -1.0, 0.0, 1e-45, 3.4e38)
 OPS = sorted(CONVERTERS)
+X, Y = ("xs", "xz"), ("ys", "yz")
 
 
 def network() -> bytes:
@@ -63,10 +64,8 @@ def network() -> bytes:
         make("Split", ["k"], ["k1", "k2"], axis=1, num_outputs=2),
         make("Reshape", ["k1", "to"], ["m"]),
         make("QuantizeLinear", ["m", "ys", "yz"], ["mq"]),
-        make(
-            "QLinearAdd", ["mq", "ys", "yz", "mq", "ys", "yz", "ys", "yz"], ["d"], domain=MICROSOFT
-        ),
-        make("QLinearMatMul", ["d", "ys", "yz", "v", "vs", "vz", "ys", "yz"], ["g"]),
+        make("QLinearAdd", ["mq", *Y, "mq", *Y, *Y], ["d"], domain=MICROSOFT),
+        make("QLinearMatMul", ["d", *Y, "v", "vs", "vz", *Y], ["g"]),
         make("DequantizeLinear", ["g", "ys", "yz"], ["h"]),
         make("Softmax", ["h"], ["y"], axis=-1),
     ]

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from stages.errors import StageError
-from stages.importing import Oracle, describe, golden, read, run
+from stages.importing import Oracle, describe, read, run
 from stages.importing.zoo import build
 from stages.options import (
     Encoding,
@@ -22,6 +22,7 @@ from stages.options import (
 )
 from stages.qnn import interpret
 from tests.stages.importing.graphs import block, execute_qonnx, quantization
+from tests.stages.importing.vectors import golden
 
 PRECISIONS = [
     (bits, bits, a, w)

@@ -9,6 +9,7 @@ from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
 from tests.stages.qnn.example import RNG, Example, floats, integers
+from tests.stages.qnn.function_examples import FUNCTIONS
 from tests.stages.qnn.tflite_examples import TFLITE
 
 __all__ = ["ALL", "CONV", "INTEGER", "POOL", "Example", "floats", "integers"]
@@ -30,6 +31,7 @@ _BITS = RNG.integers(0, 2, (40, 1, 1, 32)).astype(np.uint8)
 
 INTEGER: dict[str, Example] = {
     **TFLITE,
+    **FUNCTIONS,
     "conv2d": Example(
         integer.conv2d,
         (integers(0, 255, (1, 5, 4, 4), "uint8"), integers(-4, 3, (6, 3, 3, 2), "int3")),
@@ -144,6 +146,7 @@ INTEGER: dict[str, Example] = {
         (_PICTURE, floats(0.01)),
         {"zero_point": -7, "low": -128, "high": 127, "dtype": "int8"},
     ),
+    "float_sum": Example(onnx.float_sum, (_PICTURE, floats(0.01)), {}),
     "dynamic_scale": Example(onnx.dynamic_scale, (floats(-3, 2, 0), floats(5, 9, 0)), {}),
     "dynamic_zero_point": Example(
         onnx.dynamic_zero_point, (floats(-3, 2, 0), floats(0.02, 0.3, 1)), {}

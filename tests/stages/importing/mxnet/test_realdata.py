@@ -48,6 +48,8 @@ def test_bmxnets_digits_are_recognized_from_words_of_both_sizes(realdata: Path) 
         answers.append(next(iter(found.values())))
         table = mxnet.describe_file(source, options)
         assert (table["format"], table["producer"]) == ("BMXNet", "MXNet 0.9.3")
+        shapes = [layer["weight_shape"] for layer in table["layers"]]
+        assert shapes == [[64, 1, 5, 5], [64, 64, 5, 5], [1000, 1024], [10, 1000]]
         assert table["left_to_caller"] == [{"op": "SoftmaxOutput", "layer": "softmax"}]
     assert np.array_equal(answers[0], answers[1])
     assert np.mean(answers[0].argmax(1) == digits["y"][:200]) >= 0.93

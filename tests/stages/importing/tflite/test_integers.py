@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -54,7 +55,13 @@ def binary(draw: st.DrawFn, op: str) -> tuple[bytes, Array, Array]:
     steps = float(LIMITS[kind].max) if op == "MUL" else 1.0
     scales = scale_of(lhs), scale_of(rhs)
     natural = scales[0] * scales[1] if op == "MUL" else max(scales)
-    scale = float(np.float32(natural * steps * draw(st.floats(0.1, 3.0))))
+    factor = steps * draw(st.floats(0.1, 3.0))
+    if draw(st.booleans()):
+        # Just above a power of two, where rounding twice differs from rounding once.
+        rhs = replace(rhs, scale=lhs.scale)
+        natural = scales[0] ** 2 if op == "MUL" else scales[0]
+        factor = 2.0 ** np.round(np.log2(factor)) * (1 + 2.0 ** -draw(st.integers(12, 23)))
+    scale = float(np.float32(natural * factor))
     output = Tensor(shape, kind, scale=scale, zero_point=like.zero_point)
     options: dict[str, Any] = {"fused_activation_function": draw(st.sampled_from([0, 1, 2, 3]))}
     if op != "MUL":

@@ -147,6 +147,22 @@ DAMAGED: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "computed twice",
     ),
+    "a constant computed": (
+        lambda: _put(
+            "i",
+            lambda m: _vector(_operator(m, 1), 2),
+            int(_operator(_model(SMALL), 0).Inputs(1)),
+        ),
+        "or a constant",
+    ),
+    "a constant input": (
+        lambda: _put(
+            "i",
+            lambda m: _vector(m.Subgraphs(0), 1),
+            int(_operator(_model(SMALL), 0).Inputs(1)),
+        ),
+        "is a constant",
+    ),
     "nothing": (lambda: SMALL[:8], "cannot be read"),
     "another format": (lambda: b"\x00" * 100, "no TensorFlow Lite file"),
 }
@@ -203,6 +219,14 @@ def test_everything_unsupported_is_in_one_error() -> None:
         run(source=source, options=ImportOptions())
     lines = str(found.value).splitlines()
     assert [line.split("(")[0].strip() for line in lines[1:]] == ["Mystery", "BUCKETIZE"]
+
+
+def test_an_output_of_no_elements_is_one_error() -> None:
+    x = Tensor((4,), "int8", scale=0.5)
+    y = Tensor((0,), "int8", scale=0.5, name="y")
+    source = single("SLICE", [x, *map(constant, ([0], [0]))], [y], "SliceOptions")
+    with pytest.raises(StageError, match="SLICE"):
+        run(source=source, options=ImportOptions())
 
 
 def test_names_are_made_unique() -> None:

@@ -248,6 +248,30 @@ def test_everything_unsupported_is_one_error() -> None:
     assert [item["op"] for item in listed] == ["aten.foo.default", "aten.bar.default"]
 
 
+def test_writing_into_an_operand_is_seen_by_its_later_readers() -> None:
+    nodes = [
+        node("aten.add.Tensor", "sum", self="%x", other=1.0),
+        node("aten.relu_.default", "written", self="%sum"),
+        node("aten.add.Tensor", "out", self="%sum", other="%x"),
+    ]
+    source = archive(content(nodes, {}, "out", {"x": ("float32", (3,))}), {})
+    x = np.array([-5, -0.5, 2], np.float32)
+    found = interpret.run(torch_export.convert_file(source, NONE), {"x": x})["out"]
+    assert np.array_equal(found, np.maximum(x + 1, 0) + x)
+
+
+def test_writing_into_a_view_is_refused() -> None:
+    nodes = [
+        node("aten.add.Tensor", "sum", self="%x", other=1.0),
+        node("aten.select.int", "part", self="%sum", dim=0, index=1),
+        node("aten.relu_.default", "written", self="%part"),
+        node("aten.add.Tensor", "out", self="%sum", other="%x"),
+    ]
+    source = archive(content(nodes, {}, "out", {"x": ("float32", (3,))}), {})
+    with pytest.raises(StageError, match=r"seen by several names.*run_decompositions"):
+        torch_export.convert_file(source, NONE)
+
+
 def test_open_extents_are_asked_for() -> None:
     program = copy.deepcopy(PROGRAM)
     sizes = program["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.errors import StageError
-from tests.stages.importing.tflite_cases import compare, compare_nearly, imported, random_integers
+from tests.stages.importing.tflite.cases import compare, compare_nearly, imported, random_integers
 from tests.stages.importing.tflite_models import Tensor, constant, run_reference, single
 
 F = "float32"
@@ -217,11 +217,30 @@ def test_fully_connected_of_floats_with_int8_weights(keep: bool) -> None:
     compare(with_result("FULLY_CONNECTED", inputs, x, "FullyConnectedOptions", **options), x)
 
 
-def test_int8_weights_of_several_scales_are_refused() -> None:
-    weight = constant(np.ones((2, 3, 3, 4)), "int8", scale=[0.1, 0.2])
+@pytest.mark.parametrize("depthwise", [False, True])
+@settings(deadline=None, max_examples=12)
+@given(options=WINDOWS, shift=st.sampled_from([-2.0, 0.0, 1.0, 9.0]), seed=st.integers(0, 99))
+def test_convolutions_of_floats_with_a_scale_a_channel(
+    depthwise: bool, options: Any, shift: float, seed: int
+) -> None:
+    x = normal((3, 6, 7, 4), seed) * np.float32(seed + 1) + np.float32(shift * seed)
+    x[0] *= 0
+    shape, axis = ((1, 3, 2, 8), 3) if depthwise else ((8, 3, 2, 4), 0)
+    scales = np.random.default_rng(seed).uniform(0.01, 0.2, 8).tolist()
+    weight = constant(narrow(shape, seed), scale=scales, axis=axis)
+    inputs = [Tensor(x.shape, F), weight, constant(normal((8,), seed))]
+    op, table = "CONV_2D", "Conv2DOptions"
+    if depthwise:
+        op, table, options = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", dict(options)
+        options["depth_multiplier"] = 2
+    compare(with_result(op, inputs, x, table, **options), x, compiled=seed % 8 == 0)
+
+
+def test_float_data_and_weights_along_another_axis_are_refused() -> None:
+    weight = constant(np.ones((2, 3, 3, 2)), "int8", scale=[0.1, 0.2], axis=3)
     model = single(
-        "CONV_2D", [Tensor((1, 5, 5, 4), F), weight, None], [Tensor((1, 3, 3, 2), F)],
+        "CONV_2D", [Tensor((1, 5, 5, 2), F), weight, None], [Tensor((1, 3, 3, 2), F)],
         "Conv2DOptions", padding=1, stride_h=1, stride_w=1,
     )  # fmt: skip
-    with pytest.raises(StageError, match="one is accepted"):
+    with pytest.raises(StageError, match="along axis 3"):
         imported(model)

@@ -18,7 +18,7 @@ from stages.errors import StageError
 from stages.qnn import interpret
 from stages.qnn.builder import outputs_of
 from stages.qnn.registry import dtype_of, shape_of
-from tests.stages.importing.tflite_cases import compiled_outputs, imported
+from tests.stages.importing.tflite.cases import compiled_outputs, imported
 
 Array = np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.importing.tflite.tabling import stored_values
-from tests.stages.importing.tflite_cases import compare, random_integers
+from tests.stages.importing.tflite.cases import compare, random_integers
 from tests.stages.importing.tflite_models import Tensor, single
 
 BYTES = ("int8", "uint8")

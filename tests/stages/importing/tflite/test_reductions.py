@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.stages.importing.tflite_cases import compare, compare_nearly, random_integers
+from tests.stages.importing.tflite.cases import compare, compare_nearly, random_integers
 from tests.stages.importing.tflite_models import Tensor, constant, single
 
 QUANTIZED = ("int8", "uint8", "int16")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.stages.importing.tflite_cases import compare, compare_nearly, random_integers
+from tests.stages.importing.tflite.cases import compare, compare_nearly, random_integers
 from tests.stages.importing.tflite_models import Tensor, single
 
 ZERO = {"int8": -128, "uint8": 0, "int16": 0}

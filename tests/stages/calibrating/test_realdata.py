@@ -1,0 +1,54 @@
+"""A float network that others trained, quantized after training, on the pictures it is for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stages.calibrating import run
+from stages.importing import run as import_file
+from stages.kinds import Golden, Model
+from stages.options import ActivationScheme, CalibrateOptions, ImportOptions, WeightScheme
+from stages.qnn import interpret
+from tests.stages.importing.graphs import real_data
+
+Array = np.ndarray[Any, Any]
+
+RESNET8 = (
+    "mlcommons+tiny/benchmark/training/image_classification/trained_models/pretrainedResnet.tflite"
+)
+PICTURES = 120
+SCHEMES = {
+    "uint8": CalibrateOptions(),
+    "int8, squared error": CalibrateOptions(
+        activations=ActivationScheme(encoding="symmetric"), method="mse"
+    ),
+    "uint8, entropy, asymmetric weights": CalibrateOptions(
+        weights=WeightScheme(encoding="asymmetric", granularity="per_tensor"), method="entropy"
+    ),
+}
+
+
+def classes(model: Model, pictures: Array) -> Array:
+    name = str(model.module["main"].params[0].name)
+    results = [interpret.run(model, {name: picture}) for picture in pictures]
+    return np.array([next(iter(result.values())).argmax() for result in results])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_resnet8_sees_in_8_bits_what_it_sees_in_float(scheme: str) -> None:
+    """Pictures near a boundary between classes change sides; few do."""
+    data = np.load(real_data("data/cifar10_test_jpeg_2000.npz"))
+    pictures, labels = data["x"].astype(np.float32)[:, np.newaxis], data["y"]
+    source = real_data(RESNET8).read_bytes()
+    model = import_file(source=source, options=ImportOptions())
+    name = str(model.module["main"].params[0].name)
+    samples = Golden({name: pictures[1000:1030]}, {})
+    made = run(model=model, samples=samples, options=SCHEMES[scheme])
+    expected, found = (classes(each, pictures[:PICTURES]) for each in (model, made))
+    assert (expected == found).mean() >= 0.9
+    rates = [(answers == labels[:PICTURES]).mean() for answers in (expected, found)]
+    assert rates[1] >= rates[0] - 0.05
