@@ -236,7 +236,8 @@ class Clone:
         for folder in ("pipelines", "hw"):
             shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
         shutil.copy(ROOT / "pyproject.toml", root)
-        for name in ("options.py", "errors.py", "kinds.py", "artifacts.py", "registry.py"):
+        shared = ("options", "errors", "kinds", "artifacts", "registry", "pixels")
+        for name in (f"{module}.py" for module in shared):
             self.write(f"stages/{name}", (ROOT / "stages" / name).read_text())
         for name, text in STAGES.items():
             self.write(f"stages/{name}", text)
