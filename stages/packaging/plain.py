@@ -7,6 +7,8 @@ iterations `[extent * t / n, extent * (t + 1) / n)` of the outermost loop.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -19,8 +21,10 @@ from hw.profile import Hardware
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain_schedule import STACK_BYTES, scheduled, size_of
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.expressions import expression
+from stages.qnn.elementwise import ELEMENTWISE, WHOLE, element
+from stages.qnn.expressions import expression, scalar
 from stages.qnn.registry import dtype_of, shape_of, storage_dtype
+from stages.qnn.sharing import shared
 
 LANES = {"avx512": 32}
 """Values of the last axis worked on at once, by what the instruction set's name starts with."""
@@ -57,17 +61,57 @@ def tensor_function(function: Any) -> Any:
     for parameter in function.params:
         dtype = str(storage_dtype(dtype_of(parameter.ty)))
         values[parameter] = te.placeholder(shape_of(parameter.ty), dtype, name=str(parameter.name))
-    outputs = outputs_of(function)
+    taken = [values[parameter] for parameter in function.params]
     for binding in bindings_of(function):
         values[binding.var] = _value(binding.value, values)
-    results = [values[output] for output in outputs]
-    taken = list(values[parameter] for parameter in function.params)
     distinct: list[Any] = []
-    for result in results:
+    for output in outputs_of(function):
+        result = _tensor(values[output])
         is_taken = any(result.same_as(other) for other in (*taken, *distinct))
         # A function cannot return what it was given, nor one tensor twice: copy it.
         distinct.append(te.compute(result.shape, result, name="copied") if is_taken else result)
     return te.create_prim_func([*taken, *distinct])
+
+
+@dataclass(frozen=True)
+class _Pointwise:
+    """An elementwise operator that is not a tensor yet: it may become a part of a longer one.
+
+    Values that are used twice are named around the whole of it, since TIR's passes visit the
+    operands of some calls twice and then take a name inside them for a second one.
+    """
+
+    call: Any
+    operands: tuple[Any, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the result."""
+        return shape_of(self.call.ty)
+
+    def at(self, index: Sequence[Any]) -> Any:
+        """The value at a position."""
+        whole = WHOLE.get(str(self.call.op.name), ())
+        read = [o if i in whole else _element(o, index) for i, o in enumerate(self.operands)]
+        return scalar(self.call, read)
+
+
+def _element(operand: Any, index: Sequence[Any]) -> Any:
+    if not isinstance(operand, _Pointwise):
+        return element(operand, index)
+    own = index[len(index) - len(operand.shape) :]
+    pairs = zip(operand.shape, own, strict=True)
+    return operand.at([0 if extent == 1 else i for extent, i in pairs])
+
+
+def _tensor(value: Any) -> Any:
+    """A value as a tensor."""
+    if isinstance(value, list):
+        return [_tensor(field) for field in value]
+    if not isinstance(value, _Pointwise):
+        return value
+    name = str(value.call.op.name).rsplit(".", 1)[-1]
+    return te.compute(value.shape, lambda *index: shared(value.at(index)), name=name)
 
 
 def _value(expr: Any, values: dict[Any, Any]) -> Any:
@@ -78,8 +122,13 @@ def _value(expr: Any, values: dict[Any, Any]) -> Any:
     if isinstance(expr, relax.Tuple):
         return [_value(field, values) for field in expr.fields]
     assert isinstance(expr, Call), expr
-    tensors = [_value(argument, values) for argument in expr.args if _is_tensor(argument)]
-    return expression(expr, tensors)
+    operands = [_value(argument, values) for argument in expr.args if _is_tensor(argument)]
+    if str(expr.op.name) in ELEMENTWISE:
+        whole = WHOLE.get(str(expr.op.name), ())
+        return _Pointwise(
+            expr, tuple(_tensor(o) if i in whole else o for i, o in enumerate(operands))
+        )
+    return expression(expr, [_tensor(operand) for operand in operands])
 
 
 def _is_tensor(argument: Any) -> bool:
