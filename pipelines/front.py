@@ -18,7 +18,7 @@ DATABASE = keys.ROOT / "artifacts" / ".doit.db"
 VARIABLES = (
     *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat"),
     *("core", "isa", "kernel"),
-    *("reference", "layers", "packages", "pictures"),
+    *("reference", "layer", "packages", "pictures"),
 )
 INTERRUPTED = "interrupted; the stages that were finished are kept"
 

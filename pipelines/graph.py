@@ -37,7 +37,7 @@ COMMANDS: tuple[Command, ...] = (
             recipe=False, positional="files"),
     Command("run", "run one input through the package: input=FILE [out=FILE.npz]", "run",
             after=_BUILT),
-    Command("verify", "golden vectors after every stage and in the package: [layers=PATTERN]",
+    Command("verify", "golden vectors after every stage and in the package: [layer=PATTERN]",
             "verify", after=_BUILT),
     Command("accuracy", "the rate of right answers, of the package and of the source model",
             "accuracy", after=_BUILT),

@@ -120,7 +120,7 @@ def by_layer(workshop: Workshop, pattern: str) -> list[Layer]:
     names = [layer for _, layer in found]
     rows = [row for row in found.values() if pattern == ALL or is_match(pattern, row.layer)]
     if not rows:
-        raise UserError(f"layers={pattern}: matches no layer{did_you_mean(pattern, names)}")
+        raise UserError(f"layer={pattern}: matches no layer{did_you_mean(pattern, names)}")
     return rows
 
 

@@ -20,7 +20,7 @@ THREADS = (1, 2, 3)
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print one line an output and stage; fail if any departs from the source graph.
 
-    layers=PATTERN, or layers=all, compares layer by layer too, and says which departs first.
+    layer=PATTERN, or layer=all, compares layer by layer too, and says which departs first.
     """
     wanted = arguments.threads(variables)
     workshop = Workshop(plan)
@@ -30,7 +30,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     rows += _library(workshop, (wanted,) if wanted else packages.threads(plan, THREADS))
     is_close = any(row["verdict"] == "close" for row in rows)
     rows += _program(plan, (wanted,) if wanted else THREADS, "close" if is_close else "departs")
-    layers = _layers(workshop, variables.command.get("layers"))
+    layers = _layers(workshop, variables.command.get("layer"))
     result = {"recipe": resolved.name, "rows": rows, "layers": layers}
     tables.write_json(variables.command.get("json"), result)
     strayed = [row for row in layers if row["verdict"] == "departs"]

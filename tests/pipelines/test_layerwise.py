@@ -81,7 +81,7 @@ def test_the_first_to_depart_is_said_with_how_far() -> None:
 def test_a_pattern_picks_layers_and_one_that_picks_none_is_refused() -> None:
     rows = compared(unfolded(), grouped(), pattern="c*")
     assert {row.layer for row in rows} == {"c", "c.relu"}
-    with pytest.raises(UserError, match=r"layers=e\*: matches no layer"):
+    with pytest.raises(UserError, match=r"layer=e\*: matches no layer"):
         compared(unfolded(), pattern="e*")
 
 
