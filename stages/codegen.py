@@ -53,7 +53,6 @@ def _pipeline() -> tuple[Any, Any, Any]:
         [
             transform.StmtSimplify(),
             transform.FlattenBuffer(),
-            transform.NarrowDataType(32),
             transform.VectorizeLoop(True),
             transform.UnrollLoop(),
             transform.StmtSimplify(),
