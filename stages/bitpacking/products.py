@@ -16,6 +16,7 @@ from stages.bitpacking.edges import nhwc
 from stages.bitpacking.folding import Window, fold_bias
 from stages.kinds import Model, Table
 from stages.qnn import packed
+from stages.qnn.algebra import factor
 from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product
 from stages.qnn.offers import Geometry, best, products_for
@@ -95,10 +96,20 @@ class _Packer:
         attrs = attributes(product.value)
         window = _window(product.value, q, attrs)
         signature = self._signature(q, window)
-        fill = min(max(0, attrs["data_zero_point_x2"] // 2), 255)
+        point = attrs["data_zero_point_x2"]
+        # What a byte cannot hold, or means half of, the bias corrects per border class.
+        fill = min(max(0, point // 2), 255) if factor(point) == 1 else 0
         channels = round_up(q.shape[3], WORD_BYTES)
         bias, border = fold_bias(
-            signature, 1, q, channels, attrs["data_zero_point_x2"], 0, 0, fill, window
+            signature,
+            factor(point),
+            q,
+            channels,
+            point,
+            0,
+            attrs.get("pad_value", 0),
+            fill,
+            window,
         )
         halo = tuple(window.padding)
         padded = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])])
@@ -113,7 +124,7 @@ class _Packer:
             first,
             *operands,
             signature=packed.signature_text(signature),
-            scale=1,
+            scale=factor(point),
             channels=[q.shape[3], q.shape[0]],
             window=list(window.kernel),
             strides=list(window.strides),
@@ -142,7 +153,7 @@ class _Packer:
         key = (source, halo, fill)
         if key not in self.edges:
             builder = FunctionBuilder()
-            value = builder.param("p0", shape_of(source.ty), "uint8")
+            value = builder.param("p0", shape_of(source.ty), dtype_of(source.ty))
             if len(value.ty.shape) == 2:
                 shape = (1, 1, 1, int(value.ty.shape[1]))
                 value = builder.emit(relax.op.reshape(value, shape), "pixel")

@@ -19,7 +19,7 @@ from tvm import relax
 
 from stages.kinds import Model
 from stages.qnn import direct, integer
-from stages.qnn.algebra import factor
+from stages.qnn.algebra import factor, numerators
 from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import takes_products
 from stages.qnn.rebase import SHIFT, rebase
@@ -90,7 +90,7 @@ class _Walk:
         if dtype_of(data.ty) == "int8":
             data = self._rebased(data)
             attrs["data_zero_point_x2"] += 2 * SHIFT
-        levels = (weight.astype(np.int32) - attrs["weight_zero_point_x2"] // 2).astype(np.int8)
+        levels = numerators(weight, attrs["weight_zero_point_x2"]).astype(np.int8)
         attrs["weight_zero_point_x2"] = 0
         tensor = self.builder.tensor(str(call.args[1].name), levels)
         build = integer.conv2d if is_op(call, "relax.qnn.conv2d") else integer.dense

@@ -89,7 +89,9 @@ class Products(Convolution):
         if call.same_as(self.composite.main):
             bias = call.args[2]
             row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]
-            return raw + self.arguments[bias.name][row + at.channel]
+            scale = int(attributes(call)["scale"])
+            scaled = raw * scale if scale != 1 else raw
+            return scaled + self.arguments[bias.name][row + at.channel]
         name = str(call.op.name)
         if name in SAME:
             return values[call.args[0]]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from tvm.ir import Call
 
+from stages.qnn.algebra import numerators
 from stages.qnn.registry import attributes, dtype_of, shape_of
 
 PLAIN = "plain"
@@ -39,30 +40,34 @@ def is_reshape(expr: Any) -> bool:
 def takes_products(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     """Whether a micro-kernel of u8 x s8 products can compute a convolution or matrix product.
 
-    `weight` is its constant weights, which must fit int8 without their zero point.
+    `weight` is its constant weights, whose numerators must fit int8.
     """
     if weight is None or not _has_form(call):
         return False
-    levels = weight.astype(np.int32) - attributes(call)["weight_zero_point_x2"] // 2
-    return levels.min() >= -128 and levels.max() <= 127
+    values = numerators(weight, attributes(call)["weight_zero_point_x2"])
+    return bool(values.min() >= -128 and values.max() <= 127)
 
 
 def is_product(call: Any) -> bool:
     """Whether legalizing has left a product for a micro-kernel."""
     if not _has_form(call) or attributes(call)["weight_zero_point_x2"]:
         return False
-    return [dtype_of(argument.ty) for argument in call.args] == ["uint8", "int8"]
+    data, weight = (dtype_of(argument.ty) for argument in call.args)
+    return data.startswith("uint") and weight == "int8"
 
 
 def _has_form(call: Any) -> bool:
-    """One picture, no groups, no dilation; 8-bit activations, padded with their zero point."""
+    """One picture, no groups, no dilation; activations of at most 8 bits.
+
+    Those of int8 have a whole zero point, so that moving them by 128 keeps it one.
+    """
     name = str(getattr(getattr(call, "op", None), "name", ""))
     if name not in ("relax.qnn.conv2d", "relax.qnn.dense"):
         return False
-    attrs = attributes(call)
-    if attrs["data_zero_point_x2"] % 2 or attrs["weight_zero_point_x2"] % 2:
-        return False
+    attrs, data = attributes(call), dtype_of(call.args[0].ty)
     is_simple = attrs.get("groups", 1) == 1 and list(attrs.get("dilation", [1, 1])) == [1, 1]
-    if not is_simple or attrs.get("pad_value", 0) or attrs.get("dtype", "int32") != "int32":
+    if not is_simple or attrs.get("dtype", "int32") != "int32" or shape_of(call.ty)[0] != 1:
         return False
-    return dtype_of(call.args[0].ty) in ("int8", "uint8") and shape_of(call.ty)[0] == 1
+    if data == "int8":
+        return attrs["data_zero_point_x2"] % 2 == 0
+    return data.startswith("uint") and int(data[4:]) <= 8

@@ -271,7 +271,7 @@ SCALARS: Mapping[str, Callable[..., Any]] = {
     "relax.logical_or": lambda _call, a, b: tirx.Or(a, b),
     "relax.logical_xor": lambda _call, a, b: tirx.Not(a.equal(b)),
     "relax.logical_not": lambda _call, a: tirx.Not(a),
-    "relax.astype": lambda call, a: a.astype(dtype_of(call.ty)),
+    "relax.astype": lambda call, a: a.astype(str(storage_dtype(dtype_of(call.ty)))),
     "relax.clip": _clip,
 }
 """Full name of an elementwise operator → its arithmetic at one position, after the call."""

@@ -49,10 +49,10 @@ class Net:
         )
         return self.requantize(self.builder.emit(op.add(sums, bias), f"{name}.bias"), name)
 
-    def requantize(self, sums: Any, name: str, dtype: str = "int8") -> Any:
+    def requantize(self, sums: Any, name: str, largest: float = 1e-3) -> Any:
         """To 8 bits."""
-        channels = int(sums.ty.shape[-1])
-        scale = self.rng.uniform(1e-4, 1e-3, channels).astype(np.float32)
+        channels, dtype = int(sums.ty.shape[-1]), "int8"
+        scale = self.rng.uniform(largest / 10, largest, channels).astype(np.float32)
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
         call = rescale.rescale(
             sums,
@@ -152,7 +152,32 @@ def floats() -> tuple[Model, dict[str, Array]]:
     return net.model(z, x), net.inputs()
 
 
-NETS = {net.__name__: net for net in (mobile, channels_first, moves, floats)}
+def binary() -> tuple[Model, dict[str, Array]]:
+    """Bipolar layers as Larq's: bits of activations and weights, padded with 0, 1 and -1."""
+    net = Net((1, 7, 8, 12))
+    zero = net.builder.tensor("zero", np.array(0, np.int8))
+    x = net.x
+    for number, pad_value in enumerate((0, 1, -1)):
+        level = net.emit(op.greater_equal(x, zero), f"sign{number}")
+        bits = net.emit(op.astype(level, "uint1"), f"bits{number}")
+        weight = net.rng.integers(0, 2, (20, 3, 3, int(x.ty.shape[-1]))).astype("uint8")
+        call = integer.conv2d(
+            bits,
+            net.builder.tensor(f"w{number}", weight, "uint1"),
+            strides=[1, 1 + number % 2],
+            padding=[1, 1, 1, 1],
+            groups=1,
+            data_zero_point_x2=1,
+            weight_zero_point_x2=1,
+            pad_value=pad_value,
+        )
+        x = net.requantize(net.emit(call, f"c{number}"), f"c{number}", largest=1.0)
+        low = net.builder.tensor(f"low{number}", np.array(-40, np.int8))
+        x = net.emit(op.maximum(x, low), f"bounded{number}")
+    return net.model(x), net.inputs()
+
+
+NETS = {net.__name__: net for net in (mobile, channels_first, moves, floats, binary)}
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -163,6 +188,13 @@ def test_compiled_kernels_give_the_models_bits(name: str, hardware: Hardware) ->
     skip_unless_runnable(hardware)
     model, inputs = NETS[name]()
     assert_exact(model, inputs, hardware)
+
+
+def test_products_of_bytes_and_of_bits_are_by_micro_kernels() -> None:
+    """Depthwise and dilated convolutions, and weights that do not fit, are not."""
+    for net, count in ((mobile, 3), (binary, 3)):
+        packed, _ = assert_exact(*net(), AARCH64, tasks=(1,))
+        assert str(packed.module).count("R.qnn.packed_conv2d(") == count
 
 
 def test_neighbouring_transposes_cancel() -> None:
