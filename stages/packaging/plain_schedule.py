@@ -213,7 +213,11 @@ def _reduce(schedule: Any, block: Any, lanes: int) -> None:
     loops = _loops(schedule, block)
     count = len(loops) - len(_spatial(schedule, block))
     spatial, sums = loops[: len(loops) - count], loops[len(loops) - count :]
-    if not spatial or not sums:
+    if not sums:
+        return
+    if not spatial:
+        # Apart from its start the sum is no loop on its own, which tasks would share.
+        schedule.decompose_reduction(block, sums[0])
         return
     outer, inside = schedule.split(
         spatial[-1], [None, _width(_extent(schedule, spatial[-1]), lanes)]

@@ -177,7 +177,21 @@ def binary() -> tuple[Model, dict[str, Array]]:
     return net.model(x), net.inputs()
 
 
-NETS = {net.__name__: net for net in (mobile, channels_first, moves, floats, binary)}
+def scalars() -> tuple[Model, dict[str, Array]]:
+    """Reductions to a single value, with and without axes left."""
+    net = Net((1, 5, 6, 7))
+    wide = net.emit(op.astype(net.x, "int32"), "wide")
+    results = [
+        net.emit(op.max(net.x), "largest"),
+        net.emit(op.min(net.x, keepdims=True), "smallest"),
+        net.emit(op.sum(wide), "sum"),
+        net.emit(op.sum(wide, [1, 2, 3]), "sums"),
+        net.emit(op.argmax(net.emit(op.reshape(net.x, (210,)), "flat"), 0), "best"),
+    ]
+    return net.model(*results), net.inputs()
+
+
+NETS = {net.__name__: net for net in (mobile, channels_first, moves, floats, binary, scalars)}
 
 
 @pytest.mark.parametrize("name", NETS)
