@@ -15,7 +15,7 @@ from tvm.ir import Call
 from stages.canonicalizing.grouping import Group
 from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product, is_reshape
-from stages.qnn.elementwise import ELEMENTWISE
+from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.registry import shape_of
 
 MAX_MEMBERS = 24
@@ -62,6 +62,8 @@ def _host(
         group = home.get(argument)
         if group is None or readers[argument] > 1 or argument in returned:
             continue
+        if group.kind == PLAIN and WHOLE.get(str(call.op.name)):
+            continue  # what a table is read at must be a stored value
         is_last = group.bindings[-1].var.same_as(argument)
         same_shape = shape_of(argument.ty) == shape_of(binding.var.ty)
         if is_last and same_shape and len(group.bindings) < MAX_MEMBERS:

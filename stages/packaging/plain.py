@@ -18,6 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
+from stages.codegen import target_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain_schedule import STACK_BYTES, scheduled, size_of
 from stages.qnn.builder import bindings_of, outputs_of
@@ -37,13 +38,35 @@ def lower_plain(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel `symbol` of a plain composite."""
     lanes = next((n for name, n in LANES.items() if hardware.isa.startswith(name)), 16)
     source = tensor_function(function)
+    lowered, temporaries = _lowered(source, lanes, vectors=True)
+    if not vectorizes(lowered, hardware):
+        lowered, temporaries = _lowered(source, lanes, vectors=False)
+    return _kernel(lowered, symbol, temporaries)
+
+
+def vectorizes(function: Any, hardware: Hardware) -> bool:
+    """Whether TIR can turn a function's vector loops into vectors; if not, LLVM may find some.
+
+    It cannot where an operand of a shift is the same for all lanes, for example.
+    """
+    try:
+        function = function.with_attr("target", target_of(hardware))
+        VECTORIZING(tvm.IRModule({"main": function}))
+    except (tvm.error.InternalError, TypeError):
+        return False
+    return True
+
+
+def _lowered(source: Any, lanes: int, *, vectors: bool) -> tuple[Any, tuple[int, ...]]:
+    """Bare loops, with sums computed whole only where they are too large for the stack."""
     for whole in (False, True):
-        placed = PLACING(tvm.IRModule({"main": scheduled(source, lanes, whole=whole)}))["main"]
+        loops = scheduled(source, lanes, whole=whole, vectors=vectors)
+        placed = PLACING(tvm.IRModule({"main": loops}))["main"]
         placed, temporaries = _with_temporaries(placed)
         lowered = LOWERING(tvm.IRModule({"main": placed}))["main"]
         if whole or _largest(lowered.body) < STACK_BYTES:
             break
-    return _kernel(lowered, symbol, temporaries)
+    return lowered, temporaries
 
 
 def _largest(statement: Any) -> int:
@@ -155,6 +178,17 @@ LOWERING = tvm.ir.transform.Sequential(
 """From blocks with axes to bare loops over flat buffers."""
 
 
+VECTORIZING = tvm.ir.transform.Sequential(
+    [
+        tirx.transform.StmtSimplify(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.LowerIntrin(),
+    ]
+)
+"""What code generation does first (`stages.codegen`)."""
+
+
 def _with_temporaries(function: Any) -> tuple[Any, tuple[int, ...]]:
     """What is computed whole becomes a parameter behind the others; also its size in bytes."""
     root = function.body
@@ -206,7 +240,8 @@ def _sliced(body: Any, task: Any, tasks: Any) -> tuple[Any, int]:
     extent = int(loop.extent)
     if int(loop.kind) != tirx.ForKind.SERIAL or extent < 2:
         return body, 1
-    begin = tirx.truncdiv(extent * task, tasks)
-    end = tirx.truncdiv(extent * (task + 1), tasks)
+    kind = str(loop.loop_var.ty.dtype)
+    begin = tirx.truncdiv(extent * task, tasks).astype(kind)
+    end = tirx.truncdiv(extent * (task + 1), tasks).astype(kind)
     statements[loops[0]] = tirx.For(loop.loop_var, begin, end - begin, loop.kind, loop.body)
     return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0], extent

@@ -26,12 +26,28 @@ STACK_BYTES = 1024
 """Temporaries larger than this are passed in; LLVM would need a call to allocate them."""
 
 
-def scheduled(function: Any, lanes: int, *, whole: bool = False) -> Any:
+class _Schedule:
+    """TIR's schedule, that may leave loops as they are where it is told to vectorize them."""
+
+    def __init__(self, schedule: Any, vectors: bool) -> None:
+        self._schedule, self._vectors = schedule, vectors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._schedule, name)
+
+    def vectorize(self, loop: Any) -> None:
+        """Mark a loop, if vectors are wanted."""
+        if self._vectors:
+            self._schedule.vectorize(loop)
+
+
+def scheduled(function: Any, lanes: int, *, whole: bool = False, vectors: bool = True) -> Any:
     """The function in loops; `lanes` is how many values of the last axis are worked on at once.
 
-    With `whole`, every sum is computed whole before it is used.
+    With `whole`, every sum is computed whole before it is used; without `vectors`, which of the
+    inner loops become vectors is LLVM's choice.
     """
-    schedule = s_tir.Schedule(function)
+    schedule = _Schedule(s_tir.Schedule(function), vectors)
     _inline(schedule)
     blocks = _blocks(schedule)
     if len(blocks) == 1 and not _is_reduction(schedule, blocks[0]):

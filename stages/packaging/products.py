@@ -16,7 +16,9 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
 from stages.packaging.addressing import border_class
+from stages.packaging.kernel import Kernel
 from stages.packaging.lower import Convolution
+from stages.packaging.plain import vectorizes
 from stages.qnn.elementwise import WHOLE
 from stages.qnn.expressions import scalar
 from stages.qnn.registry import attributes, shape_of
@@ -45,8 +47,20 @@ class Position:
 class Products(Convolution):
     """A convolution whose epilogue is TIR and whose output has no padding."""
 
+    loop = staticmethod(T.vectorized)
+    """How the channels of an epilogue are gone through."""
+
+    def kernel(self) -> Kernel:
+        """The kernel; what TIR cannot vectorize is left to LLVM."""
+        made = super().kernel()
+        if vectorizes(made.function, self.hardware):
+            return made
+        self.loop = T.serial
+        return super().kernel()
+
     def include_epilogue(self, hardware: Hardware) -> None:
         """There is no text to include."""
+        self.hardware = hardware
 
     @cached_property
     def _floats(self) -> dict[Any, int]:
@@ -75,7 +89,7 @@ class Products(Convolution):
                     self._channels(block, y, x, sums, rest)
 
     def _channels(self, block: Any, y: Any, x: Any, sums: Any, count: int) -> None:
-        with (T.vectorized if count % 8 == 0 else T.serial)(0, count) as lane:
+        with (self.loop if count % 8 == 0 else T.serial)(0, count) as lane:
             at = Position(y, x, block * BLOCK + lane, (y * self.width + x) * self.outputs)
             values: dict[Any, Any] = {}
             for variable, call in self.composite.calls.items():

@@ -234,6 +234,13 @@ def _zero(x: Any) -> Any:
     return tirx.const(0, TIR.dtype(x))
 
 
+def _differ(a: Any, b: Any) -> Any:
+    """Whether two values are not equal; LLVM's code generator takes bits it compares for floats."""
+    if TIR.dtype(a) != "bool":
+        return tirx.Not(a.equal(b))
+    return tirx.Or(tirx.And(a, tirx.Not(b)), tirx.And(tirx.Not(a), b))
+
+
 def _sign(x: Any) -> Any:
     one = tirx.const(1, TIR.dtype(x))
     return tirx.Select(x > _zero(x), one, tirx.Select(x < _zero(x), -one, _zero(x)))
@@ -265,11 +272,11 @@ SCALARS: Mapping[str, Callable[..., Any]] = {
     "relax.less_equal": lambda _call, a, b: a <= b,
     "relax.greater": lambda _call, a, b: a > b,
     "relax.greater_equal": lambda _call, a, b: a >= b,
-    "relax.equal": lambda _call, a, b: a.equal(b),
-    "relax.not_equal": lambda _call, a, b: tirx.Not(a.equal(b)),
+    "relax.equal": lambda _call, a, b: tirx.Not(_differ(a, b)),
+    "relax.not_equal": lambda _call, a, b: _differ(a, b),
     "relax.logical_and": lambda _call, a, b: tirx.And(a, b),
     "relax.logical_or": lambda _call, a, b: tirx.Or(a, b),
-    "relax.logical_xor": lambda _call, a, b: tirx.Not(a.equal(b)),
+    "relax.logical_xor": lambda _call, a, b: _differ(a, b),
     "relax.logical_not": lambda _call, a: tirx.Not(a),
     "relax.astype": lambda call, a: a.astype(str(storage_dtype(dtype_of(call.ty)))),
     "relax.clip": _clip,

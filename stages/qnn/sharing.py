@@ -13,8 +13,9 @@ from tvm import tirx
 from tvm.ir import Call, PrimType
 
 LEAVES = (tirx.Var, tirx.IntImm, tirx.FloatImm)
-LAZY = "tirx.if_then_else"
-"""Of its branches only one is computed, so nothing may be taken out of them."""
+OPAQUE = ("tirx.if_then_else", "te.tensor_load")
+"""Of the branches of the one only one is computed, so nothing may be taken out of them; the other
+is an element of a tensor whose index says what is read, where no name may stand."""
 
 
 def shared(expression: Any) -> Any:
@@ -52,8 +53,8 @@ def _key(node: Any) -> int:
 def _parts(node: Any) -> list[Any]:
     """The operands of an expression that are computed whenever it is; a Let is taken as it is."""
     if isinstance(node, Call):
-        is_lazy = str(getattr(node.op, "name", "")) == LAZY
-        return [] if is_lazy else [a for a in node.args if _is_number(a)]
+        is_opaque = str(getattr(node.op, "name", "")) in OPAQUE
+        return [] if is_opaque else [a for a in node.args if _is_number(a)]
     if isinstance(node, tirx.Select):
         return [node.condition, node.true_value, node.false_value]
     if isinstance(node, tirx.Cast):

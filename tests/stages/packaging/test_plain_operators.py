@@ -1,0 +1,65 @@
+"""Every operator of the dialect, and of Relax that has a meaning, as a package's kernel."""
+
+from __future__ import annotations
+
+import platform
+import re
+
+import numpy as np
+import pytest
+
+from stages.kinds import Model
+from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.registry import OPERATORS, PREFIX, dtype_of, shape_of
+from tests.stages.packaging.programs import assert_exact
+from tests.stages.qnn.examples import ALL
+from tests.stages.qnn.test_standard import CASES, network
+from tests.targets import AARCH64, AVX2, skip_unless_runnable
+
+HARDWARE = AVX2 if platform.machine() == "x86_64" else AARCH64
+NARROW = re.compile("u?int[1-7]")
+
+
+def is_package(name: str) -> bool:
+    """Whether an example has an expression, and an input and an output that C has types for."""
+    main = ALL[name].model().module["main"]
+    kinds = (main.params[0].ty, outputs_of(main)[0].ty)
+    has_types = not any(NARROW.fullmatch(dtype_of(kind)) for kind in kinds)
+    return has_types and OPERATORS[PREFIX + name].legalize is not None
+
+
+COMPILED = [name for name in ALL if is_package(name)]
+
+
+def plain(model: Model) -> Model:
+    """The same model as an importer of integer networks gives it."""
+    main, builder = model.module["main"], ModelBuilder()
+    count = int(main.attrs["num_input"])
+    mapping = {
+        p: builder.input(p.name, shape_of(p.ty), dtype_of(p.ty)) for p in main.params[:count]
+    }
+    for parameter in main.params[count:]:
+        value = model.params[parameter.name]
+        mapping[parameter] = builder.tensor(parameter.name, value, dtype_of(parameter.ty))
+    outputs = outputs_of(main)
+    for binding in bindings_of(main):
+        value = remap(binding.value, mapping)
+        is_output = binding.var in outputs
+        mapping[binding.var] = value if is_output else builder.emit(value, binding.var.name)
+    return builder.model([mapping[o] for o in outputs], ["y"], attrs={"numerics": "onnx"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILED)
+def test_operators_of_the_dialect(name: str) -> None:
+    skip_unless_runnable(HARDWARE)
+    example = ALL[name]
+    assert_exact(plain(example.model()), {"a0": example.operands[0][0]}, HARDWARE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_operators_of_relax(name: str) -> None:
+    skip_unless_runnable(HARDWARE)
+    x, w, build = CASES[name]
+    assert_exact(plain(network(x, w, build)), {"x": np.ascontiguousarray(x)}, HARDWARE)
