@@ -37,7 +37,13 @@ from stages.options import (
     formats_in_order,
 )
 
-_OWN_SIZES: Mapping[ZooName, int] = {"residual_block": 16, "inception_v3": 299, "inception_v4": 299}
+_OWN_SIZES: Mapping[ZooName, int] = {
+    "residual_block": 16,
+    "inception_v3": 299,
+    "inception_v4": 299,
+    "resnet8": 32,
+    "mobilenet_v1_025": 96,
+}
 IMAGE_SIZES: Mapping[ZooName, int] = {name: _OWN_SIZES.get(name, 224) for name in get_args(ZooName)}
 CHANNELS: Mapping[str, int] = {"rgb": 3, "bgr": 3, "gray": 1}
 CLASSES: Mapping[str, int] = {"top1": 1, "top5": 5}
@@ -218,7 +224,7 @@ def contradictions(recipe: Recipe) -> Iterator[Contradiction]:
     Whether the recipe contradicts a model file is known only once the file is read.
     """
     zoo, base = recipe.model.zoo, recipe.quantization
-    if recipe.calibration is not None and zoo is not None and model_format(recipe) != "float":
+    if recipe.calibration is not None and zoo is not None and recipe.model.format != "float":
         yield Contradiction(
             "calibration",
             "has nothing to calibrate: a zoo network's scales are fixed, unless model.format is "

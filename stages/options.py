@@ -23,6 +23,10 @@ ZooName = Literal[
     "inception_v4",
     "mobilenet_v1",
     "mobilenet_v2",
+    "resnet8",
+    "mobilenet_v1_025",
+    "ds_cnn",
+    "autoencoder",
     "residual_block",
 ]
 LOW_BIT_NETWORKS: tuple[ZooName, ...] = ("resnet18", "residual_block")

@@ -19,6 +19,7 @@ from stages.importing.zoo.network import Network
 from stages.importing.zoo.onnx_writer import write
 from stages.importing.zoo.residual import BOTTLENECKS, basic, bottleneck
 from stages.importing.zoo.resnet import ARCHITECTURES, Architecture, ResidualNetwork
+from stages.importing.zoo.tiny import autoencoder, ds_cnn, mobilenet_v1_025, resnet8
 from stages.options import (
     LOW_BIT_NETWORKS,
     LayerOverride,
@@ -42,6 +43,10 @@ NETWORKS: Mapping[ZooName, Callable[[int], Network]] = {
     "inception_v4": inception_v4,
     "mobilenet_v1": mobilenet_v1,
     "mobilenet_v2": mobilenet_v2,
+    "resnet8": resnet8,
+    "mobilenet_v1_025": mobilenet_v1_025,
+    "ds_cnn": ds_cnn,
+    "autoencoder": autoencoder,
     "residual_block": partial(basic, ARCHITECTURES["residual_block"]),
 }
 """Each network's layers, for a height and width of the image."""

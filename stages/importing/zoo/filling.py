@@ -101,14 +101,14 @@ class _Filling:
         return Filled(self._network, self._weights, self._grids)
 
     def _sample(self) -> Array:
-        """Pictures [N, 3, S, S] in 0 .. 1: noise, squares of one colour, and halves of both."""
-        size = self._network.image_size
-        count = 2 if size >= 128 else 8
-        coarse = self._rng.integers(0, 256, (count, 3, 8, 8))
-        smooth = coarse.repeat(-(-size // 8), axis=2).repeat(-(-size // 8), axis=3)
-        pictures = self._rng.integers(0, 256, (count, 3, size, size))
-        pictures[1::2] = smooth[1::2, :, :size, :size]
-        pictures[:, :, : size // 4] = smooth[:, :, : size // 4, :size]
+        """Pictures [N, C, H, W] in 0 .. 1: noise, squares of one colour, and halves of both."""
+        channels, height, width = self._network.image
+        count = 2 if height >= 128 else 8
+        coarse = self._rng.integers(0, 256, (count, channels, 8, 8))
+        smooth = coarse.repeat(-(-height // 8), axis=2).repeat(-(-width // 8), axis=3)
+        pictures = self._rng.integers(0, 256, (count, channels, height, width))
+        pictures[1::2] = smooth[1::2, :, :height, :width]
+        pictures[:, :, : height // 4] = smooth[:, :, : height // 4, :width]
         return (pictures / np.float32(256)).astype(np.float32)
 
     def _value(self, layer: Layer) -> Array:

@@ -40,7 +40,8 @@ class Layer:
 class Network:
     """The layers in an order in which they can be computed; the last one is the classifier."""
 
-    image_size: int
+    image: tuple[int, int, int]
+    """Channels, height and width of the input."""
     layers: tuple[Layer, ...]
 
 
@@ -49,11 +50,14 @@ class NetworkBuilder:
     """Adds layers one by one; each method returns the name of what it adds."""
 
     image_size: int
+    image: tuple[int, int, int] | None = None
+    """The input's own shape, for networks that read no square picture of three colours."""
     _layers: list[Layer] = field(default_factory=list)
     _shapes: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._shapes[INPUT] = (3, self.image_size, self.image_size)
+        self.image = self.image or (3, self.image_size, self.image_size)
+        self._shapes[INPUT] = self.image
 
     def conv(
         self,
@@ -111,7 +115,7 @@ class NetworkBuilder:
         channels = self._shapes[x][0]
         pooled = self._add(Layer("avgpool", "global_average_pool", (x,), (channels, 1, 1)))
         self._add(Layer("fc", "dense", (pooled,), (classes, 1, 1)))
-        return Network(self.image_size, tuple(self._layers))
+        return Network(self._shapes[INPUT], tuple(self._layers))
 
     def channels(self, x: str) -> int:
         """How many channels a tensor has."""

@@ -33,7 +33,7 @@ _OPS = {
 
 
 def write(filled: Filled, *, quantized: bool) -> bytes:
-    """The file's bytes: `data` float32 [1, 3, S, S] to `out` float32 [1, classes]."""
+    """The file's bytes: `data` float32 [1, C, H, W] to `out` float32 [1, classes]."""
     return _Writer(filled, quantized).write()
 
 
@@ -53,8 +53,8 @@ class _Writer:
             raw = self._operator(layer, is_last)
             result = OUTPUT if is_last else f"{layer.name}_dequantized"
             self._float[layer.name] = self._through_grid(layer.name, raw, layer.name, result)
-        size = self._filled.network.image_size
-        image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [1, 3, size, size])
+        shape = [1, *self._filled.network.image]
+        image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, shape)
         scores = [1, layers[-1].shape[0]]
         graph = helper.make_graph(
             self._nodes,

@@ -36,9 +36,15 @@ SIZES = {
     "resnet50": (25.53, 4.089),
     "resnet101": (44.50, 7.80),
     "resnet152": (60.12, 11.51),
+    "resnet8": (0.0777, 0.0125),
+    "mobilenet_v1_025": (0.2109, 0.00749),
+    "ds_cnn": (0.0226, 0.00266),
+    "autoencoder": (0.2662, 0.000264),
 }
 """Millions of parameters and billions of multiply-accumulates of one picture."""
 
+OWN = {"inception_v3": 299, "inception_v4": 299, "resnet8": 32, "mobilenet_v1_025": 96}
+"""Height and width of the papers' pictures, where these are not 224."""
 SMALL = {"inception_v3": 107, "inception_v4": 107}
 DEEP = ("resnet101", "resnet152", "inception_v4", "resnet50", "inception_v3")
 
@@ -73,9 +79,10 @@ def run_ort(
     return list(runtime.InferenceSession(source, options).run(outputs, {"data": data}))
 
 
-def picture(size: int, seed: int) -> Array:
+def picture(name: ZooName, seed: int, size: int | None = None) -> Array:
     """Noise, or for odd seeds noise sorted along the height, which is smooth."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (1, 3, size, size))
+    shape = NETWORKS[name](size or SMALL.get(name, 64)).image
+    pixels = np.random.default_rng(seed).integers(0, 256, (1, *shape))
     if seed % 2:
         pixels = np.sort(pixels, axis=2)
     return (pixels / np.float32(255)).astype(np.float32)
@@ -83,9 +90,9 @@ def picture(size: int, seed: int) -> Array:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_are_those_of_the_papers(name: ZooName) -> None:
-    size = 299 if name in SMALL else 224
-    layers = NETWORKS[name](size).layers
-    channels = {"data": 3} | {layer.name: layer.shape[0] for layer in layers}
+    network = NETWORKS[name](OWN.get(name, 224))
+    layers = network.layers
+    channels = {"data": network.image[0]} | {layer.name: layer.shape[0] for layer in layers}
     parameters = work = 0
     for layer in layers:
         if layer.op in ("conv", "dense"):
@@ -95,7 +102,13 @@ def test_sizes_are_those_of_the_papers(name: ZooName) -> None:
             work += weights * layer.shape[1] * layer.shape[2]
     assert (parameters / 1e6, work / 1e9) == pytest.approx(SIZES[name], rel=2e-3)
     last_map = next(layer.shape for layer in layers if layer.name == layers[-2].inputs[0])
-    assert last_map[1:] == ((8, 8) if name in SMALL else (7, 7))
+    sizes = {
+        "ds_cnn": (25, 5),
+        "autoencoder": (1, 1),
+        "resnet8": (8, 8),
+        "mobilenet_v1_025": (3, 3),
+    }
+    assert last_map[1:] == sizes.get(name, (8, 8) if name in SMALL else (7, 7))
 
 
 @pytest.mark.parametrize("signed", [False, True], ids=["uint8", "int8"])
@@ -110,9 +123,8 @@ def test_a_runtime_agrees_with_itself_fused_or_not(name: ZooName, signed: bool) 
     """Integer kernels and float32 operators between quantizers give the same bits."""
     source = int8(name, signed=signed)
     onnx.checker.check_model(source)
-    size = SMALL.get(name, 64)
     for seed in range(2):
-        data = picture(size, seed)
+        data = picture(name, seed)
         (fused,) = run_ort(source, data)
         (plain,) = run_ort(source, data, optimized=False)
         np.testing.assert_array_equal(fused, plain)
@@ -134,7 +146,7 @@ def test_the_imported_network_is_the_runtime_s_to_the_bit(name: ZooName, signed:
     source = int8(name, signed=signed)
     model = run(source=source, options=ImportOptions())
     for seed in range(2):
-        data = picture(SMALL.get(name, 64), seed)
+        data = picture(name, seed)
         (expected,) = run_ort(source, data)
         (found,) = interpret.run(model, {"data": data}).values()
         np.testing.assert_array_equal(found, expected)
@@ -147,7 +159,9 @@ def test_no_tensor_is_dead_or_saturated(name: ZooName) -> None:
     for tensor in stored:
         model.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.UINT8, None))
     source = model.SerializeToString()
-    runs = [run_ort(source, picture(96, seed), optimized=False, outputs=stored) for seed in (2, 3)]
+    runs = [
+        run_ort(source, picture(name, seed, 96), optimized=False, outputs=stored) for seed in (2, 3)
+    ]
     for tensor, *values in zip(stored, *runs, strict=True):
         levels, counts = np.unique(np.concatenate([v.ravel() for v in values]), return_counts=True)
         share = counts / counts.sum()
@@ -158,7 +172,7 @@ def test_no_tensor_is_dead_or_saturated(name: ZooName) -> None:
 
 @pytest.mark.parametrize("name", ["mobilenet_v1", "inception_v1", "resnet18"])
 def test_the_float_form_computes_nearly_the_same(name: ZooName) -> None:
-    data = picture(96, 4)
+    data = picture(name, 4, 96)
     quantized, real = (run_ort(int8(name, 96, form), data)[0].ravel() for form in ("qdq", "float"))
     assert np.corrcoef(quantized, real)[0, 1] > 0.75
 
