@@ -215,8 +215,15 @@ def _pad(call: Any, x: Tensor) -> Tensor:
 
 
 def _take(call: Any, x: Tensor, indices: Tensor) -> Tensor:
-    axis = call.attrs.axis
-    return topi.take(x, indices, None if axis is None else int(axis), mode="clip")
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    shape = shape_of(x)
+    extent = prod(shape) if axis is None else shape[axis]
+    counted = te.compute(
+        indices.shape,
+        lambda *i: tirx.Select(indices(*i) < 0, indices(*i) + extent, indices(*i)),
+        name="counted",
+    )
+    return topi.take(x, counted, axis, mode="clip")
 
 
 def _reshape(call: Any, x: Tensor) -> Tensor:

@@ -52,8 +52,10 @@ def _strided_slice(call: Any, x: Array) -> Array:
 
 
 def _take(call: Any, x: Array, indices: Array) -> Array:
-    axis = call.attrs.axis
-    return np.take(x, indices, axis=None if axis is None else int(axis))
+    """A negative index counts from the end, one outside means the nearest element."""
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    extent = x.size if axis is None else x.shape[axis]
+    return np.take(x, np.where(indices < 0, indices + extent, indices), axis=axis, mode="clip")
 
 
 def _pad(call: Any, x: Array) -> Array:

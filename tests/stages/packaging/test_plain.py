@@ -129,7 +129,7 @@ def moves() -> tuple[Model, dict[str, Array]]:
     x = net.emit(op.concat([c, a, b], 3), "joined")
     x = net.emit(op.strided_slice(x, [1, 2], [1, 7], [6, -9], [2, -1]), "sliced")
     x = net.emit(op.nn.pad(x, [0, 0, 1, 0, 2, 1, 0, 0], pad_value=-7), "padded")
-    index = net.builder.tensor("index", np.array([3, 0, 0, 2], np.int32))
+    index = net.builder.tensor("index", np.array([3, 0, -1, 2, 9], np.int32))
     x = net.emit(op.take(x, index, 1), "taken")
     x = net.emit(op.permute_dims(x, [0, 3, 1, 2]), "turned")
     best = net.emit(op.argmax(x, 1), "best")
