@@ -184,6 +184,7 @@ class _Workshop:
 
     plan = SimpleNamespace(
         recipe="toy",
+        calibration=None,
         step=lambda name: SimpleNamespace(name=name),
         steps=[
             SimpleNamespace(name=name, stage=SimpleNamespace(gives=gives))

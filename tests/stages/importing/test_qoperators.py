@@ -42,7 +42,8 @@ class Draw:
         """Scales, half the time round ones, whose results often lie just between two integers."""
         if self.rng.integers(2) and not shape:
             steps = np.array([1, 2, 3, 5, 6, 7, 8, 9]) / 10
-            return np.asarray(low + (high - low) * self.rng.choice(steps), np.float32).round(3)
+            round_one = low + (high - low) * self.rng.choice(steps)
+            return np.asarray(round(round_one, 3 if high > 0.01 else 6), np.float32)
         return np.asarray(self.rng.uniform(low, high, tuple(shape)), np.float32)
 
     def values(self, dtype: str, shape: Sequence[int] = ()) -> Array:

@@ -20,12 +20,11 @@ def refusal(source: bytes, **shapes: tuple[int, ...]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("data", [np.zeros((2, 3), np.int8), np.zeros((2, 3), np.int8)[:0]])
-def test_tflite_computes_a_tensor_that_has_a_buffer_too(data: np.ndarray) -> None:
+def test_tflite_computes_a_tensor_that_has_a_buffer_too() -> None:
     from tests.stages.importing.tflite_models import Tensor, single
 
     a, b = (Tensor((2, 3), "int8", scale, 0) for scale in (0.1, 0.2))
-    result = replace(Tensor(data.shape, "int8", 0.3, 0), data=data)
+    result = replace(Tensor((2, 3), "int8", 0.3, 0), data=np.zeros((2, 3), np.int8))
     assert refusal(single("ADD", [a, b], [result], "AddOptions"))
 
 
@@ -51,4 +50,4 @@ def test_mxnet_adds_a_float() -> None:
     params = np.load(Path(__file__).parents[1] / "mxnet" / "recorded.npz")
     empty = next(n for n in params.files if n.startswith("quantize_v2") and n.endswith("params"))
     bundle = mxnet.bundle(json.dumps(symbol).encode(), params[empty].tobytes())
-    assert "reads float32; int8 and uint8 are accepted" in refusal(bundle, data=(1, 4, 6, 7))
+    assert "int8 and uint8 are accepted" in refusal(bundle, data=(1, 4, 6, 7))
