@@ -134,7 +134,7 @@ def _tensor(value: Any) -> Any:
     if not isinstance(value, _Pointwise):
         return value
     name = str(value.call.op.name).rsplit(".", 1)[-1]
-    return te.compute(value.shape, lambda *index: shared(value.at(index)), name=name)
+    return te.compute(value.shape, lambda *i: shared(value.at(i), in_indices=False), name=name)
 
 
 def _value(expr: Any, values: dict[Any, Any]) -> Any:

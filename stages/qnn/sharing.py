@@ -7,24 +7,31 @@ of its values twice, step upon step, so that the tree is exponentially larger th
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call, PrimType
 
 LEAVES = (tirx.Var, tirx.IntImm, tirx.FloatImm)
-OPAQUE = ("tirx.if_then_else", "te.tensor_load")
-"""Of the branches of the one only one is computed, so nothing may be taken out of them; the other
-is an element of a tensor whose index says what is read, where no name may stand."""
+LAZY = "tirx.if_then_else"
+"""Of its branches only one is computed, so nothing may be taken out of them."""
+LOAD = "te.tensor_load"
+"""An element of a tensor."""
 
 
-def shared(expression: Any) -> Any:
-    """The same expression with every value that is used more than once bound by a Let."""
-    uses, order = _visited(expression)
+def shared(expression: Any, *, in_indices: bool = True) -> Any:
+    """The same expression with every value that is used more than once bound by a Let.
+
+    Without `in_indices` no name stands in the index of a tensor's element, as a schedule wants it,
+    which derives from the index what is read.
+    """
+    opaque = (LAZY,) if in_indices else (LAZY, LOAD)
+    uses, order = _visited(expression, opaque)
     built: dict[int, Any] = {}
     bindings: list[tuple[Any, Any]] = []
     for node in order:  # operands stand in front of what uses them
-        value = built[_key(node)] = _rebuilt(node, built)
+        value = built[_key(node)] = _rebuilt(node, built, opaque)
         if uses[_key(node)] > 1 and not isinstance(node, LEAVES):
             name = tirx.Var(f"shared{len(bindings)}", str(node.ty.dtype))
             bindings.append((name, value))
@@ -41,7 +48,7 @@ def operations(expression: Any) -> int:
     while isinstance(expression, tirx.Let):
         count += operations(expression.value)
         expression = expression.body
-    _, order = _visited(expression)
+    _, order = _visited(expression, (LAZY,))
     return count + sum(not isinstance(node, LEAVES) for node in order)
 
 
@@ -50,10 +57,10 @@ def _key(node: Any) -> int:
     return int(node.__chandle__())
 
 
-def _parts(node: Any) -> list[Any]:
+def _parts(node: Any, opaque: Sequence[str]) -> list[Any]:
     """The operands of an expression that are computed whenever it is; a Let is taken as it is."""
     if isinstance(node, Call):
-        is_opaque = str(getattr(node.op, "name", "")) in OPAQUE
+        is_opaque = str(getattr(node.op, "name", "")) in opaque
         return [] if is_opaque else [a for a in node.args if _is_number(a)]
     if isinstance(node, tirx.Select):
         return [node.condition, node.true_value, node.false_value]
@@ -68,7 +75,7 @@ def _is_number(argument: Any) -> bool:
     return isinstance(getattr(argument, "ty", None), PrimType)
 
 
-def _visited(root: Any) -> tuple[Counter[int], list[Any]]:
+def _visited(root: Any, opaque: Sequence[str]) -> tuple[Counter[int], list[Any]]:
     """How often each node is used, and all nodes with operands first; without recursion."""
     uses: Counter[int] = Counter()
     order: list[Any] = []
@@ -81,13 +88,13 @@ def _visited(root: Any) -> tuple[Counter[int], list[Any]]:
         uses[_key(node)] += 1
         if uses[_key(node)] == 1:
             stack.append((node, True))
-            stack.extend((part, False) for part in reversed(_parts(node)))
+            stack.extend((part, False) for part in reversed(_parts(node, opaque)))
     return uses, order
 
 
-def _rebuilt(node: Any, built: dict[int, Any]) -> Any:
+def _rebuilt(node: Any, built: dict[int, Any], opaque: Sequence[str]) -> Any:
     """The node over what its operands have become."""
-    parts = _parts(node)
+    parts = _parts(node, opaque)
     if all(built[_key(part)].same_as(part) for part in parts):
         return node
     if isinstance(node, Call):

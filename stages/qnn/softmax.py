@@ -13,10 +13,9 @@ import numpy as np
 from tvm import te
 
 from stages.qnn import fixed_point as fixed
-from stages.qnn import transcendental
+from stages.qnn import sharing, transcendental
 from stages.qnn.numbers import NUMPY, TIR, Numbers, Value
 from stages.qnn.registry import dtype_of, register, shape_of, tensor_type
-from stages.qnn.sharing import shared
 from stages.qnn.tflite import divide_by_power, multiply
 
 Array = np.ndarray[Any, Any]
@@ -24,6 +23,10 @@ Attrs = Mapping[str, Any]
 
 ACCUMULATOR_BITS = 12
 """Integer bits of the sum of exponentials."""
+
+
+def _shared(expression: Any) -> Any:
+    return sharing.shared(expression, in_indices=False)
 
 
 def _last_axis(types: Sequence[Any], accepted: Sequence[str], dtype: str) -> Any:
@@ -40,7 +43,7 @@ def _rows(tensor: Any) -> tuple[int, ...]:
 def _reduce(data: Any, combine: Any, element: Any, name: str) -> Any:
     """A reduction over the last axis of `element(index)`, as a TE tensor of the leading axes."""
     k = te.reduce_axis((0, int(data.shape[-1])), name="k")
-    return te.compute(_rows(data), lambda *i: combine(shared(element((*i, k))), axis=k), name=name)
+    return te.compute(_rows(data), lambda *i: combine(_shared(element((*i, k))), axis=k), name=name)
 
 
 # Bytes: the exponentials of the 256 possible differences are a table.
@@ -76,15 +79,15 @@ def _softmax_bytes_te(data: Any, exps: Any, *, dtype: str) -> Any:
 
     total = _reduce(data, te.sum, lambda i: _shares(TIR, exps, difference(i))[1], "total")
     zeros = te.compute(
-        _rows(data), lambda *i: shared(fixed.leading_zeros(TIR, total(*i))), name="zeros"
+        _rows(data), lambda *i: _shared(fixed.leading_zeros(TIR, total(*i))), name="zeros"
     )
     inverse = te.compute(
-        _rows(data), lambda *i: shared(_reciprocal(TIR, total(*i), zeros(*i))), name="inverse"
+        _rows(data), lambda *i: _shared(_reciprocal(TIR, total(*i), zeros(*i))), name="inverse"
     )
 
     def at(*i: Any) -> Any:
         power, row = _shares(TIR, exps, difference(i))[0], i[:-1]
-        return shared(_scaled(TIR, power, inverse(*row), zeros(*row), bits, dtype))
+        return _shared(_scaled(TIR, power, inverse(*row), zeros(*row), bits, dtype))
 
     return te.compute(data.shape, at, name="softmax")
 
@@ -151,16 +154,16 @@ def _softmax_int16_te(
 
     total = _reduce(data, te.sum, lambda i: power(i).astype("int64"), "total")
     zeros = te.compute(
-        _rows(data), lambda *i: shared(fixed.leading_zeros(TIR, total(*i))), name="zeros"
+        _rows(data), lambda *i: _shared(fixed.leading_zeros(TIR, total(*i))), name="zeros"
     )
     inverse = te.compute(
         _rows(data),
-        lambda *i: shared(_reciprocal_of_int16(TIR, reciprocals, total(*i), zeros(*i))),
+        lambda *i: _shared(_reciprocal_of_int16(TIR, reciprocals, total(*i), zeros(*i))),
         name="inverse",
     )
     return te.compute(
         data.shape,
-        lambda *i: shared(_scaled_int16(TIR, power(i), inverse(*i[:-1]), zeros(*i[:-1]))),
+        lambda *i: _shared(_scaled_int16(TIR, power(i), inverse(*i[:-1]), zeros(*i[:-1]))),
         name="softmax",
     )
 
@@ -197,7 +200,7 @@ def _power(m: Numbers, x: Value, most: Value, beta: float) -> Value:
 def _softmax_float_te(x: Any, *, beta: float) -> Any:
     most = _reduce(x, te.max, lambda i: x(*i), "most")
     power = te.compute(
-        x.shape, lambda *i: shared(_power(TIR, x(*i), most(*i[:-1]), beta)), name="power"
+        x.shape, lambda *i: _shared(_power(TIR, x(*i), most(*i[:-1]), beta)), name="power"
     )
     total = _reduce(x, te.sum, lambda i: power(*i), "total")
     return te.compute(x.shape, lambda *i: power(*i) / total(*i[:-1]), name="softmax")
