@@ -20,7 +20,7 @@ from tvm import relax
 from stages.kinds import Model
 from stages.qnn import direct, integer
 from stages.qnn.algebra import factor, numerators
-from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import takes_products
 from stages.qnn.rebase import SHIFT, rebase
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
@@ -58,8 +58,8 @@ class _Walk:
             self.constants[parameter] = self.model.params[parameter.name]
         bindings = bindings_of(self.main)
         for binding in bindings:
-            for argument in getattr(binding.value, "args", [binding.value]):
-                self.readers.setdefault(argument, []).append(binding)
+            for variable in variables_in(binding.value):
+                self.readers.setdefault(variable, []).append(binding)
         for binding in bindings:
             if binding.var not in self.mapping:
                 self._binding(binding)
@@ -67,7 +67,7 @@ class _Walk:
         return self.builder.model_after(self.model, results)
 
     def _binding(self, binding: Any) -> None:
-        call, name = binding.value, str(binding.var.name)
+        call = binding.value
         if isinstance(call, relax.Var):
             self.mapping[binding.var] = self._value(call)
             return
@@ -80,8 +80,14 @@ class _Walk:
             if call.args[1] in self.constants and all(factor(point) == 1 for point in doubled):
                 self._product(binding, attrs)
                 return
-        self._declare(call)
-        self.mapping[binding.var] = self.builder.emit(remap(call, self.mapping), name)
+        self._copy(binding)
+
+    def _copy(self, binding: Any) -> None:
+        """Keep a binding as it is."""
+        for variable in variables_in(binding.value):
+            self._value(variable)
+        call = remap(binding.value, self.mapping)
+        self.mapping[binding.var] = self.builder.emit(call, str(binding.var.name))
 
     def _bytes(self, binding: Any, attrs: dict[str, Any]) -> None:
         """A product of u8 activations and s8 weights, whose own zero point is taken off them."""
@@ -103,15 +109,6 @@ class _Walk:
             self.rebased[data] = self.builder.emit(rebase(data), f"{data.name}.rebased")
         return self.rebased[data]
 
-    def _declare(self, expr: Any) -> None:
-        """Make parameters of the constants an expression reads."""
-        if isinstance(expr, relax.Var):
-            self._value(expr)
-        for argument in getattr(expr, "args", getattr(expr, "fields", [])):
-            self._declare(argument)
-        if isinstance(expr, relax.TupleGetItem):
-            self._declare(expr.tuple_value)
-
     def _value(self, variable: Any) -> Any:
         if variable not in self.mapping:
             self.mapping[variable] = self.builder.tensor(
@@ -129,8 +126,7 @@ class _Walk:
         if is_conv and any(attrs["padding"]):
             data = self._padded(data, attrs["padding"], point + attrs["pad_value"], name)
         if data is None:  # what surrounds the picture has no stored value
-            self._declare(call)
-            self.mapping[binding.var] = self.builder.emit(remap(call, self.mapping), name)
+            self._copy(binding)
             return
         levels = weight.astype(np.int64) - weight_point
         sums = levels.reshape(len(levels), -1).sum(axis=1)

@@ -177,6 +177,26 @@ def binary() -> tuple[Model, dict[str, Array]]:
     return net.model(x), net.inputs()
 
 
+def shared_sums() -> tuple[Model, dict[str, Array]]:
+    """Sums of a grouped convolution that a bias and a concatenation read."""
+    net = Net((1, 4, 5, 6))
+    weight = net.rng.integers(-128, 128, (6, 3, 3, 1)).astype("int8")
+    call = integer.conv2d(
+        net.x,
+        net.builder.tensor("w", weight),
+        strides=[1, 1],
+        padding=[1, 1, 1, 1],
+        groups=6,
+        data_zero_point_x2=-14,
+        weight_zero_point_x2=0,
+        pad_value=0,
+    )
+    sums = net.emit(call, "sums")
+    bias = net.builder.tensor("bias", net.rng.integers(-999, 999, 6).astype("int32"))
+    moved = net.emit(op.add(sums, bias), "moved")
+    return net.model(net.emit(op.concat([sums, moved], 3), "both")), net.inputs()
+
+
 def scalars() -> tuple[Model, dict[str, Array]]:
     """Reductions to a single value, with and without axes left."""
     net = Net((1, 5, 6, 7))
@@ -191,7 +211,10 @@ def scalars() -> tuple[Model, dict[str, Array]]:
     return net.model(*results), net.inputs()
 
 
-NETS = {net.__name__: net for net in (mobile, channels_first, moves, floats, binary, scalars)}
+NETS = {
+    net.__name__: net
+    for net in (mobile, channels_first, moves, floats, binary, shared_sums, scalars)
+}
 
 
 @pytest.mark.parametrize("name", NETS)
