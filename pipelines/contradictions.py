@@ -32,12 +32,9 @@ def check(resolved: Resolved, description: Description) -> None:
         *_outputs(resolved, description),
         *_patterns(resolved.recipe, description),
     ]
-    if resolved.recipe.model.file is not None:
-        is_calibrated = resolved.recipe.calibration is not None
-        if not is_quantized(description) and not is_calibrated:
-            found.append(_no_quantizers(resolved.recipe, description))
-        elif not is_calibrated:
-            found += _precisions(resolved, description)
+    if resolved.recipe.model.file is not None and resolved.recipe.calibration is None:
+        precisions = _precisions if is_quantized(description) else _wished_in_vain
+        found += precisions(resolved, description)
     if found:
         raise resolved.errors(found)
 
@@ -53,14 +50,23 @@ def is_quantized(description: Description) -> bool:
     return is_operator or is_stored or any(layer[name] for layer in layers for name in _TENSORS)
 
 
-def _no_quantizers(recipe: Recipe, description: Description) -> Found:
+def _wished_in_vain(resolved: Resolved, description: Description) -> Iterator[Found]:
+    """Yield the first precision stated for a float model, which nothing gives it."""
+    recipe = resolved.recipe
     assert recipe.model.file is not None
-    layers = [layer["layer"] for layer in description["layers"]]
-    what = f"its {len(layers)} layers are float ({_some(layers)})" if layers else "it is float"
-    return ("model", "file"), (
-        f"{recipe.model.file.name} has no quantizers: {what}; name calibration data under "
-        "calibration, or train it with quantizers and export it as QONNX (Brevitas does)"
-    )
+    is_layers = any(item.activations or item.weights for item in recipe.layers)
+    place = "quantization" if recipe.quantization else "layers" if is_layers else None
+    if place is not None:
+        layers = [layer["layer"] for layer in description["layers"]]
+        what = f"its {len(layers)} layers are float ({_some(layers)})" if layers else "it is float"
+        yield (
+            (place,),
+            (
+                f"{recipe.model.file.name} has no quantizers: {what}; name calibration data under "
+                "calibration, train it with quantizers and export it as QONNX (Brevitas does), or "
+                f"leave {place} out for a package that computes in float32"
+            ),
+        )
 
 
 def _inputs(resolved: Resolved, description: Description) -> Iterator[Found]:

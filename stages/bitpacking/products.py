@@ -17,11 +17,12 @@ from stages.bitpacking.folding import Window, fold_bias
 from stages.kinds import Model, Table
 from stages.qnn import packed
 from stages.qnn.algebra import factor
-from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product
 from stages.qnn.offers import Geometry, best, products_for
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.rewriting import Rewriting
 from stages.qnn.signature import WORD_BYTES, KernelSignature
 
 Array = np.ndarray[Any, Any]
@@ -32,57 +33,39 @@ def pack_products(model: Model, offers: Table) -> Model:
     return _Packer(model, offers).run()
 
 
-class _Packer:
+class _Packer(Rewriting):
     """The walk over `main`: composites of products anew, everything else as it was."""
 
-    def __init__(self, model: Model, offers: Table) -> None:
-        self.model, self.offers = model, offers
-        self.main = model.module["main"]
-        self.builder = ModelBuilder()
+    def __init__(self, source: Model, offers: Table) -> None:
+        super().__init__(source)
+        self.offers = offers
         self.functions = relax.BlockBuilder()
-        self.mapping: dict[Any, Any] = {}
         self.edges: dict[tuple[Any, tuple[int, ...], int], Any] = {}
         """(Tensor, halo, fill) → the tensor of bytes."""
 
     def run(self) -> Model:
         """Rewrite call by call."""
-        inputs = int(self.main.attrs["num_input"])
-        for parameter in self.main.params[:inputs]:
-            self.mapping[parameter] = self.builder.input(
-                parameter.name, shape_of(parameter.ty), dtype_of(parameter.ty)
-            )
-        self.tensors = {p: self.model.params[p.name] for p in self.main.params[inputs:]}
         for binding in bindings_of(self.main):
             self.mapping[binding.var] = self._value(binding)
         results = [self.mapping[output] for output in outputs_of(self.main)]
         functions = dict(self.functions.get().functions)
-        return self.builder.model_after(self.model, results, functions)
+        return self.builder.model_after(self.source, results, functions)
 
     def _value(self, binding: Any) -> Any:
         expr, name = binding.value, str(binding.var.name)
         if isinstance(expr, relax.Var):
-            return self._read(expr)
+            return self.read(expr)
         if isinstance(expr, Call) and isinstance(expr.op, relax.GlobalVar):
-            function = self.model.module[expr.op]
+            function = self.source.module[expr.op]
             if str(function.attrs["composite"]) == PRODUCTS:
                 return self._products(binding, function)
-            arguments = [self._read(argument) for argument in expr.args]
+            arguments = [self.read(argument) for argument in expr.args]
             return self._call(function, arguments, name)
-        for argument in getattr(expr, "args", []):
-            if isinstance(argument, relax.Var):
-                self._read(argument)
-        return self.builder.emit(remap(expr, self.mapping), name)
+        return self.builder.emit(self.remapped(expr), name)
 
     def _call(self, function: Any, arguments: list[Any], name: str) -> Any:
         callee = self.functions.add_func(function, str(function.attrs["composite"]))
         return self.builder.emit_typed(Call(callee, arguments, ret_ty=function.ret_ty), name)
-
-    def _read(self, variable: Any) -> Any:
-        if variable not in self.mapping and variable in self.tensors:
-            self.mapping[variable] = self.builder.tensor(
-                variable.name, self.tensors[variable], dtype_of(variable.ty)
-            )
-        return self.mapping[variable]
 
     # -- one composite -----------------------------------------------------------------------
 
@@ -91,7 +74,7 @@ class _Packer:
         actual = dict(zip(function.params, binding.value.args, strict=True))
         product = next(b for b in bindings_of(function) if is_product(b.value))
         data, weight = product.value.args
-        q = self.tensors[actual[weight]]
+        q = self.constants[actual[weight]]
         q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
         attrs = attributes(product.value)
         window = _window(product.value, q, attrs)
@@ -137,7 +120,7 @@ class _Packer:
         if shape_of(value.ty) != shape_of(product.var.ty):
             value = builder.emit(relax.op.reshape(value, shape_of(product.var.ty)), "shaped")
         inside = {product.var: value}
-        results = _epilogue(function, inside, actual, builder, arguments, self._read)
+        results = _epilogue(function, inside, actual, builder, arguments, self.read)
         rewritten = builder.finish(results, {"composite": PRODUCTS})
         return self._call(rewritten, arguments, layer)
 
@@ -159,7 +142,7 @@ class _Packer:
                 value = builder.emit(relax.op.reshape(value, shape), "pixel")
             call = packed.to_bytes(value, halo=list(halo), channels=channels, fill=fill)
             function = builder.finish([builder.emit(call, "bytes")], {"composite": PLAIN})
-            self.edges[key] = self._call(function, [self._read(source)], f"{layer}.bytes")
+            self.edges[key] = self._call(function, [self.read(source)], f"{layer}.bytes")
         return self.edges[key]
 
 

@@ -17,9 +17,10 @@ from tvm.ir import Call, Op
 
 from stages.calibrating.layouts import convolution, on_nchw, output_channel_axis
 from stages.kinds import Model
-from stages.qnn.builder import ModelBuilder, needed_bindings, outputs_of, remap, variables_in
+from stages.qnn.builder import needed_bindings, outputs_of, variables_in
 from stages.qnn.interpret import output_names
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, is_op, shape_of
+from stages.qnn.rewriting import Rewriting
 from stages.qnn.standard import STANDARD
 
 Array = np.ndarray[Any, Any]
@@ -57,89 +58,71 @@ def fold(model: Model) -> Model:
     return _Folding(model).run()
 
 
-class _Folding:
+class _Folding(Rewriting):
     def __init__(self, source: Model) -> None:
-        self._source = source
-        self._main = source.module["main"]
-        self._builder = ModelBuilder()
-        self._values: dict[Any, Any] = {}
-        self._constants: dict[Any, Array] = {}
+        super().__init__(source)
         self._pending: dict[Any, Linear] = {}
         self._readers = Counter(
-            each for binding in needed_bindings(self._main) for each in variables_in(binding.value)
+            each for binding in needed_bindings(self.main) for each in variables_in(binding.value)
         )
-        self._readers.update(outputs_of(self._main))
+        self._readers.update(outputs_of(self.main))
 
     def run(self) -> Model:
-        count = int(self._main.attrs["num_input"])
-        for parameter in self._main.params[:count]:
-            self._values[parameter] = self._builder.input(
-                str(parameter.name), shape_of(parameter.ty), dtype_of(parameter.ty)
-            )
-        for parameter in self._main.params[count:]:
-            self._constants[parameter] = self._source.params[str(parameter.name)]
-        for binding in needed_bindings(self._main):
+        for binding in needed_bindings(self.main):
             self._visit(binding.var, binding.value)
-        outputs = [self._value(output) for output in outputs_of(self._main)]
-        self._builder.prune(outputs)
+        outputs = [self.read(output) for output in outputs_of(self.main)]
+        self.builder.prune(outputs)
         attrs = {
             str(key): value
-            for key, value in self._main.attrs.items()
+            for key, value in self.main.attrs.items()
             if key not in ("global_symbol", "num_input", "output_names")
         }
-        return self._builder.model(outputs, output_names(self._source), attrs=attrs)
+        return self.builder.model(outputs, output_names(self.source), attrs=attrs)
 
     def _visit(self, variable: Any, value: Any) -> None:
         constant = self._computed(value)
         if constant is not None:
-            self._constants[variable] = constant
+            self.constants[variable] = constant
             return
         linear = self._linear(variable, value) or self._folded(value)
         if linear is not None:
             self._pending[variable] = linear
             return
         name = str(variable.name)
-        mapping = {each: self._value(each) for each in variables_in(value)}
         if isinstance(value, relax.Var):
-            self._values[variable] = mapping[value]
+            self.mapping[variable] = self.read(value)
             return
-        replaced = remap(value, mapping)
-        self._values[variable] = on_nchw(self._builder, replaced, name)
+        self.mapping[variable] = on_nchw(self.builder, self.remapped(value), name)
 
-    def _value(self, variable: Any) -> Any:
+    def read(self, variable: Any) -> Any:
         """The new variable for an old one, emitted when first asked for."""
-        if variable not in self._values:
-            if variable in self._constants:
-                self._values[variable] = self._builder.tensor(
-                    str(variable.name), self._constants[variable], dtype_of(variable.ty)
-                )
-            else:
-                self._values[variable] = self._emit(self._pending[variable])
-        return self._values[variable]
+        if variable in self._pending and variable not in self.mapping:
+            self.mapping[variable] = self._emit(self._pending[variable])
+        return super().read(variable)
 
     def _emit(self, linear: Linear) -> Any:
-        data = self._value(linear.call.args[0])
+        data = self.read(linear.call.args[0])
         weight = linear.weight.astype(np.float32)
         bias = None if linear.bias is None else linear.bias.astype(np.float32)
         if is_op(linear.call, CONV):
-            return convolution(self._builder, linear.name, linear.call.attrs, data, weight, bias)
-        tensor = self._builder.tensor(f"{linear.name}.weight", weight)
-        result = self._builder.emit(relax.op.matmul(data, tensor), linear.name)
+            return convolution(self.builder, linear.name, linear.call.attrs, data, weight, bias)
+        tensor = self.builder.tensor(f"{linear.name}.weight", weight)
+        result = self.builder.emit(relax.op.matmul(data, tensor), linear.name)
         if bias is None:
             return result
-        addend = self._builder.tensor(f"{linear.name}.bias_values", bias)
-        return self._builder.emit(relax.op.add(result, addend), f"{linear.name}.bias")
+        addend = self.builder.tensor(f"{linear.name}.bias_values", bias)
+        return self.builder.emit(relax.op.add(result, addend), f"{linear.name}.bias")
 
     def _computed(self, value: Any) -> Array | None:
         """The value of an expression over constants alone."""
         if isinstance(value, relax.Var):
-            return self._constants.get(value)
+            return self.constants.get(value)
         if not (isinstance(value, Call) and isinstance(value.op, Op)):
             return None
         operands = variables_in(value)
-        if not operands or any(each not in self._constants for each in operands):
+        if not operands or any(each not in self.constants for each in operands):
             return None
-        tensors, name = [self._constants[each] for each in operands], str(value.op.name)
+        tensors, name = [self.constants[each] for each in operands], str(value.op.name)
         if name in OPERATORS:
             return np.asarray(OPERATORS[name].meaning(*tensors, **attributes(value)))
         if name in STANDARD and isinstance(value.ty, relax.TensorType):
@@ -151,8 +134,8 @@ class _Folding:
         is_conv = is_op(value, CONV)
         if not (is_conv or is_op(value, MATMUL)) or dtype_of(value.ty) != "float32":
             return None
-        weight = self._constants.get(value.args[1])
-        if weight is None or value.args[0] in self._constants:
+        weight = self.constants.get(value.args[1])
+        if weight is None or value.args[0] in self.constants:
             return None
         if is_conv:
             axis, channel_axis = output_channel_axis(value.attrs)
@@ -169,7 +152,7 @@ class _Folding:
             return None
         for place, operand in enumerate(value.args):
             linear = self._pending.get(operand)
-            if linear is None or self._readers[operand] != 1 or operand in self._values:
+            if linear is None or self._readers[operand] != 1 or operand in self.mapping:
                 continue
             step = self._step(value, place, linear)
             return None if step is None else linear.then(*step)
@@ -183,7 +166,7 @@ class _Folding:
             return self._normalization(call, len(shape), linear.channel_axis, channels)
         if len(call.args) != 2 or shape_of(call.ty) != shape:
             return None
-        constant = self._constants.get(call.args[1 - place])
+        constant = self.constants.get(call.args[1 - place])
         if constant is None:
             return None
         other = _along(constant, len(shape), linear.channel_axis, channels)
@@ -206,7 +189,7 @@ class _Folding:
         attrs = attributes(call)
         if attrs.get("channel_axis", 1) % rank != axis:
             return None
-        found = [self._constants.get(each) for each in call.args[1:]]
+        found = [self.constants.get(each) for each in call.args[1:]]
         tensors = [each.astype(np.float64).reshape(-1) for each in found if each is not None]
         if len(tensors) != len(found) or any(each.size not in (1, channels) for each in tensors):
             return None

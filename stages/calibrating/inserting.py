@@ -19,10 +19,11 @@ from stages.calibrating.roles import Roles
 from stages.kinds import Model
 from stages.options import CalibrateOptions
 from stages.qnn import linear
-from stages.qnn.builder import ModelBuilder, needed_bindings, outputs_of, remap, variables_in
+from stages.qnn.builder import needed_bindings, outputs_of, remap, variables_in
 from stages.qnn.grid import Grid
 from stages.qnn.interpret import output_names
-from stages.qnn.registry import dtype_of, is_op, shape_of
+from stages.qnn.registry import is_op
+from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
 
@@ -39,19 +40,16 @@ def insert(model: Model, found: Roles, ranges: Ranges, options: CalibrateOptions
     return _Inserting(model, found, ranges, options).run()
 
 
-class _Inserting:
+class _Inserting(Rewriting):
     def __init__(
         self, source: Model, found: Roles, ranges: Ranges, options: CalibrateOptions
     ) -> None:
-        self._source, self._roles, self._options = source, found, options
-        self._main = source.module["main"]
-        self._builder = ModelBuilder()
-        self._values: dict[Any, Any] = {}
-        self._tensors: dict[Any, Array] = {}
+        super().__init__(source)
+        self._roles, self._options = found, options
         self._steps: dict[Any, Array] = {}
         """Variable of a product → what one step of its sums is worth, float32, scalar or [O]."""
         self._readers: dict[Any, list[Any]] = defaultdict(list)
-        for binding in needed_bindings(self._main):
+        for binding in needed_bindings(self.main):
             for each in variables_in(binding.value):
                 self._readers[each].append(binding.value)
         self._grids = {each: self._grid(each, ranges) for each in found.quantized}
@@ -64,21 +62,15 @@ class _Inserting:
         return activation_grid(*ranges[str(owner.name)](LEVELS, encoding == "symmetric"), encoding)
 
     def run(self) -> Model:
-        count = int(self._main.attrs["num_input"])
-        for parameter in self._main.params[:count]:
-            variable = self._builder.input(
-                str(parameter.name), shape_of(parameter.ty), dtype_of(parameter.ty)
-            )
-            self._values[parameter] = self._through_grid(parameter, variable)
-        for parameter in self._main.params[count:]:
-            self._tensors[parameter] = self._source.params[str(parameter.name)]
-        for binding in needed_bindings(self._main):
+        for parameter, variable in list(self.mapping.items()):
+            self.mapping[parameter] = self._through_grid(parameter, variable)
+        for binding in needed_bindings(self.main):
             variable, value = binding.var, binding.value
-            self._values[variable] = self._through_grid(variable, self._emitted(variable, value))
-        outputs = [self._values[output] for output in outputs_of(self._main)]
-        self._builder.prune(outputs)
+            self.mapping[variable] = self._through_grid(variable, self._emitted(variable, value))
+        outputs = [self.mapping[output] for output in outputs_of(self.main)]
+        self.builder.prune(outputs)
         attrs = {"numerics": "onnx", "quantization": "{}"}
-        return self._builder.model(outputs, output_names(self._source), attrs=attrs)
+        return self.builder.model(outputs, output_names(self.source), attrs=attrs)
 
     def _emitted(self, variable: Any, value: Any) -> Any:
         """The new variable for an old binding, in float."""
@@ -87,9 +79,9 @@ class _Inserting:
             if result is not None:
                 return result
         if isinstance(value, relax.Var):
-            return self._values[value]
+            return self.mapping[value]
         operands = {each: self._operand(each, value) for each in variables_in(value)}
-        return self._builder.emit(remap(value, operands), str(variable.name))
+        return self.builder.emit(remap(value, operands), str(variable.name))
 
     def _through_grid(self, variable: Any, value: Any) -> Any:
         """The new variable, rounded to the grid of the old one if it has one."""
@@ -99,7 +91,7 @@ class _Inserting:
         name = str(variable.name)
         scale, zero_point = self._scale(grid, name)
         low, high = grid.limits
-        stored = self._builder.emit(
+        stored = self.builder.emit(
             linear.quantize_linear(value, scale, zero_point, low=low, high=high),
             f"{name}.quantized",
         )
@@ -109,28 +101,28 @@ class _Inserting:
         """A grid's scale and zero point as parameters."""
         stored = grid.zero_point.astype(grid.dtype)
         return (
-            self._builder.tensor(f"{name}.scale", grid.scale),
-            self._builder.tensor(f"{name}.zero_point", stored),
+            self.builder.tensor(f"{name}.scale", grid.scale),
+            self.builder.tensor(f"{name}.zero_point", stored),
         )
 
     def _dequantized(self, stored: Any, scale: Any, zero_point: Any, name: str) -> Any:
         call = linear.dequantize_linear(stored, scale, zero_point)
-        return self._builder.emit(call, f"{name}.dequantized")
+        return self.builder.emit(call, f"{name}.dequantized")
 
     def _constant(self, name: str, values: Array, grid: Grid) -> Any:
         """A tensor stored as integers of a grid, dequantized."""
-        stored = self._builder.tensor(f"{name}.integers", values)
+        stored = self.builder.tensor(f"{name}.integers", values)
         return self._dequantized(stored, *self._scale(grid, name), name)
 
     def _layer(self, variable: Any, call: Any) -> Any | None:
         """A convolution or matrix product of a quantized tensor with constant weights."""
         axis = next((WEIGHT_AXES[name] for name in WEIGHT_AXES if is_op(call, name)), None)
-        if axis is None or call.args[1] not in self._tensors:
+        if axis is None or call.args[1] not in self.constants:
             return None
         origin = self._roles.origin.get(call.args[0])
         if origin is None:
             return None
-        weights = self._tensors[call.args[1]]
+        weights = self.constants[call.args[1]]
         if weights.ndim <= axis:
             return None
         data = self._grids[origin]
@@ -148,8 +140,8 @@ class _Inserting:
         stored = self._constant(f"{name}.weight", quantized(weights, grid), grid)
         step = (data.factor * grid.scale).astype(np.float32)
         self._steps[variable] = step if step.size == 1 else step.reshape(-1)
-        mapping = {call.args[0]: self._values[call.args[0]], call.args[1]: stored}
-        return self._builder.emit(remap(call, mapping), name)
+        mapping = {call.args[0]: self.mapping[call.args[0]], call.args[1]: stored}
+        return self.builder.emit(remap(call, mapping), name)
 
     def _bias_behind(self, variable: Any) -> Array | None:
         """The constant that the product's one reader adds."""
@@ -157,7 +149,7 @@ class _Inserting:
         if variable in self._grids or len(readers) != 1 or not is_op(readers[0], "relax.add"):
             return None
         return next(
-            (self._tensors[each] for each in readers[0].args if each in self._tensors), None
+            (self.constants[each] for each in readers[0].args if each in self.constants), None
         )
 
     def _bias(self, variable: Any, call: Any) -> Any | None:
@@ -166,10 +158,10 @@ class _Inserting:
             return None
         products = (each for each in call.args if each in self._steps and each not in self._grids)
         product = next(products, None)
-        constant = next((each for each in call.args if each in self._tensors), None)
+        constant = next((each for each in call.args if each in self.constants), None)
         if product is None or constant is None:
             return None
-        values, step = self._tensors[constant], self._steps[product]
+        values, step = self.constants[constant], self._steps[product]
         if step.size > 1:
             step = step.reshape([1 if extent == 1 else -1 for extent in values.shape])
         limit = np.iinfo(np.int32)
@@ -177,17 +169,16 @@ class _Inserting:
         grid = Grid(step, np.zeros((), np.int64), "int32")
         addend = self._constant(str(constant.name), stored.astype(np.int32), grid)
         name = str(variable.name)
-        return self._builder.emit(relax.op.add(self._values[product], addend), name)
+        return self.builder.emit(relax.op.add(self.mapping[product], addend), name)
 
     def _operand(self, variable: Any, call: Any) -> Any:
         """The new variable of an operand; a constant beside a quantized tensor gets a grid."""
-        if variable in self._values:
-            return self._values[variable]
-        values, name = self._tensors[variable], str(variable.name)
+        if variable in self.mapping:
+            return self.mapping[variable]
+        values, name = self.constants[variable], str(variable.name)
         beside = [each for each in variables_in(call) if each in self._roles.origin]
         if values.size == 1 or values.dtype != np.float32 or not beside or not _combines(call):
-            self._values[variable] = self._builder.tensor(name, values, dtype_of(variable.ty))
-            return self._values[variable]
+            return self.read(variable)
         low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
         grid = activation_grid(low, high, self._options.activations.encoding)
         return self._constant(name, quantized(values, grid), grid)

@@ -17,9 +17,10 @@ from stages.errors import StageError
 from stages.kinds import Model
 from stages.options import CalibrateOptions
 from stages.qnn import source
-from stages.qnn.builder import ModelBuilder, needed_bindings, outputs_of, remap, variables_in
+from stages.qnn.builder import needed_bindings, outputs_of, remap, variables_in
 from stages.qnn.interpret import output_names
-from stages.qnn.registry import dtype_of, is_op, shape_of
+from stages.qnn.registry import is_op
+from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
 
@@ -48,60 +49,43 @@ def insert(model: Model, ranges: Ranges, options: CalibrateOptions) -> Model:
     return _Narrowing(model, ranges, options).run()
 
 
-class _Narrowing:
-    def __init__(self, model: Model, ranges: Ranges, options: CalibrateOptions) -> None:
-        self._model, self._ranges, self._options = model, ranges, options
-        self._main = model.module["main"]
-        self._builder = ModelBuilder()
-        self._values: dict[Any, Any] = {}
-        self._tensors: dict[Any, Array] = {}
+class _Narrowing(Rewriting):
+    def __init__(self, source: Model, ranges: Ranges, options: CalibrateOptions) -> None:
+        super().__init__(source)
+        self._ranges, self._options = ranges, options
         self._quantized: dict[tuple[Any, int, float], Any] = {}
         self._layers = [
             binding.var
-            for binding in needed_bindings(self._main)
+            for binding in needed_bindings(self.main)
             if is_op(binding.value, CONV) or is_op(binding.value, MATMUL)
         ]
 
     def run(self) -> Model:
-        count = int(self._main.attrs["num_input"])
-        for parameter in self._main.params[:count]:
-            self._values[parameter] = self._builder.input(
-                str(parameter.name), shape_of(parameter.ty), dtype_of(parameter.ty)
-            )
-        for parameter in self._main.params[count:]:
-            self._tensors[parameter] = self._model.params[str(parameter.name)]
-        for binding in needed_bindings(self._main):
-            self._values[binding.var] = self._emitted(binding.var, binding.value)
-        outputs = [self._values[output] for output in outputs_of(self._main)]
-        self._builder.prune(outputs)
+        for binding in needed_bindings(self.main):
+            self.mapping[binding.var] = self._emitted(binding.var, binding.value)
+        outputs = [self.mapping[output] for output in outputs_of(self.main)]
+        self.builder.prune(outputs)
         attrs = {"numerics": "simulated", "quantization": "{}"}
-        return self._builder.model(outputs, output_names(self._model), attrs=attrs)
+        return self.builder.model(outputs, output_names(self.source), attrs=attrs)
 
     def _emitted(self, variable: Any, value: Any) -> Any:
         name = str(variable.name)
         if variable in self._layers:
             return self._layer(variable, value)
-        operands = {each: self._operand(each) for each in variables_in(value)}
-        if is_op(value, ADD) and not any(each in self._tensors for each in value.args):
+        operands = {each: self.read(each) for each in variables_in(value)}
+        if is_op(value, ADD) and not any(each in self.constants for each in value.args):
             scale = max(self._activation_scale(each, 8)[0] for each in value.args)
             operands = {each: self._activation(each, 8, scale) for each in value.args}
         elif any(is_op(value, wide) for wide in _WIDE):
             operands[value.args[0]] = self._activation(value.args[0], 8)
         replaced = remap(value, operands)
         is_alias = any(replaced is each for each in operands.values())
-        return replaced if is_alias else self._builder.emit(replaced, name)
-
-    def _operand(self, variable: Any) -> Any:
-        if variable not in self._values:
-            self._values[variable] = self._builder.tensor(
-                str(variable.name), self._tensors[variable], dtype_of(variable.ty)
-            )
-        return self._values[variable]
+        return replaced if is_alias else self.builder.emit(replaced, name)
 
     def _layer(self, variable: Any, call: Any) -> Any:
         """A convolution or matrix product behind the quantizers of its operands."""
         name = str(variable.name)
-        if call.args[1] not in self._tensors:
+        if call.args[1] not in self.constants:
             raise StageError("its weights are computed; with fewer than 8 bits they must be "
                              "constant", layer=name)  # fmt: skip
         is_wide = variable in (self._layers[0], self._layers[-1]) or (
@@ -111,10 +95,10 @@ class _Narrowing:
         data = self._activation(call.args[0], 8 if is_wide else options.activations.bits)
         axis = _WEIGHT_AXES[str(call.op.name)]
         weight = self._weight(
-            name, self._tensors[call.args[1]], axis, 8 if is_wide else options.weights.bits
+            name, self.constants[call.args[1]], axis, 8 if is_wide else options.weights.bits
         )
         mapping = {call.args[0]: data, call.args[1]: weight}
-        return self._builder.emit(remap(call, mapping), name)
+        return self.builder.emit(remap(call, mapping), name)
 
     def _activation_scale(self, variable: Any, bits: int) -> tuple[float, bool]:
         """Distance of two levels of a variable at a width, and whether it falls below 0."""
@@ -131,8 +115,8 @@ class _Narrowing:
         key = (variable, bits, step)
         if key not in self._quantized:
             name = f"{variable.name}.a{bits}"
-            value = self._operand(variable)
-            self._quantized[key] = self._builder.emit(
+            value = self.read(variable)
+            self._quantized[key] = self.builder.emit(
                 self._quantizer(name, value, np.asarray(step), bits, is_signed), name
             )
         return self._quantized[key]
@@ -141,17 +125,17 @@ class _Narrowing:
         name = f"{layer}.weight"
         per_channel = self._options.weights.granularity == "per_channel"
         scale = weight_scale(values, axis, bits, per_channel)
-        stored = self._builder.tensor(name, values)
+        stored = self.builder.tensor(name, values)
         call = self._quantizer(name, stored, scale, bits, is_signed=True, narrow=bits > 1)
-        return self._builder.emit(call, f"{name}.w{bits}")
+        return self.builder.emit(call, f"{name}.w{bits}")
 
     def _quantizer(
         self, name: str, value: Any, scale: Array, bits: int, is_signed: bool, narrow: bool = False
     ) -> Any:
-        factor = self._builder.tensor(f"{name}.scale", scale.astype(np.float32))
+        factor = self.builder.tensor(f"{name}.scale", scale.astype(np.float32))
         if bits == 1 and is_signed:
             return source.bipolar_quant(value, factor)
-        zero = self._builder.tensor(f"{name}.zero_point", np.zeros((), np.float32))
+        zero = self.builder.tensor(f"{name}.zero_point", np.zeros((), np.float32))
         return source.quant(
             value, factor, zero, bits=bits, signed=is_signed, narrow=narrow, rounding="ROUND"
         )

@@ -97,39 +97,13 @@ class Converted:
 
 
 def way_of(graph: SourceGraph) -> Way:
-    """QONNX's way for its graphs and for float graphs of no other operators; else ONNX's."""
+    """QONNX's way for files that speak of it, annotate datatypes or take signs; else ONNX's."""
     kinds = {(node.domain, node.op) for node in graph.nodes}
     if kinds & onnx_operators.INTEGER_KINDS or any(i.dtype != "float32" for i in graph.inputs):
         return ONNX_WAY
-    if graph.datatypes or any(domain == QONNX or "finn" in domain for domain, _ in kinds):
-        return QONNX_WAY
-    computed = _computed(graph)
-    beyond = ONNX_WAY.converters.keys() - CONVERTERS.keys()
-    is_beyond = any((node.domain, node.op) in beyond or _is_wider(graph, node) for node in computed)
-    return ONNX_WAY if is_beyond or not computed else QONNX_WAY
-
-
-def _computed(graph: SourceGraph) -> list[Node]:
-    """The nodes whose results depend on more than shapes and constants, but for a last ranking."""
-    tensors = {item.name for item in graph.inputs}
-    found = []
-    for node in graph.nodes:
-        if node.op != "Shape" and not tensors.isdisjoint(node.inputs):
-            tensors.update(node.outputs)
-            if not set(node.outputs) <= set(graph.outputs) or node.op not in POSTPROCESSING:
-                found.append(node)
-    return found
-
-
-def _is_wider(graph: SourceGraph, node: Node) -> bool:
-    """Whether an operator of both ways is used as only ONNX's way takes it."""
-    if node.op == "ReduceMean":
-        stated = graph.constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
-        axes = node.attributes.get("axes") if stated is None else stated.ravel().tolist()
-        return sorted(axes or ()) not in ([2, 3], [-2, -1])
-    dilations = node.attributes.get("dilations") or ()
-    is_dilated = "Pool" in node.op and any(each != 1 for each in dilations)
-    return is_dilated or bool(node.attributes.get("ceil_mode") or node.attributes.get("transA"))
+    domains = [item.domain for item in graph.model.opset_import]
+    is_spoken = any(domain == QONNX or "finn" in domain for domain in domains)
+    return QONNX_WAY if is_spoken or graph.datatypes or ("", "Sign") in kinds else ONNX_WAY
 
 
 def convert(graph: SourceGraph, options: ImportOptions) -> Model:

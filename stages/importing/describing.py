@@ -92,6 +92,10 @@ def starter_recipe(description: Table, model_path: str, name: str) -> str:
         "golden: {samples: 2, seed: 0}",
         "hardware: host",
     ]
+    layers = description["layers"]
+    if layers and not any(layer["activations"] or layer["weights"] for layer in layers):
+        lines.append("# it computes in float32; for int8, name samples of its input:")
+        lines.append("# calibration: {data: FOLDER_OF_PICTURES_OR_FILE.npz}")
     for item in description["unsupported"]:
         at = f" at {', '.join(item['layers'][:3])}" if item["layers"] else ""
         lines.append(f"# not supported yet: {item['op']}{at}: {' '.join(item['why'].split())}")

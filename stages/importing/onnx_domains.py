@@ -41,8 +41,7 @@ def name_domains(model: ModelProto) -> None:
     imports: dict[str, int] = {}
     for item in model.opset_import:
         domain = "" if item.domain == "ai.onnx" else item.domain
-        if domain not in QONNX_DOMAINS:
-            imports[domain] = item.version
+        imports[QONNX if domain in QONNX_DOMAINS else domain] = item.version
     for graph in graphs_of(model.graph):
         for node in graph.node:
             if node.domain:

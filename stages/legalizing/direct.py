@@ -20,10 +20,11 @@ from tvm import relax
 from stages.kinds import Model
 from stages.qnn import direct, integer
 from stages.qnn.algebra import factor, numerators
-from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap, variables_in
+from stages.qnn.builder import bindings_of, outputs_of, variables_in
 from stages.qnn.composites import takes_products
 from stages.qnn.rebase import SHIFT, rebase
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op
+from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
 INT32_MAX = np.iinfo(np.int32).max
@@ -34,28 +35,16 @@ def legalize(model: Model) -> Model:
     return _Walk(model).run()
 
 
-class _Walk:
-    """One pass over `main`; parameters that nothing reads any more are left out."""
+class _Walk(Rewriting):
+    """One pass over `main`."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.main = model.module["main"]
-        self.builder = ModelBuilder()
-        self.mapping: dict[Any, Any] = {}
-        self.constants: dict[Any, Array] = {}
+    def __init__(self, source: Model) -> None:
+        super().__init__(source)
         self.rebased: dict[Any, Any] = {}
         self.readers: dict[Any, list[Any]] = {}
 
     def run(self) -> Model:
         """Walk the bindings in order."""
-        inputs = int(self.main.attrs["num_input"])
-        for parameter in self.main.params[:inputs]:
-            kind = parameter.ty
-            self.mapping[parameter] = self.builder.input(
-                parameter.name, shape_of(kind), dtype_of(kind)
-            )
-        for parameter in self.main.params[inputs:]:
-            self.constants[parameter] = self.model.params[parameter.name]
         bindings = bindings_of(self.main)
         for binding in bindings:
             for variable in variables_in(binding.value):
@@ -64,12 +53,12 @@ class _Walk:
             if binding.var not in self.mapping:
                 self._binding(binding)
         results = [self.mapping[output] for output in outputs_of(self.main)]
-        return self.builder.model_after(self.model, results)
+        return self.builder.model_after(self.source, results)
 
     def _binding(self, binding: Any) -> None:
         call = binding.value
         if isinstance(call, relax.Var):
-            self.mapping[binding.var] = self._value(call)
+            self.mapping[binding.var] = self.read(call)
             return
         if is_op(call, "relax.qnn.conv2d") or is_op(call, "relax.qnn.dense"):
             attrs = attributes(call)
@@ -84,15 +73,13 @@ class _Walk:
 
     def _copy(self, binding: Any) -> None:
         """Keep a binding as it is."""
-        for variable in variables_in(binding.value):
-            self._value(variable)
-        call = remap(binding.value, self.mapping)
+        call = self.remapped(binding.value)
         self.mapping[binding.var] = self.builder.emit(call, str(binding.var.name))
 
     def _bytes(self, binding: Any, attrs: dict[str, Any]) -> None:
         """A product of u8 activations and s8 weights, whose own zero point is taken off them."""
         call = binding.value
-        data, weight = self._value(call.args[0]), self.constants[call.args[1]]
+        data, weight = self.read(call.args[0]), self.constants[call.args[1]]
         if dtype_of(data.ty) == "int8":
             data = self._rebased(data)
             attrs["data_zero_point_x2"] += 2 * SHIFT
@@ -109,16 +96,9 @@ class _Walk:
             self.rebased[data] = self.builder.emit(rebase(data), f"{data.name}.rebased")
         return self.rebased[data]
 
-    def _value(self, variable: Any) -> Any:
-        if variable not in self.mapping:
-            self.mapping[variable] = self.builder.tensor(
-                variable.name, self.constants[variable], dtype_of(variable.ty)
-            )
-        return self.mapping[variable]
-
     def _product(self, binding: Any, attrs: dict[str, Any]) -> None:
         call, name = binding.value, str(binding.var.name)
-        data, weight = self._value(call.args[0]), self.constants[call.args[1]]
+        data, weight = self.read(call.args[0]), self.constants[call.args[1]]
         weight_name = str(call.args[1].name)
         point, weight_point = attrs["data_zero_point_x2"] // 2, attrs["weight_zero_point_x2"] // 2
         dtype = str(attrs.get("dtype", "int32"))

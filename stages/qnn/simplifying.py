@@ -16,16 +16,10 @@ from tvm.ir import Call
 
 from stages.kinds import Model
 from stages.qnn import interpret
-from stages.qnn.builder import (
-    ModelBuilder,
-    bindings_of,
-    needed_bindings,
-    outputs_of,
-    remap,
-    variables_in,
-)
+from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.registry import dtype_of, is_op, shape_of
+from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
 Order = tuple[int, ...]
@@ -41,15 +35,11 @@ def simplify(model: Model) -> Model:
     return _Walk(model).run()
 
 
-class _Walk:
+class _Walk(Rewriting):
     """One pass over the bindings that outputs depend on."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.main = model.module["main"]
-        self.builder = ModelBuilder()
-        self.mapping: dict[Any, Any] = {}
-        self.constants: dict[Any, Array] = {}
+    def __init__(self, source: Model) -> None:
+        super().__init__(source)
         self.turned: dict[Any, tuple[Any, Order]] = {}
         """New variable that is a transpose → what it is a transpose of, and the order of axes."""
         self.parts: dict[Any, tuple[Any, Any]] = {}
@@ -57,20 +47,12 @@ class _Walk:
 
     def run(self) -> Model:
         """Walk, and build the model anew."""
-        inputs = int(self.main.attrs["num_input"])
-        for parameter in self.main.params[:inputs]:
-            kind = parameter.ty
-            self.mapping[parameter] = self.builder.input(
-                parameter.name, shape_of(kind), dtype_of(kind)
-            )
-        for parameter in self.main.params[inputs:]:
-            self.constants[parameter] = self.model.params[parameter.name]
         returned = {b.value for b in bindings_of(self.main) if isinstance(b.value, relax.Var)}
         for binding in needed_bindings(self.main):
             if binding.var in returned or not self._fold(binding):
                 self.mapping[binding.var] = self._value(binding)
         results = [self.mapping[output] for output in outputs_of(self.main)]
-        return self.builder.model_after(self.model, results)
+        return self.builder.model_after(self.source, results)
 
     def _fold(self, binding: Any) -> bool:
         """Compute a binding now if it reads constants alone; whether it does."""
@@ -88,32 +70,23 @@ class _Walk:
     def _value(self, binding: Any) -> Any:
         expr, name = binding.value, str(binding.var.name)
         if isinstance(expr, relax.Var):
-            return self._read(expr)
+            return self.read(expr)
         if isinstance(expr, relax.TupleGetItem):
             return self._part(expr, name)
         if is_op(expr, "relax.split"):
-            self.parts[binding.var] = (self._read(expr.args[0]), expr)
+            self.parts[binding.var] = (self.read(expr.args[0]), expr)
             return None
         if is_op(expr, TRANSPOSE):
-            return self._transpose(self._read(expr.args[0]), _order(expr), name)
+            return self._transpose(self.read(expr.args[0]), _order(expr), name)
         sunk = self._sunk(expr, name)
         if sunk is not None:
             return sunk
-        for variable in variables_in(expr):
-            self._read(variable)
-        return self.builder.emit(remap(expr, self.mapping), name)
-
-    def _read(self, variable: Any) -> Any:
-        if variable not in self.mapping:
-            self.mapping[variable] = self.builder.tensor(
-                variable.name, self.constants[variable], dtype_of(variable.ty)
-            )
-        return self.mapping[variable]
+        return self.builder.emit(self.remapped(expr), name)
 
     def _part(self, expr: Any, name: str) -> Any:
         """One part of a split is a slice."""
         if expr.tuple_value not in self.parts:
-            return self.builder.emit(remap(expr, self.mapping), name)
+            return self.builder.emit(self.remapped(expr), name)
         source, call = self.parts[expr.tuple_value]
         axis = int(call.attrs.axis) % len(source.ty.shape)
         extents = [shape_of(field)[axis] for field in call.ty.fields]
@@ -154,7 +127,7 @@ class _Walk:
 
     def _concat(self, call: Any, name: str) -> Any:
         """A concatenation along the axis that the transposes put there."""
-        values = [self._read(field) for field in call.args[0].fields]
+        values = [self.read(field) for field in call.args[0].fields]
         if not all(value in self.turned for value in values):
             return None
         orders = {self.turned[value][1] for value in values}
@@ -167,7 +140,7 @@ class _Walk:
 
     def _reduction(self, call: Any, name: str) -> Any:
         """A reduction along the axes that the transpose put there."""
-        value = self._read(call.args[0])
+        value = self.read(call.args[0])
         if value not in self.turned:
             return None
         source, order = self.turned[value]
@@ -205,7 +178,7 @@ class _Walk:
         """A constant operand as the untransposed operator reads it."""
         value = self.constants[parameter]
         if _is_whole(call, parameter) or value.size == 1:
-            return self._read(parameter)
+            return self.read(parameter)
         if value.ndim > rank:
             return None
         aligned = value.reshape((1,) * (rank - value.ndim) + value.shape)

@@ -143,13 +143,15 @@ FLOAT = {
 }
 
 
-def test_a_float_model_is_refused_once(tmp_path: Path) -> None:
+def test_a_float_model_has_no_precision_without_calibration(tmp_path: Path) -> None:
     text = "quantization: {activations: {bits: 2}, weights: {bits: 1}}"
     assert said(tmp_path, text, FLOAT) == [
-        "1: model.file: net.onnx has no quantizers: its 5 layers are float (conv0, conv1, "
-        "conv2, conv3, ...); name calibration data under calibration, or train it with quantizers "
-        "and export it as QONNX (Brevitas does)"
+        "2: quantization: net.onnx has no quantizers: its 5 layers are float (conv0, conv1, "
+        "conv2, conv3, ...); name calibration data under calibration, train it with quantizers and "
+        "export it as QONNX (Brevitas does), or leave quantization out for a package that computes "
+        "in float32"
     ]
+    assert not said(tmp_path, "", FLOAT)
     assert not said(tmp_path, f"{text}\ncalibration: {{data: images.npz}}", FLOAT)
 
 

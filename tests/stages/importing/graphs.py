@@ -40,8 +40,12 @@ def graph(
     rank: int | None = None,
     opset: int = 13,
     dtype: int = TensorProto.FLOAT,
+    domains: Sequence[str] = (),
 ) -> bytes:
-    """The bytes of a graph from input `x` to `output`, of the input's rank unless `rank` says."""
+    """The bytes of a graph from input `x` to `output`, of the input's rank unless `rank` says.
+
+    `domains` are those of operators that it says it is written with, beside ONNX's own.
+    """
     extents = [f"d{axis}" for axis in range(len(shape) if rank is None else rank)]
     model = helper.make_model(
         helper.make_graph(
@@ -51,7 +55,10 @@ def graph(
             [helper.make_tensor_value_info(output, TensorProto.FLOAT, extents)],
             [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
         ),
-        opset_imports=[helper.make_opsetid("", opset)],
+        opset_imports=[
+            helper.make_opsetid("", opset),
+            *(helper.make_opsetid(name, 1) for name in domains),
+        ],
         ir_version=8,
     )
     return bytes(model.SerializeToString())

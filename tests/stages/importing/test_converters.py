@@ -113,7 +113,7 @@ SAME: dict[str, tuple[onnx.NodeProto, dict[str, Any], np.ndarray[Any, Any]]] = {
 @pytest.mark.parametrize("case", SAME)
 def test_imported_operators_compute_what_the_source_does(case: str) -> None:
     operator, constants, x = SAME[case]
-    source = graph([operator], constants, x.shape, opset=13)
+    source = graph([operator], constants, x.shape, opset=13, domains=[QONNX])
     model = import_(source)
     expected = evaluate(source=source, inputs={"x": x})["y"]
     found = interpret.run(model, {"x": x})
@@ -155,7 +155,7 @@ def test_the_module_speaks_the_words_of_the_source() -> None:
         helper.make_node("Conv", ["x", "stem.weight"], ["a"], name="layer1.0.conv1"),
         helper.make_node("Relu", ["a"], ["result"], name="layer1.0.relu"),
     ]
-    source = graph(nodes, {"stem.weight": W}, IMAGE.shape, output="result")
+    source = graph(nodes, {"stem.weight": W}, IMAGE.shape, output="result", domains=[QONNX])
     main = import_(source).module["main"]
     assert [parameter.name for parameter in main.params] == ["x", "stem.weight"]
     names = [binding.var.name for block in main.body.blocks for binding in block.bindings]
@@ -299,7 +299,7 @@ BAD: dict[str, tuple[onnx.NodeProto, dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_wrong_with_a_node_is_one_line(case: str) -> None:
     operator, constants, wanted = BAD[case]
-    message = refusal(graph([operator], constants, IMAGE.shape))
+    message = refusal(graph([operator], constants, IMAGE.shape, domains=[QONNX]))
     assert wanted in message
     assert message.count("\n") == 1
 

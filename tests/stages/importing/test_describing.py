@@ -76,7 +76,9 @@ AWKWARD = {
     "open batch": graph([node("Relu", ["x"])], {}, ["n", 4]),
     "open features": graph([node("Relu", ["x"])], {}, [1, "f"]),
     "pixels": graph([node("Div", ["x", "c"])], {"c": np.array(255, np.float32)}, [1, 4]),
-    "softmax": graph([node("Relu", ["x"], "a: #1"), node("Softmax", ["a: #1"])], {}, [1, 4]),
+    "softmax": graph(
+        [node("Relu", ["x"], "a: #1"), node("Softmax", ["a: #1"])], {}, [1, 4], domains=[QONNX]
+    ),
     "unsupported": graph([node("LeakyRelu", ["x"])], {}, [1, 4]),
 }
 
