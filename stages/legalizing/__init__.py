@@ -8,9 +8,11 @@ and of what the synthesis engine offers on the core; the recipe may say otherwis
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from tvm import relax
 
 from stages.errors import StageError
 from stages.kinds import Model, Table
@@ -19,9 +21,10 @@ from stages.legalizing.direct import legalize
 from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
-from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import is_plain
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.rewriting import Rewriting
 
 __all__ = ["check", "run"]
 
@@ -38,8 +41,14 @@ _ON_BITS = {
 def run(*, model: Model, options: LegalizeOptions, offers: Table) -> Model:
     """Choose an algorithm per layer; StageError for a pattern without a match or a bad override."""
     if is_plain(model):
+        for wish in options.layers:
+            raise StageError(
+                f"the layers '{wish.match}' cannot choose {wish.algorithm}: the model's operators "
+                "come with their arithmetic",
+                hint="leave algorithm out; models trained with quantizers have the choice",
+            )
         return legalize(model)
-    result = Legalizer(model, options, offers).run()
+    result = Legalizer(model, _wishes(model.module["main"], options), offers).run()
     check(result)
     return result
 
@@ -54,69 +63,53 @@ def check(model: Model) -> None:
             assert attributes(binding.value)["weight_zero_point_x2"] == 0, binding.var.name
 
 
-class Legalizer:
+def _wishes(main: Any, options: LegalizeOptions) -> dict[str, str]:
+    """The algorithm wanted for each layer that has one; StageError for a pattern of no layer."""
+    names = [
+        str(binding.var.name)
+        for binding in bindings_of(main)
+        if any(is_op(binding.value, name) for name in LINEAR)
+    ]
+    wishes: dict[str, str] = {}
+    for override in options.layers:
+        matched = [name for name in names if is_match(override.match, name)]
+        if not matched:
+            raise StageError(
+                f"the pattern '{override.match}' matches no layer",
+                hint=f"the layers are {', '.join(names)}",
+            )
+        wishes |= dict.fromkeys(matched, override.algorithm)
+    return wishes
+
+
+class Legalizer(Rewriting):
     """One pass over `main`."""
 
-    def __init__(self, model: Model, options: LegalizeOptions, offers: Table) -> None:
-        self.source, self.options, self.offers = model, options, offers
-        self.builder = ModelBuilder()
-        self.mapping: dict[Any, Any] = {}
+    def __init__(self, source: Model, wishes: Mapping[str, Any], offers: Table) -> None:
+        super().__init__(source)
+        self.wishes, self.offers = wishes, offers
 
     def run(self) -> Model:
         """The model with algorithms chosen."""
-        main = self.source.module["main"]
-        self._refuse_unmatched(main)
-        inputs = int(main.attrs["num_input"])
-        for parameter in main.params[:inputs]:
-            self.mapping[parameter] = self.builder.input(
-                parameter.name, shape_of(parameter.ty), dtype_of(parameter.ty)
-            )
-        for parameter in main.params[inputs:]:
-            if not self._is_weight(main, parameter):
-                self.mapping[parameter] = self.builder.tensor(
-                    parameter.name, self.source.params[parameter.name], dtype_of(parameter.ty)
-                )
-        outputs = {variable: variable for variable in outputs_of(main)}
-        for binding in bindings_of(main):
-            if binding.var in outputs:
-                self.mapping[binding.var] = self.mapping[binding.value]
+        for binding in bindings_of(self.main):
+            if isinstance(binding.value, relax.Var):
+                self.mapping[binding.var] = self.read(binding.value)
                 continue
             linear = any(is_op(binding.value, name) for name in LINEAR)
-            call = self._linear(binding) if linear else remap(binding.value, self.mapping)
+            call = self._linear(binding) if linear else self.remapped(binding.value)
             self.mapping[binding.var] = self.builder.emit(call, binding.var.name)
-        results = [self.mapping[output] for output in outputs]
+        results = [self.mapping[output] for output in outputs_of(self.main)]
         return self.builder.model_after(self.source, results)
-
-    def _is_weight(self, main: Any, parameter: Any) -> bool:
-        return any(
-            any(is_op(binding.value, name) for name in LINEAR)
-            and parameter.same_as(binding.value.args[1])
-            for binding in bindings_of(main)
-        )
-
-    def _refuse_unmatched(self, main: Any) -> None:
-        names = [
-            str(binding.var.name)
-            for binding in bindings_of(main)
-            if any(is_op(binding.value, name) for name in LINEAR)
-        ]
-        for override in self.options.layers:
-            if not any(is_match(override.match, name) for name in names):
-                raise StageError(
-                    f"the pattern '{override.match}' matches no layer",
-                    hint=f"the layers are {', '.join(names)}",
-                )
 
     def _linear(self, binding: Any) -> Any:
         call, name = binding.value, str(binding.var.name)
         attrs = attributes(call)
         data, weight = call.args
-        q = self.source.params[weight.name]
-        wanted = [o.algorithm for o in self.options.layers if is_match(o.match, name)]
+        q = self.constants[weight]
         is_conv = is_op(call, "relax.qnn.conv2d")
         width = shape_of(call.ty)[2] if is_conv else 1
         layer = Layer(name, dtype_of(data.ty), dtype_of(weight.ty), attrs, q, width)
-        algorithm = choose(layer, wanted[-1] if wanted else None, self.offers)
+        algorithm = choose(layer, self.wishes.get(name), self.offers)
         if algorithm != "mac8":
             tensor = self.builder.tensor(weight.name, q, dtype_of(weight.ty))
             build = _ON_BITS[algorithm, is_conv]
@@ -126,7 +119,7 @@ class Legalizer:
             if is_conv:
                 attrs["groups"] = 1
             build = integer.conv2d if is_conv else integer.dense
-        return build(self.mapping[data], tensor, **attrs)
+        return build(self.read(data), tensor, **attrs)
 
 
 def _products_weight(layer: Layer) -> np.ndarray[Any, Any]:

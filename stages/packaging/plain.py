@@ -14,8 +14,6 @@ from typing import Any
 import tvm
 from tvm import relax, s_tir, te, tirx
 from tvm.ir import Call
-from tvm.script.ir_builder import IRBuilder
-from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
 from stages.codegen import target_of
@@ -216,11 +214,7 @@ def _with_temporaries(function: Any) -> tuple[Any, tuple[int, ...]]:
 def _kernel(function: Any, symbol: str, temporaries: tuple[int, ...]) -> Kernel:
     """The function with the interface of a kernel, over a slice of its outermost loop."""
     task, tasks = tirx.Var("task", "int32"), tirx.Var("n_tasks", "int32")
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name(symbol)
-        scratch = T.arg("scratch", T.Buffer((1,), "int32"))
-        T.evaluate(0)
-    del builder
+    scratch = tirx.decl_buffer((1,), "int32", "scratch")
     body, items = _sliced(function.body, task, tasks)
     for key, value in (("device_type", CPU), ("device_id", 0)):
         body = tirx.AttrStmt(task, key, tirx.const(value, "int32"), body)

@@ -13,6 +13,7 @@ from typing import Any
 from tvm import te, tirx
 
 from stages.qnn.algebra import factor, offset
+from stages.qnn.elementwise import element
 from stages.qnn.numbers import fence
 
 Expression = Callable[..., Any]
@@ -197,13 +198,6 @@ ROUNDING: dict[str, Expression] = {
 """The rounding modes of `stages.qnn.source.ROUNDING` as expressions of float32."""
 
 
-def _element(tensor: Any, index: Sequence[Any]) -> Any:
-    """An element of a tensor [C], or the only one of a tensor [] or [1]."""
-    if len(tensor.shape) == 0:
-        return tensor()
-    return tensor[index[-1]] if int(tensor.shape[-1]) != 1 else tensor[0]
-
-
 def quantize(
     x: Any,
     scale: Any,
@@ -218,7 +212,7 @@ def quantize(
     """Divide, move, clip, round, count from `shift`."""
 
     def at(*i: Any) -> Any:
-        moved = x[i] / _element(scale, i) + _element(zero_point, i)
+        moved = x[i] / element(scale, i) + element(zero_point, i)
         rounded = ROUNDING[rounding](_clip(moved, low, high))
         return (rounded.astype("int32") + shift).astype(dtype)
 
@@ -229,6 +223,6 @@ def dequantize(data: Any, scale: Any, *, zero_point: int) -> Any:
     """Real values."""
     return te.compute(
         data.shape,
-        lambda *i: (data[i].astype("int32") - zero_point).astype("float32") * _element(scale, i),
+        lambda *i: (data[i].astype("int32") - zero_point).astype("float32") * element(scale, i),
         name="dequantize",
     )

@@ -244,6 +244,14 @@ def test_a_pattern_must_match_a_layer() -> None:
         legalize(source, options=options(("conv1", "mac8"), ("layer9.*", "mac8")))
 
 
+def test_operators_that_come_with_their_arithmetic_leave_no_choice() -> None:
+    net = SourceNet((1, 8, 6, 6))
+    net.op(relax.op.nn.relu(net.x), "relu")
+    model = net.builder.model([net.x], ["y"], attrs={"numerics": "tflite"})
+    with pytest.raises(StageError, match="cannot choose bitserial"):
+        legalizing.run(model=model, options=options(("conv1", "bitserial")), offers={})
+
+
 # -- operands ------------------------------------------------------------------------------------
 
 

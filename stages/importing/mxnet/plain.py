@@ -131,14 +131,14 @@ def pooling(walk: Walk, node: Node) -> Values:
     sizes: dict[str, Any] = {
         "pool_size": list(windows.kernel),
         "strides": list(windows.strides),
-        "padding": list(windows.padding),
+        "padding": list(windows.pads),
     }
     if kind == "max":
         return [walk.emit(relax.op.nn.max_pool2d(data, **sizes), node.name)]
     if kind != "avg":
         raise UnsupportedError(f"has pool_type {kind}; max and avg are accepted")
     include = attributes.flag("count_include_pad", default=True)
-    if include and windows.padding[:2] != windows.padding[2:]:
+    if include and windows.pads[:2] != windows.pads[2:]:
         raise UnsupportedError("averages windows that reach over the padding's edge")
     call = relax.op.nn.avg_pool2d(data, **sizes, count_include_pad=include)
     return [walk.emit(call, node.name)]

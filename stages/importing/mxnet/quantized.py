@@ -168,7 +168,7 @@ def pooling(walk: Walk, node: Node) -> Values:
     sizes: dict[str, Any] = {
         "kernel": list(windows.kernel),
         "strides": list(windows.strides),
-        "padding": list(windows.padding),
+        "padding": list(windows.pads),
     }
     if kind == "max":
         pooled = walk.emit(integer.max_pool2d(data, **sizes), f"{node.name}.pool")

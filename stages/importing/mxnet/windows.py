@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,8 @@ from tvm import relax
 from stages.importing.mxnet.symbol import Attributes
 from stages.importing.mxnet.walk import Walk
 from stages.importing.unsupported import UnsupportedError
+from stages.importing.windows import MAX_EXTENT, Windows
 from stages.qnn import integer
-
-MAX_EXTENT = 1 << 20
-
-
-@dataclass(frozen=True)
-class Windows:
-    """`padding` is (top, left, bottom, right)."""
-
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    dilation: tuple[int, int]
-    padding: tuple[int, int, int, int]
 
 
 def windows_of(attributes: Attributes) -> Windows:
@@ -61,9 +49,9 @@ def pool_windows(attributes: Attributes, extents: tuple[int, int]) -> Windows:
     if attributes.flag("global_pool"):
         return Windows(extents, (1, 1), (1, 1), (0, 0, 0, 0))
     plain = windows_of(attributes)
-    top, left, bottom, right = plain.padding
+    top, left, bottom, right = plain.pads
     if max(top, left) >= min(plain.kernel):
-        raise UnsupportedError(f"has pads {list(plain.padding[:2])} as large as its kernel")
+        raise UnsupportedError(f"has pads {list(plain.pads[:2])} as large as its kernel")
     convention = attributes.text("pooling_convention", "valid")
     if convention not in ("valid", "full"):
         raise UnsupportedError(f"has pooling_convention {convention}; valid or full is accepted")
@@ -73,7 +61,7 @@ def pool_windows(attributes: Attributes, extents: tuple[int, int]) -> Windows:
         right += _missing(extents[1] + 2 * left, plain.kernel[1], plain.strides[1])
         if bottom >= plain.kernel[0] or right >= plain.kernel[1]:
             raise UnsupportedError("has windows that lie wholly in the padding")
-    return Windows(plain.kernel, plain.strides, plain.dilation, (top, left, bottom, right))
+    return Windows(plain.kernel, plain.strides, plain.dilations, (top, left, bottom, right))
 
 
 def _missing(size: int, kernel: int, stride: int) -> int:
@@ -82,7 +70,7 @@ def _missing(size: int, kernel: int, stride: int) -> int:
 
 def counts(windows: Windows, extents: tuple[int, int]) -> Any:
     """How many values of an image each window holds, padding excluded: int32 [OH, OW]."""
-    inside = integer.pad_spatial(np.ones((1, *extents, 1), np.int32), windows.padding, 0)
+    inside = integer.pad_spatial(np.ones((1, *extents, 1), np.int32), windows.pads, 0)
     view = integer.windows(inside, windows.kernel, windows.strides)
     return view.sum(axis=(4, 5), dtype=np.int32)[0, :, :, 0]
 
@@ -93,8 +81,8 @@ def convolve(
     """Integer convolution of NHWC `data` with OHWI `weight`: int32 NHWC."""
     points = {"data_zero_point_x2": 0, "weight_zero_point_x2": 0, "pad_value": 0} | zero_points
     call = integer.conv2d(
-        data, weight, strides=list(windows.strides), padding=list(windows.padding), groups=groups,
-        dilation=list(windows.dilation), **points,
+        data, weight, strides=list(windows.strides), padding=list(windows.pads), groups=groups,
+        dilation=list(windows.dilations), **points,
     )  # fmt: skip
     return walk.emit(call, name)
 
@@ -104,7 +92,7 @@ def float_convolve(
 ) -> Any:
     """float32 convolution, NCHW by OIHW."""
     call = relax.op.nn.conv2d(
-        data, weight, strides=list(windows.strides), padding=list(windows.padding),
-        dilation=list(windows.dilation), groups=groups,
+        data, weight, strides=list(windows.strides), padding=list(windows.pads),
+        dilation=list(windows.dilations), groups=groups,
     )  # fmt: skip
     return walk.emit(call, name)

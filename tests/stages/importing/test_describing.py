@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.load import load_recipe
 from stages.importing import describe, starter_recipe
+from stages.importing.onnx_domains import QONNX
 from stages.importing.zoo import build
 from tests.stages.importing.graphs import (
     FINN,
@@ -79,7 +80,7 @@ AWKWARD = {
     "softmax": graph(
         [node("Relu", ["x"], "a: #1"), node("Softmax", ["a: #1"])], {}, [1, 4], domains=[QONNX]
     ),
-    "unsupported": graph([node("LeakyRelu", ["x"])], {}, [1, 4]),
+    "unsupported": graph([node("Hardmax", ["x"])], {}, [1, 4]),
 }
 
 
