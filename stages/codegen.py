@@ -109,18 +109,21 @@ def assembly(
     A function is called with so many pointers and then with constants, as a package calls a kernel.
     """
     callers = {
-        f"{name}_caller": _caller(name, text, pointers, numbers) for name, text in functions.items()
+        f"{name}_caller": caller(f"{name}_caller", name, text, pointers, numbers)
+        for name, text in functions.items()
     }
     lines = str(build_library(callers, hardware).inspect_source("asm")).splitlines()
     starts = {line[:-1]: i for i, line in enumerate(lines) if line.endswith("_caller:")}
     return {name: list(_body(lines, starts[f"{name}_caller"])) for name in functions}
 
 
-def _caller(name: str, text: Text, pointers: int, numbers: Sequence[int]) -> Any:
+def caller(symbol: str, name: str, text: Text, pointers: int, numbers: Sequence[int]) -> Any:
+    """The PrimFunc `symbol(pointer…)` that an imported function becomes a part of, with constants
+    behind its pointers."""
     function, declarations = text
     with IRBuilder() as builder, T.prim_func():
-        T.func_name(f"{name}_caller")
-        T.func_attr({"global_symbol": f"{name}_caller"})
+        T.func_name(symbol)
+        T.func_attr({"global_symbol": symbol})
         buffers = [T.arg(f"p{i}", T.Buffer((1,), "uint8")) for i in range(pointers)]
         with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, function])):
             addresses = [T.address_of(buffer[0]) for buffer in buffers]

@@ -29,14 +29,8 @@ def load(source: bytes, shape: Shape) -> Run:
     model.graph.output.extend(
         onnx.ValueInfoProto(name=name) for name in shape.outputs if name not in known
     )
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    options.add_session_config_entry(_WHOLE_SUMS, "1")
     try:
-        session = ort.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = _session(model.SerializeToString())
     except Exception as error:
         # ONNX Runtime has an exception of its own for each of its status codes.
         raise RefusedError(f"ONNX Runtime: {' '.join(str(error).split())[:200]}") from error
@@ -49,3 +43,16 @@ def load(source: bytes, shape: Shape) -> Run:
         return dict(zip(shape.outputs, map(np.asarray, found), strict=True))
 
     return run
+
+
+def _session(model: bytes) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry(_WHOLE_SUMS, "1")
+    try:
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception:
+        # It takes weights for unsigned then, which some operators have no kernel for.
+        options.add_session_config_entry(_WHOLE_SUMS, "0")
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -173,11 +174,13 @@ class _Linearizer:
             digest = hashlib.sha256(text.encode()).hexdigest()[:12]
             symbol = f"{function.attrs['composite']}_{digest}"
             kernel = lower(function, symbol, schedule, bodies, self.hardware)
-            self.objects[f"{symbol}.o"] = self.memo(
-                ITEM,
-                problem | {"symbol": symbol},
-                lambda: compile_object({symbol: kernel.function}, self.hardware),
-            )
+            # Each in an object of its own, or LLVM would put helpers into the kernel.
+            for name, compiled in {symbol: kernel.function, **kernel.helpers}.items():
+                self.objects[f"{name}.o"] = self.memo(
+                    ITEM,
+                    problem | {"symbol": name},
+                    partial(compile_object, {name: compiled}, self.hardware),
+                )
             self.kernels[callee] = symbol, kernel
         return self.kernels[callee]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -15,3 +16,5 @@ class Kernel:
     max_tasks: int
     temporaries: tuple[int, ...] = ()
     """Bytes of the tensors that it keeps to itself, whose pointers follow those of its results."""
+    helpers: Mapping[str, Any] = field(default_factory=dict)
+    """PrimFuncs that it calls, by symbol: they are compiled beside it, not into it."""

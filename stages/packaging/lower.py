@@ -2,7 +2,7 @@
 
 A kernel's work items are (block of 32 channels, output row); task t of n takes items
 `[items * t / n, items * (t + 1) / n)`. Nothing is allocated: sums of the current tile live in the
-scratch that the caller passes. SIMD text comes in by `pragma_import_llvm` and is inlined.
+scratch that the caller passes. SIMD text comes in by `pragma_import_llvm`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
+from stages.codegen import caller
 from stages.kinds import Table
 from stages.packaging.addressing import output_offset, parameter_offset
 from stages.packaging.composite import POOLS, Composite
@@ -43,6 +44,7 @@ class Lowering:
         self.epilogue = f"{symbol}_epilogue"
         self.pixels = composite.pixels_per_block
         self.texts: dict[str, None] = {}
+        self.helpers: dict[str, Any] = {}
         self.include_epilogue(hardware)
         self.include_bodies(bodies)
 
@@ -80,7 +82,7 @@ class Lowering:
                 end = tirx.truncdiv(items * (self.task + 1), self.tasks)
                 with T.serial(0, T.bind(end - begin)) as item:
                     self._item(begin + item)
-        return Kernel(builder.get(), self._scratch_words * 4, items)
+        return Kernel(builder.get(), self._scratch_words * 4, items, helpers=self.helpers)
 
     @property
     def _scratch_words(self) -> int:
@@ -163,30 +165,41 @@ class Lowering:
 
 
 class Convolution(Lowering):
-    """Sums by a micro-kernel, one call per tile of channels."""
+    """Sums by a micro-kernel, one call per tile of channels.
+
+    It stays a function of its own: among an epilogue's constants LLVM would spill its counters.
+    """
 
     def include_bodies(self, bodies: Table) -> None:
-        """The micro-kernel of the signature."""
+        """The micro-kernel of the signature, for the strides of this layer."""
         self.signature = self.composite.signature
         self.rows = self.signature.rows
         body = bodies[self.signature.name]
-        self.include(body["text"], body["declarations"])
+        attrs = attributes(self.composite.main)
+        *_, height, width, words = shape_of(self.composite.main.args[0].ty)
+        pixel, window = words * self._word_bytes, attrs["window"]
+        strides = (
+            window[0],
+            window[1] * pixel // self.signature.word_bytes,
+            width * pixel,
+            attrs["strides"][1] * pixel,
+            height * width * pixel,
+        )
+        self.inner = f"{self.symbol}_sums"
+        text = body["text"], body["declarations"]
+        self.helpers[self.inner] = caller(self.inner, self.signature.name, text, 3, strides)
+
+    @property
+    def _word_bytes(self) -> int:
+        return 4 if dtype_of(self.composite.main.args[0].ty) == "uint32" else 1
 
     def sums(self, block: Any, y: Any, x: Any) -> None:
         """Raw sums of the tile's pixels, int32 [rows][32]."""
         attrs = attributes(self.composite.main)
         data, weights, _ = self.composite.main.args
-        *_, height, width, words = shape_of(data.ty)
-        pixel = words * (4 if dtype_of(data.ty) == "uint32" else 1)
-        origin, strides, window = attrs["origin"], attrs["strides"], attrs["window"]
+        *_, width, words = shape_of(data.ty)
+        origin, strides = attrs["origin"], attrs["strides"]
         row, column = origin[0] + y * strides[0], origin[1] + x * strides[1]
-        shape = (
-            window[0],
-            window[1] * pixel // self.signature.word_bytes,
-            width * pixel,
-            strides[1] * pixel,
-            height * width * pixel,
-        )
         tiles = BLOCK // self.signature.channels
         tile_words = prod(shape_of(weights.ty)[1:])
         with T.serial(0, tiles) as tile:
@@ -195,8 +208,7 @@ class Convolution(Lowering):
                 self.arguments[weights.name][(block * tiles + tile) * tile_words],
                 self.scratch[tile * self.signature.channels],
             )
-            arguments = [T.address_of(p) for p in pointers] + [T.int64(v) for v in shape]
-            T.evaluate(T.call_extern("void", self.signature.name, *arguments))
+            T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, pointers)))
 
 
 class Pool(Lowering):

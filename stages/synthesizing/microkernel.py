@@ -150,6 +150,8 @@ class MicroKernel:
             size = tables.groups * ENTRIES
             loaded = self.code.load(f"<{size} x i8>", place, ENTRIES, plane * size)
             return self.code.repeated(loaded, size, kind)
+        if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
+            return self._pair(place, plane, kind)
         word = self.code.load("i32", place, 4)
         if self.signature.plan is None:
             return self._part(word, plane, kind)
@@ -158,7 +160,7 @@ class MicroKernel:
     def _part(self, word: str, part: int, kind: Vector) -> str:
         """The operand of one step of 8-bit products, from a word of four channels.
 
-        `kind` has bytes, or channels zero-extended to 16 bits; a step takes one, two or all four.
+        `kind` has bytes, of which a step takes one, two or all four, or one channel in 16 bits.
         """
         code, group = self.code, kind.lanes // self.isa.lanes
         if kind.bits == 8:
@@ -167,14 +169,27 @@ class MicroKernel:
             value = shifted if group == 4 else code.let(f"trunc i32 {shifted} to {element}")
             splat = code.splat(value, element, self.isa.lanes)
             return code.bitcast(splat, f"<{self.isa.lanes} x {element}>", kind.llvm)
-        shift = part * group * 8
-        shifted = code.let(f"lshr i32 {word}, {shift}") if shift else word
+        shifted = code.let(f"lshr i32 {word}, {part * 8}") if part else word
         low = code.let(f"and i32 {shifted}, 255")
-        if group == 1:
-            return code.splat(code.let(f"trunc i32 {low} to i16"), "i16", kind.lanes)
-        high = code.let(f"shl i32 {code.let(f'and i32 {shifted}, 65280')}, 8")
-        pair = code.splat(code.let(f"or i32 {low}, {high}"), "i32", self.isa.lanes)
-        return code.bitcast(pair, self.word.llvm, kind.llvm)
+        return code.splat(code.let(f"trunc i32 {low} to i16"), "i16", kind.lanes)
+
+    def _pair(self, place: str, part: int, kind: Vector) -> str:
+        """Two channels in every lane, zero-extended to 16 bits.
+
+        They are spread in the register: from a general one each pair would cost five instructions.
+        Each pair is loaded by itself, which is cheaper than a register that keeps the whole word;
+        what is loaded behind the last one is not used.
+        """
+        code, count = self.code, 2 * kind.lanes
+        word = code.load("i32", place, 2, 2 * part)
+        order = ", ".join(
+            f"i32 {lane // 4 * 4 + lane % 4 // 2 if lane % 2 == 0 else count + lane}"
+            for lane in range(count)
+        )
+        vector, mask = f"<{count} x i8>", f"<{count} x i32> <{order}>"
+        values = code.bitcast(code.splat(word, "i32", self.isa.lanes), self.word.llvm, vector)
+        pairs = code.let(f"shufflevector {vector} {values}, {vector} zeroinitializer, {mask}")
+        return code.bitcast(pairs, vector, kind.llvm)
 
     def _weights(self, name: str, word: str, window: str, kind: Vector) -> str:
         """The register of plane or part `w{plane}.{n}` at a word of the window.

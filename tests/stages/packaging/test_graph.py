@@ -55,7 +55,8 @@ def test_equal_layers_share_one_kernel() -> None:
     symbols = [call.symbol for call in program.calls]
     assert len(symbols) == 5
     assert symbols[1] == symbols[2] == symbols[3]
-    assert set(asked) == set(symbols)
+    # A convolution's sums are a function of their own.
+    assert {name.removesuffix("_sums") for name in asked} == set(symbols)
     assert sorted(program.objects) == sorted(f"{symbol}.o" for symbol in asked)
     weights = [call.reads[1] for call in program.calls[1:4]]
     assert len(set(weights)) == 3, "every layer has its own weights"
