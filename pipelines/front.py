@@ -19,6 +19,7 @@ VARIABLES = (
     *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat"),
     *("core", "isa", "kernel"),
     *("reference", "layer", "packages", "pictures"),
+    *("peers", "own"),
 )
 INTERRUPTED = "interrupted; the stages that were finished are kept"
 

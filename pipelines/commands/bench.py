@@ -1,75 +1,80 @@
-"""`doit bench`: the package's time beside that of ONNX Runtime on the float32 twin, in one run."""
+"""`doit bench`: the package's time beside that of other engines on the same network, in turns."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import math
 import os
 import platform
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipelines import checking, packages, tables
+from pipelines import packages, tables, verifying
+from pipelines.benching import own, rounds
+from pipelines.benching.engines import ENGINES, Engine, EngineError, Timed, limit_instructions, load
+from pipelines.benching.variants import Variant, variants
 from pipelines.commands import arguments
-from pipelines.errors import UserError
+from pipelines.errors import UserError, did_you_mean
 from pipelines.load import Resolved
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
 from pipelines.runners.native import NativeRunner
 from pipelines.runners.package import Package, open_package
-from stages.errors import StageError
+from stages.kinds import Golden
 
 Array = np.ndarray[Any, Any]
-Timed = Callable[[int], float]
-"""Runs a number of inferences one after another and returns the seconds each took, on average."""
 
 REPEAT = 20
-PACKAGE, TWIN = "package", "float32 twin"
-_TURN_SECONDS = 2e-3
-"""What one turn measures at least, so that the clock's own steps do not count."""
-_QUARTILES = (25, 50, 75)
+PACKAGE = "package"
+OWN = ("int8", "float32")
+
+
+@dataclass
+class Sides:
+    """What takes turns at one number of threads; `differences` are from the package's outputs."""
+
+    timed: dict[str, Timed] = field(default_factory=dict)
+    differences: dict[str, float] = field(default_factory=dict)
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
-    """Print medians, spread and their ratio; json=FILE also keeps the time of every turn."""
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise UserError(
-            "onnxruntime is not installed, and times are only shown beside another's; "
-            "run: pip install -e '.[test]'"
-        )
+    """Print medians, spread and ratios; json=FILE also keeps the time of every turn."""
+    wanted = _wanted(variables.command.get("peers"))
     if not packages.is_native(plan):
         raise UserError(
             f"{resolved.name} is for {resolved.hardware.name}, and bench times this machine's "
             f"own processor; try: doit bench recipe={resolved.name} hardware=host"
         )
-    threads = arguments.threads(variables) or 1
     repeat = arguments.repeat(variables) or REPEAT
-    load = os.getloadavg()[0]
-    package = open_package(packages.folder(plan))
-    inputs = {name: array[0] for name, array in package.golden()[0].items()}
-    with NativeRunner(package) as runner:
-        sides: dict[str, Timed] = {
-            PACKAGE: lambda count: float(np.mean(runner.timed(inputs, threads, count)[1])),
-            TWIN: _twin(checking.source(plan), package, inputs, threads),
-        }
-        times = _alternate(sides, repeat)
-    result = {
+    stated = arguments.threads(variables)
+    counts = [stated] if stated else sorted({1, len(os.sched_getaffinity(0))})
+    result: dict[str, Any] = {
         "recipe": resolved.name,
         "processor": processor(),
-        "threads": threads,
         "repeat": repeat,
-        "load_at_start": load,
-        "onnxruntime": importlib.import_module("onnxruntime").__version__,
-        "seconds": times,
-        **_compared(times),
+        "load_at_start": os.getloadavg()[0],
+        "onednn_max_cpu_isa": limit_instructions(resolved.hardware),
+        "threads": [],
     }
-    _tell(result)
+    with contextlib.ExitStack() as stack:
+        runners = {PACKAGE: _runner(stack, plan)}
+        files = variants(plan, resolved)
+        for variant in _wanted_of_own(variables.command.get("own", "int8"), files):
+            made = own.built(variant, resolved)
+            runners[f"bitkiln, {variant.precision}"] = _runner(stack, made)
+        for count in counts:
+            sides, refused = _sides(runners, files, wanted, count)
+            times = rounds.alternate(sides.timed, repeat, f"{count} threads")
+            rows = rounds.compared(times, PACKAGE)
+            for row in rows:
+                row["difference"] = sides.differences.get(row["what"])
+            result["threads"].append(
+                {"threads": count, "rows": rows, "seconds": times, "refused": refused}
+            )
+            _tell(result, result["threads"][-1])
     tables.write_json(variables.command.get("json"), result)
 
 
@@ -83,118 +88,112 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _twin(source: bytes, package: Package, inputs: Mapping[str, Array], threads: int) -> Timed:
-    """Return what times the float32 twin in ONNX Runtime with as many threads."""
-    import onnxruntime as ort
-
-    from stages.importing import float_twin
-
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    # Without quantizers values may shrink to denormals, which would cost the twin alone.
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
-    # Its threads shall not spin on while it is the other's turn.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    try:
-        twin = float_twin.build(source)
-        session = ort.InferenceSession(twin, options, providers=["CPUExecutionProvider"])
-        binding = session.io_binding()
-        for name, array in inputs.items():
-            binding.bind_cpu_input(name, np.ascontiguousarray(array))
-        for output in session.get_outputs():
-            binding.bind_output(output.name)
-        session.run_with_iobinding(binding)
-        found = [list(array.shape) for array in binding.copy_outputs_to_cpu()]
-    except StageError as error:
-        raise UserError(f"bench: {error}") from error
-    except Exception as error:
-        # ONNX Runtime has exceptions of its own for each of its status codes.
-        reason = str(error).strip().partition("\n")[0][:300]
-        raise UserError(f"bench: ONNX Runtime cannot run the float32 twin: {reason}") from error
-    wanted = [list(tensor.shape) for tensor in package.outputs]
-    if [math.prod(shape) for shape in found] != [math.prod(shape) for shape in wanted]:
-        raise UserError(f"bench: the float32 twin gives outputs {found}, the package {wanted}")
-
-    def timed(count: int) -> float:
-        begin = time.perf_counter()
-        for _ in range(count):
-            session.run_with_iobinding(binding)
-        return (time.perf_counter() - begin) / count
-
-    return timed
+def _wanted(stated: str | None) -> list[Engine]:
+    """Return the engines to run: those asked for, or all that are installed."""
+    if stated in (None, "all"):
+        return [engine for engine in ENGINES.values() if engine.is_installed]
+    names = [name for name in str(stated).split(",") if name and name != "none"]
+    for name in names:
+        if name not in ENGINES:
+            known = ["all", "none", *ENGINES]
+            raise UserError(f"peers={name}: no such engine{did_you_mean(name, known)}")
+        if not ENGINES[name].is_installed:
+            raise UserError(
+                f"peers={name}: {ENGINES[name].name} is not installed; "
+                "run: pip install -e '.[peers]'"
+            )
+    return [ENGINES[name] for name in names]
 
 
-def _alternate(sides: Mapping[str, Timed], repeat: int) -> dict[str, list[float]]:
-    """Return each side's seconds, one a turn; who is first changes from round to round.
-
-    A turn begins with one run that is not counted: it brings back what the other side's turn
-    drove from the caches.
-    """
-    counts = {name: math.ceil(_TURN_SECONDS / max(timed(1), 1e-7)) for name, timed in sides.items()}
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    names = list(sides)
-    for index in _rounds(repeat):
-        for name in names if index % 2 == 0 else reversed(names):
-            sides[name](1)
-            times[name].append(sides[name](counts[name]))
-    return times
+def _wanted_of_own(stated: str, files: list[Variant]) -> list[Variant]:
+    """Return the other precisions that a package of ours is built for: own=int8,float32 or none."""
+    names = [name for name in stated.split(",") if name and name != "none"]
+    for name in names:
+        if name not in OWN:
+            known = [*OWN, "none"]
+            raise UserError(f"own={name}: no such precision{did_you_mean(name, known)}")
+    return [each for each in files if each.precision in names and not each.is_same]
 
 
-def _rounds(repeat: int) -> Iterator[int]:
-    """Yield the rounds; what is shown of them is drawn between two, by this thread alone."""
-    if not sys.stdout.isatty():
-        yield from range(repeat)
-        return
-    from rich.progress import Progress
-
-    with Progress(auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("timing", total=repeat)
-        for index in range(repeat):
-            progress.refresh()
-            yield index
-            progress.advance(task)
+def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
+    """Return what runs a published package, after its golden vectors came out right."""
+    package = open_package(packages.folder(plan))
+    runner = stack.enter_context(NativeRunner(package))
+    for item in verifying.compare(Golden(*package.golden()), runner.run):
+        if item.verdict == "departs":
+            raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
+    return runner
 
 
-def _compared(times: Mapping[str, list[float]]) -> dict[str, Any]:
-    """Return medians and quartiles, and how many times as fast the package is as the twin."""
-    rows = []
-    for name, seconds in times.items():
-        low, median, high = (float(q) for q in np.percentile(seconds, _QUARTILES))
-        rows.append(
-            {"what": name, "median_ms": 1e3 * median, "quartiles_ms": [1e3 * low, 1e3 * high]}
-        )
-    ratios = np.asarray(times[TWIN]) / np.asarray(times[PACKAGE])
-    low, _, high = (float(q) for q in np.percentile(ratios, _QUARTILES))
-    return {
-        "rows": rows,
-        "ratio": float(np.median(times[TWIN]) / np.median(times[PACKAGE])),
-        "ratio_quartiles": [low, high],
-    }
+def _sides(
+    runners: Mapping[str, NativeRunner], files: list[Variant], wanted: list[Engine], threads: int
+) -> tuple[Sides, list[dict[str, str]]]:
+    sides, refused = Sides(), []
+    for name, runner in runners.items():
+        sides.timed[name] = _timed(runner, threads)
+    package = runners[PACKAGE]
+    inputs = _inputs(package.package)
+    expected = list(package.run(inputs, threads).values())
+    for engine, variant in _pairs(wanted, files):
+        name = f"{engine.title}, {variant.precision}"
+        try:
+            loaded = load(engine, variant, inputs, threads)
+        except EngineError as error:
+            refused.append({"what": name, "why": str(error)})
+            continue
+        found = loaded.outputs()
+        if [each.size for each in found] != [each.size for each in expected]:
+            shapes = [list(each.shape) for each in found]
+            raise UserError(f"bench: {name} gives outputs {shapes}, not those of the package")
+        if variant.is_same:
+            sides.differences[name] = max(map(_difference, found, expected))
+        sides.timed[name] = loaded.timed
+    return sides, refused
 
 
-def _tell(result: Mapping[str, Any]) -> None:
-    threads = f"{result['threads']} thread{'s' if result['threads'] > 1 else ''}"
+def _pairs(wanted: list[Engine], files: list[Variant]) -> Iterator[tuple[Engine, Variant]]:
+    for engine in wanted:
+        for variant in files:
+            if variant.form in engine.formats:
+                yield engine, variant
+
+
+def _timed(runner: NativeRunner, threads: int) -> Timed:
+    inputs = _inputs(runner.package)
+    return lambda count: float(np.mean(runner.timed(inputs, threads, count)[1]))
+
+
+def _inputs(package: Package) -> dict[str, Array]:
+    """The first golden sample."""
+    return {name: array[0] for name, array in package.golden()[0].items()}
+
+
+def _difference(found: Array, expected: Array) -> float:
+    flat = found.astype(np.float64).ravel() - expected.astype(np.float64).ravel()
+    return float(np.abs(flat).max(initial=0.0))
+
+
+def _tell(result: Mapping[str, Any], part: Mapping[str, Any]) -> None:
+    threads = f"{part['threads']} thread{'s' if part['threads'] > 1 else ''}"
     title = (
         f"{result['recipe']}: {result['processor']}, {threads}, {result['repeat']} rounds, "
         f"load {result['load_at_start']:.1f} at the start"
     )
-    names = {PACKAGE: "package", TWIN: f"float32 twin, ONNX Runtime {result['onnxruntime']}"}
     rows = [
         {
-            "what": names[row["what"]],
-            "median ms": _ms(row["median_ms"]),
-            "middle half, ms": " to ".join(map(_ms, row["quartiles_ms"])),
+            "what": row["what"],
+            "median ms": f"{row['median_ms']:.3f}",
+            "middle half, ms": _range(row["quartiles_ms"], 3),
+            "package takes": f"{row['ratio']:.2f} of it" if "ratio" in row else "",
+            "middle half": _range(row["ratio_quartiles"], 2) if "ratio" in row else "",
+            "output differs by": "" if row["difference"] is None else f"{row['difference']:.6g}",
         }
-        for row in result["rows"]
+        for row in part["rows"]
     ]
-    tables.show(title, rows, ["what", "median ms", "middle half, ms"])
-    low, high = result["ratio_quartiles"]
-    print(
-        f"the package is {result['ratio']:.2f} times as fast as the float32 twin "
-        f"({low:.2f} to {high:.2f} in the middle half of the rounds)"
-    )
+    tables.show(title, rows, list(rows[0]))
+    for item in part["refused"]:
+        print(f"not timed: {item['what']}: {item['why']}")
 
 
-def _ms(value: float) -> str:
-    return f"{value:.3f}"
+def _range(values: list[float], digits: int) -> str:
+    return " to ".join(f"{value:.{digits}f}" for value in values)

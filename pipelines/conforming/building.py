@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines import actions, checking, execute, keys, load, model_files, packages, plan
+from pipelines import actions, building, execute, keys, model_files, packages
 from pipelines.conforming import comparing
 from pipelines.errors import UserError
 from stages import importing
@@ -30,7 +30,7 @@ def find_out(path: Path, golden: Golden) -> dict[str, Any]:
     recipe.write_text(f"{text}package: {{formats: [shared]}}\n", encoding="utf-8")
     started = time.monotonic()
     try:
-        made = _built(recipe)
+        made = building.published(recipe)
     except packages.UnavailableError as error:
         return {"status": "not run", "why": str(error)}
     except (StageError, UserError) as error:
@@ -47,13 +47,3 @@ def find_out(path: Path, golden: Golden) -> dict[str, Any]:
     finally:
         execute.STORE.remove(actions.published(made))
     return {**row, "seconds": seconds}
-
-
-def _built(recipe: Path) -> plan.Plan:
-    resolved = load.load_recipe(str(recipe))
-    made = plan.of(resolved)
-    checking.check(made, resolved)
-    workshop = execute.Workshop(made)
-    files = workshop.load(actions.last(made))
-    execute.STORE.publish(files, actions.published(made))
-    return made

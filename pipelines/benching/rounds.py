@@ -1,0 +1,66 @@
+"""Sides timed in turns, and how their times compare."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pipelines.benching.engines import Timed
+
+_TURN_SECONDS = 2e-3
+"""What one turn measures at least, so that the clock's own steps do not count."""
+_QUARTILES = (25, 50, 75)
+
+
+def alternate(sides: Mapping[str, Timed], repeat: int, title: str) -> dict[str, list[float]]:
+    """Return each side's seconds, one a turn; who is first changes from round to round.
+
+    A turn begins with one run that is not counted: it brings back what the other sides' turns
+    drove from the caches.
+    """
+    counts = {name: math.ceil(_TURN_SECONDS / max(timed(1), 1e-7)) for name, timed in sides.items()}
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    names = list(sides)
+    for index in _rounds(repeat, title):
+        first = index % len(names)
+        for name in (*names[first:], *names[:first]):
+            sides[name](1)
+            times[name].append(sides[name](counts[name]))
+    return times
+
+
+def _rounds(repeat: int, title: str) -> Iterator[int]:
+    """Yield the rounds; what is shown of them is drawn between two, by this thread alone."""
+    if not sys.stdout.isatty():
+        yield from range(repeat)
+        return
+    from rich.progress import Progress
+
+    with Progress(auto_refresh=False, transient=True) as progress:
+        task = progress.add_task(title, total=repeat)
+        for index in range(repeat):
+            progress.refresh()
+            yield index
+            progress.advance(task)
+
+
+def compared(times: Mapping[str, list[float]], reference: str) -> list[dict[str, Any]]:
+    """Return a row a side: median and quartiles, and the reference's time as a ratio of its own.
+
+    `ratio` is the median over the rounds of reference time / this side's time, so that drift of
+    the machine's speed cancels; `ratio_quartiles` its middle half.
+    """
+    rows = []
+    for name, seconds in times.items():
+        low, median, high = (1e3 * float(q) for q in np.percentile(seconds, _QUARTILES))
+        row: dict[str, Any] = {"what": name, "median_ms": median, "quartiles_ms": [low, high]}
+        if name != reference:
+            ratios = np.asarray(times[reference]) / np.asarray(seconds)
+            low, median, high = (float(q) for q in np.percentile(ratios, _QUARTILES))
+            row |= {"ratio": median, "ratio_quartiles": [low, high]}
+        rows.append(row)
+    return rows

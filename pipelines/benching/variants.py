@@ -1,0 +1,78 @@
+"""The network of a recipe at other precisions, as files that engines can run.
+
+An integer file is run as it is. Of a network with quantizers below 8 bits no engine has integer
+kernels: they run its float32 twin, and a zoo network's standard ONNX QDQ in 8 bits besides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pipelines import checking
+from pipelines import recipe as slicing
+from pipelines.errors import UserError
+from pipelines.execute import Workshop
+from pipelines.load import Resolved
+from pipelines.plan import IMPORTING, Plan
+from stages import importing
+from stages.errors import StageError
+from stages.importing import float_twin
+from stages.importing.formats import format_of
+from stages.importing.zoo import build
+from stages.options import ZooOptions
+
+Precision = Literal["float32", "int8", "as stored"]
+QONNX_NUMERICS = "qonnx"
+_FORMS = {"stages.importing.tflite": "tflite", "stages.importing.torch_export": "pt2"}
+"""Module of a reader → the ending by which engines know the format."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model file at a precision; `is_same` where it is the recipe's own file."""
+
+    precision: Precision
+    source: bytes
+    form: str
+    is_same: bool = False
+
+
+def variants(plan: Plan, resolved: Resolved) -> list[Variant]:
+    """Return the files that engines are asked to run for a recipe, its own first."""
+    recipe = resolved.recipe
+    source = checking.source(plan)
+    found = format_of(source)
+    if found is not None:
+        form = _FORMS.get(found.module, "")
+        return [Variant("as stored", source, form, is_same=recipe.calibration is None)]
+    zoo = slicing.zoo_options(recipe)
+    if zoo is not None and recipe.calibration is None:
+        return _of_zoo(zoo, source)
+    if recipe.calibration is not None:
+        return [Variant("float32", source, "onnx")]
+    return _of_file(plan, source)
+
+
+def _of_zoo(zoo: ZooOptions, source: bytes) -> list[Variant]:
+    plain = ZooOptions(name=zoo.name, format="float", seed=zoo.seed, image_size=zoo.image_size)
+    if zoo.format == "float":
+        floats = Variant("float32", source, "onnx", is_same=True)
+    elif zoo.format == "qdq":
+        floats = Variant("float32", build(options=plain), "onnx")
+    else:
+        floats = Variant("float32", float_twin.build(source), "onnx")
+    if zoo.format == "qdq":
+        return [Variant("int8", source, "onnx", is_same=True), floats]
+    integers = build(options=plain.model_copy(update={"format": "qdq"}))
+    return [floats, Variant("int8", integers, "onnx")]
+
+
+def _of_file(plan: Plan, source: bytes) -> list[Variant]:
+    model = Workshop(plan).load(plan.step(IMPORTING))
+    if importing.numerics(model) != QONNX_NUMERICS:
+        return [Variant("as stored", source, "onnx", is_same=True)]
+    try:
+        return [Variant("float32", float_twin.build(source), "onnx")]
+    except StageError as error:
+        raise UserError(f"bench: {error}") from error

@@ -1,0 +1,18 @@
+"""Builds that commands make themselves: recipes written for them, packages published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines import actions, checking, execute, load, plan
+
+
+def published(recipe: Path) -> plan.Plan:
+    """Build the package of a recipe file and publish it; return its plan."""
+    resolved = load.load_recipe(str(recipe))
+    made = plan.of(resolved)
+    checking.check(made, resolved)
+    workshop = execute.Workshop(made)
+    files = workshop.load(actions.last(made))
+    execute.STORE.publish(files, actions.published(made))
+    return made
