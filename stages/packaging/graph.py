@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
@@ -18,7 +16,7 @@ from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.kinds import Model, Table
 from stages.packaging.epilogue import CHOICES, FLOAT_OPS
-from stages.packaging.kernel import Kernel
+from stages.packaging.kernel import Kernel, digest_of
 from stages.packaging.lowering import lower
 from stages.packaging.program import Call, Program, Slot, TensorSpec
 from stages.qnn.builder import bindings_of, outputs_of, quantization_of
@@ -28,7 +26,7 @@ from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
-ITEM = "kernel"
+ITEM, HELPER = "kernel", "sums"
 
 
 def program_of(
@@ -170,16 +168,19 @@ class _Linearizer:
                 "bodies": bodies,
                 "hardware": code_ingredients(self.hardware),
             }
-            text = json.dumps(problem, sort_keys=True)
-            digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-            symbol = f"{function.attrs['composite']}_{digest}"
+            symbol = f"{function.attrs['composite']}_{digest_of(problem)}"
             kernel = lower(function, symbol, schedule, bodies, self.hardware)
-            # Each in an object of its own, or LLVM would put helpers into the kernel.
-            for name, compiled in {symbol: kernel.function, **kernel.helpers}.items():
-                self.objects[f"{name}.o"] = self.memo(
-                    ITEM,
-                    problem | {"symbol": name},
-                    partial(compile_object, {name: compiled}, self.hardware),
+            self.objects[f"{symbol}.o"] = self.memo(
+                ITEM,
+                problem | {"symbol": symbol},
+                partial(compile_object, {symbol: kernel.function}, self.hardware),
+            )
+            for helper in kernel.helpers:
+                # In an object of its own, or LLVM would put it into the kernel.
+                self.objects[f"{helper.symbol}.o"] = self.memo(
+                    HELPER,
+                    {**helper.problem, "hardware": code_ingredients(self.hardware)},
+                    partial(compile_object, {helper.symbol: helper.function}, self.hardware),
                 )
             self.kernels[callee] = symbol, kernel
         return self.kernels[callee]

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A function that kernels call: compiled beside them, not into them; equal ones are one."""
+
+    symbol: str
+    function: Any
+    problem: Mapping[str, Any]
+    """All that decides its code but the processor, as plain JSON data."""
+
+
+def digest_of(problem: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits that stand for plain JSON data."""
+    text = json.dumps(problem, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -16,5 +34,5 @@ class Kernel:
     max_tasks: int
     temporaries: tuple[int, ...] = ()
     """Bytes of the tensors that it keeps to itself, whose pointers follow those of its results."""
-    helpers: Mapping[str, Any] = field(default_factory=dict)
-    """PrimFuncs that it calls, by symbol: they are compiled beside it, not into it."""
+    helpers: tuple[Helper, ...] = ()
+    """What it calls."""

@@ -23,7 +23,7 @@ from stages.packaging.addressing import output_offset, parameter_offset
 from stages.packaging.composite import POOLS, Composite
 from stages.packaging.epilogue import Epilogue
 from stages.packaging.halo import fill_halo, fills_of
-from stages.packaging.kernel import Kernel
+from stages.packaging.kernel import Helper, Kernel, digest_of
 from stages.packaging.pool import pool_text
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
@@ -44,7 +44,7 @@ class Lowering:
         self.epilogue = f"{symbol}_epilogue"
         self.pixels = composite.pixels_per_block
         self.texts: dict[str, None] = {}
-        self.helpers: dict[str, Any] = {}
+        self.helpers: list[Helper] = []
         self.include_epilogue(hardware)
         self.include_bodies(bodies)
 
@@ -82,7 +82,7 @@ class Lowering:
                 end = tirx.truncdiv(items * (self.task + 1), self.tasks)
                 with T.serial(0, T.bind(end - begin)) as item:
                     self._item(begin + item)
-        return Kernel(builder.get(), self._scratch_words * 4, items, helpers=self.helpers)
+        return Kernel(builder.get(), self._scratch_words * 4, items, helpers=tuple(self.helpers))
 
     @property
     def _scratch_words(self) -> int:
@@ -185,9 +185,11 @@ class Convolution(Lowering):
             attrs["strides"][1] * pixel,
             height * width * pixel,
         )
-        self.inner = f"{self.symbol}_sums"
         text = body["text"], body["declarations"]
-        self.helpers[self.inner] = caller(self.inner, self.signature.name, text, 3, strides)
+        problem = {"text": text, "strides": strides}
+        self.inner = f"sums_{digest_of(problem)}"
+        function = caller(self.inner, self.signature.name, text, 3, strides)
+        self.helpers.append(Helper(self.inner, function, problem))
 
     @property
     def _word_bytes(self) -> int:

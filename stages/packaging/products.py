@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from tvm import relax
 from tvm.script.ir_builder import tirx as T
 
+from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.packaging.addressing import border_class
 from stages.packaging.kernel import Kernel
@@ -25,6 +26,8 @@ from stages.qnn.registry import attributes, shape_of
 from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
 
+MIN_LANES = 8
+"""Channels that an epilogue computes at once, at least: bytes are stored by eight."""
 SAME = ("relax.qnn.take_channels", "relax.reshape")
 """Operators that hand on the value at a position as it is."""
 
@@ -61,6 +64,7 @@ class Products(Convolution):
     def include_epilogue(self, hardware: Hardware) -> None:
         """There is no text to include."""
         self.hardware = hardware
+        self.lanes = max(MIN_LANES, isa_of(hardware).lanes)
 
     @cached_property
     def _floats(self) -> dict[Any, int]:
@@ -89,7 +93,10 @@ class Products(Convolution):
                     self._channels(block, y, x, sums, rest)
 
     def _channels(self, block: Any, y: Any, x: Any, sums: Any, count: int) -> None:
-        with (self.loop if count % 8 == 0 else T.serial)(0, count) as lane:
+        width = gcd(count, self.lanes)
+        loop = self.loop if width >= MIN_LANES else T.serial
+        with T.serial(0, count // width) as part, loop(0, width) as inner:
+            lane = part * width + inner
             at = Position(y, x, block * BLOCK + lane, (y * self.width + x) * self.outputs)
             values: dict[Any, Any] = {}
             for variable, call in self.composite.calls.items():

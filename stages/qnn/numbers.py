@@ -15,6 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 from tvm import tirx
+from tvm.ir import register_op_attr
+
+# TIR's own list of what a loop may become vectors around has `floor` and `round`, but not this.
+register_op_attr("tirx.nearbyint", "TVectorizable", True)
 
 Value = Any
 """A NumPy array or a TIR expression."""

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from pipelines.reference import Reference
+from stages.importing.onnx_domains import QONNX
 from tests.pipelines.fake_clone import ROOT, TOY, Clone
 
 IMAGES = np.eye(6, dtype=np.float32).reshape(6, 2, 3)
@@ -130,6 +131,10 @@ def test_a_labelled_folder(toy: Clone) -> None:
     assert out.splitlines()[-2:] == [OURS, THEIRS]
 
 
+DOMAINS = [helper.make_opsetid("", 13), helper.make_opsetid(QONNX, 1)]
+"""Of QONNX graphs; others are executed one sample at a time."""
+
+
 def graph(shape: list[int | str], target: list[int]) -> bytes:
     """A network that reshapes to `target` and multiplies."""
     weight = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
@@ -147,7 +152,7 @@ def graph(shape: list[int | str], target: list[int]) -> bytes:
             numpy_helper.from_array(weight, "weight"),
         ],
     )
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    model = helper.make_model(made, opset_imports=DOMAINS, ir_version=8)
     return bytes(model.SerializeToString())
 
 

@@ -52,13 +52,13 @@ def popcount_loops(
     """The innermost loops of the first convolution's kernel that count bits."""
     kernels = lowered(pack(network(*layer), hardware, BIT), hardware)
     kernel = kernels["qnn_bitserial_conv2d"]
-    ((inner, sums),) = kernel.helpers.items()
+    (sums,) = kernel.helpers
     # The halo may be filled by the memory functions; nothing else is called but what counts.
     called = {
         line.split()[1].removesuffix("@PLT") for line in calls(listing(kernel.function, hardware))
     }
-    assert called <= {"memset", inner}
-    lines = listing(sums, hardware)
+    assert called <= {"memset", sums.symbol}
+    lines = listing(sums.function, hardware)
     assert not calls(lines)
     loops = [loop for loop in innermost_loops(lines) if count(loop, mnemonic)]
     assert loops
