@@ -102,13 +102,19 @@ class Workshop:
             argument: self._files(step, argument) if producer is None else self.load(producer)
             for argument, producer in producers.items()
         }
-        code = keys.digest(keys.canonical(address.ingredients["code"]))
-        memo = Memo(self.store, code, address.ingredients["tools"], progress.detail)
+        memo = self.memo(step)
         value = _call(step, arguments, memo)
         _check_unedited(step, address)
         manifest = self._commit(step, address, value, tuple(sorted(memo.used)))
         self._known[step.name] = manifest
         return manifest, True
+
+    def memo(self, step: Step) -> Memo:
+        """Return the items of a step, whose inputs are in the store."""
+        address = self.address(step)
+        assert address is not None, f"{step.name} lacks an input"
+        code = keys.digest(keys.canonical(address.ingredients["code"]))
+        return Memo(self.store, code, address.ingredients["tools"], progress.detail)
 
     def load(self, step: Step) -> Any:
         """Return a step's artifact as the stage gave it, building what is missing or damaged."""

@@ -13,17 +13,20 @@ from typing import Any
 import numpy as np
 
 from pipelines import packages, tables, verifying
-from pipelines.benching import own, rounds
+from pipelines.benching import layers, own, rounds
 from pipelines.benching.engines import ENGINES, Engine, EngineError, Timed, limit_instructions, load
 from pipelines.benching.variants import Variant, variants
 from pipelines.commands import arguments
 from pipelines.errors import UserError, did_you_mean
+from pipelines.execute import Workshop
 from pipelines.load import Resolved
+from pipelines.measuring import peaks
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
 from pipelines.runners.native import NativeRunner
 from pipelines.runners.package import Package, open_package
 from stages.kinds import Golden
+from stages.options import is_match
 
 Array = np.ndarray[Any, Any]
 
@@ -48,6 +51,9 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
             f"{resolved.name} is for {resolved.hardware.name}, and bench times this machine's "
             f"own processor; try: doit bench recipe={resolved.name} hardware=host"
         )
+    if (pattern := variables.command.get("layer")) is not None:
+        _layers(plan, resolved, pattern, variables)
+        return
     repeat = arguments.repeat(variables) or REPEAT
     stated = arguments.threads(variables)
     counts = [stated] if stated else sorted({1, len(os.sched_getaffinity(0))})
@@ -75,6 +81,40 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
                 {"threads": count, "rows": rows, "seconds": times, "refused": refused}
             )
             _tell(result, result["threads"][-1])
+    tables.write_json(variables.command.get("json"), result)
+
+
+def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
+    """Print what each kernel takes alone, and its share of the peak of its instructions."""
+    package = open_package(packages.folder(plan))
+    rows = layers.times(Workshop(plan), resolved.hardware, _inputs(package))
+    found = peaks.peaks(resolved.hardware)
+    for row in rows:
+        # A kernel of several popcounts a pair of operands works on so many pairs of bits.
+        each = row["macs"] * (row["popcounts"] or 1)
+        top = found.get(row["how"])
+        row["peak_share"] = each / row["seconds"] / top if top and row["macs"] else None
+    shown = [r for r in rows if pattern == "all" or is_match(pattern, r["layer"])]
+    if not shown:
+        names = [row["layer"] for row in rows]
+        raise UserError(f"layer={pattern}: matches no kernel{did_you_mean(pattern, names)}")
+    result = {"recipe": resolved.name, "processor": processor(), "peaks": found, "layers": shown}
+    said = ", ".join(f"{name} {macs / 1e9:.0f} GMAC/s" for name, macs in found.items())
+    title = f"{resolved.name}: {result['processor']}, 1 thread, each kernel alone; peaks: {said}"
+    table = [
+        {
+            "layer": row["layer"],
+            "how": row["how"],
+            "MMAC": f"{row['macs'] / 1e6:.2f}" if row["macs"] else "",
+            "us": f"{1e6 * row['seconds']:.1f}",
+            "GMAC/s": f"{row['macs'] / row['seconds'] / 1e9:.1f}" if row["macs"] else "",
+            "of the peak": f"{row['peak_share']:.0%}" if row["peak_share"] is not None else "",
+        }
+        for row in shown
+    ]
+    total = sum(row["seconds"] for row in shown)
+    tables.show(title, table, list(table[0]))
+    print(f"together {1e3 * total:.3f} ms")
     tables.write_json(variables.command.get("json"), result)
 
 

@@ -16,12 +16,15 @@ import pytest
 
 from hw import host
 from pipelines import packages
-from pipelines.benching import engines, rounds
+from pipelines.benching import engines, layers, rounds
 from pipelines.benching.variants import Variant
 from pipelines.commands import bench
 from pipelines.errors import UserError
 from pipelines.overrides import Variables
 from tests.pipelines.fake_clone import ROOT
+from tests.stages.packaging.programs import pack
+from tests.stages.packaging.test_plain import mobile
+from tests.targets import AARCH64
 
 RECIPE = "ci/residual_block_a2w1_host"
 
@@ -84,6 +87,34 @@ def test_another_processors_package_is_not_timed() -> None:
         "ERROR: residual_block_a2w1_rpi3 is for rpi3, and bench times this machine's own "
         "processor; try: doit bench recipe=residual_block_a2w1_rpi3 hardware=host\n"
     )
+
+
+@pytest.mark.slow
+def test_each_kernel_alone(tmp_path: Path) -> None:
+    target = tmp_path / "r.json"
+    done = doit("bench", f"recipe={RECIPE}", "layer=all", f"json={target}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(target.read_text())
+    assert set(found["peaks"]) == {"mac8", "popcount"} and min(found["peaks"].values()) > 0
+    rows = {row["layer"]: row for row in found["layers"]}
+    # A 3x3 kernel over 64 channels to as many, 8x8 pixels.
+    assert rows["layer1.0.conv1"]["macs"] == 9 * 64 * 64 * 8 * 8
+    assert all(row["seconds"] > 0 for row in found["layers"])
+    for row in found["layers"]:
+        assert (row["peak_share"] is None) == (row["how"] not in found["peaks"])
+        assert row["layer"] in done.stdout
+    done = doit("bench", f"recipe={RECIPE}", "layer=layer1.0.conf1")
+    assert done.returncode == 1
+    assert "layer=layer1.0.conf1: matches no kernel; did you mean" in done.stderr
+
+
+def test_what_the_layers_of_a_packed_model_multiply() -> None:
+    found = layers.works(pack(mobile()[0], AARCH64))
+    assert found["stem"] == layers.Work("mac8", 9 * 3 * 16 * 6 * 7, 0)
+    # A depthwise convolution has one channel of weights a channel.
+    assert found["dw"] == layers.Work("plain", 9 * 16 * 6 * 7, 0)
+    assert found["pw"] == layers.Work("mac8", 16 * 16 * 6 * 7, 0)
+    assert not any(name.endswith(".bytes") for name in found)
 
 
 def run(resolved: Any = None, **variables: str) -> None:

@@ -1,0 +1,138 @@
+"""What the processor at hand reaches at most: the instructions of products, on registers alone."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hw.profile import Hardware
+
+if TYPE_CHECKING:
+    from hw.isa import Isa, Vector
+    from stages.qnn.llvm import FunctionText
+
+CHAINS, STEPS, CALLS = 12, 64, 100
+"""Independent chains of one instruction, how long they are, and how often they run."""
+_RUNS = 20
+_MEMORY = 1 << 12
+Step = Callable[["FunctionText", str, str, str], str]
+"""From a counter and two operands to the counter after one step."""
+
+
+def peaks(hardware: Hardware) -> dict[str, float]:
+    """Return multiply-accumulates a second of one thread: of `mac8`, and of `popcount` the pairs
+    of single bits that it ands, counts and adds; the best of some runs."""
+    from hw.isa import isa_of
+    from stages.codegen import compile_object
+
+    isa = isa_of(hardware)
+    texts = {"mac8": products_text(isa), "popcount": popcounts_text(isa)}
+    macs = {"mac8": isa.lanes * isa.dot_group, "popcount": isa.lanes * 32}
+    functions = {name: caller(name, f"bk_{name}", text) for name, text in texts.items()}
+    library = linked({"peaks.o": compile_object(functions, hardware)})
+    memory = np.zeros(3 * _MEMORY, np.uint8)
+    pointers = [ctypes.c_void_p(memory.ctypes.data + i * _MEMORY) for i in range(3)]
+    return {
+        name: macs[name] * CHAINS * STEPS * CALLS / least_seconds(library[name], pointers, _RUNS)
+        for name in texts
+    }
+
+
+def least_seconds(entry: Any, pointers: Sequence[Any], runs: int) -> float:
+    """The least of a few runs: the first finds caches full of another kernel's operands."""
+    least = math.inf
+    for _ in range(runs):
+        start = time.perf_counter_ns()
+        entry(*pointers)
+        least = min(least, (time.perf_counter_ns() - start) * 1e-9)
+    return least
+
+
+def products_text(isa: Isa) -> list[str]:
+    """The LLVM function `bk_mac8`: 8-bit products added to 32-bit lanes."""
+    total, activations, weights = isa["dot"].operands
+
+    def step(code: FunctionText, counter: str, a: str, w: str) -> str:
+        return code.apply(isa["dot"], counter, a, w)
+
+    return _chains("bk_mac8", total, (activations, weights), step)
+
+
+def popcounts_text(isa: Isa) -> list[str]:
+    """The LLVM function `bk_popcount`: bits of two operands that are both set, counted."""
+    counter, word = isa["count"].result, isa["and"].result
+
+    def step(code: FunctionText, total: str, a: str, w: str) -> str:
+        bits = code.bitcast(code.apply(isa["and"], a, w), word.llvm, counter.llvm)
+        return code.apply(isa[f"add.{counter.bits}"], total, code.apply(isa["count"], bits))
+
+    return _chains("bk_popcount", counter, (word, word), step)
+
+
+def _chains(name: str, counter: Vector, kinds: tuple[Vector, Vector], step: Step) -> list[str]:
+    from stages.qnn.llvm import FunctionText
+
+    code = FunctionText()
+    first = kinds[0].llvm
+
+    def one(_index: str, carried: list[str]) -> list[str]:
+        *counters, a, w = carried
+        results = []
+        for total in counters:
+            # An unknown operand, or LLVM would move the same work out of the loop.
+            a = code.let(f'call {first} asm sideeffect "", "=v,0"({first} {a})')
+            results.append(step(code, total, a, w))
+        return [*results, a, w]
+
+    operands = [
+        (kind.llvm, code.load(kind.llvm, pointer, 1))
+        for kind, pointer in zip(kinds, ("%a", "%w"), strict=True)
+    ]
+    zeros = [(counter.llvm, "zeroinitializer")] * CHAINS
+    totals = code.loop(str(STEPS), [*zeros, *operands], one)[:CHAINS]
+    for number, total in enumerate(totals):
+        code.store(counter.llvm, total, "%sums", 1, number * counter.bytes)
+    code.do("ret void")
+    return [*code.declarations, code.function(name, ["ptr %a", "ptr %w", "ptr %sums"])]
+
+
+# After it, nothing is known about memory: LLVM may not do the work of all calls once.
+_FORGET = """define internal void @bk_forget(ptr %a, ptr %w, ptr %sums) alwaysinline {
+  call void asm sideeffect "", "r,r,r,~{memory}"(ptr %a, ptr %w, ptr %sums)
+  ret void
+}"""
+
+
+def linked(objects: Mapping[str, bytes]) -> Any:
+    """Relocatable objects by file name, linked and loaded into this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        for file, data in objects.items():
+            (Path(folder) / file).write_bytes(data)
+        linker = [sys.executable, "-m", "ziglang", "ld.lld", "-shared", "-z", "notext"]
+        subprocess.run([*linker, *objects, "-o", "kernels.so"], cwd=folder, check=True)
+        return ctypes.CDLL(str(Path(folder) / "kernels.so"))
+
+
+def caller(symbol: str, callee: str, texts: Sequence[str], strides: Sequence[int] = ()) -> Any:
+    """A PrimFunc that calls a kernel many times with constant strides, as a package does."""
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.script.ir_builder import tirx as T
+
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(symbol)
+        T.func_attr({"global_symbol": symbol})
+        buffers = [T.arg(name, T.Buffer((1 << 16,), "uint8")) for name in ("a", "w", "sums")]
+        with T.attr(0, "pragma_import_llvm", "\n".join([*texts, _FORGET])), T.serial(0, CALLS):
+            addresses = [T.address_of(buffer[0]) for buffer in buffers]
+            T.evaluate(T.call_extern("void", callee, *addresses, *map(T.int64, strides)))
+            T.evaluate(T.call_extern("void", "bk_forget", *addresses))
+    return builder.get()
