@@ -6,6 +6,7 @@ composite in front of it, and writes its result as the user sees it.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from stages.bitpacking.folding import Window, fold_bias
 from stages.kinds import Model, Table
 from stages.qnn import packed
 from stages.qnn.algebra import factor
-from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
+from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product
 from stages.qnn.offers import Geometry, best, products_for
 from stages.qnn.packing import pack_weights, round_up
-from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 from stages.qnn.signature import WORD_BYTES, KernelSignature
 
@@ -42,6 +43,7 @@ class _Packer(Rewriting):
         self.functions = relax.BlockBuilder()
         self.edges: dict[tuple[Any, tuple[int, ...], int], Any] = {}
         """(Tensor, halo, fill) → the tensor of bytes."""
+        self.turned = _turned(source)
 
     def run(self) -> Model:
         """Rewrite call by call."""
@@ -57,6 +59,8 @@ class _Packer(Rewriting):
             return self.read(expr)
         if isinstance(expr, Call) and isinstance(expr.op, relax.GlobalVar):
             function = self.source.module[expr.op]
+            if binding.var in self.turned:
+                return None  # the only one to read it turns it on the way
             if str(function.attrs["composite"]) == PRODUCTS:
                 return self._products(binding, function)
             arguments = [self.read(argument) for argument in expr.args]
@@ -136,14 +140,41 @@ class _Packer(Rewriting):
         key = (source, halo, fill)
         if key not in self.edges:
             builder = FunctionBuilder()
-            value = builder.param("p0", shape_of(source.ty), dtype_of(source.ty))
+            origin, order = self.turned.get(source, (source, None))
+            value = builder.param("p0", shape_of(origin.ty), dtype_of(origin.ty))
+            if order is not None:
+                value = builder.emit(relax.op.permute_dims(value, order), "turned")
             if len(value.ty.shape) == 2:
                 shape = (1, 1, 1, int(value.ty.shape[1]))
                 value = builder.emit(relax.op.reshape(value, shape), "pixel")
             call = packed.to_bytes(value, halo=list(halo), channels=channels, fill=fill)
             function = builder.finish([builder.emit(call, "bytes")], {"composite": PLAIN})
-            self.edges[key] = self._call(function, [self.read(source)], f"{layer}.bytes")
+            self.edges[key] = self._call(function, [self.read(origin)], f"{layer}.bytes")
         return self.edges[key]
+
+
+def _turned(model: Model) -> dict[Any, tuple[Any, list[int]]]:
+    """Transposes that only one product reads, as its data: what they turn, and their order."""
+    main = model.module["main"]
+    readers = Counter(v for binding in bindings_of(main) for v in variables_in(binding.value))
+    calls = [
+        (binding.var, binding.value, model.module[binding.value.op])
+        for binding in bindings_of(main)
+        if isinstance(getattr(binding.value, "op", None), relax.GlobalVar)
+    ]
+    data = {
+        dict(zip(function.params, call.args, strict=True))[inner.value.args[0]]
+        for _, call, function in calls
+        for inner in bindings_of(function)
+        if is_product(inner.value)
+    }
+    found: dict[Any, tuple[Any, list[int]]] = {}
+    for variable, call, function in calls:
+        first, *others = bindings_of(function)
+        is_turn = is_op(first.value, "relax.permute_dims") and len(others) == 1
+        if is_turn and variable in data and readers[variable] == 1:
+            found[variable] = call.args[0], [int(axis) for axis in first.value.attrs.axes]
+    return found
 
 
 def _epilogue(

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[4]
 FUZZING = "tests.stages.importing.fuzzing"
 QUICK = 150
 """Files a format in every run of the tests."""
-SECONDS = int(os.environ.get("BITKILN_FUZZ_SECONDS", "12"))
+SECONDS = int(os.environ.get("BITKILN_FUZZ_SECONDS", "6"))
 """Of each fuzzer, for each format, in the slow tests."""
 
 
