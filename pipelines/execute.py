@@ -102,7 +102,7 @@ class Workshop:
             argument: self._files(step, argument) if producer is None else self.load(producer)
             for argument, producer in producers.items()
         }
-        memo = self.memo(step)
+        memo = self._memo(address)
         value = _call(step, arguments, memo)
         _check_unedited(step, address)
         manifest = self._commit(step, address, value, tuple(sorted(memo.used)))
@@ -113,6 +113,9 @@ class Workshop:
         """Return the items of a step, whose inputs are in the store."""
         address = self.address(step)
         assert address is not None, f"{step.name} lacks an input"
+        return self._memo(address)
+
+    def _memo(self, address: Address) -> Memo:
         code = keys.digest(keys.canonical(address.ingredients["code"]))
         return Memo(self.store, code, address.ingredients["tools"], progress.detail)
 

@@ -165,6 +165,7 @@ def _turned(model: Model) -> dict[Any, tuple[Any, list[int]]]:
     data = {
         dict(zip(function.params, call.args, strict=True))[inner.value.args[0]]
         for _, call, function in calls
+        if str(function.attrs["composite"]) == PRODUCTS  # a plain one reads what it reads as it is
         for inner in bindings_of(function)
         if is_product(inner.value)
     }

@@ -177,7 +177,8 @@ class Convolution(Lowering):
         body = bodies[self.signature.name]
         attrs = attributes(self.composite.main)
         *_, height, width, words = shape_of(self.composite.main.args[0].ty)
-        pixel, window = words * self._word_bytes, attrs["window"]
+        pixel = words * (4 if dtype_of(self.composite.main.args[0].ty) == "uint32" else 1)
+        window = attrs["window"]
         strides = (
             window[0],
             window[1] * pixel // self.signature.word_bytes,
@@ -190,10 +191,6 @@ class Convolution(Lowering):
         self.inner = f"sums_{digest_of(problem)}"
         function = caller(self.inner, self.signature.name, text, 3, strides)
         self.helpers.append(Helper(self.inner, function, problem))
-
-    @property
-    def _word_bytes(self) -> int:
-        return 4 if dtype_of(self.composite.main.args[0].ty) == "uint32" else 1
 
     def sums(self, block: Any, y: Any, x: Any) -> None:
         """Raw sums of the tile's pixels, int32 [rows][32]."""
