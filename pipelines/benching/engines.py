@@ -12,6 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,13 +170,22 @@ ENGINES: Mapping[str, Engine] = {
 
 
 def load(engine: Engine, variant: Variant, inputs: Mapping[str, Array], threads: int) -> Loaded:
-    """Return a model loaded in an engine; EngineError if it cannot load or run it."""
+    """Return a model loaded in an engine; EngineError if it cannot load or run it.
+
+    It is loaded and run in a thread of its own: some engines have the processor flush denormals
+    to zero and leave it so, which would change the results of whatever runs in that thread next.
+    """
+    apart = ThreadPoolExecutor(1, thread_name_prefix=engine.module)
     try:
-        return engine.load(variant, inputs, threads)
+        loaded = apart.submit(engine.load, variant, inputs, threads).result()
     except Exception as error:
         # Every engine has exceptions of its own for what it does not support.
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise EngineError(f"{engine.title} cannot run it: {reason}") from error
+    return Loaded(
+        lambda: apart.submit(loaded.outputs).result(),
+        lambda count: apart.submit(loaded.timed, count).result(),
+    )
 
 
 _ISA_LIMITS = (
