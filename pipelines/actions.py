@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,29 @@ def build(plan: Plan, name: str) -> dict[str, Any]:
         "seconds": round(time.monotonic() - started, 3),
         "artifact": shown(execute.STORE.folder(name, manifest.key)),
     }
+
+
+@plain_errors
+def measure(plan: Plan, resolved: Resolved) -> dict[str, Any]:
+    """Run the trials that the ledger lacks; the result is for the progress line."""
+    from pipelines import progress
+    from pipelines.tuning.trials import Tuner
+
+    started = time.monotonic()
+    tuner = Tuner(plan, resolved.hardware, progress.detail)
+    tuner.run(plan.snapshot.trials)
+    gain = f"{tuner.gain():.2f} of the time of the predicted kernels"
+    return {"status": "built", "seconds": round(time.monotonic() - started, 3), "note": gain}
+
+
+def is_measured(plan: Plan) -> bool:
+    """Whether the ledger holds all the trials that a recipe wants."""
+    from pipelines.tuning import ledger
+    from pipelines.tuning.snapshot import PREDICTED
+
+    base = execute.Workshop(replace(plan, snapshot=PREDICTED))
+    address = base.address(plan.step("tuning"))
+    return address is not None and ledger.is_finished(address.key, plan.snapshot.trials)
 
 
 def clean(plan: Plan, name: str, dryrun: bool = False) -> None:

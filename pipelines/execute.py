@@ -18,7 +18,7 @@ from pipelines import keys, model_files, progress, roots
 from pipelines.errors import UserError
 from pipelines.items import Memo
 from pipelines.manifest import Content, DamagedError, Manifest, Parts, output_digest
-from pipelines.plan import CALIBRATION, IMPORTING, Plan, Step
+from pipelines.plan import CALIBRATION, IMPORTING, MEASURING, Plan, Step
 from pipelines.store import Store
 
 STORE = Store(keys.ROOT / "artifacts")
@@ -99,11 +99,11 @@ class Workshop:
         if manifest is not None:
             return manifest, False
         arguments: dict[str, Any] = {
-            argument: self._files(step, argument) if producer is None else self.load(producer)
+            argument: self.files(step, argument) if producer is None else self.load(producer)
             for argument, producer in producers.items()
         }
         memo = self._memo(address)
-        value = _call(step, arguments, memo)
+        value = call(step, arguments, memo)
         _check_unedited(step, address)
         manifest = self._commit(step, address, value, tuple(sorted(memo.used)))
         self._known[step.name] = manifest
@@ -164,14 +164,21 @@ class Workshop:
         return manifest
 
     def _digest_of_files(self, step: Step, argument: str) -> str:
-        if step.stage.takes[argument] == CALIBRATION:
+        taken = step.stage.takes[argument]
+        if taken == CALIBRATION:
             assert self.plan.calibration is not None
             return self.plan.calibration.digest()
+        if taken == MEASURING:
+            return keys.digest(keys.canonical(self.plan.snapshot.choices()))
         return self._source_digest()
 
-    def _files(self, step: Step, argument: str) -> Any:
-        if step.stage.takes[argument] == CALIBRATION:
+    def files(self, step: Step, argument: str) -> Any:
+        """Return an input that no step gives."""
+        taken = step.stage.takes[argument]
+        if taken == CALIBRATION:
             return self._calibration()
+        if taken == MEASURING:
+            return self.plan.snapshot.choices()
         return self._source()
 
     def _calibration(self) -> Any:
@@ -208,13 +215,14 @@ def _source_output(parts: tuple[tuple[Path, int, int], ...]) -> str:
     return output_digest("source", tuple(contents), ())
 
 
-def _call(step: Step, arguments: dict[str, Any], memo: Memo) -> Any:
+def call(step: Step, arguments: dict[str, Any], memo: Memo) -> Any:
+    """Return what a step's stage makes of its inputs."""
     module, _, function = step.stage.entry.partition(":")
     run = getattr(importlib.import_module(module), function)
     for argument, model in step.stage.options.items():
-        arguments[argument] = _validated("stages.options", model, step.options[argument])
+        arguments[argument] = validated("stages.options", model, step.options[argument])
     if step.hardware is not None:
-        arguments["hardware"] = _validated("hw.profile", "Hardware", step.hardware)
+        arguments["hardware"] = validated("hw.profile", "Hardware", step.hardware)
     if step.stage.items:
         arguments["memo"] = memo
     return run(**arguments)
@@ -232,6 +240,6 @@ def _check_unedited(step: Step, address: Address) -> None:
         )
 
 
-def _validated(module: str, model: str, data: Any) -> Any:
+def validated(module: str, model: str, data: Any) -> Any:
     """Return plain data as the model a stage expects; JSON, since strict models want tuples."""
     return getattr(importlib.import_module(module), model).model_validate_json(keys.canonical(data))

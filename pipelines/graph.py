@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines import actions
 from pipelines.errors import shown
-from pipelines.plan import SOURCE, Plan
+from pipelines.plan import MEASURING, SOURCE, Plan, Step
 
 Task = dict[str, Any]
 
@@ -41,11 +41,12 @@ COMMANDS: tuple[Command, ...] = (
             "verify", after=_BUILT),
     Command("accuracy", "the rate of right answers, of the package and of the source model",
             "accuracy", after=_BUILT),
+    Command("tune", "tries the kernels of every layer here: [schedule.trials=N]", "tune"),
     Command("bench", "times beside other engines: [peers=NAME,... own=int8,... layer=all]",
             "bench", after=_BUILT),
     Command("conformance", "model files beside their frameworks' own runtimes: FOLDER ...",
             "conformance", recipe=False, positional="files"),
-    Command("show", "every value with its origin; which stages are cached, and why not", "show"),
+    Command("show", "every value with its origin, cached stages; [layer=PATTERN]: kernels", "show"),
     Command("recipes", "the recipes there are", "recipes", recipe=False),
     Command("doctor", "what is installed, what is missing and what to do about it", "doctor",
             recipe=False),
@@ -71,7 +72,7 @@ def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
         }
     else:
         yield _agreeing(plan, arguments)
-        yield from _build(plan)
+        yield from _build(plan, arguments)
     for command in COMMANDS:
         yield _command(command, plan, arguments)
 
@@ -93,7 +94,29 @@ def _agreeing(plan: Plan, arguments: Mapping[str, Any]) -> Task:
     }
 
 
-def _build(plan: Plan) -> Iterator[Task]:
+def _givers(plan: Plan, step: Step) -> list[str]:
+    """Return whose artifacts a step takes; measuring is among them if the recipe wants trials."""
+    takes = [producer.name for _, producer in plan.producers(step) if producer is not None]
+    measured = MEASURING in step.stage.takes.values() and plan.snapshot.trials > 0
+    return [*takes, MEASURING] if measured else takes
+
+
+def _measuring(plan: Plan, arguments: Mapping[str, Any]) -> Task:
+    """The trials that a recipe wants: they need what the first stage that heeds them needs."""
+    given = [plan, arguments["resolved"]]
+    first = next(step for step in plan.steps if MEASURING in step.stage.takes.values())
+    takes = [producer.name for _, producer in plan.producers(first) if producer is not None]
+    return {
+        "basename": "build",
+        "name": MEASURING,
+        "doc": "tries kernels on this machine -> the ledger",
+        "actions": [(actions.measure, given)],
+        "uptodate": [(actions.is_measured, [plan])],
+        "task_dep": [AGREEING, *(f"build:{name}" for name in takes)],
+    }
+
+
+def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
     # doit takes what is ready in the order in which it stands here.
     source = [f"build:{SOURCE}"] if plan.source is None else []
     yield {
@@ -102,8 +125,10 @@ def _build(plan: Plan) -> Iterator[Task]:
         "doc": _BUILD_DOC,
         "task_dep": [*source, AGREEING],
     }
+    if plan.snapshot.trials:
+        yield _measuring(plan, arguments)
     for step in plan.steps:
-        takes = [producer.name for _, producer in plan.producers(step) if producer is not None]
+        takes = _givers(plan, step)
         first = [AGREEING] if SOURCE in step.stage.takes.values() else []
         yield {
             "basename": "build",

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from pipelines import recipe as slicing
 from pipelines.calibration import Data
+from pipelines.tuning.snapshot import PREDICTED, Snapshot
 from stages import STAGES
 from stages.registry import Stage
 
@@ -21,6 +22,8 @@ SOURCE = "zoo"
 """The stage whose artifact is the model's source; a recipe with a file has the file instead."""
 CALIBRATION = "calibration"
 """What stages call the user's calibration data, which no stage gives."""
+MEASURING = "measuring"
+"""What stages call the choices that were measured, which no stage gives either."""
 CALIBRATING, IMPORTING = "calibrating", "importing"
 """A stage that only some recipes have, and the one whose model stands for its model in others."""
 
@@ -49,6 +52,8 @@ class Plan:
     source: Path | None
     calibration: Data | None = None
     """The user's calibration data."""
+    snapshot: Snapshot = PREDICTED
+    """The choices that were measured."""
 
     def step(self, name: str) -> Step:
         """Return a step by its stage's name."""
@@ -60,7 +65,8 @@ class Plan:
             yield argument, None if self._is_file(stage) else self.step(self._standing(stage))
 
     def _is_file(self, stage: str) -> bool:
-        return stage == CALIBRATION or (stage == SOURCE and self.source is not None)
+        given = (CALIBRATION, MEASURING)
+        return stage in given or (stage == SOURCE and self.source is not None)
 
     def _standing(self, stage: str) -> str:
         is_absent = stage == CALIBRATING and self.calibration is None
@@ -75,6 +81,7 @@ def make(
     hardware: Mapping[str, Any],
     stages: Sequence[Stage] = STAGES,
     calibration: Data | None = None,
+    snapshot: Snapshot = PREDICTED,
 ) -> Plan:
     """Return the plan of a recipe: `options` holds plain data by class name in stages.options."""
     steps = tuple(
@@ -87,7 +94,7 @@ def make(
         if not (stage.name == SOURCE and source is not None)
         and not (stage.name == CALIBRATING and calibration is None)
     )
-    return Plan(recipe, steps, source, calibration)
+    return Plan(recipe, steps, source, calibration, snapshot)
 
 
 def of(resolved: Resolved) -> Plan:
@@ -99,7 +106,6 @@ def of(resolved: Resolved) -> Plan:
         "CalibrateOptions": slicing.calibrate_options(recipe),
         "GoldenOptions": slicing.golden_options(recipe),
         "LegalizeOptions": slicing.legalize_options(recipe),
-        "ScheduleOptions": slicing.schedule_options(recipe),
         "PackageOptions": slicing.package_options(recipe, resolved.name),
     }
     return make(
@@ -108,4 +114,5 @@ def of(resolved: Resolved) -> Plan:
         options={name: s.model_dump(mode="json") for name, s in slices.items() if s is not None},
         hardware=resolved.hardware.ingredients(),
         calibration=Data(recipe.calibration, recipe.inputs) if recipe.calibration else None,
+        snapshot=Snapshot(recipe.schedule.trials, resolved.hardware.core, resolved.hardware.isa),
     )

@@ -371,11 +371,6 @@ def legalize_options(recipe: Recipe) -> LegalizeOptions:
     )
 
 
-def schedule_options(recipe: Recipe) -> ScheduleOptions:
-    """Return how schedules are found."""
-    return recipe.schedule
-
-
 def package_options(recipe: Recipe, name: str) -> PackageOptions:
     """Return what to package; `name` is the recipe's name, used where it gives no other."""
     return PackageOptions(name=recipe.package.name or name, formats=recipe.package.formats)

@@ -6,6 +6,7 @@ from stages.registry import Stage
 
 _TVM = ("apache-tvm", "apache-tvm-ffi")
 
+# `calibration` and `measuring` are no stages: the user's samples, and what was measured.
 STAGES: tuple[Stage, ...] = (
     # A recipe that names a file has no zoo step: the file's bytes are the source.
     Stage(
@@ -57,7 +58,7 @@ STAGES: tuple[Stage, ...] = (
         "legalizing",
         "stages.legalizing:run",
         "model",
-        takes={"model": "quantizing", "offers": "offering"},
+        takes={"model": "quantizing", "offers": "offering", "choices": "measuring"},
         options={"options": "LegalizeOptions"},
         tools=_TVM,
     ),
@@ -72,7 +73,7 @@ STAGES: tuple[Stage, ...] = (
         "bitpacking",
         "stages.bitpacking:run",
         "model",
-        takes={"model": "canonicalizing", "offers": "offering"},
+        takes={"model": "canonicalizing", "offers": "offering", "choices": "measuring"},
         tools=_TVM,
     ),
     Stage(
@@ -88,8 +89,7 @@ STAGES: tuple[Stage, ...] = (
         "tuning",
         "stages.tuning:run",
         "table",
-        takes={"model": "bitpacking"},
-        options={"options": "ScheduleOptions"},
+        takes={"model": "bitpacking", "choices": "measuring"},
         hardware=True,
         tools=_TVM,
     ),

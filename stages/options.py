@@ -211,18 +211,10 @@ class ScheduleOptions(Options):
     """How schedules are found."""
 
     trials: int = Field(
-        default=0, ge=0, description="Candidates to measure per layer; 0 uses the cost model alone."
+        default=0,
+        ge=0,
+        description="Kernels to measure per layer on this machine; 0 uses the cost model alone.",
     )
-
-    @field_validator("trials")
-    @classmethod
-    def _no_measuring_yet(cls, trials: int) -> int:
-        if trials > 0:
-            raise ValueError(
-                f"{trials} trials would measure on the target, which this version cannot; "
-                "leave it at 0: measuring comes with `doit tune`"
-            )
-        return trials
 
 
 class PackageOptions(Options):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -11,18 +10,14 @@ from typing import Any
 import numpy as np
 
 from hw.profile import Hardware
-from pipelines.execute import Workshop
-from pipelines.measuring.peaks import least_seconds, linked
-from pipelines.runners.native import aligned
-from stages.packaging.graph import program_of
-from stages.packaging.program import Call, Program, Slot
+from pipelines.measuring.loaded import Steps, loaded
+from pipelines.measuring.peaks import least_seconds
 from stages.qnn.builder import bindings_of
 from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
 RUNS = 15
-_SLACK = 64
 _PACKED = "relax.qnn.packed_conv2d"
 _OUTPUT_AXIS = {
     "relax.qnn.direct_conv2d": -1,
@@ -45,31 +40,16 @@ class Work:
     """Popcounts a pair of operands, for `popcount`."""
 
 
-def times(
-    workshop: Workshop, hardware: Hardware, inputs: Mapping[str, Array]
-) -> list[dict[str, Any]]:
-    """Return layer, work and seconds of one thread for every call of a package, in order.
-
-    The kernels run once one after the other, so that each has its true tensors, and are then timed
-    alone: operands that fit are in the caches, as they are not quite in a whole inference.
-    """
-    plan = workshop.plan
-    model = workshop.load(plan.step("bitpacking"))
-    bodies, schedules = (workshop.load(plan.step(name)) for name in ("synthesizing", "tuning"))
-    memo = workshop.memo(plan.step("packaging"))
-    program = program_of(model, bodies, schedules, hardware, memo)
-    library = linked(program.objects)
-    memory = _Memory(program, inputs)
-    work = works(model)
+def times(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> list[dict[str, Any]]:
+    """Return layer, work and seconds of one thread for every call of a package, in order."""
+    program = loaded(steps, hardware, inputs)
+    work = works(steps.load(steps.plan.step("bitpacking")))
     rows = []
-    for call in program.calls:
-        arguments = memory.arguments(call)
-        entry = getattr(library, call.symbol)
-        entry(*arguments)
+    for call in program.program.calls:
         found = work.get(call.layer, Work("plain", 0, 0))
         rows.append(
             {"layer": call.layer, "how": found.how, "macs": found.macs,
-             "popcounts": found.popcounts, "seconds": least_seconds(entry, arguments, RUNS)}
+             "popcounts": found.popcounts, "seconds": least_seconds(*program.kernel(call), RUNS)}
         )  # fmt: skip
     return rows
 
@@ -101,33 +81,3 @@ def _work(call: Any) -> Work | None:
     if is_op(call, "relax.matmul"):
         weight = weight[-2:]  # what stands before are batches
     return Work("plain", prod(shape_of(call.ty)) * prod(weight) // weight[axis], 0)
-
-
-class _Memory:
-    """The tensors of a program, where its kernels find them."""
-
-    def __init__(self, program: Program, inputs: Mapping[str, Array]) -> None:
-        self._kept: dict[tuple[str, str], Array] = {}
-        for name, value in (*inputs.items(), *program.constants.items()):
-            kind = "input" if name in inputs else "constant"
-            self._place(kind, name, np.ascontiguousarray(value).tobytes())
-        for spec in program.outputs:
-            self._place("output", spec.name, bytes(spec.nbytes))
-        for name, size in program.buffers.items():
-            self._place("buffer", name, bytes(size))
-        most = max(call.scratch_bytes for call in program.calls)
-        self._scratch = aligned(most + _SLACK)
-
-    def _place(self, kind: str, name: str, data: bytes) -> None:
-        room = aligned(len(data) + _SLACK)
-        room[: len(data)] = np.frombuffer(data, np.uint8)
-        self._kept[kind, name] = room
-
-    def arguments(self, call: Call) -> list[Any]:
-        """What a call is given, as its only task."""
-        pointers = [self._pointer(slot) for slot in (*call.reads, *call.writes)]
-        scratch = ctypes.c_void_p(self._scratch.ctypes.data)
-        return [*pointers, scratch, ctypes.c_int32(0), ctypes.c_int32(1)]
-
-    def _pointer(self, slot: Slot) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self._kept[slot.kind, slot.name].ctypes.data + slot.offset)

@@ -16,11 +16,11 @@ _TURN_SECONDS = 2e-3
 _QUARTILES = (25, 50, 75)
 
 
-def alternate(sides: Mapping[str, Timed], repeat: int, title: str) -> dict[str, list[float]]:
+def alternate(sides: Mapping[str, Timed], repeat: int, title: str | None) -> dict[str, list[float]]:
     """Return each side's seconds, one a turn; who is first changes from round to round.
 
     A turn begins with one run that is not counted: it brings back what the other sides' turns
-    drove from the caches.
+    drove from the caches. Without a title nothing is shown meanwhile.
     """
     counts = {name: math.ceil(_TURN_SECONDS / max(timed(1), 1e-7)) for name, timed in sides.items()}
     times: dict[str, list[float]] = {name: [] for name in sides}
@@ -33,9 +33,9 @@ def alternate(sides: Mapping[str, Timed], repeat: int, title: str) -> dict[str, 
     return times
 
 
-def _rounds(repeat: int, title: str) -> Iterator[int]:
+def _rounds(repeat: int, title: str | None) -> Iterator[int]:
     """Yield the rounds; what is shown of them is drawn between two, by this thread alone."""
-    if not sys.stdout.isatty():
+    if title is None or not sys.stdout.isatty():
         yield from range(repeat)
         return
     from rich.progress import Progress

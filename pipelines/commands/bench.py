@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from pipelines.commands import arguments
 from pipelines.errors import UserError, did_you_mean
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
+from pipelines.machine import processor
 from pipelines.measuring import peaks
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
@@ -116,16 +115,6 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
     tables.show(title, table, list(table[0]))
     print(f"together {1e3 * total:.3f} ms")
     tables.write_json(variables.command.get("json"), result)
-
-
-def processor() -> str:
-    """Return what this machine's processor calls itself."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
 
 
 def _wanted(stated: str | None) -> list[Engine]:

@@ -1,4 +1,7 @@
-"""`doit show`: every value of a recipe with its origin, and the state of every stage."""
+"""`doit show`: every value of a recipe with its origin, and the state of every stage.
+
+With layer=PATTERN: the kernels these layers could run, as predicted and as measured.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from pipelines.plan import Plan
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
-    """Print both tables; nothing is built."""
+    """Print the tables; nothing is built."""
+    if (pattern := variables.command.get("layer")) is not None:
+        _alternatives(plan, resolved, pattern, variables)
+        return
     values = [
         {"field": field, "value": value, "from": resolved.origins.get(field, "default")}
         for field, value in resolved.values().items()
@@ -27,6 +33,30 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     tables.show("stages", states, ["stage", "state", "why"])
     result = {"recipe": resolved.name, "values": values, "hardware": hardware, "stages": states}
     tables.write_json(variables.command.get("json"), result)
+
+
+def _alternatives(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
+    from pipelines.tuning import alternatives
+
+    rows = alternatives.rows(Workshop(plan), resolved, pattern)
+    shown = [
+        {
+            "layer": row["layer"],
+            "": "runs" if row["chosen"] else "",
+            "algorithm": row["algorithm"],
+            "kernel": row["kernel"],
+            "predicted kcycles": f"{row['predicted_cycles'] / 1e3:.1f}",
+            "measured us": _microseconds(row["measured_seconds"]) or row["failed"] or "",
+        }
+        for row in rows
+    ]
+    title = f"{resolved.name}: kernels by predicted cycles of {resolved.hardware.core}"
+    tables.show(f"{title}, one thread", shown, list(shown[0]))
+    tables.write_json(variables.command.get("json"), {"recipe": resolved.name, "kernels": rows})
+
+
+def _microseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e6 * seconds:.1f}"
 
 
 def _row(state: show.State) -> dict[str, Any]:

@@ -6,23 +6,23 @@ halos, weights in the order their kernel reads them, biases with every correctio
 
 from __future__ import annotations
 
-from stages.bitpacking.products import pack_products
+from stages.bitpacking.products import pack_products, subjects
 from stages.bitpacking.rewrite import Packer
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
 from stages.qnn.composites import is_plain
 from stages.qnn.registry import dtype_of
 
-__all__ = ["check", "run"]
+__all__ = ["check", "run", "subjects"]
 
 STORED = ("float32", "uint8", "uint32")
 
 
-def run(*, model: Model, offers: Table) -> Model:
+def run(*, model: Model, offers: Table, choices: Table) -> Model:
     """Choose signatures among the offers and layouts, and pack weights accordingly."""
     if is_plain(model):
-        return pack_products(model, offers)
-    result = Packer(model, offers).run()
+        return pack_products(model, offers, choices)
+    result = Packer(model, offers, choices).run()
     check(result)
     return result
 

@@ -1,4 +1,4 @@
-"""Choose a kernel for every product of a module among those offered, by predicted cycles."""
+"""Choose a kernel for every product of a module: the one measured best, or predicted to be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tvm.ir import Call
 from stages.bitpacking.edges import LINEAR, nhwc
 from stages.kinds import Table
 from stages.qnn.builder import bindings_of
-from stages.qnn.offers import Geometry, Offer, Problem, best, from_table, products_for
+from stages.qnn.measured import Workload, pick, products_problem
+from stages.qnn.offers import Geometry, Problem, from_table, products_for
 from stages.qnn.registry import attributes, dtype_of
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import encoding_of
@@ -18,7 +19,9 @@ from stages.qnn.terms import encoding_of
 Tensors = dict[str, np.ndarray[Any, Any]]
 
 
-def choose(module: Any, tensors: Tensors, offers: Table) -> dict[Any, KernelSignature]:
+def choose(
+    module: Any, tensors: Tensors, offers: Table, choices: Table
+) -> dict[Any, KernelSignature]:
     """Call of a composite in `main` → the signature of its convolution or matrix product."""
     chosen: dict[Any, KernelSignature] = {}
     for binding in bindings_of(module["main"]):
@@ -29,7 +32,7 @@ def choose(module: Any, tensors: Tensors, offers: Table) -> dict[Any, KernelSign
         for inner in bindings_of(function):
             if isinstance(inner.value, Call) and linear_name(inner.value):
                 weight = tensors[actual[inner.value.args[1]].name]
-                chosen[binding.var] = _signature(inner.value, weight, offers)
+                chosen[binding.var] = _signature(inner.value, weight, offers, choices)
     return chosen
 
 
@@ -39,22 +42,23 @@ def linear_name(call: Any) -> str:
     return name if name in LINEAR else ""
 
 
-def _signature(call: Any, weight: np.ndarray[Any, Any], offers: Table) -> KernelSignature:
+def _signature(
+    call: Any, weight: np.ndarray[Any, Any], offers: Table, choices: Table
+) -> KernelSignature:
     data, stored = call.args
-    kh, kw = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
-    geometry = Geometry((kh, kw), weight.shape[-1], nhwc(call.ty)[1])
-    bits = int(dtype_of(data.ty).lstrip("uint"))
-    return best(_candidates(call, bits, dtype_of(stored.ty), weight, offers), geometry).fitted(
-        geometry
-    )
-
-
-def _candidates(
-    call: Any, bits: int, dtype: str, weight: np.ndarray[Any, Any], offers: Table
-) -> list[Offer]:
-    algorithm = linear_name(call).rpartition("_")[0]
+    kernel = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
+    height, width, outputs = nhwc(call.ty)
+    geometry = Geometry(kernel, weight.shape[-1], width)
+    bits, attrs = int(dtype_of(data.ty).lstrip("uint")), attributes(call)
+    algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)
     if algorithm:
-        encoding = encoding_of(dtype, attributes(call)["weight_zero_point_x2"])
-        problem = Problem(bits, int(dtype.lstrip("uint")), encoding)
-        return [o for o in from_table(offers[problem.name]) if o.algorithm == algorithm]
-    return products_for(offers, bits, int(np.abs(weight.astype(np.int32)).max(initial=0)))
+        encoding = encoding_of(dtype, attrs["weight_zero_point_x2"])
+        problem = Problem(bits, int(dtype.lstrip("uint")), encoding).name
+        offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
+    else:
+        limit = int(np.abs(weight.astype(np.int32)).max(initial=0))
+        problem = products_problem(bits, limit)
+        offered = products_for(offers, bits, limit)
+    strides = tuple(attrs.get("strides", (1, 1)))
+    workload = Workload(problem, geometry, height, outputs, strides)
+    return pick(offered, workload, choices).fitted(geometry)

@@ -20,7 +20,8 @@ from stages.qnn import packed
 from stages.qnn.algebra import factor
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product
-from stages.qnn.offers import Geometry, best, products_for
+from stages.qnn.measured import Subject, Workload, pick, products_problem
+from stages.qnn.offers import Geometry, products_for
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
@@ -29,17 +30,53 @@ from stages.qnn.signature import WORD_BYTES, KernelSignature
 Array = np.ndarray[Any, Any]
 
 
-def pack_products(model: Model, offers: Table) -> Model:
+def pack_products(model: Model, offers: Table, choices: Table) -> Model:
     """The model with every composite of products around its packed convolution."""
-    return _Packer(model, offers).run()
+    return _Packer(model, offers, choices).run()
+
+
+def subjects(*, model: Model, offers: Table) -> dict[str, Subject]:
+    """Layer → what there is to choose for it, in a model that `pack_products` takes."""
+    found = {}
+    main = model.module["main"]
+    for binding in bindings_of(main):
+        if not isinstance(getattr(binding.value, "op", None), relax.GlobalVar):
+            continue
+        function = model.module[binding.value.op]
+        if str(function.attrs["composite"]) == PRODUCTS:
+            product = _product(function)
+            actual = dict(zip(function.params, binding.value.args, strict=True))
+            q = _ohwi(model.params[str(actual[product.value.args[1]].name)])
+            window = _window(product.value, q, attributes(product.value))
+            found[str(binding.var.name)] = _subject(q, window, offers)
+    return found
+
+
+def _subject(q: Array, window: Window, offers: Table) -> Subject:
+    limit = int(np.abs(q.astype(np.int32)).max(initial=0))
+    height, width = window.output
+    geometry = Geometry(window.kernel, q.shape[3], width)
+    problem = products_problem(8, limit)
+    workload = Workload(problem, geometry, height, q.shape[0], window.strides)
+    return Subject((workload,), tuple(products_for(offers, 8, limit)))
+
+
+def _product(function: Any) -> Any:
+    """The binding of a composite's product."""
+    return next(b for b in bindings_of(function) if is_product(b.value))
+
+
+def _ohwi(weight: Array) -> Array:
+    """Weights as those of a convolution."""
+    return weight.reshape(weight.shape[0], 1, 1, -1) if weight.ndim == 2 else weight
 
 
 class _Packer(Rewriting):
     """The walk over `main`: composites of products anew, everything else as it was."""
 
-    def __init__(self, source: Model, offers: Table) -> None:
+    def __init__(self, source: Model, offers: Table, choices: Table) -> None:
         super().__init__(source)
-        self.offers = offers
+        self.offers, self.choices = offers, choices
         self.functions = relax.BlockBuilder()
         self.edges: dict[tuple[Any, tuple[int, ...], int], Any] = {}
         """(Tensor, halo, fill) → the tensor of bytes."""
@@ -76,10 +113,9 @@ class _Packer(Rewriting):
     def _products(self, binding: Any, function: Any) -> Any:
         layer = str(binding.var.name)
         actual = dict(zip(function.params, binding.value.args, strict=True))
-        product = next(b for b in bindings_of(function) if is_product(b.value))
+        product = _product(function)
         data, weight = product.value.args
-        q = self.constants[actual[weight]]
-        q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
+        q = _ohwi(self.constants[actual[weight]])
         attrs = attributes(product.value)
         window = _window(product.value, q, attrs)
         signature = self._signature(q, window)
@@ -129,9 +165,9 @@ class _Packer(Rewriting):
         return self._call(rewritten, arguments, layer)
 
     def _signature(self, q: Array, window: Window) -> KernelSignature:
-        geometry = Geometry(window.kernel, q.shape[3], window.output[1])
-        limit = int(np.abs(q.astype(np.int32)).max(initial=0))
-        return best(products_for(self.offers, 8, limit), geometry).fitted(geometry)
+        subject = _subject(q, window, self.offers)
+        picked = pick(subject.offers, subject.workload, self.choices)
+        return picked.fitted(subject.workload.geometry)
 
     def _edge(
         self, source: Any, halo: tuple[int, ...], fill: int, channels: int, layer: str

@@ -35,10 +35,10 @@ FLOAT_OPERAND: tuple[tuple[str, float | None], ...] = (("operand", 1),)
 class Packer:
     """The walk over `main`: one new composite per call, with its own tensors."""
 
-    def __init__(self, model: Model, offers: Table) -> None:
+    def __init__(self, model: Model, offers: Table, choices: Table) -> None:
         self.source = model
         self.main = model.module["main"]
-        self.signatures = choose(model.module, model.params, offers)
+        self.signatures = choose(model.module, model.params, offers, choices)
         self.edges: Edges = solve(model.module, self.signatures)
         self.builder = ModelBuilder()
         self.functions = relax.BlockBuilder()

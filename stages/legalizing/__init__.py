@@ -16,17 +16,18 @@ from tvm import relax
 
 from stages.errors import StageError
 from stages.kinds import Model, Table
-from stages.legalizing.choice import Layer, choose
+from stages.legalizing.choice import Layer, choose, subject
 from stages.legalizing.direct import legalize
 from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import is_plain
+from stages.qnn.measured import Subject
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 
-__all__ = ["check", "run"]
+__all__ = ["check", "run", "subjects"]
 
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 _ON_BITS = {
@@ -38,7 +39,7 @@ _ON_BITS = {
 """Operators on stored bits, by algorithm and whether they are convolutions."""
 
 
-def run(*, model: Model, options: LegalizeOptions, offers: Table) -> Model:
+def run(*, model: Model, options: LegalizeOptions, offers: Table, choices: Table) -> Model:
     """Choose an algorithm per layer; StageError for a pattern without a match or a bad override."""
     if is_plain(model):
         for wish in options.layers:
@@ -48,9 +49,22 @@ def run(*, model: Model, options: LegalizeOptions, offers: Table) -> Model:
                 hint="leave algorithm out; models trained with quantizers have the choice",
             )
         return legalize(model)
-    result = Legalizer(model, _wishes(model.module["main"], options), offers).run()
+    wishes = _wishes(model.module["main"], options)
+    result = Legalizer(model, wishes, offers, choices).run()
     check(result)
     return result
+
+
+def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
+    """Layer → what there is to choose for it, in a model whose layers choose their algorithm."""
+    wishes: Mapping[str, Any] = _wishes(model.module["main"], options)
+    found = {}
+    for binding in bindings_of(model.module["main"]):
+        if any(is_op(binding.value, name) for name in LINEAR):
+            weight = model.params[str(binding.value.args[1].name)]
+            name = str(binding.var.name)
+            found[name] = subject(_layer(binding, weight), wishes.get(name), offers)
+    return found
 
 
 def check(model: Model) -> None:
@@ -85,9 +99,11 @@ def _wishes(main: Any, options: LegalizeOptions) -> dict[str, str]:
 class Legalizer(Rewriting):
     """One pass over `main`."""
 
-    def __init__(self, source: Model, wishes: Mapping[str, Any], offers: Table) -> None:
+    def __init__(
+        self, source: Model, wishes: Mapping[str, Any], offers: Table, choices: Table
+    ) -> None:
         super().__init__(source)
-        self.wishes, self.offers = wishes, offers
+        self.wishes, self.offers, self.choices = wishes, offers, choices
 
     def run(self) -> Model:
         """The model with algorithms chosen."""
@@ -107,9 +123,8 @@ class Legalizer(Rewriting):
         data, weight = call.args
         q = self.constants[weight]
         is_conv = is_op(call, "relax.qnn.conv2d")
-        width = shape_of(call.ty)[2] if is_conv else 1
-        layer = Layer(name, dtype_of(data.ty), dtype_of(weight.ty), attrs, q, width)
-        algorithm = choose(layer, self.wishes.get(name), self.offers)
+        layer = _layer(binding, q)
+        algorithm = choose(layer, self.wishes.get(name), self.offers, self.choices)
         if algorithm != "mac8":
             tensor = self.builder.tensor(weight.name, q, dtype_of(weight.ty))
             build = _ON_BITS[algorithm, is_conv]
@@ -120,6 +135,14 @@ class Legalizer(Rewriting):
                 attrs["groups"] = 1
             build = integer.conv2d if is_conv else integer.dense
         return build(self.read(data), tensor, **attrs)
+
+
+def _layer(binding: Any, weight: np.ndarray[Any, Any]) -> Layer:
+    call = binding.value
+    height, width = shape_of(call.ty)[1:3] if is_op(call, "relax.qnn.conv2d") else (1, 1)
+    data, stored = (dtype_of(argument.ty) for argument in call.args)
+    name = str(binding.var.name)
+    return Layer(name, data, stored, attributes(call), weight, (height, width))
 
 
 def _products_weight(layer: Layer) -> np.ndarray[Any, Any]:

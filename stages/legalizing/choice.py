@@ -10,7 +10,9 @@ import numpy as np
 from stages.errors import StageError
 from stages.kinds import Table
 from stages.options import Algorithm
-from stages.qnn.offers import Geometry, Problem, best, from_table
+from stages.qnn.algebra import numerators
+from stages.qnn.measured import Subject, Workload, pick, products_problem
+from stages.qnn.offers import Geometry, Problem, from_table, products_for
 from stages.qnn.terms import encoding_of
 
 MAX_PLANES = 3
@@ -25,14 +27,14 @@ _ON_BITS: dict[Algorithm | None, str] = {
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution or matrix product: name, dtypes, attributes, stored weights, output width."""
+    """A convolution or matrix product: name, dtypes, attributes, stored weights, output's size."""
 
     name: str
     data_dtype: str
     weight_dtype: str
     attrs: dict[str, Any]
     weight: np.ndarray[Any, Any]
-    output_width: int
+    output: tuple[int, int]
 
     @property
     def activation_bits(self) -> int:
@@ -55,7 +57,18 @@ class Layer:
         """The layer's window and the width of its rows."""
         _, *window, channels = (self.weight.shape[0], 1, 1, *self.weight.shape[1:])[-4:]
         groups = self.attrs.get("groups", 1)
-        return Geometry((window[0], window[1]), channels * groups, self.output_width)
+        return Geometry((window[0], window[1]), channels * groups, self.output[1])
+
+    def workload(self, problem: str) -> Workload:
+        """What it is called where kernels for a problem are chosen."""
+        strides = tuple(self.attrs.get("strides", (1, 1)))
+        return Workload(problem, self.geometry, self.output[0], self.weight.shape[0], strides)
+
+    @property
+    def weight_limit(self) -> int:
+        """The largest magnitude of a weight as products take it."""
+        values = numerators(self.weight, self.attrs["weight_zero_point_x2"])
+        return int(np.abs(values.astype(np.int32)).max(initial=0))
 
 
 def bitserial_obstacle(layer: Layer) -> str | None:
@@ -70,8 +83,8 @@ def bitserial_obstacle(layer: Layer) -> str | None:
     return None
 
 
-def choose(layer: Layer, wanted: Algorithm | None, offers: Table) -> Algorithm:
-    """The recipe's wish where there is one, else the algorithm of the cheapest kernel offered."""
+def choose(layer: Layer, wanted: Algorithm | None, offers: Table, choices: Table) -> Algorithm:
+    """The recipe's wish where there is one, else the algorithm of the kernel picked."""
     obstacle = bitserial_obstacle(layer)
     if wanted in _ON_BITS and obstacle:
         raise StageError(
@@ -81,7 +94,7 @@ def choose(layer: Layer, wanted: Algorithm | None, offers: Table) -> Algorithm:
         return "mac8"
     offered = from_table(offers[layer.problem.name])
     if wanted is None:
-        return best(offered, layer.geometry).algorithm
+        return pick(offered, layer.workload(layer.problem.name), choices).algorithm
     if not any(offer.algorithm == wanted for offer in offered):
         raise StageError(
             f"cannot {_ON_BITS[wanted]}: the instruction set has no kernel for it",
@@ -89,3 +102,14 @@ def choose(layer: Layer, wanted: Algorithm | None, offers: Table) -> Algorithm:
             hint="use algorithm: bitserial, or leave it out",
         )
     return wanted
+
+
+def subject(layer: Layer, wanted: Algorithm | None, offers: Table) -> Subject:
+    """The kernels among which there is a choice for a layer, that of the algorithm included."""
+    products = layer.workload(products_problem(layer.activation_bits, layer.weight_limit))
+    if wanted == "mac8" or bitserial_obstacle(layer):
+        offered = products_for(offers, layer.activation_bits, layer.weight_limit)
+        return Subject((products,), tuple(offered))
+    offered = from_table(offers[layer.problem.name])
+    allowed = tuple(offer for offer in offered if wanted in (None, offer.algorithm))
+    return Subject((layer.workload(layer.problem.name), products), allowed)

@@ -183,6 +183,11 @@ class KernelSignature:
         return replace(self, stored=stored)
 
     @property
+    def alone(self) -> KernelSignature:
+        """The same kernel on a tensor that holds what it reads and no more."""
+        return self if self.plan is None else self.reading(stored_by(self.plan))
+
+    @property
     def name(self) -> str:
         """The kernel's name, a C identifier; different signatures have different names."""
         tile = f"{self.rows}x{self.channels}_{self.flush}_{self.isa}"
@@ -191,8 +196,7 @@ class KernelSignature:
         if self.tables is not None:
             return f"lookup_{self.tables.name}_{tile}"
         assert self.plan is not None and self.stored is not None
-        own = stored_by(self.plan)
-        among = "" if self.stored == own else f"_of{_tables(self.stored)}"
+        among = "" if self == self.alone else f"_of{_tables(self.stored)}"
         return f"popcount_{self.plan.name}{among}_{tile}"
 
 

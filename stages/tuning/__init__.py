@@ -1,4 +1,4 @@
-"""Tuning: the loop order of every composite, from the cost model alone (no trials, deterministic).
+"""Tuning: the loop order of every composite, as measured or from the cost model (deterministic).
 
 A kernel's work items are pairs (block of 32 output channels, output row). Whichever operand is
 larger than the first-level cache should stay put while the other streams past it.
@@ -11,31 +11,41 @@ from typing import Any
 
 from hw.profile import Hardware
 from stages.kinds import Model, Table
-from stages.options import ScheduleOptions
 from stages.qnn.builder import bindings_of
+from stages.qnn.measured import order_of, shape_name
+from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
-__all__ = ["run"]
+__all__ = ["ORDERS", "run"]
+
+ORDERS = ("rows_inner", "blocks_inner")
+"""What the inner loop over a kernel's work items goes through."""
 
 BYTES = {"uint32": 4, "int32": 4, "uint8": 1, "float32": 4}
 
 
-def run(*, model: Model, options: ScheduleOptions, hardware: Hardware) -> Table:
-    """Composite name → schedule. `options.trials` is 0: nothing is measured."""
-    del options
+def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
+    """Composite name → schedule."""
     return {
-        str(variable.name_hint): _schedule(function, hardware)
+        str(variable.name_hint): _schedule(function, hardware, choices)
         for variable, function in model.module.functions.items()
         if "composite" in (function.attrs or {})
     }
 
 
-def _schedule(function: Any, hardware: Hardware) -> Table:
+def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
     for binding in bindings_of(function):
         if is_op(binding.value, "relax.qnn.packed_conv2d"):
             data, weights, _ = binding.value.args
-            return {"order": _order(binding.value, data.ty, weights.ty, hardware)}
-    return {"order": "rows_inner"}
+            chosen = order_of(*_known_by(attributes(binding.value)), choices)
+            return {"order": chosen or _order(binding.value, data.ty, weights.ty, hardware)}
+    return {"order": ORDERS[0]}
+
+
+def _known_by(attrs: Table) -> tuple[str, str]:
+    """The kernel and the shape of a convolution, as measurements call them."""
+    shape = shape_name(attrs["window"], attrs["strides"], attrs["channels"], attrs["output"])
+    return parse_signature(attrs["signature"]).alone.name, shape
 
 
 def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:

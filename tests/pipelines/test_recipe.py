@@ -19,7 +19,6 @@ from pipelines.recipe import (
     import_options,
     legalize_options,
     package_options,
-    schedule_options,
     zoo_options,
 )
 from stages import options
@@ -161,7 +160,6 @@ def test_import_sees_shapes_only() -> None:
 def test_the_other_slices() -> None:
     made = recipe(golden={"samples": 5}, package={"formats": ["executable", "shared"]})
     assert golden_options(made) == options.GoldenOptions(samples=5)
-    assert schedule_options(made) == options.ScheduleOptions()
     assert package_options(made, "net") == options.PackageOptions(
         name="net", formats=("shared", "executable")
     )

@@ -94,9 +94,9 @@ def stages(
     quantized = quantizing.run(model=source)
     offers = offers_of(quantized, profile)
     options = options or LegalizeOptions()
-    legalized = legalizing.run(model=quantized, options=options, offers=offers)
+    legalized = legalizing.run(model=quantized, options=options, offers=offers, choices={})
     canonical = canonicalizing.run(model=legalized)
-    packed = bitpacking.run(model=canonical, offers=offers)
+    packed = bitpacking.run(model=canonical, offers=offers, choices={})
     return {
         "quantizing": quantized,
         "legalizing": legalized,

@@ -22,7 +22,9 @@ from tests.stages.pipeline import algorithm, assert_same, board, offers_of, rand
 def legalized(source: Model, options: LegalizeOptions | None = None) -> Model:
     quantized = quantizing.run(model=source)
     offers = offers_of(quantized, board("rpi3"))
-    return legalizing.run(model=quantized, options=options or LegalizeOptions(), offers=offers)
+    return legalizing.run(
+        model=quantized, options=options or LegalizeOptions(), offers=offers, choices={}
+    )
 
 
 def canonical(source: Model, options: LegalizeOptions | None = None) -> Model:

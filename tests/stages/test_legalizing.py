@@ -42,7 +42,9 @@ def legalize(
 ) -> Model:
     quantized = quantizing.run(model=source)
     offers = offers_of(quantized, hardware or board("rpi3"))
-    return legalizing.run(model=quantized, options=options or LegalizeOptions(), offers=offers)
+    return legalizing.run(
+        model=quantized, options=options or LegalizeOptions(), offers=offers, choices={}
+    )
 
 
 def products(model: Model) -> dict[str, str]:
@@ -64,7 +66,7 @@ def layer(activation_bits: int, weight_bits: int, **changes: Any) -> Layer:
         "weight_dtype": f"uint{weight_bits}",
         "attrs": {"groups": 1, "weight_zero_point_x2": 0},
         "weight": np.zeros((64, 3, 3, 64), np.uint8),
-        "output_width": 16,
+        "output": (16, 16),
     }
     return Layer(**{**facts, **changes})
 
@@ -78,7 +80,7 @@ def cycles(hardware: Hardware, found: Layer) -> dict[Algorithm, float]:
     """What the cheapest kernel of each algorithm is predicted to cost."""
     costs: dict[Algorithm, float] = {}
     for offer in offered(found.problem, hardware):
-        if offer.signature.rows <= found.output_width:
+        if offer.signature.rows <= found.output[1]:
             cost = offer.cycles(found.geometry)
             costs[offer.algorithm] = min(cost, costs.get(offer.algorithm, cost))
     return costs
@@ -91,10 +93,10 @@ def cycles(hardware: Hardware, found: Layer) -> dict[Algorithm, float]:
 def test_the_cheaper_algorithm(name: str) -> None:
     hardware = board(name)
     for a, w, width in ((1, 1, 16), (1, 1, 1), (2, 1, 16), (2, 2, 16), (2, 2, 1)):
-        found = layer(a, w, output_width=width)
+        found = layer(a, w, output=(width, width))
         costs = cycles(hardware, found)
         assert {"bitserial", "mac8"} <= costs.keys() <= {"bitserial", "lookup", "mac8"}
-        chosen = choose(found, None, table(hardware, found))
+        chosen = choose(found, None, table(hardware, found), {})
         assert costs[chosen] == min(costs.values())
 
 
@@ -114,23 +116,23 @@ def test_the_choice_follows_the_offers() -> None:
     """A word has 32 channels of a plane, or four of bytes; both are padded to whole blocks."""
     for channels in (5, 64):
         found = layer(2, 2, weight=np.zeros((64, 3, 3, channels), np.uint8))
-        assert choose(found, None, made(found, 7.9, 1.0)) == "bitserial"
-        assert choose(found, None, made(found, 8.1, 1.0)) == "mac8"
+        assert choose(found, None, made(found, 7.9, 1.0), {}) == "bitserial"
+        assert choose(found, None, made(found, 8.1, 1.0), {}) == "mac8"
 
 
 def test_the_choice_depends_on_the_problem() -> None:
     found = layer(2, 2)
     others = made(layer(2, 1), 1.0, 99.0) | made(layer(3, 2), 1.0, 99.0)
-    assert choose(found, None, others | made(found, 99.0, 1.0)) == "mac8"
+    assert choose(found, None, others | made(found, 99.0, 1.0), {}) == "mac8"
     with pytest.raises(KeyError, match="a2w2_unipolar"):
-        choose(found, None, others)
+        choose(found, None, others, {})
 
 
 @pytest.mark.parametrize("algorithm", ["bitserial", "mac8"])
 def test_a_wish_is_granted_whatever_it_costs(algorithm: Algorithm) -> None:
     found = layer(2, 2)
     for costs in ((1.0, 99.0), (99.0, 1.0)):
-        assert choose(found, algorithm, made(found, *costs)) == algorithm
+        assert choose(found, algorithm, made(found, *costs), {}) == algorithm
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -164,7 +166,7 @@ def test_a_dot_product_moves_the_choice() -> None:
     found = layer(2, 1)
     assert cycles(having, found)["mac8"] < 0.7 * cycles(without, found)["mac8"]
     assert cycles(having, found)["bitserial"] == cycles(without, found)["bitserial"]
-    assert choose(found, None, without_lookups(table(having, found))) == "mac8"
+    assert choose(found, None, without_lookups(table(having, found)), {}) == "mac8"
 
 
 def test_a_population_count_moves_the_choice() -> None:
@@ -172,8 +174,8 @@ def test_a_population_count_moves_the_choice() -> None:
     counting = server("icelake", "+avx512vnni", "+avx512vpopcntdq")
     found = layer(2, 1)
     assert cycles(counting, found)["bitserial"] < cycles(plain, found)["bitserial"]
-    assert choose(found, None, without_lookups(table(plain, found))) == "mac8"
-    assert choose(found, None, without_lookups(table(counting, found))) == "bitserial"
+    assert choose(found, None, without_lookups(table(plain, found)), {}) == "mac8"
+    assert choose(found, None, without_lookups(table(counting, found)), {}) == "bitserial"
 
 
 @pytest.mark.parametrize(
@@ -196,11 +198,11 @@ def test_what_cannot_be_bit_serial(changes: dict[str, Any], why: str) -> None:
     found = layer(2, 2, **changes)
     assert bitserial_obstacle(found) == why
     cheap = made(layer(2, 2), 0.0, 99.0)
-    assert choose(found, None, cheap) == "mac8"
-    assert choose(found, "mac8", cheap) == "mac8"
+    assert choose(found, None, cheap, {}) == "mac8"
+    assert choose(found, "mac8", cheap, {}) == "mac8"
     sentence = f"conv: cannot be bit-serial: {why}; use algorithm: mac8"
     with pytest.raises(StageError, match=f"^{re.escape(sentence)}$"):
-        choose(found, "bitserial", cheap)
+        choose(found, "bitserial", cheap, {})
 
 
 @pytest.mark.parametrize("point", [0, 3])
@@ -249,7 +251,7 @@ def test_operators_that_come_with_their_arithmetic_leave_no_choice() -> None:
     net.op(relax.op.nn.relu(net.x), "relu")
     model = net.builder.model([net.x], ["y"], attrs={"numerics": "tflite"})
     with pytest.raises(StageError, match="cannot choose bitserial"):
-        legalizing.run(model=model, options=options(("conv1", "bitserial")), offers={})
+        legalizing.run(model=model, options=options(("conv1", "bitserial")), offers={}, choices={})
 
 
 # -- operands ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 from hw.profile import Hardware
 from stages import synthesizing, tuning
 from stages.kinds import Model
-from stages.options import LegalizeOptions, ScheduleOptions
+from stages.options import LegalizeOptions
 from stages.packaging.arena import ALIGNMENT
 from stages.packaging.graph import program_of
 from stages.packaging.kernel import Kernel
@@ -32,7 +32,7 @@ def pack(model: Model, hardware: Hardware, options: LegalizeOptions | None = Non
 def compile_program(packed: Model, hardware: Hardware) -> Program:
     """The compiled program of a packed model; kernels are kept for later tests."""
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedules = tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware)
+    schedules = tuning.run(model=packed, hardware=hardware, choices={})
     return program_of(packed, bodies, schedules, hardware, kept)
 
 
@@ -46,7 +46,7 @@ def compile_at_once(
 def lowered(packed: Model, hardware: Hardware) -> dict[str, Kernel]:
     """The kernels of a packed model before they are compiled, by composite."""
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedules = tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware)
+    schedules = tuning.run(model=packed, hardware=hardware, choices={})
     return {
         str(name.name_hint): lower(
             function, f"k_{name.name_hint}", schedules[name.name_hint], bodies, hardware

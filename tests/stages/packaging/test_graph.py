@@ -12,7 +12,7 @@ from tvm import relax
 from hw.profile import Hardware
 from stages import synthesizing, tuning
 from stages.kinds import Model
-from stages.options import LegalizeOptions, ScheduleOptions
+from stages.options import LegalizeOptions
 from stages.packaging.graph import HELPER, ITEM, program_of
 from stages.packaging.program import Program, Slot
 from tests.stages.packaging.kernel_cases import BIT, CASES, Net, options
@@ -37,7 +37,7 @@ def linearize(
 
     packed = pack(model, hardware, choice)
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedules = tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware)
+    schedules = tuning.run(model=packed, hardware=hardware, choices={})
     return program_of(packed, bodies, schedules, hardware, memo), asked
 
 

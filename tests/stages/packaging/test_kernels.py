@@ -14,7 +14,7 @@ from hw.profile import Hardware
 from pipelines.runners import choose
 from stages import packaging, synthesizing, tuning
 from stages.kinds import Golden
-from stages.options import PackageOptions, ScheduleOptions
+from stages.options import PackageOptions
 from stages.packaging.symbols import ObjectFile
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
@@ -243,7 +243,7 @@ def test_a_package_on_threads(hardware: Hardware, tmp_path: Path) -> None:
     files = packaging.run(
         model=packed,
         bodies=synthesizing.run(model=packed, hardware=hardware, memo=kept),
-        schedules=tuning.run(model=packed, options=ScheduleOptions(), hardware=hardware),
+        schedules=tuning.run(model=packed, hardware=hardware, choices={}),
         golden=Golden(*samples),
         options=PackageOptions(name="net"),
         hardware=hardware,

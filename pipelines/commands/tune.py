@@ -1,0 +1,72 @@
+"""`doit tune`: measure the kernels of a recipe's layers here, and say what that gains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pipelines import tables
+from pipelines.load import Resolved
+from pipelines.machine import processor
+from pipelines.overrides import Variables
+from pipelines.plan import Plan
+from pipelines.tuning.snapshot import MARGIN, PREDICTED, best_of
+from pipelines.tuning.trials import Layer, Tuner
+
+TRIALS = 16
+"""Kernels tried per layer where the recipe does not say."""
+
+
+def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
+    """Measure what the ledger does not hold yet and print the best kernel of every workload."""
+    count = resolved.recipe.schedule.trials or TRIALS
+    tuner = Tuner(replace(plan, snapshot=PREDICTED), resolved.hardware, print)
+    tuner.run(count)
+    rows = [_row(layer) for layer in tuner.layers]
+    title = f"{resolved.name}: {processor()}, 1 thread, each kernel alone, {count} trials a layer"
+    shown = [
+        {
+            "layer": row["layer"] + (f" and {row['count'] - 1} alike" if row["count"] > 1 else ""),
+            "predicted best": row["predicted"],
+            "us": _microseconds(row["predicted_seconds"]),
+            "measured best": row["best"],
+            "takes": f"{row['ratio']:.2f} of it" if row["ratio"] is not None else "",
+            "tried": row["tried"],
+            "failed": row["failed"] or "",
+        }
+        for row in rows
+    ]
+    if not rows:
+        print(f"{resolved.name} has no layer whose kernel could be chosen")
+        return
+    tables.show(title, shown, list(shown[0]))
+    gain = tuner.gain()
+    print(
+        f"with the measured choices these kernels take {gain:.2f} of their time as predicted; "
+        f"doit build recipe={resolved.name} schedule.trials={count} uses them"
+    )
+    result = {"recipe": resolved.name, "processor": processor(), "trials": count}
+    tables.write_json(variables.command.get("json"), result | {"gain": gain, "layers": rows})
+
+
+def _row(layer: Layer) -> dict[str, Any]:
+    best = best_of(layer.trials)
+    is_better = best is not None and best.ratio is not None and best.ratio <= MARGIN
+    chosen = best if is_better else None
+    order = f" {chosen.order}" if chosen and chosen.order else ""
+    return {
+        "layer": layer.name,
+        "count": layer.count,
+        "workload": layer.subject.workload.name,
+        "predicted": layer.default.kernel,
+        "predicted_seconds": best.against_seconds if best else None,
+        "best": f"{chosen.kernel}{order}" if chosen else "the same",
+        "ratio": chosen.ratio if chosen else None,
+        "tried": len(layer.trials),
+        "failed": sum(trial.failed is not None for trial in layer.trials),
+        "trials": [t.model_dump(mode="json", exclude_none=True) for t in layer.trials],
+    }
+
+
+def _microseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e6 * seconds:.1f}"

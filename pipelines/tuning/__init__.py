@@ -1,0 +1,1 @@
+"""Measuring which kernels are best: candidates, trials, and the ledger that keeps them."""

@@ -1,0 +1,64 @@
+"""The kernels that each layer of a built recipe could run, as predicted and as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.errors import UserError, did_you_mean
+from pipelines.execute import Workshop
+from pipelines.load import Resolved
+from pipelines.tuning import ledger, subjects
+from pipelines.tuning.ledger import Trial
+from pipelines.tuning.snapshot import best_of
+from stages.options import is_match
+from stages.qnn.measured import Subject
+
+
+def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str, Any]]:
+    """Return a row a kernel, for every layer that a pattern matches, cheapest prediction first.
+
+    UserError if the recipe is not built, or no layer with a choice matches.
+    """
+    last = workshop.plan.step("tuning")
+    if not workshop.is_current(last):
+        raise UserError(
+            f"layer={pattern}: the layers of {resolved.name} are known once it is built; "
+            f"run: doit build recipe={resolved.name}"
+        )
+    found = subjects.of(workshop)
+    matched = [name for name in found if pattern == "all" or is_match(pattern, name)]
+    if not matched:
+        raise UserError(
+            f"layer={pattern}: matches no layer with a choice of kernels"
+            f"{did_you_mean(pattern, list(found))}"
+        )
+    running = subjects.running(workshop)
+    hardware = resolved.hardware
+    trials = ledger.trials(ledger.machine(hardware.core, hardware.isa))
+    return [row for name in matched for row in _of_layer(name, found[name], running[name], trials)]
+
+
+def _of_layer(
+    name: str, subject: Subject, running: str, trials: list[Trial]
+) -> Iterator[dict[str, Any]]:
+    own = [trial for trial in trials if trial.workloads[0] == subject.workload.name]
+    for offer in subject.ranked():
+        kernel = subject.kernel(offer)
+        tried = [trial for trial in own if trial.kernel == kernel]
+        best = best_of(tried)
+        yield {
+            "layer": name,
+            "kernel": kernel,
+            "algorithm": offer.algorithm,
+            "predicted_cycles": round(subject.workload.cycles(offer)),
+            "measured_seconds": best.seconds if best else _as_default(own, kernel),
+            "failed": next((trial.failed for trial in reversed(tried) if trial.failed), None),
+            "chosen": kernel == running,
+        }
+
+
+def _as_default(trials: list[Trial], kernel: str) -> float | None:
+    """What a kernel took where it was the one that others were measured beside."""
+    best = best_of(trial for trial in trials if trial.against == kernel)
+    return best.against_seconds if best else None

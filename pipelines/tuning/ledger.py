@@ -1,0 +1,142 @@
+"""The ledger: every trial ever measured on this machine, one line of JSON each, never rewritten.
+
+It lies outside the cache, where removing artifacts cannot lose hours of measuring; records worth
+sharing are files of the same form in `hw/records`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipelines import keys
+from pipelines.errors import UserError, shown
+
+RECORDS = keys.ROOT / "hw" / "records"
+_TOOLS = ("apache-tvm",)
+
+
+class Machine(BaseModel):
+    """Where and with what a trial ran; its times mean nothing elsewhere."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    processor: str
+    """What the processor calls itself."""
+    core: str
+    """The core whose costs predicted."""
+    isa: str
+    tools: tuple[str, ...]
+    """Versions of what compiles kernels."""
+
+
+class Trial(BaseModel):
+    """One kernel on one workload, timed in turns with the kernel that was predicted to be best."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    machine: Machine
+    workloads: tuple[str, ...]
+    """What the stages that choose call the layer; the first is what it is known by."""
+    kernel: str
+    order: str | None = None
+    """The order of work items; None is the predicted one."""
+    against: str
+    """The kernel predicted to be best, in its predicted order."""
+    seconds: float | None = None
+    """Median of this kernel's turns; one thread, the kernel alone."""
+    against_seconds: float | None = None
+    ratio: float | None = None
+    """Median over the rounds of this kernel's time / that of `against`."""
+    failed: str | None = None
+    """Why there is no time."""
+    recipe: str
+    layer: str
+    at: str
+    """Date and time, UTC."""
+
+
+class Finished(BaseModel):
+    """A mark that a model had all its trials."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    finished: str
+    """Key of what was tuned: of the stage `tuning` before anything was measured."""
+    trials: int
+    """Kernels that were to be measured per layer."""
+
+
+def path() -> Path:
+    """Return the ledger of this user: $XDG_STATE_HOME/bitkiln/ledger.jsonl."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "bitkiln" / "ledger.jsonl"
+
+
+def append(lines: Iterable[Trial | Finished], file: Path | None = None) -> None:
+    """Add lines at the end, each whole; what a killed run left half written is ended first."""
+    text = "".join(f"{line.model_dump_json(exclude_none=True)}\n" for line in lines)
+    file = file or path()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab+") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            size = opened.seek(0, os.SEEK_END)
+            if size:
+                opened.seek(size - 1)
+                text = text if opened.read(1) == b"\n" else f"\n{text}"
+            opened.write(text.encode())
+            opened.flush()
+            os.fsync(opened.fileno())
+    except OSError as error:
+        raise UserError(f"{shown(file)}: {error.strerror}; trials are kept there") from error
+
+
+def trials(machine: Machine) -> list[Trial]:
+    """Return the trials of a machine, oldest first: shipped records, then the user's own."""
+    return [line for line in _lines() if isinstance(line, Trial) and line.machine == machine]
+
+
+def is_finished(key: str, count: int) -> bool:
+    """Whether what a key names had so many trials a layer."""
+    marks = (line for line in _lines() if isinstance(line, Finished))
+    return any(mark.finished == key and mark.trials >= count for mark in marks)
+
+
+def machine(core: str, isa: str) -> Machine:
+    """Return this machine, as trials for a core and an instruction set name it."""
+    from pipelines.machine import processor
+
+    tools = tuple(f"{name} {keys.tool_version(name)}" for name in _TOOLS)
+    return Machine(processor=processor(), core=core, isa=isa, tools=tools)
+
+
+def _lines() -> Iterator[Trial | Finished]:
+    for file in (*sorted(RECORDS.glob("*.jsonl")), path()):
+        try:
+            state = file.stat()
+            yield from _read(file, state.st_mtime_ns, state.st_size)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise UserError(f"{shown(file)}: {error.strerror}") from error
+
+
+@functools.lru_cache(maxsize=8)
+def _read(file: Path, _changed: int, _size: int) -> tuple[Trial | Finished, ...]:
+    return tuple(line for text in file.read_bytes().splitlines() for line in _parsed(text))
+
+
+def _parsed(text: bytes) -> Iterator[Trial | Finished]:
+    """Yield what a line says; one that was cut off, or is of another version, says nothing."""
+    for kind in (Trial, Finished):
+        try:
+            yield kind.model_validate_json(text)
+            return
+        except ValidationError:
+            continue

@@ -1,0 +1,53 @@
+"""The layers of a built recipe whose kernels can be chosen, and what they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.execute import validated
+from pipelines.measuring.loaded import Steps
+from stages import bitpacking, legalizing
+from stages.options import LegalizeOptions
+from stages.qnn.builder import bindings_of
+from stages.qnn.composites import is_plain
+from stages.qnn.measured import Subject
+from stages.qnn.packed import parse_signature
+from stages.qnn.registry import attributes, is_op
+
+
+def of(steps: Steps) -> dict[str, Subject]:
+    """Layer → what there is to choose for it."""
+    plan = steps.plan
+    offers = steps.load(plan.step("offering"))
+    model = steps.load(plan.step("quantizing"))
+    if is_plain(model):
+        canonical = steps.load(plan.step("canonicalizing"))
+        return bitpacking.subjects(model=canonical, offers=offers)
+    data = plan.step("legalizing").options["options"]
+    options: LegalizeOptions = validated("stages.options", "LegalizeOptions", data)
+    return legalizing.subjects(model=model, options=options, offers=offers)
+
+
+def running(steps: Steps) -> dict[str, str]:
+    """Layer → the name of the kernel that computes its sums."""
+    return {
+        layer: parse_signature(attributes(call)["signature"]).alone.name
+        for layer, _, call in _products(steps)
+    }
+
+
+def orders(steps: Steps) -> dict[str, str]:
+    """Layer → the order of its work items."""
+    schedules = steps.load(steps.plan.step("tuning"))
+    return {layer: schedules[composite]["order"] for layer, composite, _ in _products(steps)}
+
+
+def _products(steps: Steps) -> Iterator[tuple[str, str, Any]]:
+    """Yield layer, composite and packed convolution of every call that has one."""
+    module = steps.load(steps.plan.step("bitpacking")).module
+    for binding in bindings_of(module["main"]):
+        function = module.functions.get(getattr(binding.value, "op", None))
+        for inner in bindings_of(function) if function is not None else ():
+            if is_op(inner.value, "relax.qnn.packed_conv2d"):
+                yield str(binding.var.name), str(binding.value.op.name_hint), inner.value

@@ -1,0 +1,225 @@
+"""Tuning a recipe: every layer's kernels tried on this machine, in turns with the predicted one.
+
+A trial is a whole build with one other kernel for every layer that has candidates left: it goes
+through the same stages, is proved as all kernels are, and must give the same outputs. Only then is
+each new kernel timed alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from hw.profile import Hardware
+from pipelines.benching import rounds
+from pipelines.execute import Workshop
+from pipelines.machine import check_runs
+from pipelines.measuring.loaded import LoadedProgram, Steps, loaded
+from pipelines.plan import Plan
+from pipelines.tuning import ledger, subjects
+from pipelines.tuning.ledger import Finished, Trial
+from pipelines.tuning.rehearsal import Rehearsal
+from pipelines.tuning.snapshot import PREDICTED, best_of
+from stages.qnn.measured import Subject
+from stages.tuning import ORDERS
+
+Told = Callable[[str], None]
+ROUNDS = 9
+"""Turns that every kernel of a trial has."""
+_REASON = 200
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel to try; without an order the predicted one."""
+
+    kernel: str
+    order: str | None = None
+
+
+@dataclass
+class Layer:
+    """A workload of the model: where it is, what may be chosen, and what was measured."""
+
+    name: str
+    """The first layer of its kind, which is timed."""
+    count: int
+    """How many layers are of its kind."""
+    subject: Subject
+    default: Candidate
+    """What it runs without measurements, in its predicted order."""
+    trials: list[Trial] = field(default_factory=list)
+
+    def candidates(self, count: int) -> list[Candidate]:
+        """So many kernels, those predicted to be cheapest first, without the default."""
+        names = (self.subject.kernel(offer) for offer in self.subject.ranked())
+        return [Candidate(name) for name in names if name != self.default.kernel][:count]
+
+    def turned(self) -> list[Candidate]:
+        """The best kernel in the order that was not predicted for it."""
+        best = best_of(self.trials)
+        is_better = best is not None and best.ratio is not None and best.ratio < 1
+        kernel = best.kernel if best is not None and is_better else self.default.kernel
+        return [Candidate(kernel, order) for order in ORDERS if order != self.default.order]
+
+    def is_tried(self, candidate: Candidate) -> bool:
+        """Whether the ledger knows how a candidate came out beside the default."""
+        return any(
+            (t.kernel, t.order, t.against)
+            == (candidate.kernel, candidate.order, self.default.kernel)
+            for t in self.trials
+        )
+
+
+class Tuner:
+    """The trials of one recipe on this machine."""
+
+    def __init__(self, plan: Plan, hardware: Hardware, told: Told) -> None:
+        """Build the recipe as predicted; UserError if what is built cannot run here."""
+        check_runs(hardware, "measuring", "run it on such a machine, or leave out schedule.trials")
+        self.hardware, self.told = hardware, told
+        self.base = Workshop(replace(plan, snapshot=PREDICTED))
+        self.machine = ledger.machine(hardware.core, hardware.isa)
+        self.base.produce(self.base.plan.step("packaging"))
+        golden = self.base.load(self.base.plan.step("golden"))
+        self.inputs = {name: array[0] for name, array in golden.inputs.items()}
+        self.layers = self._layers()
+        self.program: LoadedProgram | None = None
+
+    def run(self, count: int) -> None:
+        """Try up to `count` kernels a layer, then the best one in the other order.
+
+        What the ledger holds is not measured again; what is measured is kept at once.
+        """
+        for number in range(count):
+            wanted = {
+                layer.name: candidates[number]
+                for layer in self.layers
+                if number < len(candidates := layer.candidates(count))
+            }
+            if wanted:
+                self._trial(wanted, f"kernel {number + 1} of {count}")
+        for number in range(len(ORDERS) - 1):
+            turned = {layer.name: layer.turned()[number] for layer in self.layers}
+            self._trial(turned, "the other order")
+        ledger.append([Finished(finished=finished_key(self.base), trials=count)])
+
+    def gain(self) -> float:
+        """Time of all chosen kernels with what was measured / as predicted."""
+        predicted = best = 0.0
+        for layer in self.layers:
+            found = best_of(layer.trials)
+            if found is not None and found.ratio is not None and found.against_seconds is not None:
+                predicted += layer.count * found.against_seconds
+                best += layer.count * found.against_seconds * min(found.ratio, 1.0)
+        return best / predicted if predicted else 1.0
+
+    # -- one trial ---------------------------------------------------------------------------
+
+    def _trial(self, wanted: Mapping[str, Candidate], title: str) -> None:
+        tried = [
+            (layer, wanted[layer.name])
+            for layer in self.layers
+            if layer.name in wanted and not layer.is_tried(wanted[layer.name])
+        ]
+        if not tried:
+            return
+        choices = {
+            workload.name: {"kernel": candidate.kernel, "order": candidate.order}
+            for layer, candidate in tried
+            for workload in layer.subject.workloads
+        }
+        steps = Rehearsal(self.base, choices)
+        try:
+            program = loaded(steps, self.hardware, self.inputs)
+            if self.program is None:
+                self.program = loaded(self.base, self.hardware, self.inputs)
+            if program.outputs() != self.program.outputs():
+                raise ValueError("the outputs differ from those of the predicted kernels")
+        except Exception as error:
+            # Whatever stands in one kernel's way is a fact about it, and the rest goes on.
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:_REASON]
+            found = [self._record(layer, candidate, failed=reason) for layer, candidate in tried]
+        else:
+            used = subjects.running(steps)
+            found = [
+                self._timed(layer, candidate, program, self.program, used[layer.name])
+                for layer, candidate in tried
+            ]
+        ledger.append(found)
+        for (layer, _), trial in zip(tried, found, strict=True):
+            layer.trials.append(trial)
+        failed = sum(trial.failed is not None for trial in found)
+        note = f", {failed} failed" if failed else ""
+        self.told(f"{title}: {len(found)} layers{note}; best so far {self.gain():.2f} of predicted")
+
+    def _timed(
+        self,
+        layer: Layer,
+        candidate: Candidate,
+        program: LoadedProgram,
+        base: LoadedProgram,
+        used: str,
+    ) -> Trial:
+        if used != candidate.kernel:
+            return self._record(layer, candidate, failed=f"the layer ran {used} instead")
+        times = rounds.alternate(
+            {
+                "base": lambda count: base.seconds(layer.name, count),
+                "trial": lambda count: program.seconds(layer.name, count),
+            },
+            ROUNDS,
+            None,
+        )
+        ratios = np.divide(times["trial"], times["base"])
+        return self._record(
+            layer,
+            candidate,
+            seconds=float(np.median(times["trial"])),
+            against_seconds=float(np.median(times["base"])),
+            ratio=float(np.median(ratios)),
+        )
+
+    def _record(self, layer: Layer, candidate: Candidate, **found: Any) -> Trial:
+        return Trial(
+            machine=self.machine,
+            workloads=tuple(workload.name for workload in layer.subject.workloads),
+            kernel=candidate.kernel,
+            order=candidate.order,
+            against=layer.default.kernel,
+            recipe=self.base.plan.recipe,
+            layer=layer.name,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            **found,
+        )
+
+    # -- what there is to try ----------------------------------------------------------------
+
+    def _layers(self) -> list[Layer]:
+        known = ledger.trials(self.machine)
+        return list(_distinct(self.base, known))
+
+
+def _distinct(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
+    found = subjects.of(steps)
+    kernels, orders = subjects.running(steps), subjects.orders(steps)
+    names = {name: subject.workload.name for name, subject in found.items()}
+    counts = Counter(names.values())
+    for name, subject in found.items():
+        workload = names[name]
+        if count := counts.pop(workload, 0):
+            default = Candidate(kernels[name], orders[name])
+            trials = [t for t in known if t.workloads[0] == workload]
+            yield Layer(name, count, subject, default, trials)
+
+
+def finished_key(base: Workshop) -> str:
+    """Return what a recipe's trials depend on, once what comes before them is built."""
+    address = base.address(base.plan.step("tuning"))
+    assert address is not None, "the recipe was just built"
+    return address.key

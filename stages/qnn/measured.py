@@ -1,0 +1,110 @@
+"""What measuring may decide: the kernel a workload gets, and the order in which it runs.
+
+A table of choices maps the names of workloads to `{"kernel": NAME, "order": ORDER or None}`. It is
+an input of the stages that choose; where it says nothing, or names a kernel that is not offered,
+predicted cycles decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stages.kinds import Table
+from stages.qnn.offers import Geometry, Offer, best
+from stages.qnn.signature import BLOCK
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A layer's products, as far as the time of their kernel depends on them."""
+
+    problem: str
+    """Name of the product of levels, or of `products_problem`."""
+    geometry: Geometry
+    height: int
+    """Rows of the output."""
+    outputs: int
+    """Channels of the output."""
+    strides: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        """Its key in a table of choices."""
+        return f"{self.problem} {self.shape}"
+
+    @property
+    def shape(self) -> str:
+        """For example `3x3s1x1_64to128_56x56`: window, strides, channels, size of the output."""
+        return shape_name(
+            self.geometry.window,
+            self.strides,
+            (self.geometry.channels, self.outputs),
+            (self.height, self.geometry.output_width),
+        )
+
+    def cycles(self, offer: Offer) -> float:
+        """Predicted cycles of the whole layer with the kernel of an offer."""
+        return offer.cycles(self.geometry) * self.height * -(-self.outputs // BLOCK)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A layer whose kernel can be chosen, and the kernels among which."""
+
+    workloads: tuple[Workload, ...]
+    """What the stages that choose call it, one after the other; the first one has all offers."""
+    offers: tuple[Offer, ...]
+
+    @property
+    def workload(self) -> Workload:
+        """The one it is known by."""
+        return self.workloads[0]
+
+    def ranked(self) -> list[Offer]:
+        """The offers that fit, those predicted to be cheapest first."""
+        geometry = self.workload.geometry
+        fitting = [o for o in self.offers if o.signature.rows <= geometry.output_width]
+        return sorted(fitting, key=lambda o: (o.cycles(geometry), o.signature.name))
+
+    def kernel(self, offer: Offer) -> str:
+        """The name of an offer's kernel as this layer runs it."""
+        return offer.fitted(self.workload.geometry).name
+
+
+def shape_name(
+    window: Sequence[int], strides: Sequence[int], channels: Sequence[int], output: Sequence[int]
+) -> str:
+    """The part of a workload's name that says nothing of what is multiplied."""
+    sides, steps, size = ("x".join(map(str, pair)) for pair in (window, strides, output))
+    return f"{sides}s{steps}_{channels[0]}to{channels[1]}_{size}"
+
+
+def products_problem(activation_bits: int, weight_limit: int) -> str:
+    """The problem of 8-bit products whose weights go up to `weight_limit`, for example `u8s8`.
+
+    Weights are told apart by the bits of their magnitude: narrower sums suit smaller ones.
+    """
+    return f"u{activation_bits}s{min(weight_limit.bit_length(), 7) + 1}"
+
+
+def pick(offers: Sequence[Offer], workload: Workload, choices: Table) -> Offer:
+    """The offer a table of choices names for a workload, else the one predicted to be cheapest."""
+    wanted = choices.get(workload.name, {}).get("kernel")
+    geometry = workload.geometry
+    named = (
+        offer
+        for offer in offers
+        if offer.fitted(geometry).name == wanted and offer.signature.rows <= geometry.output_width
+    )
+    return next(named, None) or best(list(offers), geometry)
+
+
+def order_of(kernel: str, shape: str, choices: Mapping[str, Any]) -> str | None:
+    """The order a table of choices names for a kernel on a shape, if it does."""
+    for workload, choice in choices.items():
+        if workload.endswith(f" {shape}") and choice["kernel"] == kernel:
+            found: str | None = choice["order"]
+            return found
+    return None

@@ -1,0 +1,111 @@
+"""The ledger keeps every trial, whatever kills the run; a snapshot is what a build heeds of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.errors import UserError
+from pipelines.tuning import ledger
+from pipelines.tuning.ledger import Finished, Machine, Trial
+from pipelines.tuning.snapshot import MARGIN, Snapshot, best_of, choices_of
+
+HERE = Machine(processor="this", core="generic", isa="avx2", tools=("tvm 1",))
+
+
+def trial(kernel: str, ratio: float | None, **changes: Any) -> Trial:
+    facts: dict[str, Any] = {
+        "machine": HERE,
+        "workloads": ("u8s8 shape",),
+        "kernel": kernel,
+        "against": "default",
+        "ratio": ratio,
+        "failed": "why" if ratio is None else None,
+        "recipe": "toy",
+        "layer": "conv",
+        "at": "2026-01-01T00:00:00+00:00",
+    }
+    return Trial(**{**facts, **changes})
+
+
+@pytest.fixture(autouse=True)
+def _own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(ledger, "RECORDS", tmp_path / "records")
+
+
+def test_what_was_appended_is_read_in_order() -> None:
+    lines = [trial("a", 0.5), trial("b", None, order="rows_inner")]
+    ledger.append(lines[:1])
+    ledger.append([Finished(finished="key", trials=4), *lines[1:]])
+    assert ledger.trials(HERE) == lines
+    assert ledger.is_finished("key", 4)
+    assert not ledger.is_finished("key", 5)
+    assert not ledger.is_finished("other", 1)
+
+
+def test_no_ledger_is_an_empty_one() -> None:
+    assert ledger.trials(HERE) == []
+    assert not ledger.is_finished("key", 1)
+
+
+@given(st.integers(1, 400))
+def test_a_line_that_was_cut_off_costs_only_itself(cut: int) -> None:
+    file = ledger.path()
+    file.unlink(missing_ok=True)
+    ledger.append([trial("a", 0.5), trial("b", 0.25)])
+    whole = file.read_bytes()
+    file.write_bytes(whole[: -min(cut, len(whole.splitlines()[1]))])
+    ledger.append([trial("c", 0.75)])
+    assert [t.kernel for t in ledger.trials(HERE) if t.kernel != "b"] == ["a", "c"]
+
+
+def test_trials_of_other_machines_mean_nothing_here(tmp_path: Path) -> None:
+    there = [HERE.model_copy(update=change) for change in (
+        {"processor": "that"}, {"core": "zen"}, {"isa": "sse2"}, {"tools": ("tvm 2",)},
+    )]  # fmt: skip
+    ledger.append([trial("a", 0.5, machine=machine) for machine in there])
+    assert ledger.trials(HERE) == []
+    ledger.append([trial("b", 0.5)], tmp_path / "records" / "this.jsonl")
+    assert [t.kernel for t in ledger.trials(HERE)] == ["b"]
+
+
+def test_a_ledger_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "bitkiln").write_text("a file where the folder should be")
+    with pytest.raises(UserError, match=r"ledger\.jsonl: .*; trials are kept there$"):
+        ledger.append([trial("a", 0.5)])
+
+
+def test_the_best_of_what_ran_beside_the_kernel_now_predicted() -> None:
+    old = trial("fast", 0.1, against="another")
+    assert best_of([old, trial("a", 0.9), trial("b", 0.7), trial("c", None)]) == trial("b", 0.7)
+    assert best_of([trial("c", None)]) is None
+    # Measured again, it is the later one that counts.
+    assert best_of([trial("a", 0.5), trial("b", 0.7), trial("a", 0.8)]) == trial("b", 0.7)
+
+
+def test_choices() -> None:
+    slower = trial("slow", 1.3, workloads=("u8s8 second",))
+    within_noise = trial("same", (1 + MARGIN) / 2, workloads=("u8s8 third",))
+    bits = trial("mac8", 0.6, workloads=("a2w1_bipolar s", "u2s2 s"), order="blocks_inner")
+    also = trial("own", 0.5, workloads=("u2s2 s",))
+    found = choices_of([trial("a", 0.9), slower, within_noise, bits, also])
+    assert found == {
+        "u8s8 shape": {"kernel": "a", "order": None},
+        "u8s8 second": {"kernel": "default", "order": None},
+        "u8s8 third": {"kernel": "default", "order": None},
+        "a2w1_bipolar s": {"kernel": "mac8", "order": "blocks_inner"},
+        "u2s2 s": {"kernel": "own", "order": None},
+    }
+
+
+def test_without_trials_nothing_measured_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "machine", lambda core, isa: HERE)
+    ledger.append([trial("a", 0.5)])
+    assert Snapshot().choices() == {}
+    assert Snapshot(1, "generic", "avx2").choices() == choices_of([trial("a", 0.5)])
+    assert Snapshot(stated={"w": "x"}).choices() == {"w": "x"}

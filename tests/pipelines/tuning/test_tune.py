@@ -1,0 +1,150 @@
+"""`doit tune` through the front door; nothing is said of which kernel is the fastest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hw import host
+from pipelines import load, plan
+from pipelines.errors import UserError
+from pipelines.execute import Workshop
+from pipelines.machine import check_runs
+from pipelines.tuning import ledger, subjects
+from pipelines.tuning.ledger import Finished, Trial
+from pipelines.tuning.rehearsal import Rehearsal
+from pipelines.tuning.snapshot import Snapshot
+from tests.pipelines.fake_clone import ROOT
+from tests.stages.pipeline import board
+
+RECIPE = "ci/residual_block_a2w1_host"
+
+
+def doit(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "doit", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def lines() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ledger.path().read_text().splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def _own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+@pytest.mark.slow
+def test_every_trial_is_kept_and_measured_once(tmp_path: Path) -> None:
+    target = tmp_path / "r.json"
+    done = doit("tune", f"recipe={RECIPE}", "schedule.trials=2", f"json={target}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = lines()
+    assert kept[-1]["trials"] == 2 and "finished" in kept[-1]
+    found = json.loads(target.read_text())
+    rows = {row["layer"]: row for row in found["layers"]}
+    assert rows["layer1.0.conv1"]["count"] == 2 and rows["layer1.0.conv1"]["failed"] == 0
+    assert sum(len(row["trials"]) for row in rows.values()) == len(kept) - 1
+    for line in kept[:-1]:
+        assert line["ratio"] > 0 and line["seconds"] > 0 and line["against_seconds"] > 0
+    assert 0 < found["gain"] <= 1
+    assert f"{found['gain']:.2f} of their time" in done.stdout
+    # A build that wants as many has nothing to measure, and is exact whatever it chooses.
+    done = doit("build", f"recipe={RECIPE}", "schedule.trials=2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "measuring" in done.stdout and "golden samples exact" in done.stdout
+    assert lines() == kept
+    done = doit("show", f"recipe={RECIPE}", "schedule.trials=2", "layer=layer1.0.conv1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    measured = rows["layer1.0.conv1"]["trials"][0]
+    assert f"{1e6 * measured['seconds']:.1f}" in done.stdout
+    assert done.stdout.count(" runs ") == 1
+
+
+@pytest.mark.slow
+def test_what_was_measured_best_is_built() -> None:
+    """Trials are made up here: every kernel there is for a layer, each once the best by far."""
+    resolved = load.load_recipe(RECIPE)
+    made = plan.of(resolved)
+    built = Workshop(made)
+    built.produce(made.step("packaging"))
+    machine = ledger.machine(resolved.hardware.core, resolved.hardware.isa)
+    layer = "layer1.0.conv1"
+    subject, default = subjects.of(built)[layer], subjects.running(built)[layer]
+    algorithms = {offer.algorithm: subject.kernel(offer) for offer in subject.ranked()}
+    assert len(algorithms) > 1
+    for kernel in algorithms.values():
+        ledger.append(
+            [
+                Trial(
+                    machine=machine,
+                    workloads=tuple(workload.name for workload in subject.workloads),
+                    kernel=kernel,
+                    order="blocks_inner",
+                    against=default,
+                    ratio=0.5 / (1 + len(ledger.trials(machine))),
+                    recipe="made up",
+                    layer=layer,
+                    at="",
+                )
+            ]
+        )
+        tuned = Workshop(replace(made, snapshot=replace(made.snapshot, trials=1)))
+        tuned.produce(made.step("tuning"))
+        assert subjects.running(tuned)[layer] == kernel
+        assert subjects.orders(tuned)[layer] == "blocks_inner"
+    # Without trials the ledger is not heeded.
+    assert subjects.running(Workshop(made))[layer] == default
+
+
+@pytest.mark.slow
+def test_a_rehearsal_leaves_nothing_but_items() -> None:
+    resolved = load.load_recipe(RECIPE)
+    built = Workshop(plan.of(resolved))
+    built.produce(built.plan.step("packaging"))
+    before = sorted((built.store.root / "bitpacking").iterdir())
+    subject = subjects.of(built)["layer1.0.conv1"]
+    kernel = subject.kernel(subject.ranked()[-1])
+    choices = {w.name: {"kernel": kernel, "order": None} for w in subject.workloads}
+    assert subjects.running(Rehearsal(built, choices))["layer1.0.conv1"] == kernel
+    assert sorted((built.store.root / "bitpacking").iterdir()) == before
+
+
+def test_a_mark_says_that_a_model_had_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelines import actions, execute
+
+    address = SimpleNamespace(key="key")
+    monkeypatch.setattr(execute.Workshop, "address", lambda self, step: address)
+    wanted = replace(plan.of(load.load_recipe(RECIPE)), snapshot=Snapshot(3, "c", "i"))
+    assert not actions.is_measured(wanted)
+    ledger.append([Finished(finished="key", trials=2)])
+    assert not actions.is_measured(wanted)
+    ledger.append([Finished(finished="key", trials=3)])
+    assert actions.is_measured(wanted)
+
+
+def test_measuring_for_a_processor_that_is_not_here() -> None:
+    other = board("rpi3" if host.detect().architecture == "x86_64" else "haswell")
+    with pytest.raises(UserError) as error:
+        check_runs(other, "measuring", "leave it")
+    here = host.detect().architecture
+    assert error.value.message == (
+        f"measuring for {other.name}: this machine is {here}, not {other.architecture}; leave it"
+    )
+    detected = host.detect()
+    check_runs(detected, "measuring", "leave it")
+    more = detected.model_copy(update={"features": (*detected.features, "+madeup")})
+    with pytest.raises(UserError, match=r"this machine lacks madeup; leave it$"):
+        check_runs(more, "measuring", "leave it")
