@@ -221,19 +221,19 @@ class SumLane(ExactLane):
     def merged(self) -> dict[Group, Vector]:
         """Terms over the same positions together, where only one pair of operands is involved."""
         merged: dict[Group, Vector] = {}
+        neighbours: dict[tuple[int, int], list[Group]] = {}
         for group, vector in sorted(self.terms.items(), key=lambda item: None in item[0]):
+            beside = neighbours.setdefault((group.chunk, group.positions), [])
             partners = [
                 g
-                for g in merged
-                if merged[g].any()
-                and (g.chunk, g.positions) == (group.chunk, group.positions)
-                and group.row in (None, g.row)
-                and group.pixel in (None, g.pixel)
+                for g in beside
+                if group.row in (None, g.row) and group.pixel in (None, g.pixel) and merged[g].any()
             ]
             if len(partners) == 1:
                 merged[partners[0]] = merged[partners[0]] + vector
             else:
                 merged[group] = vector
+                beside.append(group)
         return merged
 
     def _checked(self, low: int, high: int) -> None:

@@ -10,7 +10,7 @@ from tvm.ir import Call
 from stages.bitpacking.edges import LINEAR, nhwc
 from stages.kinds import Table
 from stages.qnn.builder import bindings_of
-from stages.qnn.measured import Workload, pick, products_problem
+from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.offers import Geometry, Problem, from_table, products_for
 from stages.qnn.registry import attributes, dtype_of
 from stages.qnn.signature import KernelSignature
@@ -32,7 +32,7 @@ def choose(
         for inner in bindings_of(function):
             if isinstance(inner.value, Call) and linear_name(inner.value):
                 weight = tensors[actual[inner.value.args[1]].name]
-                chosen[binding.var] = _signature(inner.value, weight, offers, choices)
+                chosen[binding.var] = signature_of(inner.value, weight, offers, choices)
     return chosen
 
 
@@ -42,9 +42,8 @@ def linear_name(call: Any) -> str:
     return name if name in LINEAR else ""
 
 
-def _signature(
-    call: Any, weight: np.ndarray[Any, Any], offers: Table, choices: Table
-) -> KernelSignature:
+def subject_of(call: Any, weight: np.ndarray[Any, Any], offers: Table) -> Subject:
+    """The kernels there are for a product whose algorithm is chosen; `weight` is [O, ..., K]."""
     data, stored = call.args
     kernel = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
     height, width, outputs = nhwc(call.ty)
@@ -60,5 +59,13 @@ def _signature(
         problem = products_problem(bits, limit)
         offered = products_for(offers, bits, limit)
     strides = tuple(attrs.get("strides", (1, 1)))
-    workload = Workload(problem, geometry, height, outputs, strides)
-    return pick(offered, workload, choices).fitted(geometry)
+    return Subject((Workload(problem, geometry, height, outputs, strides),), tuple(offered))
+
+
+def signature_of(
+    call: Any, weight: np.ndarray[Any, Any], offers: Table, choices: Table
+) -> KernelSignature:
+    """The kernel picked for a product."""
+    subject = subject_of(call, weight, offers)
+    picked = pick(subject.offers, subject.workload, choices)
+    return picked.fitted(subject.workload.geometry)

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from tvm import relax
 from tvm.ir import Call
 
+from stages.qnn import packed
 from stages.qnn.builder import bindings_of
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
@@ -71,6 +72,23 @@ def nhwc(tensor_type: Any) -> tuple[int, int, int]:
     """(H, W, C) of an activation of rank 4, or of rank 2 as one pixel."""
     shape = shape_of(tensor_type)
     return (1, 1, shape[1]) if len(shape) == 2 else (shape[1], shape[2], shape[3])
+
+
+def store(value: Any, layout: Layout) -> Any:
+    """The call that writes levels [1, H, W, C] as an edge is laid out."""
+    if (stored := layout.stored) is not None:
+        return packed.bitpack(
+            value,
+            halo=layout.halo,
+            bits=stored.bits,
+            planes=list(stored.planes),
+            sums=[list(values) for values in stored.sums],
+        )
+    if layout.form != "bytes":
+        balanced = layout.form == "balanced_tables"
+        return packed.to_tables(value, halo=layout.halo, bits=layout.bits, balanced=balanced)
+    channels = round_up(layout.channels, layout.block)
+    return packed.to_bytes(value, halo=layout.halo, channels=channels, fill=layout.fill)
 
 
 def solve(module: Any, signatures: Mapping[Any, KernelSignature]) -> Edges:

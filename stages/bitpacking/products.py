@@ -1,7 +1,8 @@
-"""Bit-packing of integer models: 8-bit products get a kernel signature, packed weights and edges.
+"""Bit-packing of integer models: products get a kernel signature, packed weights and edges.
 
 A composite of products reads bytes with a halo and channels padded to whole words, made by a plain
-composite in front of it, and writes its result as the user sees it.
+composite in front of it, or bit planes made of such bytes; it writes its result as the user sees
+it.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.edges import nhwc
+from stages.bitpacking.choosing import signature_of, subject_of
+from stages.bitpacking.edges import Layout, nhwc, store
 from stages.bitpacking.folding import Window, fold_bias
 from stages.kinds import Model, Table
 from stages.qnn import packed
 from stages.qnn.algebra import factor
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product
-from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import Geometry, products_for
-from stages.qnn.packing import pack_weights, round_up
+from stages.qnn.measured import Subject
+from stages.qnn.packing import pack_weights
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 from stages.qnn.signature import WORD_BYTES, KernelSignature
@@ -46,19 +47,9 @@ def subjects(*, model: Model, offers: Table) -> dict[str, Subject]:
         if str(function.attrs["composite"]) == PRODUCTS:
             product = _product(function)
             actual = dict(zip(function.params, binding.value.args, strict=True))
-            q = _ohwi(model.params[str(actual[product.value.args[1]].name)])
-            window = _window(product.value, q, attributes(product.value))
-            found[str(binding.var.name)] = _subject(q, window, offers)
+            weight = model.params[str(actual[product.value.args[1]].name)]
+            found[str(binding.var.name)] = subject_of(product.value, weight, offers)
     return found
-
-
-def _subject(q: Array, window: Window, offers: Table) -> Subject:
-    limit = int(np.abs(q.astype(np.int32)).max(initial=0))
-    height, width = window.output
-    geometry = Geometry(window.kernel, q.shape[3], width)
-    problem = products_problem(8, limit)
-    workload = Workload(problem, geometry, height, q.shape[0], window.strides)
-    return Subject((workload,), tuple(products_for(offers, 8, limit)))
 
 
 def _product(function: Any) -> Any:
@@ -78,8 +69,8 @@ class _Packer(Rewriting):
         super().__init__(source)
         self.offers, self.choices = offers, choices
         self.functions = relax.BlockBuilder()
-        self.edges: dict[tuple[Any, tuple[int, ...], int], Any] = {}
-        """(Tensor, halo, fill) → the tensor of bytes."""
+        self.edges: dict[tuple[Any, ...], Any] = {}
+        """(Tensor, and all that says how it lies) → the tensor laid out so."""
         self.turned = _turned(source)
 
     def run(self) -> Model:
@@ -118,27 +109,25 @@ class _Packer(Rewriting):
         q = _ohwi(self.constants[actual[weight]])
         attrs = attributes(product.value)
         window = _window(product.value, q, attrs)
-        signature = self._signature(q, window)
-        point = attrs["data_zero_point_x2"]
-        # What a byte cannot hold, or means half of, the bias corrects per border class.
-        fill = min(max(0, point // 2), 255) if factor(point) == 1 else 0
-        channels = round_up(q.shape[3], WORD_BYTES)
+        signature = signature_of(product.value, q, self.offers, self.choices)
+        edge = _layout(product.value, signature, window)
+        point, channels = attrs["data_zero_point_x2"], edge.padded_channels
+        scale = signature.scale * factor(point)
         bias, border = fold_bias(
             signature,
-            factor(point),
+            scale,
             q,
             channels,
             point,
-            0,
+            attrs["weight_zero_point_x2"],
             attrs.get("pad_value", 0),
-            fill,
+            edge.fill,
             window,
         )
-        halo = tuple(window.padding)
         padded = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])])
-        arguments = [self._edge(actual[data], halo, fill, channels, layer)]
+        arguments = [self._edge(actual[data], edge, layer)]
         builder = FunctionBuilder()
-        first = builder.param("p0", shape_of(arguments[0].ty), "uint8")
+        first = builder.param("p0", shape_of(arguments[0].ty), dtype_of(arguments[0].ty))
         operands = []
         for name, value in (("weights", pack_weights(signature, padded)), ("bias", bias)):
             arguments.append(self.builder.tensor(f"{layer}.{name}", value))
@@ -147,7 +136,7 @@ class _Packer(Rewriting):
             first,
             *operands,
             signature=packed.signature_text(signature),
-            scale=factor(point),
+            scale=scale,
             channels=[q.shape[3], q.shape[0]],
             window=list(window.kernel),
             strides=list(window.strides),
@@ -164,29 +153,51 @@ class _Packer(Rewriting):
         rewritten = builder.finish(results, {"composite": PRODUCTS})
         return self._call(rewritten, arguments, layer)
 
-    def _signature(self, q: Array, window: Window) -> KernelSignature:
-        subject = _subject(q, window, self.offers)
-        picked = pick(subject.offers, subject.workload, self.choices)
-        return picked.fitted(subject.workload.geometry)
-
-    def _edge(
-        self, source: Any, halo: tuple[int, ...], fill: int, channels: int, layer: str
-    ) -> Any:
-        """The tensor as bytes with a halo, made once for all products that read it alike."""
-        key = (source, halo, fill)
+    def _edge(self, source: Any, edge: Layout, layer: str) -> Any:
+        """The tensor laid out for a product, made once for all products that read it alike."""
+        key = (source, edge.form, tuple(edge.halo), edge.fill, edge.block, edge.stored)
         if key not in self.edges:
-            builder = FunctionBuilder()
-            origin, order = self.turned.get(source, (source, None))
-            value = builder.param("p0", shape_of(origin.ty), dtype_of(origin.ty))
-            if order is not None:
-                value = builder.emit(relax.op.permute_dims(value, order), "turned")
-            if len(value.ty.shape) == 2:
-                shape = (1, 1, 1, int(value.ty.shape[1]))
-                value = builder.emit(relax.op.reshape(value, shape), "pixel")
-            call = packed.to_bytes(value, halo=list(halo), channels=channels, fill=fill)
-            function = builder.finish([builder.emit(call, "bytes")], {"composite": PLAIN})
-            self.edges[key] = self._call(function, [self.read(origin)], f"{layer}.bytes")
+            make = self._bytes if edge.form == "bytes" else self._bits
+            self.edges[key] = make(source, edge, layer)
         return self.edges[key]
+
+    def _bytes(self, source: Any, edge: Layout, layer: str) -> Any:
+        """Bytes with a halo, by a plain composite."""
+        builder = FunctionBuilder()
+        origin, order = self.turned.get(source, (source, None))
+        value = builder.param("p0", shape_of(origin.ty), dtype_of(origin.ty))
+        if order is not None:
+            value = builder.emit(relax.op.permute_dims(value, order), "turned")
+        if len(value.ty.shape) == 2:
+            shape = (1, 1, 1, int(value.ty.shape[1]))
+            value = builder.emit(relax.op.reshape(value, shape), "pixel")
+        function = builder.finish([builder.emit(store(value, edge), "bytes")], {"composite": PLAIN})
+        return self._call(function, [self.read(origin)], f"{layer}.bytes")
+
+    def _bits(self, source: Any, edge: Layout, layer: str) -> Any:
+        """Planes or tables, by an elementwise composite that reads bytes in whole blocks."""
+        size = edge.height, edge.width
+        blocks = Layout("bytes", *size, edge.channels, edge.bits)
+        data = self._edge(source, blocks, layer)
+        builder = FunctionBuilder()
+        value = builder.param("p0", shape_of(data.ty), dtype_of(data.ty))
+        call = packed.from_bytes(value, origin=[0, 0], size=list(size), dtype=f"uint{edge.bits}")
+        written = builder.emit(store(builder.emit(call, "data"), edge), edge.form)
+        function = builder.finish([written], {"composite": "elementwise"})
+        return self._call(function, [data], f"{layer}.{edge.form}")
+
+
+def _layout(call: Any, signature: KernelSignature, window: Window) -> Layout:
+    """How a product's data lies for its kernel."""
+    bits = int(dtype_of(call.args[0].ty).lstrip("uint"))
+    edge = Layout(signature.form, *nhwc(call.args[0].ty), bits, signature.stored)
+    edge.halo = list(window.padding)
+    if edge.form == "bytes":
+        # What a byte cannot hold, or means half of, the bias corrects per border class.
+        point = attributes(call)["data_zero_point_x2"]
+        edge.fill = min(max(0, point // 2), 255) if factor(point) == 1 else 0
+        edge.block = WORD_BYTES
+    return edge
 
 
 def _turned(model: Model) -> dict[Any, tuple[Any, list[int]]]:

@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.bitpacking.choosing import choose
-from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, nhwc, readings, solve
+from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, nhwc, readings, solve, store
 from stages.bitpacking.folding import Window, fold_bias, pad_channels
 from stages.kinds import Model, Table
 from stages.qnn import packed
@@ -267,7 +267,7 @@ class Composite:
             if layout is not None:
                 self.written.append((variable, form))
                 kept = self._kept(value, layout)
-                results.append(self.builder.emit(_store(kept, layout), form))
+                results.append(self.builder.emit(store(kept, layout), form))
         return results
 
     def _kept(self, value: Any, layout: Layout) -> Any:
@@ -288,19 +288,3 @@ class Composite:
         if shape_of(value.ty) != shape:
             value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
         return value
-
-
-def _store(value: Any, layout: Layout) -> Any:
-    if (stored := layout.stored) is not None:
-        return packed.bitpack(
-            value,
-            halo=layout.halo,
-            bits=stored.bits,
-            planes=list(stored.planes),
-            sums=[list(values) for values in stored.sums],
-        )
-    if layout.form != "bytes":
-        balanced = layout.form == "balanced_tables"
-        return packed.to_tables(value, halo=layout.halo, bits=layout.bits, balanced=balanced)
-    channels = round_up(layout.channels, layout.block)
-    return packed.to_bytes(value, halo=layout.halo, channels=channels, fill=layout.fill)

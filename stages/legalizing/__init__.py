@@ -16,7 +16,7 @@ from tvm import relax
 
 from stages.errors import StageError
 from stages.kinds import Model, Table
-from stages.legalizing.choice import Layer, choose, subject
+from stages.legalizing.choice import BUILDERS, Layer, choose, layer_of, subject
 from stages.legalizing.direct import legalize
 from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
@@ -24,19 +24,12 @@ from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import is_plain
 from stages.qnn.measured import Subject
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.rewriting import Rewriting
 
 __all__ = ["check", "run", "subjects"]
 
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
-_ON_BITS = {
-    ("bitserial", True): integer.bitserial_conv2d,
-    ("bitserial", False): integer.bitserial_dense,
-    ("lookup", True): integer.lookup_conv2d,
-    ("lookup", False): integer.lookup_dense,
-}
-"""Operators on stored bits, by algorithm and whether they are convolutions."""
 
 
 def run(*, model: Model, options: LegalizeOptions, offers: Table, choices: Table) -> Model:
@@ -48,7 +41,7 @@ def run(*, model: Model, options: LegalizeOptions, offers: Table, choices: Table
                 "come with their arithmetic",
                 hint="leave algorithm out; models trained with quantizers have the choice",
             )
-        return legalize(model)
+        return legalize(model, offers, choices)
     wishes = _wishes(model.module["main"], options)
     result = Legalizer(model, wishes, offers, choices).run()
     check(result)
@@ -63,7 +56,7 @@ def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[s
         if any(is_op(binding.value, name) for name in LINEAR):
             weight = model.params[str(binding.value.args[1].name)]
             name = str(binding.var.name)
-            found[name] = subject(_layer(binding, weight), wishes.get(name), offers)
+            found[name] = subject(layer_of(binding, weight), wishes.get(name), offers)
     return found
 
 
@@ -123,11 +116,11 @@ class Legalizer(Rewriting):
         data, weight = call.args
         q = self.constants[weight]
         is_conv = is_op(call, "relax.qnn.conv2d")
-        layer = _layer(binding, q)
+        layer = layer_of(binding, q)
         algorithm = choose(layer, self.wishes.get(name), self.offers, self.choices)
         if algorithm != "mac8":
             tensor = self.builder.tensor(weight.name, q, dtype_of(weight.ty))
-            build = _ON_BITS[algorithm, is_conv]
+            build = BUILDERS[algorithm, is_conv]
         else:
             tensor = self.builder.tensor(weight.name, _products_weight(layer))
             attrs["weight_zero_point_x2"] = 0
@@ -135,14 +128,6 @@ class Legalizer(Rewriting):
                 attrs["groups"] = 1
             build = integer.conv2d if is_conv else integer.dense
         return build(self.read(data), tensor, **attrs)
-
-
-def _layer(binding: Any, weight: np.ndarray[Any, Any]) -> Layer:
-    call = binding.value
-    height, width = shape_of(call.ty)[1:3] if is_op(call, "relax.qnn.conv2d") else (1, 1)
-    data, stored = (dtype_of(argument.ty) for argument in call.args)
-    name = str(binding.var.name)
-    return Layer(name, data, stored, attributes(call), weight, (height, width))
 
 
 def _products_weight(layer: Layer) -> np.ndarray[Any, Any]:

@@ -10,19 +10,26 @@ import numpy as np
 from stages.errors import StageError
 from stages.kinds import Table
 from stages.options import Algorithm
+from stages.qnn import integer
 from stages.qnn.algebra import numerators
+from stages.qnn.composites import bits_obstacle
 from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.offers import Geometry, Problem, from_table, products_for
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.terms import encoding_of
-
-MAX_PLANES = 3
-"""Kernels of stored bits exist for up to three of each operand."""
 
 _ON_BITS: dict[Algorithm | None, str] = {
     "bitserial": "be bit-serial",
     "lookup": "look products up",
 }
 """Algorithms on stored bits, and what a layer does with them."""
+BUILDERS = {
+    ("bitserial", True): integer.bitserial_conv2d,
+    ("bitserial", False): integer.bitserial_dense,
+    ("lookup", True): integer.lookup_conv2d,
+    ("lookup", False): integer.lookup_dense,
+}
+"""Operators on stored bits, by algorithm and whether they are convolutions."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +80,16 @@ class Layer:
 
 def bitserial_obstacle(layer: Layer) -> str | None:
     """Why a layer cannot be computed on stored bits (bit-serial, or by look-ups), or None."""
-    if max(layer.activation_bits, layer.weight_bits) > MAX_PLANES:
-        return f"it has more than {MAX_PLANES} bits"
-    if layer.attrs.get("groups", 1) != 1:
-        return "it is a grouped convolution"
-    point, top = layer.attrs["weight_zero_point_x2"], (1 << layer.weight_bits) - 1
-    if point and (point != top or layer.weight_dtype.startswith("int")):
-        return f"its weights have the zero point {point / 2}, neither 0 nor the middle of the range"
-    return None
+    return bits_obstacle(layer.data_dtype, layer.weight_dtype, layer.attrs)
+
+
+def layer_of(binding: Any, weight: np.ndarray[Any, Any]) -> Layer:
+    """What the choice depends on, of the binding of a convolution or matrix product."""
+    call = binding.value
+    height, width = shape_of(call.ty)[1:3] if is_op(call, "relax.qnn.conv2d") else (1, 1)
+    data, stored = (dtype_of(argument.ty) for argument in call.args)
+    name = str(binding.var.name)
+    return Layer(name, data, stored, attributes(call), weight, (height, width))
 
 
 def choose(layer: Layer, wanted: Algorithm | None, offers: Table, choices: Table) -> Algorithm:

@@ -1,8 +1,9 @@
 """Legalizing the products of an integer model.
 
 Where a micro-kernel of 8-bit products can compute one, it gets unsigned activations and signed
-weights; the others become products for plain kernels. The four terms of a convolution with zero
-points (Jain et al. 2020, section IV-A, equation 4) are
+weights; where both are stored in a few bits, popcounts may be cheaper. The others become products
+for plain kernels. The four terms of a convolution with zero points (Jain et al. 2020, section IV-A,
+equation 4) are
 
     sum (a - za) (w - zw) = sum a (w - zw) - za * sum (w - zw)
 
@@ -17,11 +18,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.kinds import Model
+from stages.kinds import Model, Table
+from stages.legalizing.choice import BUILDERS, choose, layer_of
 from stages.qnn import direct, integer
 from stages.qnn.algebra import factor, numerators
 from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.composites import takes_products
+from stages.qnn.composites import takes_bits, takes_products
 from stages.qnn.rebase import SHIFT, rebase
 from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.rewriting import Rewriting
@@ -30,16 +32,17 @@ Array = np.ndarray[Any, Any]
 INT32_MAX = np.iinfo(np.int32).max
 
 
-def legalize(model: Model) -> Model:
+def legalize(model: Model, offers: Table, choices: Table) -> Model:
     """The model with `direct_*` products where their weights are constants."""
-    return _Walk(model).run()
+    return _Walk(model, offers, choices).run()
 
 
 class _Walk(Rewriting):
     """One pass over `main`."""
 
-    def __init__(self, source: Model) -> None:
+    def __init__(self, source: Model, offers: Table, choices: Table) -> None:
         super().__init__(source)
+        self.offers, self.choices = offers, choices
         self.rebased: dict[Any, Any] = {}
         self.readers: dict[Any, list[Any]] = {}
 
@@ -62,7 +65,10 @@ class _Walk(Rewriting):
             return
         if is_op(call, "relax.qnn.conv2d") or is_op(call, "relax.qnn.dense"):
             attrs = attributes(call)
-            if takes_products(call, self.constants.get(call.args[1])):
+            weight = self.constants.get(call.args[1])
+            if takes_bits(call, weight) and self._is_on_bits(binding):
+                return
+            if takes_products(call, weight):
                 self._bytes(binding, attrs)
                 return
             doubled = (attrs["data_zero_point_x2"], attrs["weight_zero_point_x2"])
@@ -75,6 +81,19 @@ class _Walk(Rewriting):
         """Keep a binding as it is."""
         call = self.remapped(binding.value)
         self.mapping[binding.var] = self.builder.emit(call, str(binding.var.name))
+
+    def _is_on_bits(self, binding: Any) -> bool:
+        """Leave a product to a kernel of stored bits, if that is what is chosen for it."""
+        call = binding.value
+        layer = layer_of(binding, self.constants[call.args[1]])
+        algorithm = choose(layer, None, self.offers, self.choices)
+        if algorithm == "mac8":
+            return False
+        build = BUILDERS[algorithm, is_op(call, "relax.qnn.conv2d")]
+        data, weight = (self.read(argument) for argument in call.args)
+        product = build(data, weight, **attributes(call))
+        self.mapping[binding.var] = self.builder.emit(product, layer.name)
+        return True
 
     def _bytes(self, binding: Any, attrs: dict[str, Any]) -> None:
         """A product of u8 activations and s8 weights, whose own zero point is taken off them."""

@@ -23,7 +23,7 @@ from stages.qnn.builder import bindings_of, outputs_of, quantization_of
 from stages.qnn.composites import is_reshape
 from stages.qnn.interpret import output_names
 from stages.qnn.packed import parse_signature
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
 ITEM, HELPER = "kernel", "sums"
@@ -152,7 +152,7 @@ class _Linearizer:
         return None
 
     def _buffer(self, name: str, tensor_type: Any) -> Slot:
-        size = prod(shape_of(tensor_type)) * np.dtype(dtype_of(tensor_type)).itemsize
+        size = prod(shape_of(tensor_type)) * storage_dtype(dtype_of(tensor_type)).itemsize
         self.buffers[name] = size
         return Slot("buffer", name)
 

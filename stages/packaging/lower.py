@@ -25,7 +25,7 @@ from stages.packaging.epilogue import Epilogue
 from stages.packaging.halo import fill_halo, fills_of
 from stages.packaging.kernel import Helper, Kernel, digest_of
 from stages.packaging.pool import pool_text
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK
 
 
@@ -97,7 +97,8 @@ class Lowering:
 
     def _declare(self) -> None:
         def buffer(variable: Any) -> Any:
-            return T.Buffer((prod(shape_of(variable.ty)),), dtype_of(variable.ty))
+            dtype = str(storage_dtype(dtype_of(variable.ty)))
+            return T.Buffer((prod(shape_of(variable.ty)),), dtype)
 
         self.arguments = {p.name: T.arg(str(p.name), buffer(p)) for p in self.composite.parameters}
         outputs = enumerate(self.composite.outputs)

@@ -8,6 +8,7 @@ called `products`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,11 @@ PRODUCTS = "products"
 """That of a function whose sums a micro-kernel of 8-bit products computes."""
 FLOAT_SOURCES = ("qonnx", "simulated")
 """Numerics whose models are float graphs, quantized by the stage that carries the name."""
+
+MAX_PLANES = 3
+"""Kernels of stored bits exist for up to three of each operand."""
+ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in ("conv2d", "dense"))
+"""Products that legalizing has given to kernels of stored bits."""
 
 RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
 
@@ -48,8 +54,31 @@ def takes_products(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     return bool(values.min() >= -128 and values.max() <= 127)
 
 
+def bits_obstacle(data: str, stored: str, attrs: Mapping[str, Any]) -> str | None:
+    """Why a product of levels and stored weights cannot be computed on their bits, or None."""
+    bits = int(stored.lstrip("uint"))
+    if max(int(data.lstrip("uint")), bits) > MAX_PLANES:
+        return f"it has more than {MAX_PLANES} bits"
+    if attrs.get("groups", 1) != 1:
+        return "it is a grouped convolution"
+    point = attrs["weight_zero_point_x2"]
+    if point and (point != (1 << bits) - 1 or stored.startswith("int")):
+        return f"its weights have the zero point {point / 2}, neither 0 nor the middle of the range"
+    return None
+
+
+def takes_bits(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
+    """Whether a kernel of stored bits can compute a product that `takes_products` accepts too."""
+    if not takes_products(call, weight):
+        return False
+    data, stored = (dtype_of(argument.ty) for argument in call.args)
+    return data.startswith("uint") and bits_obstacle(data, stored, attributes(call)) is None
+
+
 def is_product(call: Any) -> bool:
     """Whether legalizing has left a product for a micro-kernel."""
+    if str(getattr(getattr(call, "op", None), "name", "")) in ON_BITS:
+        return True
     if not _has_form(call) or attributes(call)["weight_zero_point_x2"]:
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)

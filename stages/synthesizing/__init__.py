@@ -19,7 +19,7 @@ from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
-from stages.qnn.composites import is_plain, takes_products
+from stages.qnn.composites import is_plain, takes_bits, takes_products
 from stages.qnn.offers import Problem, to_table
 from stages.qnn.packed import parse_signature, signature_text
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
@@ -35,7 +35,7 @@ __all__ = ["check", "offer", "run", "wanted"]
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 BYTES = Problem(8, 8, "signed")
-"""What every product of an integer model is offered kernels for."""
+"""What products of an integer model are offered kernels for, but those of few bits."""
 
 
 def offer(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
@@ -100,26 +100,24 @@ def wanted(model: Model) -> list[KernelSignature]:
 
 
 def _problems(model: Model) -> set[Problem]:
+    values = [binding.value for binding in bindings_of(model.module["main"])]
+    calls = [value for value in values if any(is_op(value, name) for name in LINEAR)]
     if is_plain(model):
-        main = model.module["main"]
-        bindings = bindings_of(main)
-        weights = model.params
-        fitting = (
-            takes_products(b.value, weights.get(str(b.value.args[1].name)))
-            for b in bindings
-            if any(is_op(b.value, name) for name in LINEAR)
-        )
-        return {BYTES} if any(fitting) else set()
-    return {
-        Problem(
-            int(dtype_of(data.ty).lstrip("uint")),
-            int(dtype_of(weight.ty).lstrip("uint")),
-            encoding_of(dtype_of(weight.ty), attributes(binding.value)["weight_zero_point_x2"]),
-        )
-        for binding in bindings_of(model.module["main"])
-        if any(is_op(binding.value, name) for name in LINEAR)
-        for data, weight in [binding.value.args]
-    }
+        constants = [(call, model.params.get(str(call.args[1].name))) for call in calls]
+        on_bits = {_problem(call) for call, weight in constants if takes_bits(call, weight)}
+        on_bytes = {
+            BYTES
+            for call, weight in constants
+            if takes_products(call, weight) and not takes_bits(call, weight)
+        }
+        return on_bits | on_bytes
+    return set(map(_problem, calls))
+
+
+def _problem(call: Any) -> Problem:
+    data, weight = (dtype_of(argument.ty) for argument in call.args)
+    encoding = encoding_of(weight, attributes(call)["weight_zero_point_x2"])
+    return Problem(int(data.lstrip("uint")), int(weight.lstrip("uint")), encoding)
 
 
 def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
