@@ -1,11 +1,12 @@
 """From a composite of 8-bit products to one PrimFunc: sums by a micro-kernel, the rest in TIR.
 
 What follows the sums is read from the same arithmetic as everywhere (`stages.qnn.expressions`), one
-vector of channels at a time; the result is NHWC without padding.
+vector of channels at a time; results are NHWC, with the halo that their readers want.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
@@ -17,12 +18,13 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.packaging.addressing import border_class
+from stages.packaging.halo import fill_halo
 from stages.packaging.kernel import Kernel
 from stages.packaging.lower import Convolution
 from stages.packaging.plain import vectorizes
 from stages.qnn.elementwise import WHOLE
 from stages.qnn.expressions import scalar
-from stages.qnn.registry import attributes, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
 
@@ -34,21 +36,42 @@ SAME = ("relax.qnn.take_channels", "relax.reshape")
 
 @dataclass(frozen=True)
 class Position:
-    """An element of the result; `pixel` is the place of its pixel's first channel."""
+    """An element of the result, whose height, width and channels are `extent`."""
 
     y: Any
     x: Any
     channel: Any
-    pixel: Any
+    extent: tuple[int, int, int]
 
-    @property
-    def place(self) -> Any:
-        """Where it lies."""
-        return self.pixel + self.channel
+    def place(self, halo: Sequence[int] = (0, 0, 0, 0)) -> Any:
+        """Where it lies in a picture with a halo (top, left, bottom, right) around it."""
+        top, left, _, right = halo
+        _, width, channels = self.extent
+        pixel = (self.y + top) * (width + left + right) + self.x + left
+        return pixel * channels + self.channel
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The halo (top, left, bottom, right) around an output, and what it holds."""
+
+    halo: tuple[int, int, int, int]
+    fill: Any
+
+
+def surroundings(call: Any) -> Surroundings | None:
+    """What a call writes around a picture, for one that only puts a halo around it."""
+    if is_op(call, "relax.qnn.to_bytes"):
+        attrs = attributes(call)
+        return Surroundings(tuple(attrs["halo"]), attrs["fill"])
+    if is_op(call, "relax.nn.pad"):
+        _, _, top, bottom, left, right, _, _ = (int(count) for count in call.attrs.pad_width)
+        return Surroundings((top, left, bottom, right), int(call.attrs.pad_value))
+    return None
 
 
 class Products(Convolution):
-    """A convolution whose epilogue is TIR and whose output has no padding."""
+    """A convolution whose epilogue is TIR."""
 
     loop = staticmethod(T.vectorized)
     """How the channels of an epilogue are gone through."""
@@ -71,7 +94,17 @@ class Products(Convolution):
         return {}
 
     def _fill_halos(self) -> None:
-        """Outputs have none."""
+        """Task 0 writes what surrounds every output; no other task touches that."""
+        stores = [
+            (result, output, surroundings(self.composite.store_of(output)))
+            for result, output in zip(self.results, self.composite.outputs, strict=True)
+        ]
+        if any(around is not None for _, _, around in stores):
+            with T.If(self.task == 0), T.Then():
+                for result, output, around in stores:
+                    if around is not None:
+                        shape, dtype = shape_of(output.ty)[-3:], dtype_of(output.ty)
+                        fill_halo(result, shape, dtype, around.halo, [around.fill])
 
     @cached_property
     def outputs(self) -> int:
@@ -97,13 +130,16 @@ class Products(Convolution):
         loop = self.loop if width >= MIN_LANES else T.serial
         with T.serial(0, count // width) as part, loop(0, width) as inner:
             lane = part * width + inner
-            at = Position(y, x, block * BLOCK + lane, (y * self.width + x) * self.outputs)
+            extent = self.height, self.width, self.outputs
+            at = Position(y, x, block * BLOCK + lane, extent)
             values: dict[Any, Any] = {}
             for variable, call in self.composite.calls.items():
                 values[variable] = self._value(call, values, at, self.scratch[sums + lane])
             for result, output in zip(self.results, self.composite.outputs, strict=True):
                 value = shared(values[self.composite.results[output]])
-                T.buffer_store(result, value, [at.place])
+                around = surroundings(self.composite.store_of(output))
+                place = at.place(around.halo) if around else at.place()
+                T.buffer_store(result, value, [place])
 
     def _value(self, call: Any, values: dict[Any, Any], at: Position, raw: Any) -> Any:
         """What an operator gives at one position."""
@@ -114,7 +150,7 @@ class Products(Convolution):
             scaled = raw * scale if scale != 1 else raw
             return scaled + self.arguments[bias.name][row + at.channel]
         name = str(call.op.name)
-        if name in SAME:
+        if name in SAME or surroundings(call) is not None:
             return values[call.args[0]]
         operands = []
         for position, argument in enumerate(call.args):
@@ -135,4 +171,4 @@ class Products(Convolution):
         size = prod(shape)
         if size == 1:
             return data[0]
-        return data[at.channel if size == self.outputs and shape[-1] == size else at.place]
+        return data[at.channel if size == self.outputs and shape[-1] == size else at.place()]

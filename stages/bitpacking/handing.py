@@ -1,0 +1,175 @@
+"""What the readers of a product's result want of it, so that it is written that way at once.
+
+A picture with a halo around it, which the window of the next product or of a depthwise convolution
+reaches into, costs nothing to make where its values are computed, and a pass over memory anywhere
+else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from stages.bitpacking.choosing import signature_of
+from stages.bitpacking.edges import Layout, nhwc
+from stages.bitpacking.folding import Window
+from stages.kinds import Model, Table
+from stages.qnn.algebra import factor
+from stages.qnn.builder import bindings_of, outputs_of, variables_in
+from stages.qnn.composites import PLAIN, PRODUCTS, is_product
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.signature import WORD_BYTES, KernelSignature
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Product:
+    """One call of a composite of products: what it multiplies, by which kernel, how data lies."""
+
+    function: Any
+    actual: dict[Any, Any]
+    """The composite's parameter → what `main` hands in."""
+    inner: Any
+    """The binding of the product."""
+    q: Array
+    """Weights [O, KH, KW, C]."""
+    window: Window
+    signature: KernelSignature
+    edge: Layout
+
+    @property
+    def data(self) -> Any:
+        """The variable of `main` whose values are multiplied."""
+        return self.actual[self.inner.value.args[0]]
+
+
+@dataclass
+class Handed:
+    """How a product's result is read."""
+
+    edges: list[Layout] = field(default_factory=list)
+    """As data of products that want just this."""
+    pads: list[tuple[Any, Any]] = field(default_factory=list)
+    """By paddings: their variables in `main`, and the calls inside their composites."""
+    is_read: bool = False
+    """As it is."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether all readers find it in another form."""
+        return not self.is_read and bool(self.edges or self.pads)
+
+
+def products_of(model: Model, offers: Table, choices: Table) -> dict[Any, Product]:
+    """Variable of `main` → the product that gives it."""
+    found = {}
+    for binding, function in calls_of(model):
+        if str(function.attrs["composite"]) == PRODUCTS:
+            actual = dict(zip(function.params, binding.value.args, strict=True))
+            found[binding.var] = _product(model, function, actual, offers, choices)
+    return found
+
+
+def handed(model: Model, products: dict[Any, Product]) -> dict[Any, Handed]:
+    """Variable of `main` → how it is read, for every product with one result that is a picture."""
+    main = model.module["main"]
+    functions = {binding.var: function for binding, function in calls_of(model)}
+    found = {
+        variable: Handed()
+        for variable in products
+        if isinstance(variable.ty, relax.TensorType) and len(shape_of(variable.ty)) == 4
+    }
+    for binding in bindings_of(main):
+        for variable in variables_in(binding.value):
+            if variable in found:
+                _read(found[variable], variable, binding, products, functions)
+    return found
+
+
+def _read(
+    result: Handed,
+    variable: Any,
+    binding: Any,
+    products: dict[Any, Product],
+    functions: dict[Any, Any],
+) -> None:
+    """Note one reading of a product's result."""
+    reader, pad = products.get(binding.var), _padding(functions.get(binding.var))
+    if reader is not None and _is_haloed(variable, binding.value, reader):
+        if reader.edge not in result.edges:
+            result.edges.append(reader.edge)
+    elif pad is not None:
+        result.pads.append((binding.var, pad))
+    else:
+        result.is_read = True
+
+
+def _is_haloed(variable: Any, call: Any, reader: Product) -> bool:
+    """Whether all that a product reads of a picture is the picture with a halo around it."""
+    edge = reader.edge
+    is_data = reader.data.same_as(variable) and sum(variable.same_as(a) for a in call.args) == 1
+    is_bytes = edge.form == "bytes" and dtype_of(variable.ty) == "uint8"
+    return is_data and is_bytes and any(edge.halo) and edge.padded_channels == edge.channels
+
+
+def _padding(function: Any) -> Any:
+    """The padding of height and width that a plain composite is, if it is nothing else."""
+    if function is None or str(function.attrs["composite"]) != PLAIN:
+        return None
+    first, *rest = bindings_of(function)
+    if len(rest) != 1 or not is_op(first.value, "relax.nn.pad"):
+        return None
+    width = [int(count) for count in first.value.attrs.pad_width]
+    is_picture = len(width) == 8 and not any((*width[:2], *width[6:]))
+    return first.value if is_picture and len(outputs_of(function)) == 1 else None
+
+
+def calls_of(model: Model) -> list[tuple[Any, Any]]:
+    """The bindings of `main` that call composites, with the composites."""
+    return [
+        (binding, model.module[binding.value.op])
+        for binding in bindings_of(model.module["main"])
+        if isinstance(getattr(binding.value, "op", None), relax.GlobalVar)
+    ]
+
+
+def product_of(function: Any) -> Any:
+    """The binding of a composite's product."""
+    return next(b for b in bindings_of(function) if is_product(b.value))
+
+
+def _product(
+    model: Model, function: Any, actual: dict[Any, Any], offers: Table, choices: Table
+) -> Product:
+    inner = product_of(function)
+    call = inner.value
+    q = model.params[str(actual[call.args[1]].name)]
+    q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
+    height, width, _ = nhwc(call.args[0].ty)
+    attrs = attributes(call)
+    window = Window(
+        kernel=(q.shape[1], q.shape[2]),
+        strides=tuple(attrs.get("strides", (1, 1))),
+        padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
+        size=(height, width),
+        output=nhwc(call.ty)[:2],
+    )
+    signature = signature_of(call, q, offers, choices)
+    return Product(function, actual, inner, q, window, signature, _layout(call, signature, window))
+
+
+def _layout(call: Any, signature: KernelSignature, window: Window) -> Layout:
+    """How a product's data lies for its kernel."""
+    bits = int(dtype_of(call.args[0].ty).lstrip("uint"))
+    edge = Layout(signature.form, *nhwc(call.args[0].ty), bits, signature.stored)
+    edge.halo = list(window.padding)
+    if edge.form == "bytes":
+        # What a byte cannot hold, or means half of, the bias corrects per border class.
+        point = attributes(call)["data_zero_point_x2"]
+        edge.fill = min(max(0, point // 2), 255) if factor(point) == 1 else 0
+        edge.block = WORD_BYTES
+    return edge
