@@ -74,6 +74,7 @@ STAGES: tuple[Stage, ...] = (
         "stages.bitpacking:run",
         "model",
         takes={"model": "canonicalizing", "offers": "offering", "choices": "measuring"},
+        hardware=True,
         tools=_TVM,
     ),
     Stage(

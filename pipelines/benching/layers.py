@@ -18,7 +18,7 @@ from stages.qnn.registry import attributes, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
 RUNS = 15
-_PACKED = "relax.qnn.packed_conv2d"
+_PACKED, _DEPTHWISE = "relax.qnn.packed_conv2d", "relax.qnn.packed_depthwise"
 _OUTPUT_AXIS = {
     "relax.qnn.direct_conv2d": -1,
     "relax.qnn.direct_dense": -1,
@@ -74,6 +74,9 @@ def _work(call: Any) -> Work | None:
         macs = prod(attrs["window"]) * channels * outputs * prod(attrs["output"])
         terms = len(signature.plan.terms) if signature.plan else 0
         return Work(signature.family, macs, terms)
+    if is_op(call, _DEPTHWISE):
+        channels, (_, height, width, _) = shape_of(call.args[0].ty)[3], shape_of(call.ty)
+        return Work("mac8", prod(attributes(call)["window"]) * channels * height * width, 0)
     axis = next((axis for name, axis in _OUTPUT_AXIS.items() if is_op(call, name)), None)
     if axis is None:
         return None

@@ -6,6 +6,7 @@ halos, weights in the order their kernel reads them, biases with every correctio
 
 from __future__ import annotations
 
+from hw.profile import Hardware
 from stages.bitpacking.products import pack_products, subjects
 from stages.bitpacking.rewrite import Packer
 from stages.kinds import Model, Table
@@ -18,10 +19,10 @@ __all__ = ["check", "run", "subjects"]
 STORED = ("float32", "uint8", "uint32")
 
 
-def run(*, model: Model, offers: Table, choices: Table) -> Model:
+def run(*, model: Model, offers: Table, choices: Table, hardware: Hardware) -> Model:
     """Choose signatures among the offers and layouts, and pack weights accordingly."""
     if is_plain(model):
-        return pack_products(model, offers, choices)
+        return pack_products(model, offers, choices, hardware)
     result = Packer(model, offers, choices).run()
     check(result)
     return result

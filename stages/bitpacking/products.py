@@ -14,7 +14,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
+from hw.profile import Hardware
 from stages.bitpacking.choosing import subject_of
+from stages.bitpacking.depthwise import Depthwise, depthwise_of
 from stages.bitpacking.edges import Layout, store
 from stages.bitpacking.folding import fold_bias
 from stages.bitpacking.handing import (
@@ -29,7 +31,8 @@ from stages.kinds import Model, Table
 from stages.qnn import packed
 from stages.qnn.algebra import factor
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
-from stages.qnn.composites import PLAIN, PRODUCTS
+from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS
+from stages.qnn.depthwise import packed_depthwise
 from stages.qnn.measured import Subject
 from stages.qnn.packing import pack_weights
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
@@ -38,9 +41,9 @@ from stages.qnn.rewriting import Rewriting
 Array = np.ndarray[Any, Any]
 
 
-def pack_products(model: Model, offers: Table, choices: Table) -> Model:
+def pack_products(model: Model, offers: Table, choices: Table, hardware: Hardware) -> Model:
     """The model with every composite of products around its packed convolution."""
-    return _Packer(model, offers, choices).run()
+    return _Packer(model, offers, choices, hardware).run()
 
 
 def subjects(*, model: Model, offers: Table) -> dict[str, Subject]:
@@ -58,7 +61,7 @@ def subjects(*, model: Model, offers: Table) -> dict[str, Subject]:
 class _Packer(Rewriting):
     """The walk over `main`: composites of products anew, everything else as it was."""
 
-    def __init__(self, source: Model, offers: Table, choices: Table) -> None:
+    def __init__(self, source: Model, offers: Table, choices: Table, hardware: Hardware) -> None:
         super().__init__(source)
         self.functions = relax.BlockBuilder()
         self.edges: dict[tuple[Any, ...], Any] = {}
@@ -66,6 +69,7 @@ class _Packer(Rewriting):
         self.turned = _turned(source)
         self.products = products_of(source, offers, choices)
         self.handed = handed(source, self.products)
+        self.depthwise = depthwise_of(source, hardware)
 
     def run(self) -> Model:
         """Rewrite call by call."""
@@ -85,6 +89,8 @@ class _Packer(Rewriting):
                 return None  # the only one to read it turns it on the way
             if binding.var in self.products:
                 return self._products(binding.var, self.products[binding.var])
+            if binding.var in self.depthwise:
+                return self._depthwise(name, self.depthwise[binding.var])
             arguments = [self.read(argument) for argument in expr.args]
             return self._call(self.source.module[expr.op], arguments, name)
         return self.builder.emit(self.remapped(expr), name)
@@ -143,6 +149,38 @@ class _Packer(Rewriting):
         results = plain + _laid_out(results[0], wanted, builder)
         rewritten = builder.finish(results, {"composite": PRODUCTS})
         return self._hand_on(variable, wanted, self._call(rewritten, arguments, layer))
+
+    def _depthwise(self, layer: str, found: Depthwise) -> Any:
+        """A composite around a depthwise convolution whose taps lie side by side."""
+        call = found.inner.value
+        data, weight = call.args
+        attrs, channels = attributes(call), shape_of(data.ty)[3]
+        builder = FunctionBuilder()
+        arguments = [
+            self.read(found.actual[data]),
+            self.builder.tensor(f"{layer}.weights", found.weights),
+        ]
+        operands = [
+            builder.param(f"p{i}", shape_of(a.ty), dtype_of(a.ty)) for i, a in enumerate(arguments)
+        ]
+        sums = packed_depthwise(
+            *operands,
+            window=list(shape_of(weight.ty)[:2]),
+            strides=attrs["strides"],
+            dilation=attrs["dilation"],
+            offset=found.offset,
+        )
+        value = builder.emit(
+            packed.take_channels(builder.emit(sums, "sums"), channels=channels), "taken"
+        )
+        if found.offset:
+            # What the offset adds to every sum is known.
+            arguments.append(self.builder.tensor(f"{layer}.offset", found.correction))
+            less = builder.param("p2", found.correction.shape, "int32")
+            value = builder.emit(relax.op.add(value, less), "moved")
+        inside = {found.inner.var: value}
+        results = _epilogue(found.function, inside, found.actual, builder, arguments, self.read)
+        return self._call(builder.finish(results, {"composite": DEPTHWISE}), arguments, layer)
 
     def _hand_on(self, variable: Any, wanted: Handed, value: Any) -> Any:
         """Note what the readers of a product find of it; return what is read as it is."""

@@ -13,6 +13,7 @@ from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK, KernelSignature
 
 CONVOLUTION = "relax.qnn.packed_conv2d"
+DEPTHWISE_CONVOLUTION = "relax.qnn.packed_depthwise"
 POOLS = {"relax.qnn.max_pool2d": "max", "relax.qnn.sum_pool2d": "sum"}
 PLAIN_INPUT = {"permute_dims", "reshape", "qnn.pad_channels", "qnn.quantize", "qnn.to_bytes"}
 """Operators that treat every channel of a float input alike, up to bytes."""
@@ -34,7 +35,7 @@ class Composite:
     @cached_property
     def main(self) -> Any:
         """The convolution or pool; None for a composite that is elementwise."""
-        names = (CONVOLUTION, *POOLS)
+        names = (CONVOLUTION, DEPTHWISE_CONVOLUTION, *POOLS)
         return next((call for call in self.calls.values() if call.op.name in names), None)
 
     @property

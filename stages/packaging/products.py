@@ -144,11 +144,7 @@ class Products(Convolution):
     def _value(self, call: Any, values: dict[Any, Any], at: Position, raw: Any) -> Any:
         """What an operator gives at one position."""
         if call.same_as(self.composite.main):
-            bias = call.args[2]
-            row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]
-            scale = int(attributes(call)["scale"])
-            scaled = raw * scale if scale != 1 else raw
-            return scaled + self.arguments[bias.name][row + at.channel]
+            return self.main_value(call, at, raw)
         name = str(call.op.name)
         if name in SAME or surroundings(call) is not None:
             return values[call.args[0]]
@@ -163,6 +159,14 @@ class Products(Convolution):
             else:
                 operands.append(self._operand(argument, at))
         return scalar(call, operands)
+
+    def main_value(self, call: Any, at: Position, raw: Any) -> Any:
+        """What the main operator gives, from its raw sum."""
+        bias = call.args[2]
+        row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]
+        scale = int(attributes(call)["scale"])
+        scaled = raw * scale if scale != 1 else raw
+        return scaled + self.arguments[bias.name][row + at.channel]
 
     def _operand(self, parameter: Any, at: Position) -> Any:
         """A tensor parameter at a position: one value, one a channel, or as large as the result."""

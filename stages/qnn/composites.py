@@ -21,6 +21,8 @@ PLAIN = "plain"
 """The attribute `composite` of a plain composite's function."""
 PRODUCTS = "products"
 """That of a function whose sums a micro-kernel of 8-bit products computes."""
+DEPTHWISE = "depthwise"
+"""That of a function around a depthwise convolution whose taps lie side by side."""
 FLOAT_SOURCES = ("qonnx", "simulated")
 """Numerics whose models are float graphs, quantized by the stage that carries the name."""
 

@@ -39,6 +39,9 @@ def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
             data, weights, _ = binding.value.args
             chosen = order_of(*_known_by(attributes(binding.value)), choices)
             return {"order": chosen or _order(binding.value, data.ty, weights.ty, hardware)}
+        if is_op(binding.value, "relax.qnn.packed_depthwise"):
+            # A few rows of the picture fit the cache, and its lines hold several blocks.
+            return {"order": "blocks_inner"}
     return {"order": ORDERS[0]}
 
 

@@ -96,7 +96,7 @@ def stages(
     options = options or LegalizeOptions()
     legalized = legalizing.run(model=quantized, options=options, offers=offers, choices={})
     canonical = canonicalizing.run(model=legalized)
-    packed = bitpacking.run(model=canonical, offers=offers, choices={})
+    packed = bitpacking.run(model=canonical, offers=offers, choices={}, hardware=profile)
     return {
         "quantizing": quantized,
         "legalizing": legalized,

@@ -32,7 +32,8 @@ class Net:
         """A convolution with bias and requantization."""
         channels = int(x.ty.shape[-1])
         groups = more.pop("groups", 1)
-        weight = self.rng.integers(-128, 128, (outputs, kernel, kernel, channels // groups))
+        window = more.pop("window", (kernel, kernel))
+        weight = self.rng.integers(-128, 128, (outputs, *window, channels // groups))
         attrs = {
             "strides": [1, 1],
             "padding": [kernel // 2] * 4,
@@ -228,7 +229,7 @@ def test_compiled_kernels_give_the_models_bits(name: str, hardware: Hardware) ->
 
 
 def test_products_of_bytes_and_of_bits_are_by_micro_kernels() -> None:
-    """Depthwise and dilated convolutions, and weights that do not fit, are not."""
+    """Dilated convolutions, and weights that do not fit, are not."""
     for net, count in ((mobile, 3), (binary, 3)):
         packed, _ = assert_exact(*net(), AARCH64, tasks=(1,))
         assert str(packed.module).count("R.qnn.packed_conv2d(") == count

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.qnn import direct, integer, linear, onnx, onnx_layers, packed, rebase, rescale, source
+from stages.qnn import (
+    depthwise,
+    direct,
+    integer,
+    linear,
+    onnx,
+    onnx_layers,
+    packed,
+    rebase,
+    rescale,
+    source,
+)
 from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
@@ -201,6 +212,14 @@ OTHERS: dict[str, Example] = {
         source.batch_norm,
         (_PICTURE, *[floats(0.5, 1, 2)] * 4),
         {"epsilon": 1e-5, "channel_axis": 1},
+    ),
+    "packed_depthwise": Example(
+        depthwise.packed_depthwise,
+        (
+            integers(-128, 127, (1, 6, 7, 5), "int8"),
+            (depthwise.pack_depthwise(RNG.integers(-128, 128, (3, 2, 5)), 2, "int16"), "int16"),
+        ),
+        {"window": [3, 2], "strides": [2, 1], "dilation": [1, 2], "offset": 128},
     ),
     "packed_conv2d": Example(
         packed.packed_conv2d,

@@ -1,0 +1,111 @@
+"""Depthwise convolutions of integer models that a kernel with taps side by side can compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from hw.isa import isa_of
+from hw.profile import Hardware
+from stages.bitpacking.handing import calls_of
+from stages.kinds import Model
+from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.composites import PLAIN
+from stages.qnn.depthwise import pack_depthwise
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+
+Array = np.ndarray[Any, Any]
+MAX_TAPS = 49
+"""Windows up to 7x7: all taps are instructions in a row."""
+OFFSET = 128
+"""What makes signed bytes unsigned."""
+
+
+@dataclass(frozen=True)
+class Depthwise:
+    """One call of a plain composite around a depthwise convolution."""
+
+    function: Any
+    actual: dict[Any, Any]
+    """The composite's parameter → what `main` hands in."""
+    inner: Any
+    """The binding of the convolution."""
+    weights: Array
+    """As `pack_depthwise` lays them out."""
+    offset: int
+    """What the kernel adds to activations."""
+    correction: Array
+    """What that adds to the sums, negated: int32 [C]."""
+
+
+def depthwise_of(model: Model, hardware: Hardware) -> dict[Any, Depthwise]:
+    """Variable of `main` → the depthwise convolution that gives it, for those kernels can have."""
+    found = {}
+    for binding, function in calls_of(model):
+        first = bindings_of(function)[0]
+        if str(function.attrs["composite"]) != PLAIN or not _is_depthwise(first.value):
+            continue
+        actual = dict(zip(function.params, binding.value.args, strict=True))
+        made = _made(model, function, actual, first, hardware)
+        if made is not None:
+            found[binding.var] = made
+    return found
+
+
+def _is_depthwise(call: Any) -> bool:
+    """Whether a call is a convolution of every channel with weights of its own."""
+    if not is_op(call, "relax.qnn.direct_conv2d"):
+        return False
+    attrs, data, weight = attributes(call), call.args[0], shape_of(call.args[1].ty)
+    batch, _, _, channels = shape_of(data.ty)
+    is_simple = batch == 1 and attrs["dtype"] == "int32" and attrs["data_zero_point"] == 0
+    is_byte = dtype_of(data.ty) in ("int8", "uint8") and weight[0] * weight[1] <= MAX_TAPS
+    return is_simple and is_byte and attrs["groups"] == channels == weight[3] and weight[2] == 1
+
+
+def _made(
+    model: Model, function: Any, actual: dict[Any, Any], inner: Any, hardware: Hardware
+) -> Depthwise | None:
+    """The convolution packed for the processor; None where its kernel cannot have it."""
+    data, weight = inner.value.args
+    source, stored = actual.get(data), actual.get(weight)
+    inputs = list(model.module["main"].params)
+    # Kernels read some bytes behind a picture, and the user's may end where it ends.
+    if stored is None or str(stored.name) not in model.params or source is None or source in inputs:
+        return None
+    if not _is_simple(function, inner):
+        return None
+    levels = model.params[str(stored.name)][:, :, 0].astype(np.int32)
+    levels = levels - attributes(inner.value)["weight_zero_point"]
+    isa = isa_of(hardware)
+    operand = isa["dot"].operands[2]
+    limits = np.iinfo(f"int{operand.bits}")
+    if levels.min(initial=0) < limits.min or levels.max(initial=0) > limits.max:
+        return None
+    offset = OFFSET if operand.bits == 8 and dtype_of(data.ty) == "int8" else 0
+    packed = pack_depthwise(levels, isa.dot_group, f"int{operand.bits}")
+    correction = (-offset * levels.sum(axis=(0, 1))).astype(np.int32)
+    return Depthwise(function, actual, inner, packed, offset, correction)
+
+
+def _is_simple(function: Any, inner: Any) -> bool:
+    """Whether what follows a convolution computes with whole pictures, channels or one value."""
+    channels, size = shape_of(inner.var.ty)[-1], prod(shape_of(inner.var.ty))
+    outputs = outputs_of(function)
+    for binding in bindings_of(function):
+        if binding.var in outputs or binding is inner:
+            continue
+        if shape_of(binding.var.ty) != shape_of(inner.var.ty):
+            return False
+    for parameter in function.params:
+        if any(parameter.same_as(argument) for argument in inner.value.args):
+            continue
+        shape = shape_of(parameter.ty)
+        is_channel = prod(shape) == channels and shape[-1] == channels
+        if prod(shape) not in (1, size) and not is_channel:
+            return False
+    return isinstance(inner.var.ty, relax.TensorType)

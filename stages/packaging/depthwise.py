@@ -1,0 +1,175 @@
+"""Depthwise convolutions: the taps of one channel side by side in its lane, by dot instructions.
+
+Lanes are channels, as they lie in memory. A tile is some neighbouring pixels by a few registers of
+channels, whose sums stay in registers over the whole window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from tvm.script.ir_builder import tirx as T
+
+from hw.isa import Isa, Vector, isa_of
+from stages.codegen import caller
+from stages.kinds import Table
+from stages.packaging.kernel import Helper, digest_of
+from stages.packaging.products import Position, Products
+from stages.qnn.llvm import FunctionText
+from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.signature import BLOCK
+
+NAME = "bk_depthwise"
+CHANNELS = 8
+"""Channels of a tile, or as many as a register has lanes."""
+MAX_PIXELS = 8
+SIGN = -128
+"""What is added to signed bytes, modulo 256, to make them unsigned ones."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one call computes: some neighbouring pixels and channels. Distances are in bytes."""
+
+    pixels: int
+    channels: int
+    step: int
+    """From one pixel's window to the next one's."""
+    columns: tuple[int, ...]
+    """From a window's first tap to each of its columns."""
+    rows: tuple[int, ...]
+    """From a column's first tap to each of its rows."""
+    is_signed: bool
+    offset: int
+
+
+class Depthwise(Products):
+    """A depthwise convolution of a padded picture [1, Hp, Wp, C]."""
+
+    def include_bodies(self, bodies: Table) -> None:
+        """The micro-kernel of this layer's window and strides."""
+        del bodies
+        isa = isa_of(self.hardware)
+        data, weights = self.composite.main.args
+        attrs = attributes(self.composite.main)
+        _, _, width, channels = shape_of(data.ty)
+        (kh, kw), (dy, dx) = attrs["window"], attrs["dilation"]
+        self.tile_channels = max(CHANNELS, isa.lanes)
+        vectors = self.tile_channels // isa.lanes
+        # Half of the registers for sums; the others for what is multiplied.
+        self.rows = max(1, min(MAX_PIXELS, isa.registers // 2 // vectors, self.width))
+        tile = Tile(
+            self.rows,
+            self.tile_channels,
+            attrs["strides"][1] * channels,
+            tuple(x * dx * channels for x in range(kw)),
+            tuple(y * dy * width * channels for y in range(kh)),
+            dtype_of(data.ty) == "int8",
+            attrs["offset"],
+        )
+        text, declarations = depthwise_text(tile, isa)
+        problem = {"text": [text, declarations], "strides": []}
+        self.inner = f"sums_{digest_of(problem)}"
+        self.group = shape_of(weights.ty)[-1]
+        function = caller(self.inner, NAME, (text, declarations), 3, ())
+        self.helpers.append(Helper(self.inner, function, problem))
+
+    @cached_property
+    def outputs(self) -> int:
+        """Channels of the result."""
+        return int(shape_of(self.composite.main.args[0].ty)[3])
+
+    def sums(self, block: Any, y: Any, x: Any) -> None:
+        """Raw sums of the tile's pixels, int32 [rows][32]."""
+        data, weights = self.composite.main.args
+        strides = attributes(self.composite.main)["strides"]
+        _, _, width, channels = shape_of(data.ty)
+        first = (y * strides[0] * width + x * strides[1]) * channels + block * BLOCK
+        block_size = prod(shape_of(weights.ty)[1:])
+        with T.serial(0, BLOCK // self.tile_channels) as tile:
+            channel = tile * self.tile_channels
+            pointers = (
+                self.arguments[data.name][first + channel],
+                self.arguments[weights.name][block * block_size + channel * self.group],
+                self.scratch[channel],
+            )
+            T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, pointers)))
+
+    def main_value(self, call: Any, at: Position, raw: Any) -> Any:
+        """The sums are the result."""
+        return raw
+
+
+def depthwise_text(tile: Tile, isa: Isa) -> tuple[str, list[str]]:
+    """`void bk_depthwise(data, weights, sums)` and the declarations it needs.
+
+    `data` points at the first pixel's window, `weights` at the tile's channels of a block
+    ([columns * steps, 32, group]), `sums` at int32 [pixels][32].
+    """
+    code, dot = FunctionText(), isa["dot"]
+    counter, kind, weights = dot.operands
+    group, vectors = isa.dot_group, tile.channels // isa.lanes
+    totals = {(m, n): "zeroinitializer" for m in range(tile.pixels) for n in range(vectors)}
+    steps = [tile.rows[first : first + group] for first in range(0, len(tile.rows), group)]
+    readers: dict[int, list[tuple[int, int]]] = {}
+    for m in range(tile.pixels):
+        for column, distance in enumerate(tile.columns):
+            readers.setdefault(m * tile.step + distance, []).append((m, column))
+    # Every column of the picture is read once, for all windows that it is in.
+    for place, windows in sorted(readers.items()):
+        for number, rows in enumerate(steps):
+            loaded = f"<{tile.channels} x i8>"
+            taps = [code.load(loaded, "%data", 1, place + row) for row in rows]
+            taps += ["zeroinitializer"] * (group - len(taps))
+            for n in range(vectors):
+                lanes = range(n * isa.lanes, (n + 1) * isa.lanes)
+                value = _operand(code, tile, taps, lanes, kind)
+                for m, column in windows:
+                    first = (column * len(steps) + number) * BLOCK + n * isa.lanes
+                    offset = first * weights.bytes // isa.lanes
+                    weight = code.load(weights.llvm, "%weights", 1, offset)
+                    totals[m, n] = code.apply(dot, totals[m, n], value, weight)
+    for (m, n), total in totals.items():
+        place = m * BLOCK * 4 + n * isa.bytes
+        code.store(counter.llvm, total, "%sums", 4, place)
+    code.do("ret void")
+    parameters = [
+        "ptr noalias readonly %data",
+        "ptr noalias readonly %weights",
+        "ptr noalias %sums",
+    ]
+    return code.function(NAME, parameters), list(code.declarations)
+
+
+def _operand(
+    code: FunctionText, tile: Tile, taps: Sequence[str], channels: range, kind: Vector
+) -> str:
+    """Some channels of a step's taps, those of one channel side by side, as wide as `kind`."""
+    pairs = [taps[first : first + 2] for first in range(0, len(taps), 2)]
+    parts = [_interleaved(code, pair, 8, tile.channels, channels) for pair in pairs]
+    if len(parts) == 2:
+        lanes = len(channels)
+        words = [code.bitcast(part, f"<{2 * lanes} x i8>", f"<{lanes} x i16>") for part in parts]
+        joined = _interleaved(code, words, 16, lanes, range(lanes))
+        parts = [code.bitcast(joined, f"<{2 * lanes} x i16>", f"<{4 * lanes} x i8>")]
+    (value,), narrow = parts, Vector(kind.lanes, 8)
+    if tile.offset:
+        value = code.let(f"xor {narrow.llvm} {value}, {narrow.splat(SIGN)}")
+    if kind.bits == 8:
+        return value
+    return code.let(f"{'sext' if tile.is_signed else 'zext'} {narrow.llvm} {value} to {kind.llvm}")
+
+
+def _interleaved(
+    code: FunctionText, vectors: Sequence[str], bits: int, count: int, lanes: range
+) -> str:
+    """Some lanes of one or two vectors of `count`, those of the same number side by side."""
+    kind = f"<{count} x i{bits}>"
+    order = [lane + count * number for lane in lanes for number in range(len(vectors))]
+    mask = f"<{len(order)} x i32> <{', '.join(f'i32 {place}' for place in order)}>"
+    first, second = vectors[0], vectors[1] if len(vectors) > 1 else "poison"
+    return code.let(f"shufflevector {kind} {first}, {kind} {second}, {mask}")
