@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pipelines import tables
@@ -10,6 +11,7 @@ from pipelines.load import Resolved
 from pipelines.machine import processor
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
+from pipelines.tuning import ledger
 from pipelines.tuning.snapshot import MARGIN, PREDICTED, best_of
 from pipelines.tuning.trials import Layer, Tuner
 
@@ -45,6 +47,9 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         f"with the measured choices these kernels take {gain:.2f} of their time as predicted; "
         f"doit build recipe={resolved.name} schedule.trials={count} uses them"
     )
+    if (out := variables.command.get("out")) is not None:
+        ledger.export((trial for layer in tuner.layers for trial in layer.trials), Path(out))
+        print(f"written: {out}")
     result = {"recipe": resolved.name, "processor": processor(), "trials": count}
     tables.write_json(variables.command.get("json"), result | {"gain": gain, "layers": rows})
 

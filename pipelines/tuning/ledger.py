@@ -97,6 +97,14 @@ def append(lines: Iterable[Trial | Finished], file: Path | None = None) -> None:
         raise UserError(f"{shown(file)}: {error.strerror}; trials are kept there") from error
 
 
+def export(lines: Iterable[Trial], file: Path) -> None:
+    """Write trials to a file of their own, in place of what it held."""
+    unfinished = file.with_name(f"{file.name}.part")
+    unfinished.unlink(missing_ok=True)
+    append(lines, unfinished)
+    unfinished.replace(file)
+
+
 def trials(machine: Machine) -> list[Trial]:
     """Return the trials of a machine, oldest first: shipped records, then the user's own."""
     return [line for line in _lines() if isinstance(line, Trial) and line.machine == machine]

@@ -74,6 +74,12 @@ def test_trials_of_other_machines_mean_nothing_here(tmp_path: Path) -> None:
     assert [t.kernel for t in ledger.trials(HERE)] == ["b"]
 
 
+def test_records_replace_what_a_file_held(tmp_path: Path) -> None:
+    for kernels in ("ab", "c"):
+        ledger.export([trial(kernel, 0.5) for kernel in kernels], tmp_path / "records" / "r.jsonl")
+        assert [t.kernel for t in ledger.trials(HERE)] == list(kernels)
+
+
 def test_a_ledger_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "bitkiln").write_text("a file where the folder should be")
     with pytest.raises(UserError, match=r"ledger\.jsonl: .*; trials are kept there$"):

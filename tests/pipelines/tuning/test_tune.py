@@ -17,7 +17,7 @@ from pipelines import load, plan
 from pipelines.errors import UserError
 from pipelines.execute import Workshop
 from pipelines.machine import check_runs
-from pipelines.tuning import ledger, subjects
+from pipelines.tuning import alternatives, ledger, subjects
 from pipelines.tuning.ledger import Finished, Trial
 from pipelines.tuning.rehearsal import Rehearsal
 from pipelines.tuning.snapshot import Snapshot
@@ -71,6 +71,9 @@ def test_every_trial_is_kept_and_measured_once(tmp_path: Path) -> None:
     measured = rows["layer1.0.conv1"]["trials"][0]
     assert f"{1e6 * measured['seconds']:.1f}" in done.stdout
     assert done.stdout.count(" runs ") == 1
+    done = doit("show", f"recipe={RECIPE}", "layer=layer1.0.conf1")
+    assert done.returncode == 1
+    assert "matches no layer with a choice of kernels; did you mean 'layer1.0.conv1'" in done.stderr
 
 
 @pytest.mark.slow
@@ -120,6 +123,18 @@ def test_a_rehearsal_leaves_nothing_but_items() -> None:
     choices = {w.name: {"kernel": kernel, "order": None} for w in subject.workloads}
     assert subjects.running(Rehearsal(built, choices))["layer1.0.conv1"] == kernel
     assert sorted((built.store.root / "bitpacking").iterdir()) == before
+
+
+def test_layers_of_a_recipe_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = load.load_recipe(RECIPE)
+    workshop = Workshop(plan.of(resolved))
+    monkeypatch.setattr(Workshop, "is_current", lambda self, step: False)
+    with pytest.raises(UserError) as error:
+        alternatives.rows(workshop, resolved, "conv1")
+    assert error.value.message == (
+        "layer=conv1: the layers of residual_block_a2w1_host are known once it is built; "
+        "run: doit build recipe=residual_block_a2w1_host"
+    )
 
 
 def test_a_mark_says_that_a_model_had_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
