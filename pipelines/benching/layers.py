@@ -71,12 +71,12 @@ def _work(call: Any) -> Work | None:
         attrs = attributes(call)
         signature = parse_signature(attrs["signature"])
         channels, outputs = attrs["channels"]
-        macs = prod(attrs["window"]) * channels * outputs * prod(attrs["output"])
+        macs = prod(attrs["window"]) * channels * outputs * prod(shape_of(call.ty)[:3])
         terms = len(signature.plan.terms) if signature.plan else 0
         return Work(signature.family, macs, terms)
     if is_op(call, _DEPTHWISE):
-        channels, (_, height, width, _) = shape_of(call.args[0].ty)[3], shape_of(call.ty)
-        return Work("mac8", prod(attributes(call)["window"]) * channels * height * width, 0)
+        pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[3]
+        return Work("mac8", prod(attributes(call)["window"]) * channels * pixels, 0)
     axis = next((axis for name, axis in _OUTPUT_AXIS.items() if is_op(call, name)), None)
     if axis is None:
         return None

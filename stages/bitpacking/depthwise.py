@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
-from tvm import relax
 
 from hw.isa import isa_of
 from hw.profile import Hardware
@@ -61,8 +59,8 @@ def _is_depthwise(call: Any) -> bool:
     if not is_op(call, "relax.qnn.direct_conv2d"):
         return False
     attrs, data, weight = attributes(call), call.args[0], shape_of(call.args[1].ty)
-    batch, _, _, channels = shape_of(data.ty)
-    is_simple = batch == 1 and attrs["dtype"] == "int32" and attrs["data_zero_point"] == 0
+    channels = shape_of(data.ty)[3]
+    is_simple = attrs["dtype"] == "int32" and attrs["data_zero_point"] == 0
     is_byte = dtype_of(data.ty) in ("int8", "uint8") and weight[0] * weight[1] <= MAX_TAPS
     return is_simple and is_byte and attrs["groups"] == channels == weight[3] and weight[2] == 1
 
@@ -93,19 +91,10 @@ def _made(
 
 
 def _is_simple(function: Any, inner: Any) -> bool:
-    """Whether what follows a convolution computes with whole pictures, channels or one value."""
-    channels, size = shape_of(inner.var.ty)[-1], prod(shape_of(inner.var.ty))
+    """Whether what follows a convolution computes position by position."""
     outputs = outputs_of(function)
-    for binding in bindings_of(function):
-        if binding.var in outputs or binding is inner:
-            continue
-        if shape_of(binding.var.ty) != shape_of(inner.var.ty):
-            return False
-    for parameter in function.params:
-        if any(parameter.same_as(argument) for argument in inner.value.args):
-            continue
-        shape = shape_of(parameter.ty)
-        is_channel = prod(shape) == channels and shape[-1] == channels
-        if prod(shape) not in (1, size) and not is_channel:
-            return False
-    return isinstance(inner.var.ty, relax.TensorType)
+    return all(
+        shape_of(binding.var.ty) == shape_of(inner.var.ty)
+        for binding in bindings_of(function)
+        if binding.var not in outputs
+    )

@@ -44,6 +44,8 @@ class Layout:
     halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     fill: int = 0
     block: int = BLOCK
+    pictures: int = 1
+    """Pictures of a batch; more than one only as bytes."""
 
     @property
     def padded_channels(self) -> int:
@@ -57,7 +59,8 @@ class Layout:
         size = (self.height + top + bottom, self.width + left + right)
         if self.stored is not None:
             return (self.stored.words, *size, self.padded_channels // WORD_BITS)
-        return (*size, self.padded_channels * (1 if self.form == "bytes" else ENTRIES // GROUP))
+        channels = self.padded_channels * (1 if self.form == "bytes" else ENTRIES // GROUP)
+        return (self.pictures, *size, channels) if self.pictures > 1 else (*size, channels)
 
     @property
     def dtype(self) -> str:
@@ -69,9 +72,9 @@ Edges = dict[tuple[Any, Form], Layout]
 
 
 def nhwc(tensor_type: Any) -> tuple[int, int, int]:
-    """(H, W, C) of an activation of rank 4, or of rank 2 as one pixel."""
+    """(H, W, C) of an activation of rank 4, or of rank 2 as a row of pixels."""
     shape = shape_of(tensor_type)
-    return (1, 1, shape[1]) if len(shape) == 2 else (shape[1], shape[2], shape[3])
+    return (1, shape[0], shape[1]) if len(shape) == 2 else (shape[1], shape[2], shape[3])
 
 
 def store(value: Any, layout: Layout) -> Any:

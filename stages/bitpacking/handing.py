@@ -162,11 +162,16 @@ def _product(
     return Product(function, actual, inner, q, window, signature, _layout(call, signature, window))
 
 
+def _pictures(data: Any) -> int:
+    shape = shape_of(data.ty)
+    return shape[0] if len(shape) == 4 else 1
+
+
 def _layout(call: Any, signature: KernelSignature, window: Window) -> Layout:
     """How a product's data lies for its kernel."""
     bits = int(dtype_of(call.args[0].ty).lstrip("uint"))
     edge = Layout(signature.form, *nhwc(call.args[0].ty), bits, signature.stored)
-    edge.halo = list(window.padding)
+    edge.halo, edge.pictures = list(window.padding), _pictures(call.args[0])
     if edge.form == "bytes":
         # What a byte cannot hold, or means half of, the bias corrects per border class.
         point = attributes(call)["data_zero_point_x2"]

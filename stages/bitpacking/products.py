@@ -220,8 +220,8 @@ class _Packer(Rewriting):
         if order is not None:
             value = builder.emit(relax.op.permute_dims(value, order), "turned")
         if len(value.ty.shape) == 2:
-            shape = (1, 1, 1, int(value.ty.shape[1]))
-            value = builder.emit(relax.op.reshape(value, shape), "pixel")
+            shape = (1, 1, *shape_of(value.ty))
+            value = builder.emit(relax.op.reshape(value, shape), "pixels")
         function = builder.finish([builder.emit(store(value, edge), "bytes")], {"composite": PLAIN})
         return self._call(function, [self.read(origin)], f"{layer}.bytes")
 

@@ -75,6 +75,11 @@ class Composite:
         stored = next(call for call in self.calls.values() if call.op.name.startswith("relax.qnn."))
         return self._nhwc(stored.args[0].ty)
 
+    @property
+    def pictures(self) -> int:
+        """How many pictures of a batch the epilogue runs over."""
+        return shape_of(self.main.ty)[0] if self.main is not None else 1
+
     def _nhwc(self, tensor_type: Any) -> tuple[int, int, int]:
         _, height, width, channels = (1, 1, 1, *shape_of(tensor_type)[1:])[-4:]
         return height, width, channels

@@ -48,7 +48,7 @@ class Tile:
 
 
 class Depthwise(Products):
-    """A depthwise convolution of a padded picture [1, Hp, Wp, C]."""
+    """A depthwise convolution of padded pictures [N, Hp, Wp, C]."""
 
     def include_bodies(self, bodies: Table) -> None:
         """The micro-kernel of this layer's window and strides."""
@@ -87,8 +87,10 @@ class Depthwise(Products):
         """Raw sums of the tile's pixels, int32 [rows][32]."""
         data, weights = self.composite.main.args
         strides = attributes(self.composite.main)["strides"]
-        _, _, width, channels = shape_of(data.ty)
-        first = (y * strides[0] * width + x * strides[1]) * channels + block * BLOCK
+        _, height, width, channels = shape_of(data.ty)
+        picture, line = self.line_of(y)
+        row = picture * height + line * strides[0]
+        first = (row * width + x * strides[1]) * channels + block * BLOCK
         block_size = prod(shape_of(weights.ty)[1:])
         with T.serial(0, BLOCK // self.tile_channels) as tile:
             channel = tile * self.tile_channels

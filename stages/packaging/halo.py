@@ -19,8 +19,8 @@ def fill_halo(
 ) -> None:
     """Emit loops that write a value around the picture of an edge.
 
-    `shape` is [planes, Hp, Wp, words] or [Hp, Wp, Cp] (tables: 4 * Cp); `halo` is (top, left,
-    bottom, right); `fills` has one value a plane, or one for bytes and tables.
+    `shape` is [planes, Hp, Wp, words], [N, Hp, Wp, Cp] or [Hp, Wp, Cp] (tables: 4 * Cp); `halo` is
+    (top, left, bottom, right); `fills` has one value a plane or a picture.
     """
     planes, height, width, channels = (1, *shape)[-4:]
     top, left, bottom, right = halo

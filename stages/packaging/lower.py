@@ -40,6 +40,8 @@ class Lowering:
     ) -> None:
         self.composite, self.symbol, self.schedule = composite, symbol, schedule
         self.height, self.width, self.channels = composite.extent
+        self.lines = composite.pictures * self.height
+        """Rows of all pictures of a batch."""
         self.blocks = -(-self.channels // BLOCK)
         self.epilogue = f"{symbol}_epilogue"
         self.pixels = composite.pixels_per_block
@@ -61,6 +63,12 @@ class Lowering:
     def include_bodies(self, bodies: Table) -> None:
         """Include the text of what computes the sums."""
 
+    def line_of(self, y: Any) -> tuple[Any, Any]:
+        """Picture of a batch, and row in it, of a row among all of them."""
+        if self.lines == self.height:
+            return 0, y
+        return tirx.truncdiv(y, self.height), tirx.truncmod(y, self.height)
+
     def sums(self, block: Any, y: Any, x: Any) -> None:
         """Emit what puts the sums of `rows` pixels from x and one block into scratch."""
 
@@ -71,7 +79,7 @@ class Lowering:
 
     def kernel(self) -> Kernel:
         """Emit the whole kernel."""
-        items = self.blocks * self.height
+        items = self.blocks * self.lines
         with IRBuilder() as builder, T.prim_func():
             T.func_name(self.symbol)
             T.func_attr({"global_symbol": self.symbol})
@@ -122,7 +130,7 @@ class Lowering:
 
     def _item(self, item: Any) -> None:
         if self.schedule["order"] == "rows_inner":
-            block, y = tirx.truncdiv(item, self.height), tirx.truncmod(item, self.height)
+            block, y = tirx.truncdiv(item, self.lines), tirx.truncmod(item, self.lines)
         else:
             block, y = tirx.truncmod(item, self.blocks), tirx.truncdiv(item, self.blocks)
         block, y = T.bind(block), T.bind(y)
@@ -197,9 +205,11 @@ class Convolution(Lowering):
         """Raw sums of the tile's pixels, int32 [rows][32]."""
         attrs = attributes(self.composite.main)
         data, weights, _ = self.composite.main.args
-        *_, width, words = shape_of(data.ty)
+        *_, height, width, words = shape_of(data.ty)
         origin, strides = attrs["origin"], attrs["strides"]
-        row, column = origin[0] + y * strides[0], origin[1] + x * strides[1]
+        picture, line = self.line_of(y)
+        row = picture * height + origin[0] + line * strides[0]
+        column = origin[1] + x * strides[1]
         tiles = BLOCK // self.signature.channels
         tile_words = prod(shape_of(weights.ty)[1:])
         with T.serial(0, tiles) as tile:

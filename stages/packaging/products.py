@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd, prod
+from math import gcd
 from typing import Any
 
 from tvm import relax
@@ -38,17 +38,18 @@ SAME = ("relax.qnn.take_channels", "relax.reshape")
 class Position:
     """An element of the result, whose height, width and channels are `extent`."""
 
+    picture: Any
     y: Any
     x: Any
     channel: Any
     extent: tuple[int, int, int]
 
     def place(self, halo: Sequence[int] = (0, 0, 0, 0)) -> Any:
-        """Where it lies in a picture with a halo (top, left, bottom, right) around it."""
-        top, left, _, right = halo
-        _, width, channels = self.extent
-        pixel = (self.y + top) * (width + left + right) + self.x + left
-        return pixel * channels + self.channel
+        """Where it lies in pictures with a halo (top, left, bottom, right) around each."""
+        top, left, bottom, right = halo
+        height, width, channels = self.extent
+        line = self.picture * (height + top + bottom) + self.y + top
+        return (line * (width + left + right) + self.x + left) * channels + self.channel
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,9 @@ class Products(Convolution):
             with T.If(self.task == 0), T.Then():
                 for result, output, around in stores:
                     if around is not None:
-                        shape, dtype = shape_of(output.ty)[-3:], dtype_of(output.ty)
-                        fill_halo(result, shape, dtype, around.halo, [around.fill])
+                        shape, dtype = shape_of(output.ty), dtype_of(output.ty)
+                        fills = [around.fill] * self.composite.pictures
+                        fill_halo(result, shape, dtype, around.halo, fills)
 
     @cached_property
     def outputs(self) -> int:
@@ -131,7 +133,7 @@ class Products(Convolution):
         with T.serial(0, count // width) as part, loop(0, width) as inner:
             lane = part * width + inner
             extent = self.height, self.width, self.outputs
-            at = Position(y, x, block * BLOCK + lane, extent)
+            at = Position(*self.line_of(y), x, block * BLOCK + lane, extent)
             values: dict[Any, Any] = {}
             for variable, call in self.composite.calls.items():
                 values[variable] = self._value(call, values, at, self.scratch[sums + lane])
@@ -169,10 +171,10 @@ class Products(Convolution):
         return scaled + self.arguments[bias.name][row + at.channel]
 
     def _operand(self, parameter: Any, at: Position) -> Any:
-        """A tensor parameter at a position: one value, one a channel, or as large as the result."""
+        """A tensor parameter at a position, its axes those of the result from the last one on."""
+        index: Any = 0
         shape = shape_of(parameter.ty)
-        data = self.arguments[parameter.name]
-        size = prod(shape)
-        if size == 1:
-            return data[0]
-        return data[at.channel if size == self.outputs and shape[-1] == size else at.place()]
+        where = (at.picture, at.y, at.x, at.channel)[-len(shape) :] if shape else ()
+        for extent, coordinate in zip(shape, where, strict=True):
+            index = index * extent + (coordinate if extent > 1 else 0)
+        return self.arguments[parameter.name][index]

@@ -74,7 +74,8 @@ def takes_bits(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     if not takes_products(call, weight):
         return False
     data, stored = (dtype_of(argument.ty) for argument in call.args)
-    return data.startswith("uint") and bits_obstacle(data, stored, attributes(call)) is None
+    is_one = shape_of(call.ty)[0] == 1  # planes are of one picture
+    return is_one and data.startswith("uint") and not bits_obstacle(data, stored, attributes(call))
 
 
 def is_product(call: Any) -> bool:
@@ -88,7 +89,7 @@ def is_product(call: Any) -> bool:
 
 
 def _has_form(call: Any) -> bool:
-    """One picture, no groups, no dilation; activations of at most 8 bits.
+    """No groups, no dilation; activations of at most 8 bits.
 
     Those of int8 have a whole zero point, so that moving them by 128 keeps it one.
     """
@@ -97,7 +98,7 @@ def _has_form(call: Any) -> bool:
         return False
     attrs, data = attributes(call), dtype_of(call.args[0].ty)
     is_simple = attrs.get("groups", 1) == 1 and list(attrs.get("dilation", [1, 1])) == [1, 1]
-    if not is_simple or attrs.get("dtype", "int32") != "int32" or shape_of(call.ty)[0] != 1:
+    if not is_simple or attrs.get("dtype", "int32") != "int32":
         return False
     if data == "int8":
         return attrs["data_zero_point_x2"] % 2 == 0

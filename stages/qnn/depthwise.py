@@ -50,10 +50,10 @@ def output_of(
 
 
 def _type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    _, height, width, channels = shape_of(types[0])
+    pictures, height, width, channels = shape_of(types[0])
     window = attrs["window"]
     size = output_of((height, width), window, attrs["strides"], attrs["dilation"])
-    return tensor_type((1, *size, round_up(channels, BLOCK)), "int32")
+    return tensor_type((pictures, *size, round_up(channels, BLOCK)), "int32")
 
 
 @register("packed_depthwise", ["data", "weights"], _type)
@@ -66,7 +66,7 @@ def packed_depthwise(
     dilation: Sequence[int],
     offset: int,
 ) -> Array:
-    """Sums of `(data + offset) * weight` a channel, int32 [1, OH, OW, Cp], on [1, Hp, Wp, C].
+    """Sums of `(data + offset) * weight` a channel, int32 [N, OH, OW, Cp], on [N, Hp, Wp, C].
 
     `offset` is 128 where the instruction multiplies unsigned bytes and the data is signed.
     """

@@ -1,6 +1,6 @@
 """Physical operators: packed planes, tables and padded bytes, as kernels read and write them.
 
-Batch is 1 and left out. An edge has a halo, rows and columns around the picture that its producer
+A batch of 1 is left out. An edge has a halo, rows and columns around the picture that its producer
 fills, so that no kernel tests for borders; channels are padded to whole words or blocks.
 """
 
@@ -60,7 +60,14 @@ def class_count(size: int, before: int, after: int) -> int:
 
 def _conv_type(types: Sequence[Any], attrs: Attrs) -> Any:
     oh, ow = attrs["output"]
-    return tensor_type((1, oh, ow, round_up(attrs["channels"][1], BLOCK)), "int32")
+    channels = round_up(attrs["channels"][1], BLOCK)
+    return tensor_type((pictures_in(types[0]), oh, ow, channels), "int32")
+
+
+def pictures_in(kind: Any) -> int:
+    """How many pictures an edge of a type holds: several only as bytes [N, Hp, Wp, Cp]."""
+    shape = shape_of(kind)
+    return shape[0] if len(shape) == 4 and str(kind.dtype) != "uint32" else 1
 
 
 @register("packed_conv2d", ["data", "weights", "bias"], _conv_type)
@@ -80,39 +87,41 @@ def packed_conv2d(
 ) -> Array:
     """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
 
-    `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables) or uint8
-    [Hp, Wp, Cp]; `bias` is int32 [classes, OCp].
+    `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables), uint8
+    [Hp, Wp, Cp] or, of a batch, uint8 [N, Hp, Wp, Cp]; `bias` is int32 [classes, OCp].
     """
     kernel = parse_signature(signature)
     levels = unpack_activations(kernel, data)
+    levels = levels.reshape(-1, *levels.shape[-3:])
     padded_channels = levels.shape[-1]
     kh, kw = window
-    view = windows(levels[None], (kh, kw), (1, 1))[0]
+    view = windows(levels, (kh, kw), (1, 1))
     rows = origin[0] + strides[0] * np.arange(output[0])
     columns = origin[1] + strides[1] * np.arange(output[1])
-    patches = view[rows[:, None], columns[None, :]].transpose(0, 1, 3, 4, 2)
+    patches = view[:, rows[:, None], columns[None, :]].transpose(0, 1, 2, 4, 5, 3)
     outputs = round_up(channels[1], BLOCK)
     q = unpack_weights(kernel, weights, (outputs, kh, kw, padded_channels))
-    raw = raw_sums(kernel, patches.reshape(*output, -1), q.reshape(outputs, -1))
+    raw = raw_sums(kernel, patches.reshape(len(levels), *output, -1), q.reshape(outputs, -1))
     top, left, bottom, right = border
     across = class_count(output[1], left, right)
     classes = border_classes(output[0], top, bottom)[:, None] * across
     classes = classes + border_classes(output[1], left, right)[None, :]
-    return (scale * raw + bias[classes])[None].astype(np.int32)
+    return (scale * raw + bias[classes]).astype(np.int32)
 
 
 def _bytes_type(types: Sequence[Any], attrs: Attrs) -> Any:
-    _, h, w, _ = shape_of(types[0])
+    pictures, h, w, _ = shape_of(types[0])
     top, left, bottom, right = attrs["halo"]
-    return tensor_type((h + top + bottom, w + left + right, attrs["channels"]), "uint8")
+    size = (h + top + bottom, w + left + right, attrs["channels"])
+    return tensor_type((pictures, *size) if pictures > 1 else size, "uint8")
 
 
 def _bytes_expression(levels: Any, *, halo: Sequence[int], channels: int, fill: int) -> Any:
     top, left, bottom, right = halo
-    _, height, width, own = (int(extent) for extent in levels.shape)
+    pictures, height, width, own = (int(extent) for extent in levels.shape)
 
-    def at(y: Any, x: Any, c: Any) -> Any:
-        value = levels[0, y - top, x - left, c]
+    def at(n: Any, y: Any, x: Any, c: Any) -> Any:
+        value = levels[n, y - top, x - left, c]
         if channels > own:
             value = tirx.if_then_else(c < own, value, tirx.const(0, "uint8"))
         if not any(halo):
@@ -121,16 +130,21 @@ def _bytes_expression(levels: Any, *, halo: Sequence[int], channels: int, fill: 
         return tirx.if_then_else(inside, value, tirx.const(fill, "uint8"))
 
     shape = (height + top + bottom, width + left + right, channels)
-    return te.compute(shape, at, name="to_bytes")
+    if pictures > 1:
+        return te.compute((pictures, *shape), at, name="to_bytes")
+    return te.compute(shape, lambda *i: at(0, *i), name="to_bytes")
 
 
 @register("to_bytes", ["levels"], _bytes_type, _bytes_expression)
 def to_bytes(levels: Array, *, halo: Sequence[int], channels: int, fill: int) -> Array:
-    """Levels [1, H, W, C] as uint8 [Hp, Wp, channels] with a halo of `fill`."""
+    """Levels [N, H, W, C] as uint8 [N, Hp, Wp, channels] with a halo of `fill`; of one picture
+    without N."""
     top, left, bottom, right = halo
-    values = levels[0, :, :, :channels].astype(np.uint8)
-    widened = np.pad(values, [(0, 0), (0, 0), (0, channels - values.shape[2])])
-    return np.pad(widened, [(top, bottom), (left, right), (0, 0)], constant_values=fill)
+    values = levels[..., :channels].astype(np.uint8)
+    widened = np.pad(values, [(0, 0)] * 3 + [(0, channels - values.shape[3])])
+    around = [(0, 0), (top, bottom), (left, right), (0, 0)]
+    padded = np.pad(widened, around, constant_values=fill)
+    return padded if len(padded) > 1 else padded[0]
 
 
 def stored_of(attrs: Attrs) -> Stored:

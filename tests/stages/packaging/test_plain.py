@@ -105,6 +105,35 @@ def mobile() -> tuple[Model, dict[str, Array]]:
     return net.model(net.requantize(sums, "head"), x), net.inputs()
 
 
+def batch() -> tuple[Model, dict[str, Array]]:
+    """Three pictures at once: halos and border classes of each, operands of one or of all."""
+    net = Net((3, 9, 8, 3), "uint8")
+    x = net.conv(net.x, "stem", 12, strides=[2, 1], zero_point=128)
+    y = net.conv(x, "again", 36, pad_value=2)
+    y = net.conv(y, "dw", 36, groups=36)
+    y = net.conv(y, "pw", 12, kernel=1)
+    total = net.emit(
+        op.add(
+            net.emit(op.astype(x, "int32"), "wide_x"), net.emit(op.astype(y, "int32"), "wide_y")
+        ),
+        "total",
+    )
+    picture = net.rng.integers(-99, 99, (1, 5, 8, 12)).astype("int32")
+    total = net.emit(op.add(total, net.builder.tensor("picture", picture)), "moved")
+    x = net.requantize(total, "sum")
+    flat = net.emit(op.reshape(x, (3, 5 * 8 * 12)), "flat")
+    weight = net.rng.integers(-128, 128, (40, 5 * 8 * 12)).astype("int8")
+    sums = net.emit(
+        integer.dense(
+            flat, net.builder.tensor("w", weight), data_zero_point_x2=2, weight_zero_point_x2=0
+        ),
+        "dense",
+    )
+    each = net.rng.integers(-99, 99, (3, 1)).astype("int32")
+    sums = net.emit(op.add(sums, net.builder.tensor("each", each)), "of_each")
+    return net.model(net.requantize(sums, "scores")), net.inputs()
+
+
 def channels_first() -> tuple[Model, dict[str, Array]]:
     """As an NCHW framework writes it: a transpose before and after every convolution."""
     net = Net((1, 3, 9, 10))
@@ -214,7 +243,7 @@ def scalars() -> tuple[Model, dict[str, Array]]:
 
 NETS = {
     net.__name__: net
-    for net in (mobile, channels_first, moves, floats, binary, shared_sums, scalars)
+    for net in (mobile, batch, channels_first, moves, floats, binary, shared_sums, scalars)
 }
 
 
@@ -230,7 +259,7 @@ def test_compiled_kernels_give_the_models_bits(name: str, hardware: Hardware) ->
 
 def test_products_of_bytes_and_of_bits_are_by_micro_kernels() -> None:
     """Dilated convolutions, and weights that do not fit, are not."""
-    for net, count in ((mobile, 3), (binary, 3)):
+    for net, count in ((mobile, 3), (batch, 4), (binary, 3)):
         packed, _ = assert_exact(*net(), AARCH64, tasks=(1,))
         assert str(packed.module).count("R.qnn.packed_conv2d(") == count
 
