@@ -169,7 +169,7 @@ class Workshop:
             assert self.plan.calibration is not None
             return self.plan.calibration.digest()
         if taken == MEASURING:
-            return keys.digest(keys.canonical(self.plan.snapshot.choices()))
+            return keys.digest(keys.canonical(self._choices))
         return self._source_digest()
 
     def files(self, step: Step, argument: str) -> Any:
@@ -178,8 +178,13 @@ class Workshop:
         if taken == CALIBRATION:
             return self._calibration()
         if taken == MEASURING:
-            return self.plan.snapshot.choices()
+            return self._choices
         return self._source()
+
+    @functools.cached_property
+    def _choices(self) -> dict[str, Any]:
+        """What was measured, once and for all: another process may be measuring on."""
+        return self.plan.snapshot.choices()
 
     def _calibration(self) -> Any:
         """The calibration samples as the imported model's inputs."""

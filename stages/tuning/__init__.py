@@ -37,7 +37,7 @@ def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
     for binding in bindings_of(function):
         if is_op(binding.value, "relax.qnn.packed_conv2d"):
             data, weights, _ = binding.value.args
-            chosen = order_of(*_known_by(attributes(binding.value)), choices)
+            chosen = order_of(*_known_by(binding.value), choices)
             return {"order": chosen or _order(binding.value, data.ty, weights.ty, hardware)}
         if is_op(binding.value, "relax.qnn.packed_depthwise"):
             # A few rows of the picture fit the cache, and its lines hold several blocks.
@@ -45,9 +45,11 @@ def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
     return {"order": ORDERS[0]}
 
 
-def _known_by(attrs: Table) -> tuple[str, str]:
+def _known_by(call: Any) -> tuple[str, str]:
     """The kernel and the shape of a convolution, as measurements call them."""
-    shape = shape_name(attrs["window"], attrs["strides"], attrs["channels"], attrs["output"])
+    attrs, (pictures, height, width, _) = attributes(call), shape_of(call.ty)
+    output = (pictures * height, width)
+    shape = shape_name(attrs["window"], attrs["strides"], attrs["channels"], output)
     return parse_signature(attrs["signature"]).alone.name, shape
 
 

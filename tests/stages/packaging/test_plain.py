@@ -11,8 +11,10 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.kinds import Model
 from stages.qnn import integer, rescale
-from stages.qnn.builder import ModelBuilder
-from tests.stages.packaging.programs import assert_exact
+from stages.qnn.builder import ModelBuilder, bindings_of
+from stages.qnn.packed import parse_signature
+from stages.qnn.registry import attributes, is_op
+from tests.stages.packaging.programs import assert_exact, pack
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, skip_unless_runnable
 
 Array = np.ndarray[Any, Any]
@@ -262,6 +264,20 @@ def test_products_of_bytes_and_of_bits_are_by_micro_kernels() -> None:
     for net, count in ((mobile, 3), (batch, 4), (binary, 3)):
         packed, _ = assert_exact(*net(), AARCH64, tasks=(1,))
         assert str(packed.module).count("R.qnn.packed_conv2d(") == count
+
+
+@pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda profile: profile.name)
+def test_bits_are_not_multiplied_as_bytes(hardware: Hardware) -> None:
+    """Where counting bits or looking them up is cheaper; planes or tables are made of bytes."""
+    packed = pack(binary()[0], hardware)
+    calls = [
+        binding.value
+        for function in packed.module.functions.values()
+        for binding in bindings_of(function)
+        if is_op(binding.value, "relax.qnn.packed_conv2d")
+    ]
+    families = {parse_signature(attributes(call)["signature"]).family for call in calls}
+    assert calls and families <= {"popcount", "lookup"}
 
 
 def test_neighbouring_transposes_cancel() -> None:
