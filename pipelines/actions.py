@@ -90,8 +90,8 @@ def is_measured(plan: Plan) -> bool:
     from pipelines.tuning.snapshot import PREDICTED
 
     base = execute.Workshop(replace(plan, snapshot=PREDICTED))
-    address = base.address(plan.step("tuning"))
-    return address is not None and ledger.is_finished(address.key, plan.snapshot.trials)
+    key = ledger.key_of(base)
+    return key is not None and ledger.is_finished(key, plan.snapshot.trials)
 
 
 def clean(plan: Plan, name: str, dryrun: bool = False) -> None:

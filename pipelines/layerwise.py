@@ -12,17 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pipelines.errors import UserError, did_you_mean
 from pipelines.execute import Workshop
+from pipelines.patterns import matching
 from pipelines.verifying import CLOSE, GOLDEN
-from stages.options import is_match
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-ALL = "all"
 _ALIAS = ".out"
 """How an output's own variable ends, which is a layer's once more."""
 _FOLLOWING = 8
@@ -117,11 +115,8 @@ def by_layer(workshop: Workshop, pattern: str) -> list[Layer]:
                 row = found.setdefault((stage, layer), Layer(stage, layer))
                 _compare(row, value, known)
             _learn(known, stage, model, arrays)
-    names = [layer for _, layer in found]
-    rows = [row for row in found.values() if pattern == ALL or is_match(pattern, row.layer)]
-    if not rows:
-        raise UserError(f"layer={pattern}: matches no layer{did_you_mean(pattern, names)}")
-    return rows
+    matched = set(matching(pattern, [layer for _, layer in found], "layer"))
+    return [row for row in found.values() if row.layer in matched]
 
 
 def _compare(row: Layer, value: Array, known: _Known) -> None:

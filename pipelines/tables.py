@@ -38,6 +38,11 @@ def show(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
         print(f"  {'  '.join(cells)}".rstrip())
 
 
+def microseconds(seconds: float | None) -> str:
+    """Return a time as a cell of a table; nothing where there is none."""
+    return "" if seconds is None else f"{1e6 * seconds:.1f}"
+
+
 def write_json(name: str | None, result: Any) -> None:
     """Write a command's result where json=FILE says, if it does."""
     if name is None:

@@ -12,7 +12,7 @@ import numpy as np
 from hw.profile import Hardware
 from pipelines.measuring.loaded import Steps, loaded
 from pipelines.measuring.peaks import least_seconds
-from stages.qnn.builder import bindings_of
+from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, is_op, shape_of
 
@@ -57,9 +57,8 @@ def times(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> list
 def works(model: Any) -> dict[str, Work]:
     """Return what each call of a bit-packed model multiplies, by its name."""
     found = {}
-    for binding in bindings_of(model.module["main"]):
-        function = model.module.functions.get(getattr(binding.value, "op", None))
-        for inner in bindings_of(function) if function is not None else ():
+    for binding, function in calls_of(model):
+        for inner in bindings_of(function):
             work = _work(inner.value)
             if work is not None:
                 found[str(binding.var.name)] = work

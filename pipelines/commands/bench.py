@@ -21,11 +21,11 @@ from pipelines.load import Resolved
 from pipelines.machine import processor
 from pipelines.measuring import peaks
 from pipelines.overrides import Variables
+from pipelines.patterns import matching
 from pipelines.plan import Plan
 from pipelines.runners.native import NativeRunner
 from pipelines.runners.package import Package, open_package
 from stages.kinds import Golden
-from stages.options import is_match
 
 Array = np.ndarray[Any, Any]
 
@@ -93,10 +93,8 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
         each = row["macs"] * (row["popcounts"] or 1)
         top = found.get(row["how"])
         row["peak_share"] = each / row["seconds"] / top if top and row["macs"] else None
-    shown = [r for r in rows if pattern == "all" or is_match(pattern, r["layer"])]
-    if not shown:
-        names = [row["layer"] for row in rows]
-        raise UserError(f"layer={pattern}: matches no kernel{did_you_mean(pattern, names)}")
+    matched = matching(pattern, [row["layer"] for row in rows], "kernel")
+    shown = [row for row in rows if row["layer"] in matched]
     result = {"recipe": resolved.name, "processor": processor(), "peaks": found, "layers": shown}
     said = ", ".join(f"{name} {macs / 1e9:.0f} GMAC/s" for name, macs in found.items())
     title = f"{resolved.name}: {result['processor']}, 1 thread, each kernel alone; peaks: {said}"
@@ -105,7 +103,7 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
             "layer": row["layer"],
             "how": row["how"],
             "MMAC": f"{row['macs'] / 1e6:.2f}" if row["macs"] else "",
-            "us": f"{1e6 * row['seconds']:.1f}",
+            "us": tables.microseconds(row["seconds"]),
             "GMAC/s": f"{row['macs'] / row['seconds'] / 1e9:.1f}" if row["macs"] else "",
             "of the peak": f"{row['peak_share']:.0%}" if row["peak_share"] is not None else "",
         }

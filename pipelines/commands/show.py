@@ -46,17 +46,13 @@ def _alternatives(plan: Plan, resolved: Resolved, pattern: str, variables: Varia
             "algorithm": row["algorithm"],
             "kernel": row["kernel"],
             "predicted kcycles": f"{row['predicted_cycles'] / 1e3:.1f}",
-            "measured us": _microseconds(row["measured_seconds"]) or row["failed"] or "",
+            "measured us": tables.microseconds(row["measured_seconds"]) or row["failed"] or "",
         }
         for row in rows
     ]
     title = f"{resolved.name}: kernels by predicted cycles of {resolved.hardware.core}"
     tables.show(f"{title}, one thread", shown, list(shown[0]))
     tables.write_json(variables.command.get("json"), {"recipe": resolved.name, "kernels": rows})
-
-
-def _microseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{1e6 * seconds:.1f}"
 
 
 def _row(state: show.State) -> dict[str, Any]:

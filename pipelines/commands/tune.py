@@ -12,7 +12,7 @@ from pipelines.machine import processor
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
 from pipelines.tuning import ledger
-from pipelines.tuning.snapshot import MARGIN, PREDICTED, best_of
+from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
 from pipelines.tuning.trials import Layer, Tuner
 
 TRIALS = 16
@@ -25,12 +25,15 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     tuner = Tuner(replace(plan, snapshot=PREDICTED), resolved.hardware, print)
     tuner.run(count)
     rows = [_row(layer) for layer in tuner.layers]
+    if not rows:
+        print(f"{resolved.name} has no layer whose kernel could be chosen")
+        return
     title = f"{resolved.name}: {processor()}, 1 thread, each kernel alone, {count} trials a layer"
     shown = [
         {
             "layer": row["layer"] + (f" and {row['count'] - 1} alike" if row["count"] > 1 else ""),
             "predicted best": row["predicted"],
-            "us": _microseconds(row["predicted_seconds"]),
+            "us": tables.microseconds(row["predicted_seconds"]),
             "measured best": row["best"],
             "takes": f"{row['ratio']:.2f} of it" if row["ratio"] is not None else "",
             "tried": row["tried"],
@@ -38,9 +41,6 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         }
         for row in rows
     ]
-    if not rows:
-        print(f"{resolved.name} has no layer whose kernel could be chosen")
-        return
     tables.show(title, shown, list(shown[0]))
     gain = tuner.gain()
     print(
@@ -55,9 +55,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
 
 
 def _row(layer: Layer) -> dict[str, Any]:
-    best = best_of(layer.trials)
-    is_better = best is not None and best.ratio is not None and best.ratio <= MARGIN
-    chosen = best if is_better else None
+    best, chosen = best_of(layer.trials), better_of(layer.trials)
     order = f" {chosen.order}" if chosen and chosen.order else ""
     return {
         "layer": layer.name,
@@ -71,7 +69,3 @@ def _row(layer: Layer) -> dict[str, Any]:
         "failed": sum(trial.failed is not None for trial in layer.trials),
         "trials": [t.model_dump(mode="json", exclude_none=True) for t in layer.trials],
     }
-
-
-def _microseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{1e6 * seconds:.1f}"

@@ -12,6 +12,7 @@ from pipelines.errors import UserError
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.overrides import Variables
+from pipelines.patterns import ALL
 from pipelines.plan import Plan
 
 THREADS = (1, 2, 3)
@@ -81,7 +82,7 @@ def _layers(workshop: Workshop, pattern: str | None) -> list[dict[str, Any]]:
         counts = Counter(item.verdict for item in found if item.stage == stage)
         said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
         print(f"{stage + ', by layer':<28} {said}")
-    if pattern == layerwise.ALL:
+    if pattern == ALL:
         shown = [row for row in rows if row["verdict"] not in ("exact", "new")]
     else:
         shown = rows

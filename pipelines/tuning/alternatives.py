@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.errors import UserError, did_you_mean
+from pipelines.errors import UserError
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
+from pipelines.patterns import matching
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of
-from stages.options import is_match
 from stages.qnn.measured import Subject
 
 
@@ -27,12 +27,7 @@ def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str,
             f"run: doit build recipe={resolved.name}"
         )
     found = subjects.of(workshop)
-    matched = [name for name in found if pattern == "all" or is_match(pattern, name)]
-    if not matched:
-        raise UserError(
-            f"layer={pattern}: matches no layer with a choice of kernels"
-            f"{did_you_mean(pattern, list(found))}"
-        )
+    matched = matching(pattern, list(found), "layer with a choice of kernels")
     running = subjects.running(workshop)
     hardware = resolved.hardware
     trials = ledger.trials(ledger.machine(hardware.core, hardware.isa))

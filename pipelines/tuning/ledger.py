@@ -11,11 +11,15 @@ import functools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipelines import keys
 from pipelines.errors import UserError, shown
+
+if TYPE_CHECKING:
+    from pipelines.execute import Workshop
 
 RECORDS = keys.ROOT / "hw" / "records"
 _TOOLS = ("apache-tvm",)
@@ -100,14 +104,26 @@ def append(lines: Iterable[Trial | Finished], file: Path | None = None) -> None:
 def export(lines: Iterable[Trial], file: Path) -> None:
     """Write trials to a file of their own, in place of what it held."""
     unfinished = file.with_name(f"{file.name}.part")
-    unfinished.unlink(missing_ok=True)
-    append(lines, unfinished)
-    unfinished.replace(file)
+    try:
+        unfinished.unlink(missing_ok=True)
+        append(lines, unfinished)
+        unfinished.replace(file)
+    except OSError as error:
+        raise UserError(f"{shown(file)}: cannot write it: {error.strerror}") from error
 
 
 def trials(machine: Machine) -> list[Trial]:
     """Return the trials of a machine, oldest first: shipped records, then the user's own."""
     return [line for line in _lines() if isinstance(line, Trial) and line.machine == machine]
+
+
+def key_of(base: Workshop) -> str | None:
+    """Return what a recipe's trials depend on: a stage's key, of a build that measured nothing.
+
+    None while what comes before the stage is not built.
+    """
+    address = base.address(base.plan.step("tuning"))
+    return address.key if address is not None else None
 
 
 def is_finished(key: str, count: int) -> bool:

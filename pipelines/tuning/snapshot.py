@@ -50,13 +50,19 @@ def choices_of(trials: Iterable[Trial]) -> Choices:
         best = best_of(found)
         if best is None:
             continue
-        choice = {"kernel": best.kernel, "order": best.order}
-        if best.ratio is None or best.ratio > MARGIN:
-            choice = {"kernel": best.against, "order": None}
+        choice = {"kernel": best.against, "order": None}
+        if (better := better_of(found)) is not None:
+            choice = {"kernel": better.kernel, "order": better.order}
         chosen[name] = choice
         others |= dict.fromkeys(best.workloads[1:], choice)
     # What a layer is known by counts more than what it is called on the way.
     return others | chosen
+
+
+def better_of(trials: Iterable[Trial]) -> Trial | None:
+    """Return the trial whose kernel a build takes; None if it stays with the predicted one."""
+    best = best_of(trials)
+    return best if best is not None and best.ratio is not None and best.ratio <= MARGIN else None
 
 
 def best_of(trials: Iterable[Trial]) -> Trial | None:

@@ -9,7 +9,7 @@ from pipelines.execute import validated
 from pipelines.measuring.loaded import Steps
 from stages import bitpacking, legalizing
 from stages.options import LegalizeOptions
-from stages.qnn.builder import bindings_of
+from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.composites import is_plain
 from stages.qnn.measured import Subject
 from stages.qnn.packed import parse_signature
@@ -45,9 +45,7 @@ def orders(steps: Steps) -> dict[str, str]:
 
 def _products(steps: Steps) -> Iterator[tuple[str, str, Any]]:
     """Yield layer, composite and packed convolution of every call that has one."""
-    module = steps.load(steps.plan.step("bitpacking")).module
-    for binding in bindings_of(module["main"]):
-        function = module.functions.get(getattr(binding.value, "op", None))
-        for inner in bindings_of(function) if function is not None else ():
+    for binding, function in calls_of(steps.load(steps.plan.step("bitpacking"))):
+        for inner in bindings_of(function):
             if is_op(inner.value, "relax.qnn.packed_conv2d"):
                 yield str(binding.var.name), str(binding.value.op.name_hint), inner.value

@@ -24,7 +24,7 @@ from pipelines.plan import Plan
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.ledger import Finished, Trial
 from pipelines.tuning.rehearsal import Rehearsal
-from pipelines.tuning.snapshot import PREDICTED, best_of
+from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
 from stages.qnn.measured import Subject
 from stages.tuning import ORDERS
 
@@ -88,7 +88,7 @@ class Tuner:
         self.base.produce(self.base.plan.step("packaging"))
         golden = self.base.load(self.base.plan.step("golden"))
         self.inputs = {name: array[0] for name, array in golden.inputs.items()}
-        self.layers = self._layers()
+        self.layers = list(_distinct(self.base, ledger.trials(self.machine)))
         self.program: LoadedProgram | None = None
 
     def run(self, count: int) -> None:
@@ -107,16 +107,19 @@ class Tuner:
         for number in range(len(ORDERS) - 1):
             turned = {layer.name: layer.turned()[number] for layer in self.layers}
             self._trial(turned, "the other order")
-        ledger.append([Finished(finished=finished_key(self.base), trials=count)])
+        key = ledger.key_of(self.base)
+        assert key is not None, "the recipe was just built"
+        ledger.append([Finished(finished=key, trials=count)])
 
     def gain(self) -> float:
         """Time of all chosen kernels with what was measured / as predicted."""
         predicted = best = 0.0
         for layer in self.layers:
-            found = best_of(layer.trials)
-            if found is not None and found.ratio is not None and found.against_seconds is not None:
-                predicted += layer.count * found.against_seconds
-                best += layer.count * found.against_seconds * min(found.ratio, 1.0)
+            found, better = best_of(layer.trials), better_of(layer.trials)
+            if found is not None and found.against_seconds is not None:
+                seconds = layer.count * found.against_seconds
+                predicted += seconds
+                best += seconds * (better.ratio if better and better.ratio else 1.0)
         return best / predicted if predicted else 1.0
 
     # -- one trial ---------------------------------------------------------------------------
@@ -198,12 +201,6 @@ class Tuner:
             **found,
         )
 
-    # -- what there is to try ----------------------------------------------------------------
-
-    def _layers(self) -> list[Layer]:
-        known = ledger.trials(self.machine)
-        return list(_distinct(self.base, known))
-
 
 def _distinct(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
     found = subjects.of(steps)
@@ -216,10 +213,3 @@ def _distinct(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
             default = Candidate(kernels[name], orders[name])
             trials = [t for t in known if t.workloads[0] == workload]
             yield Layer(name, count, subject, default, trials)
-
-
-def finished_key(base: Workshop) -> str:
-    """Return what a recipe's trials depend on, once what comes before them is built."""
-    address = base.address(base.plan.step("tuning"))
-    assert address is not None, "the recipe was just built"
-    return address.key

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from tvm.ir import Call
 
-from stages.bitpacking.edges import LINEAR, nhwc
+from stages.bitpacking.edges import LINEAR, nhwc, pictures
 from stages.kinds import Table
 from stages.qnn.builder import bindings_of
 from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.offers import Geometry, Problem, from_table, products_for
-from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.registry import attributes, dtype_of
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import encoding_of
 
@@ -47,8 +47,7 @@ def subject_of(call: Any, weight: np.ndarray[Any, Any], offers: Table) -> Subjec
     data, stored = call.args
     kernel = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
     height, width, outputs = nhwc(call.ty)
-    # A batch is so many times the rows.
-    height *= shape_of(call.ty)[0] if len(shape_of(call.ty)) == 4 else 1
+    height *= pictures(call.ty)
     geometry = Geometry(kernel, weight.shape[-1], width)
     bits, attrs = int(dtype_of(data.ty).lstrip("uint")), attributes(call)
     algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)

@@ -9,18 +9,16 @@ import numpy as np
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.bitpacking.handing import calls_of
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.builder import bindings_of, calls_of, outputs_of
 from stages.qnn.composites import PLAIN
 from stages.qnn.depthwise import pack_depthwise
+from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
 MAX_TAPS = 49
 """Windows up to 7x7: all taps are instructions in a row."""
-OFFSET = 128
-"""What makes signed bytes unsigned."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def _made(
     limits = np.iinfo(f"int{operand.bits}")
     if levels.min(initial=0) < limits.min or levels.max(initial=0) > limits.max:
         return None
-    offset = OFFSET if operand.bits == 8 and dtype_of(data.ty) == "int8" else 0
+    offset = SHIFT if operand.bits == 8 and dtype_of(data.ty) == "int8" else 0
     packed = pack_depthwise(levels, isa.dot_group, f"int{operand.bits}")
     correction = (-offset * levels.sum(axis=(0, 1))).astype(np.int32)
     return Depthwise(function, actual, inner, packed, offset, correction)

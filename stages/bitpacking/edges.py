@@ -77,6 +77,12 @@ def nhwc(tensor_type: Any) -> tuple[int, int, int]:
     return (1, shape[0], shape[1]) if len(shape) == 2 else (shape[1], shape[2], shape[3])
 
 
+def pictures(tensor_type: Any) -> int:
+    """N of an activation of rank 4; rows of rank 2 are pixels of one picture."""
+    shape = shape_of(tensor_type)
+    return shape[0] if len(shape) == 4 else 1
+
+
 def store(value: Any, layout: Layout) -> Any:
     """The call that writes levels [1, H, W, C] as an edge is laid out."""
     if (stored := layout.stored) is not None:

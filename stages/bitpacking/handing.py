@@ -14,11 +14,11 @@ import numpy as np
 from tvm import relax
 
 from stages.bitpacking.choosing import signature_of
-from stages.bitpacking.edges import Layout, nhwc
+from stages.bitpacking.edges import Layout, nhwc, pictures
 from stages.bitpacking.folding import Window
 from stages.kinds import Model, Table
 from stages.qnn.algebra import factor
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
+from stages.qnn.builder import bindings_of, calls_of, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import WORD_BYTES, KernelSignature
@@ -128,15 +128,6 @@ def _padding(function: Any) -> Any:
     return first.value if is_picture and len(outputs_of(function)) == 1 else None
 
 
-def calls_of(model: Model) -> list[tuple[Any, Any]]:
-    """The bindings of `main` that call composites, with the composites."""
-    return [
-        (binding, model.module[binding.value.op])
-        for binding in bindings_of(model.module["main"])
-        if isinstance(getattr(binding.value, "op", None), relax.GlobalVar)
-    ]
-
-
 def product_of(function: Any) -> Any:
     """The binding of a composite's product."""
     return next(b for b in bindings_of(function) if is_product(b.value))
@@ -162,16 +153,11 @@ def _product(
     return Product(function, actual, inner, q, window, signature, _layout(call, signature, window))
 
 
-def _pictures(data: Any) -> int:
-    shape = shape_of(data.ty)
-    return shape[0] if len(shape) == 4 else 1
-
-
 def _layout(call: Any, signature: KernelSignature, window: Window) -> Layout:
     """How a product's data lies for its kernel."""
     bits = int(dtype_of(call.args[0].ty).lstrip("uint"))
     edge = Layout(signature.form, *nhwc(call.args[0].ty), bits, signature.stored)
-    edge.halo, edge.pictures = list(window.padding), _pictures(call.args[0])
+    edge.halo, edge.pictures = list(window.padding), pictures(call.args[0].ty)
     if edge.form == "bytes":
         # What a byte cannot hold, or means half of, the bias corrects per border class.
         point = attributes(call)["data_zero_point_x2"]

@@ -22,7 +22,6 @@ from stages.bitpacking.folding import fold_bias
 from stages.bitpacking.handing import (
     Handed,
     Product,
-    calls_of,
     handed,
     product_of,
     products_of,
@@ -30,7 +29,14 @@ from stages.bitpacking.handing import (
 from stages.kinds import Model, Table
 from stages.qnn import packed
 from stages.qnn.algebra import factor
-from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
+from stages.qnn.builder import (
+    FunctionBuilder,
+    bindings_of,
+    calls_of,
+    outputs_of,
+    remap,
+    variables_in,
+)
 from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS
 from stages.qnn.depthwise import packed_depthwise
 from stages.qnn.measured import Subject

@@ -15,11 +15,10 @@ from typing import Any
 from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Isa, Vector, isa_of
-from stages.codegen import caller
 from stages.kinds import Table
-from stages.packaging.kernel import Helper, digest_of
 from stages.packaging.products import Position, Products
 from stages.qnn.llvm import FunctionText
+from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK
 
@@ -27,8 +26,6 @@ NAME = "bk_depthwise"
 CHANNELS = 8
 """Channels of a tile, or as many as a register has lanes."""
 MAX_PIXELS = 8
-SIGN = -128
-"""What is added to signed bytes, modulo 256, to make them unsigned ones."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +68,8 @@ class Depthwise(Products):
             dtype_of(data.ty) == "int8",
             attrs["offset"],
         )
-        text, declarations = depthwise_text(tile, isa)
-        problem = {"text": [text, declarations], "strides": []}
-        self.inner = f"sums_{digest_of(problem)}"
         self.group = shape_of(weights.ty)[-1]
-        function = caller(self.inner, NAME, (text, declarations), 3, ())
-        self.helpers.append(Helper(self.inner, function, problem))
+        self.help(NAME, depthwise_text(tile, isa))
 
     @cached_property
     def outputs(self) -> int:
@@ -160,7 +153,7 @@ def _operand(
         parts = [code.bitcast(joined, f"<{2 * lanes} x i16>", f"<{4 * lanes} x i8>")]
     (value,), narrow = parts, Vector(kind.lanes, 8)
     if tile.offset:
-        value = code.let(f"xor {narrow.llvm} {value}, {narrow.splat(SIGN)}")
+        value = code.let(f"xor {narrow.llvm} {value}, {narrow.splat(-SHIFT)}")
     if kind.bits == 8:
         return value
     return code.let(f"{'sext' if tile.is_signed else 'zext'} {narrow.llvm} {value} to {kind.llvm}")

@@ -17,7 +17,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
-from stages.codegen import caller
+from stages.codegen import Text, caller
 from stages.kinds import Table
 from stages.packaging.addressing import output_offset, parameter_offset
 from stages.packaging.composite import POOLS, Composite
@@ -195,10 +195,13 @@ class Convolution(Lowering):
             attrs["strides"][1] * pixel,
             height * width * pixel,
         )
-        text = body["text"], body["declarations"]
+        self.help(self.signature.name, (body["text"], body["declarations"]), strides)
+
+    def help(self, name: str, text: Text, strides: Sequence[int] = ()) -> None:
+        """Have the function `name` of a text compute sums, with constants behind its pointers."""
         problem = {"text": text, "strides": strides}
         self.inner = f"sums_{digest_of(problem)}"
-        function = caller(self.inner, self.signature.name, text, 3, strides)
+        function = caller(self.inner, name, text, 3, strides)
         self.helpers.append(Helper(self.inner, function, problem))
 
     def sums(self, block: Any, y: Any, x: Any) -> None:

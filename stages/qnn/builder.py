@@ -149,6 +149,15 @@ def bindings_of(function: Any) -> list[Any]:
     return [binding for block in function.body.blocks for binding in block.bindings]
 
 
+def calls_of(model: Model) -> list[tuple[Any, Any]]:
+    """The bindings of `main` that call composites, with the composites."""
+    return [
+        (binding, model.module[binding.value.op])
+        for binding in bindings_of(model.module["main"])
+        if isinstance(getattr(binding.value, "op", None), relax.GlobalVar)
+    ]
+
+
 def needed_bindings(function: Any) -> list[Any]:
     """The bindings that outputs depend on, in order."""
     needed = set(outputs_of(function))

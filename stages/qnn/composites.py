@@ -70,8 +70,8 @@ def bits_obstacle(data: str, stored: str, attrs: Mapping[str, Any]) -> str | Non
 
 
 def takes_bits(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
-    """Whether a kernel of stored bits can compute a product that `takes_products` accepts too."""
-    if not takes_products(call, weight):
+    """Whether a kernel of stored bits can compute a product; `takes_products` accepts it too."""
+    if weight is None or not _has_form(call):
         return False
     data, stored = (dtype_of(argument.ty) for argument in call.args)
     is_one = shape_of(call.ty)[0] == 1  # planes are of one picture

@@ -38,22 +38,12 @@ def unpack_depthwise(packed: Array, window: Sequence[int], channels: int) -> Arr
     return columns.transpose(1, 0, 2)[:kh, :, :channels].astype(np.int32)
 
 
-def output_of(
-    size: Sequence[int], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
-) -> tuple[int, int]:
-    """Height and width of the result on a padded picture of this height and width."""
-    height, width = (
-        infer.output_size(extent, (k - 1) * d + 1, s, 0, 0)
-        for extent, k, d, s in zip(size, window, dilation, strides, strict=True)
-    )
-    return height, width
-
-
 def _type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    pictures, height, width, channels = shape_of(types[0])
-    window = attrs["window"]
-    size = output_of((height, width), window, attrs["strides"], attrs["dilation"])
-    return tensor_type((pictures, *size, round_up(channels, BLOCK)), "int32")
+    channels = shape_of(types[0])[3]
+    weight = tensor_type((channels, *attrs["window"], 1), str(types[1].dtype))
+    whole = {**attrs, "padding": [0, 0, 0, 0], "groups": channels}
+    *size, _ = shape_of(infer.conv2d([types[0], weight], whole))
+    return tensor_type((*size, round_up(channels, BLOCK)), "int32")
 
 
 @register("packed_depthwise", ["data", "weights"], _type)

@@ -91,14 +91,13 @@ def products_problem(activation_bits: int, weight_limit: int) -> str:
 
 def pick(offers: Sequence[Offer], workload: Workload, choices: Table) -> Offer:
     """The offer a table of choices names for a workload, else the one predicted to be cheapest."""
-    wanted = choices.get(workload.name, {}).get("kernel")
     geometry = workload.geometry
-    named = (
-        offer
-        for offer in offers
-        if offer.fitted(geometry).name == wanted and offer.signature.rows <= geometry.output_width
-    )
-    return next(named, None) or best(list(offers), geometry)
+    if (choice := choices.get(workload.name)) is not None:
+        for offer in offers:
+            is_fitting = offer.signature.rows <= geometry.output_width
+            if is_fitting and offer.fitted(geometry).name == choice["kernel"]:
+                return offer
+    return best(list(offers), geometry)
 
 
 def order_of(kernel: str, shape: str, choices: Mapping[str, Any]) -> str | None:

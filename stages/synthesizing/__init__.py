@@ -105,12 +105,11 @@ def _problems(model: Model) -> set[Problem]:
     if is_plain(model):
         constants = [(call, model.params.get(str(call.args[1].name))) for call in calls]
         on_bits = {_problem(call) for call, weight in constants if takes_bits(call, weight)}
-        on_bytes = {
-            BYTES
+        is_on_bytes = any(
+            not takes_bits(call, weight) and takes_products(call, weight)
             for call, weight in constants
-            if takes_products(call, weight) and not takes_bits(call, weight)
-        }
-        return on_bits | on_bytes
+        )
+        return on_bits | {BYTES} if is_on_bytes else on_bits
     return set(map(_problem, calls))
 
 

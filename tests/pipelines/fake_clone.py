@@ -227,6 +227,17 @@ hardware: rpi3
 """
 
 
+def doit(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """doit in the project itself; whatever it ends with."""
+    return subprocess.run(
+        [sys.executable, "-m", "doit", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 class Clone:
     """A folder like a user's clone, with fake stages and recipes."""
 

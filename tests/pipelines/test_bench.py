@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,22 +20,12 @@ from pipelines.commands import bench
 from pipelines.errors import UserError
 from pipelines.machine import processor
 from pipelines.overrides import Variables
-from tests.pipelines.fake_clone import ROOT
+from tests.pipelines.fake_clone import doit
 from tests.stages.packaging.programs import pack
 from tests.stages.packaging.test_plain import mobile
 from tests.targets import AARCH64
 
 RECIPE = "ci/residual_block_a2w1_host"
-
-
-def doit(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "doit", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.mark.slow

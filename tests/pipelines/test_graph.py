@@ -13,16 +13,6 @@ from stages import STAGES
 from tests.pipelines.fake_clone import ROOT, Clone
 
 
-def doit(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "doit", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_list_shows_every_command(clone: Clone) -> None:
     out, err = clone.doit("list")
     shown = [line.split()[0] for line in out.splitlines()]

@@ -11,6 +11,7 @@ from tvm import relax
 
 from pipelines import layerwise
 from pipelines.errors import UserError
+from pipelines.patterns import ALL
 from stages.kinds import Golden, Model
 from stages.qnn.builder import ModelBuilder
 
@@ -39,7 +40,7 @@ def grouped(added: int = 1) -> Model:
     return build.model([back], ["d"])
 
 
-def compared(*models: Model, pattern: str = layerwise.ALL) -> list[layerwise.Layer]:
+def compared(*models: Model, pattern: str = ALL) -> list[layerwise.Layer]:
     x = np.random.default_rng(0).integers(-9, 9, (3, *SHAPE)).astype(np.int32)
     artifacts: dict[str, Any] = {f"stage{index}": model for index, model in enumerate(models)}
     artifacts["golden"] = Golden({"x": x}, {})

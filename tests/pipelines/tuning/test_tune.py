@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,20 +20,10 @@ from pipelines.tuning import alternatives, ledger, subjects
 from pipelines.tuning.ledger import Finished, Trial
 from pipelines.tuning.rehearsal import Rehearsal
 from pipelines.tuning.snapshot import Snapshot
-from tests.pipelines.fake_clone import ROOT
+from tests.pipelines.fake_clone import doit
 from tests.stages.pipeline import board
 
 RECIPE = "ci/residual_block_a2w1_host"
-
-
-def doit(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "doit", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def lines() -> list[dict[str, Any]]:
