@@ -42,7 +42,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("accuracy", "the rate of right answers, of the package and of the source model",
             "accuracy", after=_BUILT),
     Command("tune", "tries the kernels of every layer here: [schedule.trials=N out=FILE]", "tune"),
-    Command("bench", "times beside other engines: [peers=NAME,... own=int8,... layer=all]",
+    Command("bench", "times beside other engines: [peers=NAME,... layer=all primitives=LAYER]",
             "bench", after=_BUILT),
     Command("conformance", "model files beside their frameworks' own runtimes: FOLDER ...",
             "conformance", recipe=False, positional="files"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import packages, tables, verifying
-from pipelines.benching import layers, own, rounds
+from pipelines.benching import layers, own, primitives, rounds
 from pipelines.benching.engines import ENGINES, Engine, EngineError, Timed, limit_instructions, load
 from pipelines.benching.variants import Variant, variants
 from pipelines.commands import arguments
@@ -20,6 +20,7 @@ from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.machine import processor
 from pipelines.measuring import peaks
+from pipelines.measuring.loaded import loaded
 from pipelines.overrides import Variables
 from pipelines.patterns import matching
 from pipelines.plan import Plan
@@ -52,6 +53,9 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         )
     if (pattern := variables.command.get("layer")) is not None:
         _layers(plan, resolved, pattern, variables)
+        return
+    if (layer := variables.command.get("primitives")) is not None:
+        _primitives(plan, resolved, layer, variables)
         return
     repeat = arguments.repeat(variables) or REPEAT
     stated = arguments.threads(variables)
@@ -112,6 +116,30 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
     total = sum(row["seconds"] for row in shown)
     tables.show(title, table, list(table[0]))
     print(f"together {1e3 * total:.3f} ms")
+    tables.write_json(variables.command.get("json"), result)
+
+
+def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables) -> None:
+    """Print what a layer takes as loops, with one scheduling primitive more at a time."""
+    workshop, hardware = Workshop(plan), resolved.hardware
+    layer = primitives.layer_of(workshop.load(plan.step("bitpacking")), name)
+    program = loaded(workshop, hardware, _inputs(open_package(packages.folder(plan))))
+    threads = arguments.threads(variables) or len(os.sched_getaffinity(0))
+    times = primitives.times(layer, hardware, program, name, threads)
+    bits = f"A{layer.bits[0]}W{layer.bits[1]}"
+    first = next(iter(times.values()))
+    rows = [
+        {
+            "what": what,
+            "us": tables.microseconds(seconds),
+            "GMAC/s": f"{layer.macs / seconds / 1e9:.1f}",
+            "times as fast": f"{first / seconds:.1f}",
+        }
+        for what, seconds in times.items()
+    ]
+    title = f"{resolved.name}: {name}, {bits}, {processor()}"
+    tables.show(title, rows, list(rows[0]))
+    result = {"recipe": resolved.name, "layer": name, "processor": processor(), "seconds": times}
     tables.write_json(variables.command.get("json"), result)
 
 
