@@ -49,6 +49,8 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {}
 """Full name of an operator of the dialect → its arithmetic over `Numbers`."""
 WHOLE: dict[str, tuple[int, ...]] = {}
 """Full name of an operator → positions of the operands that it reads as a whole."""
+WIDENED: dict[str, tuple[int, ...]] = {}
+"""Full name of an operator → positions of the operands that may also come as int32."""
 
 Arithmetic = Callable[..., Any]
 ResultType = Callable[[Sequence[str], Mapping[str, Any]], str]
@@ -77,11 +79,13 @@ def elementwise(
     *,
     accepts: Mapping[str, Sequence[str]] | None = None,
     whole: Sequence[str] = (),
+    widened: Sequence[str] = (),
 ) -> Callable[[Arithmetic], Callable[..., Any]]:
     """Register `qnn.<name>`; decorates its arithmetic and returns the Relax call builder.
 
-    `accepts` lists the dtypes an operand may have; the arithmetic's keyword arguments are the
-    operator's attributes, and its value is cast to the result's dtype.
+    `accepts` lists the dtypes an operand may have; of those in `widened` only the value counts, so
+    that bytes may come as int32. The arithmetic's keyword arguments are the operator's attributes,
+    and its value is cast to the result's dtype.
     """
     positions = [arguments.index(argument) for argument in whole]
 
@@ -128,6 +132,7 @@ def elementwise(
         ELEMENTWISE.add(PREFIX + name)
         ARITHMETIC[PREFIX + name] = arithmetic
         WHOLE[PREFIX + name] = tuple(positions)
+        WIDENED[PREFIX + name] = tuple(arguments.index(argument) for argument in widened)
         build: Callable[..., Any] = register(name, arguments, infer, legalize)(meaning)
         return build
 

@@ -51,6 +51,17 @@ def scalar(call: Any, operands: Sequence[Any]) -> Any:
     return SCALARS[name](call, *operands)
 
 
+def clipped(call: Any, operands: Sequence[Any]) -> Any:
+    """What `scalar` narrows to bytes, as int32 within their range; None for other operators."""
+    name = str(call.op.name)
+    attrs = attributes(call) if name in ARITHMETIC else {}
+    if not {"low", "high"} <= set(attrs):
+        return None
+    value = ARITHMETIC[name](TIR, *operands, **attrs)
+    is_wider = TIR.dtype(value) == "int32" and dtype_of(call.ty) in ("int8", "uint8")
+    return value if is_wider else None
+
+
 def _each(call: Any, tensors: Sequence[Tensor]) -> Tensor:
     """An elementwise operator of Relax over operands that broadcast."""
     return te.compute(

@@ -15,6 +15,7 @@ from tvm import te, tirx
 from stages.qnn.algebra import factor, offset
 from stages.qnn.elementwise import element
 from stages.qnn.numbers import fence
+from stages.qnn.processor import nearest
 
 Expression = Callable[..., Any]
 
@@ -108,14 +109,16 @@ def add(lhs: Any, rhs: Any, *, lhs_zero_point: int, rhs_zero_point: int) -> Any:
 
 
 def _pool(
-    padded: Any, kernel: Sequence[int], strides: Sequence[int], reduce: Expression, name: str
-) -> Any:
-    n, h, w, c = padded.shape
+    at: Expression, shape: Sequence[Any], kernel: Sequence[int], strides: Sequence[int],
+    reduce: Expression, name: str,
+) -> Any:  # fmt: skip
+    """Windows over `at(b, y, x, k)`, which has a shape."""
+    n, h, w, c = shape
     (kh, kw), (sh, sw) = kernel, strides
     ry, rx = te.reduce_axis((0, kh)), te.reduce_axis((0, kw))
     return te.compute(
         (n, (h - kh) // sh + 1, (w - kw) // sw + 1, c),
-        lambda b, y, x, k: reduce(padded[b, y * sh + ry, x * sw + rx, k], axis=[ry, rx]),
+        lambda b, y, x, k: reduce(at(b, y * sh + ry, x * sw + rx, k), axis=[ry, rx]),
         name=name,
     )
 
@@ -123,9 +126,24 @@ def _pool(
 def max_pool2d(
     data: Any, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
 ) -> Any:
-    """Maximum over windows."""
-    padded = _padded(data, padding, lambda q: q, tirx.min_value(data.dtype))
-    return _pool(padded, kernel, strides, te.max, "max_pool2d")
+    """Maximum over windows.
+
+    No window lies beyond an edge as a whole; one that reaches over it has the pixels at the edge in
+    it, so that these may stand for those beyond, and nothing is padded.
+    """
+    n, h, w, c = (int(extent) for extent in data.shape)
+    top, left, bottom, right = padding
+
+    def inside(position: Any, before: int, after: int, extent: int) -> Any:
+        found = position - before
+        found = tirx.max(found, 0) if before else found
+        return tirx.min(found, extent - 1) if after else found
+
+    def at(b: Any, y: Any, x: Any, k: Any) -> Any:
+        return data[b, inside(y, top, bottom, h), inside(x, left, right, w), k]
+
+    shape = (n, h + top + bottom, w + left + right, c)
+    return _pool(at, shape, kernel, strides, te.max, "max_pool2d")
 
 
 def sum_pool2d(
@@ -140,7 +158,7 @@ def sum_pool2d(
     padded = _padded(
         data, padding, lambda q: q.astype("int32") - zero_point, tirx.const(0, "int32")
     )
-    return _pool(padded, kernel, strides, te.sum, "sum_pool2d")
+    return _pool(padded, padded.shape, kernel, strides, te.sum, "sum_pool2d")
 
 
 def threshold(data: Any, thresholds: Any, flip: Any, *, dtype: str) -> Any:
@@ -167,8 +185,7 @@ def requantize(data: Any, multiplier: Any, offset: Any, *, low: int, high: int, 
 
     def at(*i: Any) -> Any:
         product = fence(data[i].astype("float32") * multiplier[i[-1]])
-        rounded = tirx.nearbyint(product + offset[i[-1]])
-        return _clip(rounded, low, high).astype(dtype)
+        return nearest(_clip(product + offset[i[-1]], low, high)).astype(dtype)
 
     return te.compute(data.shape, at, name="requantize")
 
@@ -198,23 +215,23 @@ ROUNDING: dict[str, Expression] = {
 """The rounding modes of `stages.qnn.source.ROUNDING` as expressions of float32."""
 
 
-def quantize(
-    x: Any,
-    scale: Any,
-    zero_point: Any,
-    *,
-    low: int,
-    high: int,
-    shift: int,
-    rounding: str,
-    dtype: str,
-) -> Any:
-    """Divide, move, clip, round, count from `shift`."""
+def quantized(
+    x: Any, scale: Any, zero_point: Any, *,
+    low: int, high: int, shift: int, rounding: str, dtype: str,
+) -> Any:  # fmt: skip
+    """One value: divide, move, clip, round, count from `shift`."""
+    clipped = _clip(x / scale + zero_point, low, high)
+    rounded = ROUNDING[rounding]
+    is_nearest = rounded is tirx.nearbyint
+    integer = nearest(clipped) if is_nearest else rounded(clipped).astype("int32")
+    return (integer + shift).astype(dtype)
+
+
+def quantize(x: Any, scale: Any, zero_point: Any, **attrs: Any) -> Any:
+    """`quantized` at every position."""
 
     def at(*i: Any) -> Any:
-        moved = x[i] / element(scale, i) + element(zero_point, i)
-        rounded = ROUNDING[rounding](_clip(moved, low, high))
-        return (rounded.astype("int32") + shift).astype(dtype)
+        return quantized(x[i], element(scale, i), element(zero_point, i), **attrs)
 
     return te.compute(x.shape, at, name="quantize")
 

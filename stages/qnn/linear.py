@@ -48,7 +48,7 @@ def quantize_linear(
     smallest, largest = (m.cast(limit - point, "float32") for limit in (low, high))
     bounded = m.where(scaled > smallest, scaled, smallest)
     bounded = m.where(bounded < largest, bounded, largest)
-    return m.cast(m.round_even(bounded), "int32") + point
+    return m.nearest(bounded) + point
 
 
 @elementwise(

@@ -17,6 +17,14 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import register_op_attr
 
+from stages.qnn.processor import (
+    has_fma,
+    narrows_by_saturation,
+    nearest,
+    rounded_once,
+    saturated,
+)
+
 # TIR's own list of what a loop may become vectors around has `floor` and `round`, but not this.
 register_op_attr("tirx.nearbyint", "TVectorizable", True)
 
@@ -51,11 +59,20 @@ class Numbers(Protocol):
     def product(self, left: Value, right: Value) -> Value:
         """A product of floats, rounded on its own."""
 
+    def multiply_add(self, left: Value, right: Value, addend: Value) -> Value:
+        """`left * right + addend` of float32, rounded once (fma)."""
+
     def quotient(self, left: Value, right: Value) -> Value:
         """A quotient of floats, or one of integers rounded towards zero."""
 
     def round_even(self, x: Value) -> Value:
         """Floats to the nearest integer, halves to the even one; the result is still float."""
+
+    def nearest(self, x: Value) -> Value:
+        """The int32 nearest to a float32, of two the even one; it must fit."""
+
+    def saturated(self, x: Value, zero_point: int, low: int, high: int) -> Value:
+        """`nearest(clip(x, low - zero_point, high - zero_point)) + zero_point` of a float32."""
 
     def floor(self, x: Value) -> Value:
         """Floats to the integer below."""
@@ -108,6 +125,11 @@ class NumpyNumbers:
         """NumPy rounds every operation on its own."""
         return left * right
 
+    def multiply_add(self, left: Value, right: Value, addend: Value) -> Value:
+        """NumPy has no fma: by float64."""
+        with np.errstate(all="ignore"):
+            return rounded_once(self, left, right, addend)
+
     def quotient(self, left: Value, right: Value) -> Value:
         """Float division, or integer division towards zero."""
         result_type = np.result_type(left, right)
@@ -119,6 +141,14 @@ class NumpyNumbers:
     def round_even(self, x: Value) -> Value:
         """`np.rint`."""
         return np.rint(x)
+
+    def nearest(self, x: Value) -> Value:
+        """`np.rint`, then the cast."""
+        return np.rint(x).astype(np.int32)
+
+    def saturated(self, x: Value, zero_point: int, low: int, high: int) -> Value:
+        """As it stands there."""
+        return clipped(self, x, zero_point, low, high)
 
     def floor(self, x: Value) -> Value:
         """`np.floor`."""
@@ -176,6 +206,12 @@ class TirNumbers:
         """A product behind a fence, which no later operation is fused with."""
         return fence(left * right)
 
+    def multiply_add(self, left: Value, right: Value, addend: Value) -> Value:
+        """The processor's own, or by float64."""
+        if has_fma():
+            return tirx.call_llvm_pure_intrin("float32", "llvm.fma", left, right, addend)
+        return rounded_once(self, left, right, addend)
+
     def quotient(self, left: Value, right: Value) -> Value:
         """Float division, or integer division towards zero."""
         is_float = self.dtype(left).startswith("float")
@@ -184,6 +220,16 @@ class TirNumbers:
     def round_even(self, x: Value) -> Value:
         """LLVM's nearbyint."""
         return tirx.nearbyint(x)
+
+    def nearest(self, x: Value) -> Value:
+        """In the form that the processor has as one instruction, if any."""
+        return nearest(x)
+
+    def saturated(self, x: Value, zero_point: int, low: int, high: int) -> Value:
+        """Clipped as integers where narrowing saturates."""
+        if narrows_by_saturation() and (low, high) == (0, 255):
+            return saturated(x, zero_point)
+        return clipped(self, x, zero_point, low, high)
 
     def floor(self, x: Value) -> Value:
         """LLVM's floor."""
@@ -204,6 +250,12 @@ class TirNumbers:
     def look_up(self, table: Value, index: Value) -> Value:
         """A load from the whole tensor."""
         return table[index]
+
+
+def clipped(m: Numbers, x: Value, zero_point: int, low: int, high: int) -> Value:
+    """`saturated` as it is defined."""
+    bounds = (m.constant(bound - zero_point, "float32") for bound in (low, high))
+    return m.nearest(m.minimum(m.maximum(x, next(bounds)), next(bounds))) + zero_point
 
 
 NUMPY: Numbers = NumpyNumbers()

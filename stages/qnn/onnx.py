@@ -14,25 +14,9 @@ from stages.qnn.numbers import Numbers, Value
 from stages.qnn.rescale import BYTES
 
 
-def fused(m: Numbers, left: Value, right: Value, addend: Value) -> Value:
-    """`left * right + addend` of float32, rounded once (fma).
-
-    In float64 the product is exact. The sum is rounded twice, which differs from once only where
-    the first rounding lands on a tie of the second: never seen for factors of 8 bits.
-    """
-    exact = m.product(m.cast(left, "float64"), m.cast(right, "float64"))
-    return m.cast(exact + m.cast(addend, "float64"), "float32")
-
-
-def to_byte(m: Numbers, value: Value, low: int, high: int) -> Value:
-    """Float32 rounded half to even and saturated: int32."""
-    bounded = m.minimum(m.maximum(value, m.constant(low, "float32")), m.constant(high, "float32"))
-    return m.cast(m.round_even(bounded), "int32")
-
-
 @elementwise(
     "qlinear_add", ["lhs", "rhs", "lhs_ratio", "rhs_ratio", "fixed"], as_first,
-    accepts={"lhs": BYTES, "rhs": BYTES},
+    accepts={"lhs": BYTES, "rhs": BYTES}, widened=["lhs", "rhs"],
 )  # fmt: skip
 def qlinear_add(
     m: Numbers, lhs: Value, rhs: Value, lhs_ratio: Value, rhs_ratio: Value, fixed: Value, *,
@@ -46,11 +30,14 @@ def qlinear_add(
     uint8, which changes what is rounded.
     """
     left, right = (m.cast(m.cast(each, "int32") + offset, "float32") for each in (lhs, rhs))
-    value = fused(m, left, lhs_ratio, fused(m, right, rhs_ratio, fixed))
-    return to_byte(m, value, low + offset, high + offset) - offset
+    value = m.multiply_add(left, lhs_ratio, m.multiply_add(right, rhs_ratio, fixed))
+    return m.saturated(value, 0, low + offset, high + offset) - offset
 
 
-@elementwise("qlinear_mul", ["lhs", "rhs", "ratio"], as_first, accepts={"lhs": BYTES, "rhs": BYTES})
+@elementwise(
+    "qlinear_mul", ["lhs", "rhs", "ratio"], as_first,
+    accepts={"lhs": BYTES, "rhs": BYTES}, widened=["lhs", "rhs"],
+)  # fmt: skip
 def qlinear_mul(
     m: Numbers, lhs: Value, rhs: Value, ratio: Value, *,
     lhs_zero_point: int, rhs_zero_point: int, zero_point: int, low: int, high: int, offset: int = 0,
@@ -62,7 +49,7 @@ def qlinear_mul(
     left, right = m.cast(lhs, "int32") - lhs_zero_point, m.cast(rhs, "int32") - rhs_zero_point
     scaled = m.product(m.cast(left * right, "float32"), ratio)
     moved = scaled + m.constant(zero_point + offset, "float32")
-    return to_byte(m, moved, low + offset, high + offset) - offset
+    return m.saturated(moved, 0, low + offset, high + offset) - offset
 
 
 @elementwise("dynamic_scale", ["low", "high"], as_first, accepts={"low": FLOAT, "high": FLOAT})
@@ -80,7 +67,7 @@ def dynamic_scale(m: Numbers, low: Value, high: Value) -> Value:
 def dynamic_zero_point(m: Numbers, low: Value, scale: Value) -> Value:
     """DynamicQuantizeLinear's zero point: what `low`, at most 0, is below it, rounded."""
     zero = m.constant(0, "float32")
-    return to_byte(m, zero - m.quotient(m.minimum(low, zero), scale), 0, 255)
+    return m.saturated(zero - m.quotient(m.minimum(low, zero), scale), 0, 0, 255)
 
 
 @elementwise("quantize_inside", ["x", "scale"], by_attribute, accepts={"x": FLOAT, "scale": FLOAT})
@@ -100,7 +87,7 @@ def quantize_inside(
     `offset` as in `qlinear_add`.
     """
     moved = m.quotient(x, scale) + m.constant(zero_point + offset, "float32")
-    return to_byte(m, moved, low + offset, high + offset) - offset
+    return m.saturated(moved, 0, low + offset, high + offset) - offset
 
 
 @elementwise("float_sum", ["lhs", "rhs"], as_first, accepts={"lhs": FLOAT, "rhs": FLOAT})

@@ -10,6 +10,7 @@ from tvm import te, tirx
 
 from stages.qnn.infer import output_size
 from stages.qnn.integer import pad_spatial, windows
+from stages.qnn.processor import nearest
 from stages.qnn.registry import dtype_of, register, shape_of, tensor_type
 
 Array = np.ndarray[Any, Any]
@@ -110,7 +111,7 @@ def _legalize_softmax(data: Any, table: Any, *, levels: float, zero_point: int) 
 
     def at(*i: Any) -> Any:
         share = exps[i] * tirx.const(levels, "float32") / total[i[:-1]]
-        value = tirx.nearbyint(share).astype("int32") + zero_point
+        value = nearest(share) + zero_point
         return tirx.min(value, tirx.const(high, "int32")).astype(data.dtype)
 
     return te.compute(data.shape, at, name="qlinear_softmax")

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from stages.qnn.numbers import NUMPY
-from stages.qnn.onnx import fused
 
 Array = np.ndarray[Any, Any]
 
@@ -40,7 +39,7 @@ def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
     """Horner's rule, each step one fma; the highest power comes first."""
     total = np.full_like(x, coefficients[0])
     for coefficient in coefficients[1:]:
-        total = fused(NUMPY, total, x, np.full_like(x, coefficient))
+        total = NUMPY.multiply_add(total, x, np.full_like(x, coefficient))
     return total
 
 

@@ -202,7 +202,7 @@ def add(
     """
     ratios = [np.asarray(each.factor / out.factor, np.float32) for each in grids]
     points = [np.float32(each.point + offset) for each in grids]
-    moved = onnx.fused(NUMPY, ratios[0], points[0], np.float32(ratios[1] * points[1]))
+    moved = NUMPY.multiply_add(ratios[0], points[0], np.float32(ratios[1] * points[1]))
     fixed = np.asarray(np.float32(out.point + offset) - moved, np.float32)
     operands = [
         lhs,

@@ -17,16 +17,12 @@ def rescale(
     ONNX Runtime's MLAS does so for QLinearConv and its like: the zero point comes after rounding.
     """
     scaled = m.product(m.cast(data, "float32"), scale)
-    bounded = m.minimum(
-        m.maximum(scaled, m.constant(low - zero_point, "float32")),
-        m.constant(high - zero_point, "float32"),
-    )
-    return m.cast(m.cast(m.round_even(bounded), "int32") + zero_point, dtype)
+    return m.saturated(scaled, zero_point, low, high)
 
 
 @elementwise(
     "rescaled_sum", ["lhs", "rhs", "lhs_scale", "rhs_scale"], by_attribute,
-    accepts={"lhs_scale": ["float32"], "rhs_scale": ["float32"]},
+    accepts={"lhs_scale": ["float32"], "rhs_scale": ["float32"]}, widened=["lhs", "rhs"],
 )  # fmt: skip
 def rescaled_sum(
     m: Numbers, lhs: Value, rhs: Value, lhs_scale: Value, rhs_scale: Value, *,
@@ -35,17 +31,14 @@ def rescaled_sum(
     """`clip(round_half_even(lhs * lhs_scale + rhs * rhs_scale))` in float32.
 
     oneDNN's sum rounds both products; the sum that it appends to a convolution is `fused`: only
-    the left product is rounded (vfmadd). `rhs` has at most 8 bits then, so that float64 holds the
-    other product, and the sum unless its addends are 2^20 apart.
+    the left product is rounded (vfmadd).
     """
     left = m.product(m.cast(lhs, "float32"), lhs_scale)
     if fused:
-        right = m.product(m.cast(rhs, "float64"), m.cast(rhs_scale, "float64"))
-        total = m.cast(m.cast(left, "float64") + right, "float32")
+        total = m.multiply_add(m.cast(rhs, "float32"), rhs_scale, left)
     else:
         total = left + m.product(m.cast(rhs, "float32"), rhs_scale)
-    bounded = m.maximum(total, m.constant(low, "float32"))
-    return m.cast(m.round_even(m.minimum(bounded, m.constant(high, "float32"))), dtype)
+    return m.saturated(total, 0, low, high)
 
 
 @elementwise(

@@ -107,6 +107,24 @@ def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
     compare(example)
 
 
+@settings(deadline=None, max_examples=12)
+@given(data=st.data())
+def test_maximums_of_any_geometry(data: st.DataObject) -> None:
+    """Windows over edges and corners, of levels all below zero."""
+    draw = data.draw
+    kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    example = Example(
+        integer.max_pool2d,
+        (integers(-128, -1, (2, *draw(st.tuples(*[st.integers(4, 6)] * 2)), 3), "int8"),),
+        {
+            "kernel": kernel,
+            "strides": draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
+            "padding": [draw(st.integers(0, kernel[side % 2] - 1)) for side in range(4)],
+        },
+    )
+    compare(example)
+
+
 def has_fma() -> bool:
     if platform.machine() != "x86_64":
         return platform.machine() == "aarch64"

@@ -13,6 +13,7 @@ from stages.qnn.registry import OPERATORS
 from stages.qnn.rescale import rescaled_sum
 from tests.stages.qnn.examples import Example
 from tests.stages.qnn.test_legalize import compare
+from tests.stages.qnn.test_processor import nearest_float
 
 Array = np.ndarray[Any, Any]
 SCALES = st.floats(2.0**-20, 4.0, width=32)
@@ -24,16 +25,6 @@ def _rescaled_sum(*operands: Array, fused: bool) -> Array:
     return result
 
 
-def _nearest(value: Fraction) -> np.float32:
-    """float32 nearest to an exact number, halves to even."""
-    guess = np.float32(float(value))
-    steps = [np.nextafter(guess, np.float32(bound)) for bound in (-np.inf, np.inf)]
-    return min(
-        [guess, *steps],
-        key=lambda each: (abs(Fraction(float(each)) - value), int(each.view(np.uint32)) % 2),
-    )
-
-
 @settings(max_examples=300, deadline=None)
 @given(st.integers(-(2**24), 2**24), st.integers(-128, 255), SCALES, SCALES)
 def test_only_the_left_product_of_a_fused_sum_is_rounded(
@@ -41,7 +32,7 @@ def test_only_the_left_product_of_a_fused_sum_is_rounded(
 ) -> None:
     left = np.float32(lhs) * np.float32(lhs_scale)
     exact = Fraction(float(left)) + rhs * Fraction(float(np.float32(rhs_scale)))
-    expected = np.clip(np.rint(_nearest(exact)), -128, 127)
+    expected = np.clip(np.rint(nearest_float(exact)), -128, 127)
     found = _rescaled_sum(
         np.array([lhs], np.int32), np.array([rhs], np.int32),
         np.array([lhs_scale], np.float32), np.array([rhs_scale], np.float32), fused=True,
