@@ -78,7 +78,7 @@ def _library(signatures: Sequence[KernelSignature], hardware: Hardware) -> Any:
         words = _CHANNELS // signature.channels_per_word
         per_pixel = words * signature.word_bytes
         row = per_pixel * (_WINDOW + signature.rows)
-        strides = (_WINDOW, _WINDOW * words, row, per_pixel, row * _WINDOW)
+        strides = (_WINDOW, _WINDOW * words, row, per_pixel, row * _WINDOW, 0)
         name = f"time_{signature.name}"
         functions[name] = caller(
             name, signature.name, [*body["declarations"], body["text"]], strides

@@ -123,7 +123,10 @@ def linked(objects: Mapping[str, bytes]) -> Any:
 
 
 def caller(symbol: str, callee: str, texts: Sequence[str], strides: Sequence[int] = ()) -> Any:
-    """A PrimFunc that calls a kernel many times with constant strides, as a package does."""
+    """A PrimFunc that calls a kernel many times, as a package does.
+
+    With strides it is a micro-kernel, and the later weights that it fetches are its own.
+    """
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as T
 
@@ -133,6 +136,7 @@ def caller(symbol: str, callee: str, texts: Sequence[str], strides: Sequence[int
         buffers = [T.arg(name, T.Buffer((1 << 16,), "uint8")) for name in ("a", "w", "sums")]
         with T.attr(0, "pragma_import_llvm", "\n".join([*texts, _FORGET])), T.serial(0, CALLS):
             addresses = [T.address_of(buffer[0]) for buffer in buffers]
-            T.evaluate(T.call_extern("void", callee, *addresses, *map(T.int64, strides)))
+            operands = [*addresses, addresses[1]] if strides else addresses
+            T.evaluate(T.call_extern("void", callee, *operands, *map(T.int64, strides)))
             T.evaluate(T.call_extern("void", "bk_forget", *addresses))
     return builder.get()

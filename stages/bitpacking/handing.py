@@ -7,6 +7,7 @@ else.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,3 +165,23 @@ def _layout(call: Any, signature: KernelSignature, window: Window) -> Layout:
         edge.fill = min(max(0, point // 2), 255) if factor(point) == 1 else 0
         edge.block = WORD_BYTES
     return edge
+
+
+def turned(model: Model, readers: Counter[Any]) -> dict[Any, tuple[Any, list[int]]]:
+    """Transposes that only one product reads, as its data: what they turn, and their order."""
+    calls = calls_of(model)
+    data = {
+        dict(zip(function.params, binding.value.args, strict=True))[
+            product_of(function).value.args[0]
+        ]
+        for binding, function in calls
+        if str(function.attrs["composite"]) == PRODUCTS  # a plain one reads what it reads as it is
+    }
+    found: dict[Any, tuple[Any, list[int]]] = {}
+    for binding, function in calls:
+        first, *others = bindings_of(function)
+        is_turn = is_op(first.value, "relax.permute_dims") and len(others) == 1
+        if is_turn and binding.var in data and readers[binding.var] == 1:
+            axes = [int(axis) for axis in first.value.attrs.axes]
+            found[binding.var] = binding.value.args[0], axes
+    return found

@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from hw.profile import Hardware
+from stages.bitpacking import narrow
 from stages.bitpacking.choosing import subject_of
 from stages.bitpacking.depthwise import Depthwise, depthwise_of
 from stages.bitpacking.edges import Layout, store
@@ -25,7 +26,9 @@ from stages.bitpacking.handing import (
     handed,
     product_of,
     products_of,
+    turned,
 )
+from stages.bitpacking.narrow import is_narrow
 from stages.kinds import Model, Table
 from stages.qnn import packed
 from stages.qnn.algebra import factor
@@ -41,7 +44,7 @@ from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS
 from stages.qnn.depthwise import packed_depthwise
 from stages.qnn.measured import Subject
 from stages.qnn.packing import pack_weights
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
@@ -72,10 +75,15 @@ class _Packer(Rewriting):
         self.functions = relax.BlockBuilder()
         self.edges: dict[tuple[Any, ...], Any] = {}
         """(Tensor, and all that says how it lies) → the tensor laid out so."""
-        self.turned = _turned(source)
+        readers = Counter(v for b in bindings_of(self.main) for v in variables_in(b.value))
+        self.turned = turned(source, readers)
         self.products = products_of(source, offers, choices)
         self.handed = handed(source, self.products)
         self.depthwise = depthwise_of(source, hardware)
+        found = narrow.sources(source, readers)
+        origins = (self._origin(p.data)[0] for p in self.products.values() if is_narrow(p.edge))
+        self.drawn = {origin: found[origin] for origin in origins if origin in found}
+        """What gives a picture of few channels, and is computed where that is laid out."""
 
     def run(self) -> Model:
         """Rewrite call by call."""
@@ -91,8 +99,8 @@ class _Packer(Rewriting):
         if isinstance(expr, relax.Var):
             return self.read(expr)
         if isinstance(expr, Call) and isinstance(expr.op, relax.GlobalVar):
-            if binding.var in self.turned:
-                return None  # the only one to read it turns it on the way
+            if binding.var in self.turned or binding.var in self.drawn:
+                return None  # the only one to read it turns or computes it on the way
             if binding.var in self.products:
                 return self._products(binding.var, self.products[binding.var])
             if binding.var in self.depthwise:
@@ -220,8 +228,12 @@ class _Packer(Rewriting):
             return self.builder.emit(
                 relax.op.reshape(self.read(source), edge.shape), f"{layer}.bytes"
             )
+        origin, order = self._origin(source)
+        if is_narrow(edge) and len(shape_of(origin.ty)) == 4:
+            drawn = self.drawn.get(origin)
+            function, arguments = narrow.picture(self, origin, drawn, order, edge)
+            return self._call(function, arguments, f"{layer}.bytes")
         builder = FunctionBuilder()
-        origin, order = self.turned.get(source, (source, None))
         value = builder.param("p0", shape_of(origin.ty), dtype_of(origin.ty))
         if order is not None:
             value = builder.emit(relax.op.permute_dims(value, order), "turned")
@@ -230,6 +242,10 @@ class _Packer(Rewriting):
             value = builder.emit(relax.op.reshape(value, shape), "pixels")
         function = builder.finish([builder.emit(store(value, edge), "bytes")], {"composite": PLAIN})
         return self._call(function, [self.read(origin)], f"{layer}.bytes")
+
+    def _origin(self, source: Any) -> tuple[Any, list[int] | None]:
+        """What a product's data is the transpose of, and which; itself where it is none."""
+        return self.turned.get(source, (source, None))
 
     def _lies_so(self, source: Any, edge: Layout) -> bool:
         """Whether a tensor that the package computes lies in memory as an edge wants it."""
@@ -259,28 +275,6 @@ def _laid_out(value: Any, wanted: Handed, builder: FunctionBuilder) -> list[Any]
     edges = [builder.emit(store(value, edge), "bytes") for edge in wanted.edges]
     pads = [builder.emit(remap(call, {call.args[0]: value}), "padded") for _, call in wanted.pads]
     return edges + pads
-
-
-def _turned(model: Model) -> dict[Any, tuple[Any, list[int]]]:
-    """Transposes that only one product reads, as its data: what they turn, and their order."""
-    main = model.module["main"]
-    readers = Counter(v for binding in bindings_of(main) for v in variables_in(binding.value))
-    calls = calls_of(model)
-    data = {
-        dict(zip(function.params, binding.value.args, strict=True))[
-            product_of(function).value.args[0]
-        ]
-        for binding, function in calls
-        if str(function.attrs["composite"]) == PRODUCTS  # a plain one reads what it reads as it is
-    }
-    found: dict[Any, tuple[Any, list[int]]] = {}
-    for binding, function in calls:
-        first, *others = bindings_of(function)
-        is_turn = is_op(first.value, "relax.permute_dims") and len(others) == 1
-        if is_turn and binding.var in data and readers[binding.var] == 1:
-            axes = [int(axis) for axis in first.value.attrs.axes]
-            found[binding.var] = binding.value.args[0], axes
-    return found
 
 
 def _epilogue(

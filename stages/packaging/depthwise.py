@@ -25,7 +25,7 @@ from stages.qnn.signature import BLOCK
 NAME = "bk_depthwise"
 CHANNELS = 8
 """Channels of a tile, or as many as a register has lanes."""
-MAX_PIXELS = 8
+MAX_PIXELS = 14
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Depthwise(Products):
             attrs["offset"],
         )
         self.group = shape_of(weights.ty)[-1]
-        self.help(NAME, depthwise_text(tile, isa))
+        self.help(NAME, depthwise_text(tile, isa), 3)
 
     @cached_property
     def outputs(self) -> int:
@@ -144,14 +144,11 @@ def _operand(
     code: FunctionText, tile: Tile, taps: Sequence[str], channels: range, kind: Vector
 ) -> str:
     """Some channels of a step's taps, those of one channel side by side, as wide as `kind`."""
-    pairs = [taps[first : first + 2] for first in range(0, len(taps), 2)]
-    parts = [_interleaved(code, pair, 8, tile.channels, channels) for pair in pairs]
-    if len(parts) == 2:
-        lanes = len(channels)
-        words = [code.bitcast(part, f"<{2 * lanes} x i8>", f"<{lanes} x i16>") for part in parts]
-        joined = _interleaved(code, words, 16, lanes, range(lanes))
-        parts = [code.bitcast(joined, f"<{2 * lanes} x i16>", f"<{4 * lanes} x i8>")]
-    (value,), narrow = parts, Vector(kind.lanes, 8)
+    if len(taps) > 2:
+        value = _joined(code, taps, tile.channels, channels)
+    else:
+        value = _interleaved(code, taps, tile.channels, channels)
+    narrow = Vector(kind.lanes, 8)
     if tile.offset:
         value = code.let(f"xor {narrow.llvm} {value}, {narrow.splat(-SHIFT)}")
     if kind.bits == 8:
@@ -159,12 +156,30 @@ def _operand(
     return code.let(f"{'sext' if tile.is_signed else 'zext'} {narrow.llvm} {value} to {kind.llvm}")
 
 
-def _interleaved(
-    code: FunctionText, vectors: Sequence[str], bits: int, count: int, lanes: range
-) -> str:
-    """Some lanes of one or two vectors of `count`, those of the same number side by side."""
-    kind = f"<{count} x i{bits}>"
-    order = [lane + count * number for lane in lanes for number in range(len(vectors))]
+def _joined(code: FunctionText, taps: Sequence[str], count: int, channels: range) -> str:
+    """Taps of some channels, one byte each in a channel's 32 bits.
+
+    x86 widens bytes as it loads them, so that a tap costs one shuffle; interleaving costs more.
+    """
+    lanes = len(channels)
+    words = Vector(lanes, 32)
+    total = ""
+    for number, tap in enumerate(taps):
+        order = ", ".join(f"i32 {lane}" for lane in channels)
+        part = code.let(
+            f"shufflevector <{count} x i8> {tap}, <{count} x i8> poison, <{lanes} x i32> <{order}>"
+        )
+        wide = code.let(f"zext <{lanes} x i8> {part} to {words.llvm}")
+        if number:
+            wide = code.let(f"shl {words.llvm} {wide}, {words.splat(8 * number)}")
+        total = code.let(f"or {words.llvm} {total}, {wide}") if total else wide
+    return code.bitcast(total, words.llvm, f"<{4 * lanes} x i8>")
+
+
+def _interleaved(code: FunctionText, taps: Sequence[str], count: int, channels: range) -> str:
+    """Some lanes of one or two vectors of `count` bytes, those of the same number side by side."""
+    kind = f"<{count} x i8>"
+    order = [lane + count * number for lane in channels for number in range(len(taps))]
     mask = f"<{len(order)} x i32> <{', '.join(f'i32 {place}' for place in order)}>"
-    first, second = vectors[0], vectors[1] if len(vectors) > 1 else "poison"
+    first, second = taps[0], taps[1] if len(taps) > 1 else "poison"
     return code.let(f"shufflevector {kind} {first}, {kind} {second}, {mask}")

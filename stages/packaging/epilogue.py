@@ -44,16 +44,17 @@ class Value:
 class Epilogue:
     """Emits the epilogue of one packed composite.
 
-    `float_input` says what `sums` holds, `pixels` how many neighbours' channels fill its lanes.
+    `float_input` says what `sums` holds, `pixels` how many neighbours' channels fill its lanes,
+    and `lanes` how many of 32 bits a register has.
     """
 
     def __init__(
-        self, function: Any, architecture: str, float_input: bool, pixels: int = 1
+        self, function: Any, architecture: str, float_input: bool, pixels: int = 1, lanes: int = 4
     ) -> None:
         self.function = function
         self.pixels = pixels
         self.float_input = float_input
-        self.code = Vectors(architecture)
+        self.code = Vectors(architecture, lanes)
         self.half = 0
         self.values: dict[Any, Value] = {}
         self.words: dict[tuple[Any, int], list[str]] = {}

@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import Text, caller
 from stages.kinds import Table
@@ -26,7 +27,7 @@ from stages.packaging.halo import fill_halo, fills_of
 from stages.packaging.kernel import Helper, Kernel, digest_of
 from stages.packaging.pool import pool_text
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.qnn.signature import BLOCK
+from stages.qnn.signature import BLOCK, WORD_BYTES
 
 
 class Lowering:
@@ -57,6 +58,7 @@ class Lowering:
             hardware.architecture,
             self.composite.reads_floats,
             self.pixels,
+            isa_of(hardware).lanes,
         )
         self.include(*text.text(self.epilogue))
 
@@ -194,14 +196,33 @@ class Convolution(Lowering):
             width * pixel,
             attrs["strides"][1] * pixel,
             height * width * pixel,
+            self._share,
         )
-        self.help(self.signature.name, (body["text"], body["declarations"]), strides)
+        self.help(self.signature.name, (body["text"], body["declarations"]), 4, strides)
 
-    def help(self, name: str, text: Text, strides: Sequence[int] = ()) -> None:
+    @property
+    def _share(self) -> int:
+        """Bytes of the next block's weights that are fetched with every word of a window.
+
+        Nothing where a block is not finished before the next one's weights are read.
+        """
+        calls = self.lines * -(-self.width // self.rows)
+        bytes_a_word = self.signature.channels * self.signature.weight_planes * WORD_BYTES
+        return -(-bytes_a_word // calls) if self.schedule["order"] == "rows_inner" else 0
+
+    @property
+    def fetched(self) -> int:
+        """Elements of the next block's weights that one call of the micro-kernel fetches."""
+        weights = self.composite.main.args[1]
+        size = prod(shape_of(weights.ty)[1:]) * storage_dtype(dtype_of(weights.ty)).itemsize
+        words = size // (self.signature.channels * self.signature.weight_planes * WORD_BYTES)
+        return words * self._share // storage_dtype(dtype_of(weights.ty)).itemsize
+
+    def help(self, name: str, text: Text, pointers: int, strides: Sequence[int] = ()) -> None:
         """Have the function `name` of a text compute sums, with constants behind its pointers."""
         problem = {"text": text, "strides": strides}
         self.inner = f"sums_{digest_of(problem)}"
-        function = caller(self.inner, name, text, 3, strides)
+        function = caller(self.inner, name, text, pointers, strides)
         self.helpers.append(Helper(self.inner, function, problem))
 
     def sums(self, block: Any, y: Any, x: Any) -> None:
@@ -215,11 +236,15 @@ class Convolution(Lowering):
         column = origin[1] + x * strides[1]
         tiles = BLOCK // self.signature.channels
         tile_words = prod(shape_of(weights.ty)[1:])
+        # How many calls for this block came before, each of which fetches as much of the next one.
+        before = y * -(-self.width // self.rows) + tirx.truncdiv(x + self.rows - 1, self.rows)
+        following = (block + 1) * tiles * tile_words + before * tiles * self.fetched
         with T.serial(0, tiles) as tile:
             pointers = (
                 self.arguments[data.name][(row * width + column) * words],
                 self.arguments[weights.name][(block * tiles + tile) * tile_words],
                 self.scratch[tile * self.signature.channels],
+                self.arguments[weights.name][following + tile * self.fetched],
             )
             T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, pointers)))
 

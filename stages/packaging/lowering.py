@@ -5,22 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from hw.profile import Hardware
+from stages.codegen import target_of
 from stages.kinds import Table
 from stages.packaging.composite import Composite
 from stages.packaging.depthwise import Depthwise
 from stages.packaging.kernel import Kernel
 from stages.packaging.lower import Convolution, FloatInput, Lowering, Pool
+from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
 from stages.packaging.products import Products
-from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS
+from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS
 
 
 def lower(function: Any, symbol: str, schedule: Table, bodies: Table, hardware: Hardware) -> Kernel:
-    """The kernel `symbol` of a composite."""
+    """The kernel `symbol` of a composite, in operations that the processor has."""
+    with target_of(hardware):
+        return _lowered(function, symbol, schedule, bodies, hardware)
+
+
+def _lowered(
+    function: Any, symbol: str, schedule: Table, bodies: Table, hardware: Hardware
+) -> Kernel:
     kind = str(function.attrs["composite"])
     if kind == PLAIN:
         return lower_plain(function, symbol, hardware)
     composite = Composite(function)
+    if kind == PICTURES or is_picture(composite):
+        return lower_pictures(composite, symbol, hardware)
     lowering: type[Lowering] = Lowering
     if kind == PRODUCTS:
         lowering = Products

@@ -22,6 +22,8 @@ CHEAP = 8
 """Operations that may as well be repeated as remembered."""
 WIDTHS = (8, 16, 32, 64)
 """Extents of a last axis that become vector instructions as they are."""
+UNROLLED = 16
+"""Positions of a window up to which a sum is instructions in a row."""
 STACK_BYTES = 1024
 """Temporaries larger than this are passed in; LLVM would need a call to allocate them."""
 
@@ -239,9 +241,15 @@ def _reduce(schedule: Any, block: Any, lanes: int) -> None:
         spatial[-1], [None, _width(_extent(schedule, spatial[-1]), lanes)]
     )
     schedule.reorder(*spatial[:-1], outer, *sums, inside)
+    if _extent(schedule, inside) in WIDTHS:
+        schedule.vectorize(inside)
     items = [*spatial[:-1], outer]
     if len(items) > 1:
         schedule.fuse(*items)
+    if prod(_extent(schedule, loop) for loop in sums) <= UNROLLED:
+        # As instructions in a row, what is summed up stays in registers.
+        for loop in sums:
+            schedule.unroll(loop)
     schedule.decompose_reduction(block, sums[0])
 
 

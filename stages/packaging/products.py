@@ -22,8 +22,9 @@ from stages.packaging.halo import fill_halo
 from stages.packaging.kernel import Kernel
 from stages.packaging.lower import Convolution
 from stages.packaging.plain import vectorizes
-from stages.qnn.elementwise import WHOLE
-from stages.qnn.expressions import scalar
+from stages.qnn.elementwise import WHOLE, WIDENED
+from stages.qnn.expressions import clipped, scalar
+from stages.qnn.llvm import NEAREST, FunctionText
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
@@ -32,6 +33,8 @@ MIN_LANES = 8
 """Channels that an epilogue computes at once, at least: bytes are stored by eight."""
 SAME = ("relax.qnn.take_channels", "relax.reshape")
 """Operators that hand on the value at a position as it is."""
+FETCH = "bk_fetch"
+"""A function of one pointer: it brings what is there into the first cache."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +89,35 @@ class Products(Convolution):
         return super().kernel()
 
     def include_epilogue(self, hardware: Hardware) -> None:
-        """There is no text to include."""
+        """Only what fetches; the rest is TIR."""
         self.hardware = hardware
+        code = FunctionText()
+        code.prefetch("%place", NEAREST)
+        code.do("ret void")
+        self.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
         self.lanes = max(MIN_LANES, isa_of(hardware).lanes)
 
     @cached_property
     def _floats(self) -> dict[Any, int]:
         return {}
+
+    def sums(self, block: Any, y: Any, x: Any) -> None:
+        """The sums; what follows them finds its operands in the first cache."""
+        self._fetch(block, y, x)
+        super().sums(block, y, x)
+
+    def _fetch(self, block: Any, y: Any, x: Any) -> None:
+        """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
+        extent = self.height, self.width, self.outputs
+        shape = (self.composite.pictures, *extent)
+        read = [p for p in self.composite.parameters[3:] if shape_of(p.ty) == shape]
+        if not read:
+            return
+        with T.serial(0, self.rows) as m:
+            place = Position(*self.line_of(y), x + m, block * BLOCK, extent).place()
+            for parameter in read:
+                pointer = T.address_of(self.arguments[parameter.name][place])
+                T.evaluate(T.call_extern("void", FETCH, pointer))
 
     def _fill_halos(self) -> None:
         """Task 0 writes what surrounds every output; no other task touches that."""
@@ -135,32 +160,43 @@ class Products(Convolution):
             extent = self.height, self.width, self.outputs
             at = Position(*self.line_of(y), x, block * BLOCK + lane, extent)
             values: dict[Any, Any] = {}
+            wide: dict[Any, Any] = {}
             for variable, call in self.composite.calls.items():
-                values[variable] = self._value(call, values, at, self.scratch[sums + lane])
+                raw = self.scratch[sums + lane]
+                values[variable], wide[variable] = self._value(call, values, wide, at, raw)
             for result, output in zip(self.results, self.composite.outputs, strict=True):
                 value = shared(values[self.composite.results[output]])
                 around = surroundings(self.composite.store_of(output))
                 place = at.place(around.halo) if around else at.place()
                 T.buffer_store(result, value, [place])
 
-    def _value(self, call: Any, values: dict[Any, Any], at: Position, raw: Any) -> Any:
-        """What an operator gives at one position."""
+    def _value(
+        self, call: Any, values: dict[Any, Any], wide: dict[Any, Any], at: Position, raw: Any
+    ) -> tuple[Any, Any]:
+        """What an operator gives at one position, and the same as int32 if it is bytes by a clip.
+
+        What reads it next takes it so, where it would only widen it again.
+        """
         if call.same_as(self.composite.main):
-            return self.main_value(call, at, raw)
+            return self.main_value(call, at, raw), None
         name = str(call.op.name)
         if name in SAME or surroundings(call) is not None:
-            return values[call.args[0]]
+            return values[call.args[0]], wide[call.args[0]]
         operands = []
         for position, argument in enumerate(call.args):
             if not isinstance(argument, relax.Var):
                 continue
             if argument in values:
-                operands.append(values[argument])
+                is_wide = position in WIDENED.get(name, ()) and wide[argument] is not None
+                operands.append((wide if is_wide else values)[argument])
             elif position in WHOLE.get(name, ()):
                 operands.append(self.arguments[argument.name])
             else:
                 operands.append(self._operand(argument, at))
-        return scalar(call, operands)
+        wider = clipped(call, operands)
+        if wider is None:
+            return scalar(call, operands), None
+        return wider.astype(dtype_of(call.ty)), wider
 
     def main_value(self, call: Any, at: Position, raw: Any) -> Any:
         """What the main operator gives, from its raw sum."""

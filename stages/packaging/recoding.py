@@ -30,7 +30,53 @@ def stored_words(code: FunctionText, stored: Stored, digits: Sequence[str]) -> l
 
 def entries(code: Vectors, levels: str, bits: int, balanced: bool) -> list[str]:
     """The tables of `HALF` channels, each a register of bytes, of their levels in bytes."""
-    return [_table(code, levels, first, bits, balanced) for first in range(0, HALF, GROUP)]
+    groups = range(0, HALF, GROUP)
+    if code.architecture != "x86_64":
+        return [_table(code, levels, first, bits, balanced) for first in groups]
+    # A comparison gives the digits of all channels as a word here, and there are sixteen tables.
+    digits = [_digit_word(code, levels, digit) for digit in range(bits)]
+    return [_looked_up(code, digits, first, balanced) for first in groups]
+
+
+def _digit_word(code: Vectors, levels: str, digit: int) -> str:
+    """A digit of every channel's level, as the bits of an i32."""
+    kept = code.let(f"and {BYTES} {levels}, {code.constant(BYTES, 1 << digit)}")
+    return code.mask_word(code.nonzero(BYTES, kept))
+
+
+def _looked_up(code: Vectors, digits: Sequence[str], first: int, balanced: bool) -> str:
+    """The table of the channels from `first`: the sum of those of their levels' digits."""
+    total = ""
+    for number, word in enumerate(digits):
+        moved = code.let(f"lshr i32 {word}, {first}") if first else word
+        nibble = code.let(f"and i32 {moved}, {(1 << GROUP) - 1}")
+        place = code.let(f"shl nuw nsw i32 {nibble}, {(ENTRIES - 1).bit_length()}")
+        tables = _tables(code, number, len(digits), balanced)
+        table = code.load(BYTES, code.pointer(tables, place, "i32"), ENTRIES)
+        total = code.let(f"add {BYTES} {total}, {table}") if total else table
+    return total
+
+
+def _tables(code: Vectors, digit: int, bits: int, balanced: bool) -> str:
+    """A constant of the tables of every combination of one digit of four channels.
+
+    The lowest digit's hold what does not depend on levels.
+    """
+    added = additions(bits, balanced)
+    steps = (added[:, 1] - added[:, 0]) << digit
+    rows = []
+    for nibble in range(1 << GROUP):
+        table = [GROUP * int(added[0, 0]) if digit == 0 else 0] * ENTRIES
+        for channel in range(GROUP):
+            if nibble >> channel & 1:
+                table = [t + int(steps[b]) for t, b in zip(table, entry_bits(channel), strict=True)]
+        values = ", ".join(f"i8 {(value + 128) % 256 - 128}" for value in table)
+        rows.append(f"{BYTES} <{values}>")
+    name = f"@bk_entries_{'balanced_' if balanced else ''}{bits}_{digit}"
+    kind = f"[{len(rows)} x {BYTES}]"
+    listed = ", ".join(rows)
+    code.declarations[f"{name} = private unnamed_addr constant {kind} [{listed}], align 16"] = None
+    return name
 
 
 def _table(code: Vectors, levels: str, first: int, bits: int, balanced: bool) -> str:

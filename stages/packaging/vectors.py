@@ -25,9 +25,10 @@ ROUNDING_MODES = (*NEAREST, *DIRECTED, *BY_SIZE)
 class Vectors(FunctionText):
     """LLVM IR over vectors of 16 lanes; float operations are IEEE float32, one at a time."""
 
-    def __init__(self, architecture: str) -> None:
+    def __init__(self, architecture: str, lanes: int = 4) -> None:
+        """`lanes` is how many of 32 bits a register of the target has."""
         super().__init__()
-        self.architecture = architecture
+        self.architecture, self.register_lanes = architecture, lanes
 
     def constant(self, kind: str, value: float) -> str:
         """A number in every lane; floats are multiples of 1/2."""
@@ -59,15 +60,21 @@ class Vectors(FunctionText):
         return self._fence(result) if op == "fmul" else result
 
     def _fence(self, value: str) -> str:
-        """Hold a value in registers: 4 lanes at a time, which every target has as one vector."""
-        quarter = "<4 x float>"
-        self.declarations[f"declare {quarter} @llvm.arithmetic.fence.v4f32({quarter})"] = None
-        parts = []
-        for first in range(0, HALF, 4):
-            part = self.lanes(FLOATS, value, first, 4)
-            parts.append(self.let(f"call {quarter} @llvm.arithmetic.fence.v4f32({quarter} {part})"))
-        low, high = (self._joined(quarter, parts[i], parts[i + 1], 4) for i in (0, 2))
-        return self._joined("<8 x float>", low, high, 8)
+        """Hold a value in registers, one at a time: LLVM takes a fence around no wider vector."""
+        count = self.register_lanes
+        kind = f"<{count} x float>"
+        fence = f"@llvm.arithmetic.fence.v{count}f32"
+        self.declarations[f"declare {kind} {fence}({kind})"] = None
+        parts = [
+            self.lanes(FLOATS, value, first, count) if count < HALF else value
+            for first in range(0, HALF, count)
+        ]
+        parts = [self.let(f"call {kind} {fence}({kind} {part})") for part in parts]
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [self._joined(f"<{count} x float>", low, high, count) for low, high in pairs]
+            count *= 2
+        return parts[0]
 
     def lanes(self, kind: str, value: str, first: int, count: int) -> str:
         """`count` lanes from lane `first`."""

@@ -23,6 +23,8 @@ PRODUCTS = "products"
 """That of a function whose sums a micro-kernel of 8-bit products computes."""
 DEPTHWISE = "depthwise"
 """That of a function around a depthwise convolution whose taps lie side by side."""
+PICTURES = "pictures"
+"""That of a function that writes pictures of few channels, a word for every pixel."""
 FLOAT_SOURCES = ("qonnx", "simulated")
 """Numerics whose models are float graphs, quantized by the stage that carries the name."""
 

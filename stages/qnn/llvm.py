@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from hw.isa import Instruction, Vector
 
+NEAREST, SECOND = 3, 2
+"""Caches, as `llvm.prefetch` numbers them."""
+
 
 @dataclass
 class FunctionText:
@@ -94,6 +97,11 @@ class FunctionText:
         """Store a value `offset` bytes behind `base`."""
         target = self.pointer(base, str(offset)) if offset else base
         self.do(f"store {kind} {value}, ptr {target}, align {align}")
+
+    def prefetch(self, place: str, cache: int) -> None:
+        """Bring the line at a place into a cache, NEAREST or SECOND; any address may be given."""
+        self.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
+        self.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 {cache}, i32 1)")
 
     def loop(
         self,

@@ -1,8 +1,9 @@
 """A micro-kernel: loops over a window around the proved programs of a body, as LLVM IR text.
 
-`void name(data, weights, sums, kh, kw, row, pixel, plane)`: `data` points at the window of the
-tile's first pixel, `weights` at the block of channels, `sums` at int32 [rows][32]; `kh` rows of
-`kw` words each, `row`, `pixel` and `plane` are strides in bytes.
+`void name(data, weights, sums, later, kh, kw, row, pixel, plane, share)`: `data` points at the
+window of the tile's first pixel, `weights` at the block of channels, `sums` at int32 [rows][32];
+`kh` rows of `kw` words each, `row`, `pixel` and `plane` are strides in bytes. Kernels of products
+fetch `share` bytes a word, from `later` on, into the second cache: nobody needs them yet.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hw.isa import Isa, Vector
-from stages.qnn.llvm import FunctionText
+from stages.qnn.llvm import NEAREST, SECOND, FunctionText
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.body import Body, Pass
@@ -20,12 +21,18 @@ PARAMETERS = (
     "ptr noalias readonly %data",
     "ptr noalias readonly %weights",
     "ptr noalias %sums",
+    "ptr %later",
     "i64 %kh",
     "i64 %kw",
     "i64 %row",
     "i64 %pixel",
     "i64 %plane",
+    "i64 %share",
 )
+CACHE_LINE = 64
+AHEAD = 4
+"""Words whose weights are fetched before they are needed, where a register is a cache line: the
+processor's own prefetching keeps less than two lines a step coming from the second cache."""
 Words = Callable[[str, str, str, list[str]], list[str]]
 
 
@@ -121,6 +128,8 @@ class MicroKernel:
             word = code.let(f"add nuw nsw i64 {position}, {row_words}")
 
             counters = {f"c{m}.{n}": c for (m, n), c in zip(self.tile, carried, strict=True)}
+            if self.signature.products is not None and self.isa.bytes == CACHE_LINE:
+                self._fetch(word)
 
             def operand(name: str) -> str:
                 kind = one.word.types[name]
@@ -213,6 +222,17 @@ class MicroKernel:
         if kind.bits == 8:
             return value
         return code.let(f"sext {loaded.llvm} {value} to {kind.llvm}")
+
+    def _fetch(self, word: str) -> None:
+        """Bring the weights of a later word into the first cache, and a share of later ones closer.
+
+        What is read once a block comes from memory, at a rate that no block could wait for.
+        """
+        code, size = self.code, self.signature.channels * 4
+        pointer = code.pointer("%weights", self._times(word, size))
+        for line in range(0, size, CACHE_LINE):
+            code.prefetch(code.pointer(pointer, str(AHEAD * size + line)), NEAREST)
+        code.prefetch(code.pointer("%later", code.let(f"mul i64 {word}, %share")), SECOND)
 
     def _moved(self, pointer: str, stride: str, count: int) -> str:
         return self.code.pointer(pointer, self.code.let(f"mul i64 {stride}, {count}"))

@@ -24,13 +24,16 @@ from stages.synthesizing.body import Body
 from stages.synthesizing.carried import body_of, narrow_products
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
-from stages.synthesizing.microkernel import MicroKernel
+from stages.synthesizing.microkernel import CACHE_LINE, MicroKernel
 from stages.synthesizing.program import Program
 from stages.synthesizing.recounting import Recount, recount_loops
 
 MAX_BITS = 3
 """Kernels of stored bits exist for up to three of each operand."""
 MAX_ROWS = 8
+LONG_ROWS = (10, 12, 14)
+"""Pixels of longer tiles, which pictures are often multiples of. Only registers as wide as a line
+of the cache gain by them: there the weights of a step are the most that has to come from one."""
 BYTE_MAX = 255
 BITS_PER_BYTE = 8
 SPARE = 3
@@ -171,7 +174,7 @@ def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[Products, int]]:
 def _tiles(isa: Isa) -> Iterator[tuple[int, int]]:
     for vectors in (1, 2, 4, 8):
         if vectors * isa.lanes <= BLOCK:
-            for rows in range(1, MAX_ROWS + 1):
+            for rows in (*range(1, MAX_ROWS + 1), *(LONG_ROWS if isa.bytes == CACHE_LINE else ())):
                 yield rows, vectors
 
 

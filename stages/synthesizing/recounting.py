@@ -43,14 +43,14 @@ def recount(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, Reco
 
 def recount_loops(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, Recount]:
     """Count those of the innermost loops of micro-kernels, each loop once."""
-    lines = assembly(functions, 3, hardware, _STRIDES)
+    lines = assembly(functions, 4, hardware, _STRIDES)
     return {
         name: _counted(list(_innermost(body)), hardware.architecture)
         for name, body in lines.items()
     }
 
 
-_STRIDES = (3, 1000, 1 << 16, 1 << 6, 1 << 20)
+_STRIDES = (3, 1000, 1 << 16, 1 << 6, 1 << 20, 8)
 """A window too long to be unrolled."""
 
 

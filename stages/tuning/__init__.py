@@ -59,6 +59,8 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     blocks = -(-attrs["channels"][1] // 32)
     weight_bytes = prod(shape_of(weights)) * BYTES[dtype_of(weights)]
     data_bytes = prod(shape_of(data)) * BYTES[dtype_of(data)]
+    for extent, stride in zip(attrs["window"], attrs["strides"], strict=True):
+        data_bytes = data_bytes * min(extent, stride) // stride  # what lies between is not read
     rows = attrs["output"][0]
     rows_inner = weight_bytes + blocks * data_bytes
     blocks_inner = rows * weight_bytes + data_bytes

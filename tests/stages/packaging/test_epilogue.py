@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tvm import relax
 
+from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.errors import StageError
 from stages.packaging.epilogue import MAX_MASKS, Epilogue
@@ -36,7 +37,7 @@ def test_no_product_is_fused_with_a_sum(name: str, hardware: Hardware) -> None:
 
 def multiply_add(hardware: Hardware, fenced: bool) -> list[str]:
     """`r = x * y + z` on vectors, with the fence of epilogues or without."""
-    code = Vectors(hardware.architecture)
+    code = Vectors(hardware.architecture, isa_of(hardware).lanes)
     x, y, z = (code.load(FLOATS, f"%{name}", 4) for name in "xyz")
     product = code.arithmetic("fmul", x, y) if fenced else code.let(f"fmul {FLOATS} {x}, {y}")
     code.store(FLOATS, code.let(f"fadd {FLOATS} {product}, {z}"), "%r", 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 
 import numpy as np
 import pytest
@@ -12,17 +13,23 @@ from hw.profile import Hardware
 from stages import synthesizing
 from stages.codegen import compile_object
 from stages.packaging.addressing import border_expression
+from stages.packaging.composite import Composite
 from stages.packaging.graph import program_of
+from stages.packaging.lower import Convolution
 from stages.packaging.pool import pool_text
 from stages.qnn import interpret
+from stages.qnn.builder import calls_of
 from stages.qnn.packed import border_classes
 from stages.qnn.packing import round_up
+from stages.qnn.registry import shape_of
 from tests.compiled import Library
 from tests.hw.isa_code import caller
+from tests.stages.networks import SourceNet
 from tests.stages.packaging.kernel_cases import BIT, CASES, GEOMETRIES, Net, geometry
+from tests.stages.packaging.listings import listing
 from tests.stages.packaging.programs import Executor, compile_at_once, lowered, pack
-from tests.stages.pipeline import kept
-from tests.targets import AARCH64, AVX2, SSE2, skip_unless_runnable
+from tests.stages.pipeline import algorithm, kept
+from tests.targets import AARCH64, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
 
 
 @pytest.mark.parametrize(
@@ -100,3 +107,43 @@ def test_pools_of_bytes(kind: str, hardware: Hardware) -> None:
         window = data[:h, :w, :32].astype(np.int32)
         expected = window.max((0, 1)) if kind == "max" else (window - 7).sum((0, 1))
         np.testing.assert_array_equal(sums, expected)
+
+
+def prefetches(lines: list[str]) -> int:
+    return sum(line.split()[:1] in (["prefetcht0"], ["prefetcht1"]) for line in lines)
+
+
+@pytest.mark.parametrize(("size", "outputs"), [((3, 5), 70), ((9, 30), 96), ((56, 56), 64)])
+def test_calls_for_a_block_fetch_the_next_one_between_them(
+    size: tuple[int, int], outputs: int
+) -> None:
+    """All of it, and hardly more; one that shares its lines with others fetches none."""
+    net = SourceNet((1, 8, *size))
+    model = net.model(net.conv(net.quant(net.x, "a", 8, 2.0**-5, signed=True), "c", outputs, 3, 1))
+    packed = pack(model, AVX512VNNI, algorithm("mac8"))
+    bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
+    (function,) = [f for _, f in calls_of(packed) if _is_convolution(f)]
+    for order in ("rows_inner", "blocks_inner"):
+        made = Convolution(Composite(function), "k", {"order": order}, bodies, AVX512VNNI)
+        calls = made.lines * -(-made.width // made.rows)
+        weights = prod(shape_of(made.composite.main.args[1].ty)[1:])
+        fetched = calls * made.fetched
+        if order == "blocks_inner":
+            assert fetched == 0
+        else:
+            assert weights <= fetched < weights + calls * max(1, weights // 8)
+        (helper,) = made.helpers
+        assert prefetches(listing(helper.function, AVX512VNNI)) >= 3
+
+
+def test_narrow_registers_fetch_nothing() -> None:
+    net = SourceNet((1, 8, 5, 5))
+    model = net.model(net.conv(net.quant(net.x, "a", 8, 2.0**-5, signed=True), "c", 40, 3, 1))
+    kernels = lowered(pack(model, AVX2, algorithm("mac8")), AVX2)
+    helpers = [helper for kernel in kernels.values() for helper in kernel.helpers]
+    assert helpers
+    assert not any(prefetches(listing(helper.function, AVX2)) for helper in helpers)
+
+
+def _is_convolution(function: object) -> bool:
+    return Composite(function).is_convolution

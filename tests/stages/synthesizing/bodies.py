@@ -104,8 +104,9 @@ def _caller(case: Case, hardware: Hardware) -> Any:
                 T.call_extern(
                     "void",
                     case.signature.name,
-                    *(T.address_of(buffer[0]) for buffer in buffers[:3]),
+                    *(T.address_of(buffers[index][0]) for index in (0, 1, 2, 1)),
                     *(T.Cast("int64", buffers[3][index]) for index in range(5)),
+                    T.int64(0),
                 )
             )
     return builder.get()

@@ -36,7 +36,7 @@ TARGETS = (AVX2, AVX512BW, AARCH64)
 WITH_TABLES = pytest.mark.parametrize("hardware", TARGETS, ids=lambda item: item.name)
 FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
 NAME = re.compile(
-    r"lookup_a[1-3]w[1-3]_(unipolar|bipolar|signed)_[1-8]x(16|32)_(window|row|chunk)"
+    r"lookup_a[1-3]w[1-3]_(unipolar|bipolar|signed)_([1-8]|1[024])x(16|32)_(window|row|chunk)"
     r"_(avx2|avx512bw|neon_aarch64)"
 )
 

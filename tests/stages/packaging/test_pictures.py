@@ -1,0 +1,105 @@
+"""Pictures of few channels become words on their way in, whatever they come as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax
+
+from hw.profile import Hardware
+from stages.qnn import linear
+from tests.stages.networks import SourceNet
+from tests.stages.packaging.programs import assert_exact
+from tests.stages.packaging.test_plain import Net
+from tests.stages.pipeline import algorithm, random_inputs
+from tests.targets import (
+    AARCH64,
+    ARMV7,
+    AVX2,
+    AVX512BW,
+    SSE2,
+    obstacle,
+    skip_unless_runnable,
+)
+
+op = relax.op
+Array = np.ndarray[Any, Any]
+TARGETS = pytest.mark.parametrize(
+    "hardware", (SSE2, AVX2, AVX512BW, AARCH64, ARMV7), ids=lambda item: item.name
+)
+CASES = st.fixed_dictionaries(
+    {
+        "pictures": st.sampled_from([1, 3]),
+        "channels": st.integers(1, 4),
+        "size": st.tuples(st.integers(1, 5), st.integers(1, 37)),
+        "padding": st.lists(st.integers(0, 2), min_size=4, max_size=4),
+        "is_float": st.booleans(),
+        "is_planar": st.booleans(),
+    }
+)
+
+
+def network(case: dict[str, Any]) -> tuple[Any, dict[str, Array]]:
+    """A convolution of what the user hands in: floats or bytes, in planes or pixels."""
+    (height, width), channels = case["size"], case["channels"]
+    shape = (case["pictures"], height, width, channels)
+    shape = tuple(shape[axis] for axis in (0, 3, 1, 2)) if case["is_planar"] else shape
+    net = Net(shape, "float32" if case["is_float"] else "uint8")
+    x, inputs = net.x, {}
+    if case["is_float"]:
+        scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
+        x = net.emit(linear.quantize_linear(x, scale, point, low=0, high=255), "quantized")
+        inputs["x"] = net.rng.normal(size=shape).astype(np.float32) * 3
+    if case["is_planar"]:
+        x = net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned")
+    y = net.conv(x, "stem", 5, window=(1, 1), padding=case["padding"], zero_point=77)
+    return net.model(y), inputs or net.inputs()
+
+
+QUANTIZATION = (("scale", np.float32(0.03)), ("point", np.uint8(77)))
+CASE: dict[str, Any] = {
+    "pictures": 1, "channels": 3, "size": (4, 21), "padding": [1, 2, 0, 1], "is_float": True,
+    "is_planar": True,
+}  # fmt: skip
+
+
+@TARGETS
+def test_quantizing_turning_and_padding_are_one_pass(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    packed, program = assert_exact(*network(CASE), hardware)
+    assert [call.layer for call in program.calls] == ["stem.bytes", "stem"]
+    assert str(packed.module).count('"composite": "pictures"') == 1
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=25)
+@given(case=CASES)
+def test_any_picture(case: dict[str, Any]) -> None:
+    hardware = next(h for h in (AVX512BW, AVX2, SSE2, AARCH64) if not obstacle(h))
+    assert_exact(*network(case), hardware)
+
+
+def test_what_others_read_too_is_computed_once() -> None:
+    skip_unless_runnable(SSE2)
+    net = Net((1, 3, 5, 6), "float32")
+    scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
+    x = net.emit(linear.quantize_linear(net.x, scale, point, low=0, high=255), "quantized")
+    y = net.conv(net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned"), "stem", 5, zero_point=77)
+    inputs = {"x": net.rng.normal(size=(1, 3, 5, 6)).astype(np.float32)}
+    _, program = assert_exact(net.model(y, x), inputs, SSE2)
+    assert [call.layer for call in program.calls] == ["quantized", "stem.bytes", "stem"]
+
+
+@TARGETS
+@pytest.mark.parametrize("channels", [1, 3, 4, 7])
+def test_pictures_of_models_with_quantizers(channels: int, hardware: Hardware) -> None:
+    """More than four channels keep the kernel that they had."""
+    skip_unless_runnable(hardware)
+    net = SourceNet((1, channels, 9, 11))
+    data = net.quant(net.x, "data", 8, 2.0**-5, signed=True)
+    model = net.model(net.conv(data, "stem", 6, 3, 1, 4, "signed"))
+    assert_exact(model, random_inputs(model), hardware, algorithm("mac8"))
