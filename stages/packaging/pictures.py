@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.packaging.composite import Composite
+from stages.packaging.composite import PLAIN_INPUT, Composite
 from stages.packaging.halo import fill_halo
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import vectorizes
@@ -32,14 +32,11 @@ REPEATED = 0x01010101
 """A word of four equal bytes, by the byte."""
 
 
-TO_PICTURES = {"permute_dims", "qnn.pad_channels", "qnn.quantize", "qnn.to_bytes"}
-"""Operators of a float input's composite that may become one."""
-
-
 def is_picture(composite: Composite) -> bool:
     """Whether a composite of a float input writes nothing but a word for every pixel."""
     names = {str(call.op.name).removeprefix("relax.") for call in composite.calls.values()}
-    if not composite.reads_floats or not names <= TO_PICTURES or len(composite.outputs) != 1:
+    is_alike = composite.reads_floats and names <= PLAIN_INPUT - {"reshape"}
+    if not is_alike or len(composite.outputs) != 1:
         return False
     is_input_picture = len(shape_of(composite.parameters[0].ty)) == 4
     return is_input_picture and shape_of(composite.outputs[0].ty)[-1] == WORD_BYTES
@@ -105,9 +102,7 @@ class _Pictures:
     def _word(self, picture: Any, y: Any, x: Any) -> Any:
         """The bytes of one pixel."""
         total: Any = None
-        for channel in range(attributes(self.store)["channels"]):
-            if channel >= self.channels:
-                break
+        for channel in range(min(WORD_BYTES, self.channels)):
             byte = self._value(self.store.args[0], (picture, y, x, channel))
             word = byte.astype("uint8").astype("uint32") << tirx.const(BYTE * channel, "uint32")
             total = word if total is None else total | word

@@ -110,7 +110,8 @@ class Products(Convolution):
         """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
         extent = self.height, self.width, self.outputs
         shape = (self.composite.pictures, *extent)
-        read = [p for p in self.composite.parameters[3:] if shape_of(p.ty) == shape]
+        others = self.composite.parameters[len(self.composite.main.args) :]
+        read = [p for p in others if shape_of(p.ty) == shape]
         if not read:
             return
         with T.serial(0, self.rows) as m:
