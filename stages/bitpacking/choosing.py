@@ -48,8 +48,9 @@ def subject_of(call: Any, weight: np.ndarray[Any, Any], offers: Table) -> Subjec
     kernel = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
     height, width, outputs = nhwc(call.ty)
     height *= pictures(call.ty)
-    geometry = Geometry(kernel, weight.shape[-1], width)
     bits, attrs = int(dtype_of(data.ty).lstrip("uint")), attributes(call)
+    strides = tuple(attrs.get("strides", (1, 1)))
+    geometry = Geometry(kernel, weight.shape[-1], width, height, strides)
     algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)
     if algorithm:
         encoding = encoding_of(dtype, attrs["weight_zero_point_x2"])
@@ -59,8 +60,7 @@ def subject_of(call: Any, weight: np.ndarray[Any, Any], offers: Table) -> Subjec
         limit = int(np.abs(weight.astype(np.int32)).max(initial=0))
         problem = products_problem(bits, limit)
         offered = products_for(offers, bits, limit)
-    strides = tuple(attrs.get("strides", (1, 1)))
-    return Subject((Workload(problem, geometry, height, outputs, strides),), tuple(offered))
+    return Subject((Workload(problem, geometry, outputs),), tuple(offered))
 
 
 def signature_of(

@@ -61,15 +61,16 @@ class Layer:
 
     @property
     def geometry(self) -> Geometry:
-        """The layer's window and the width of its rows."""
+        """The layer's window, strides and size."""
         _, *window, channels = (self.weight.shape[0], 1, 1, *self.weight.shape[1:])[-4:]
         groups = self.attrs.get("groups", 1)
-        return Geometry((window[0], window[1]), channels * groups, self.output[1])
+        strides = tuple(self.attrs.get("strides", (1, 1)))
+        height, width = self.output
+        return Geometry((window[0], window[1]), channels * groups, width, height, strides)
 
     def workload(self, problem: str) -> Workload:
         """What it is called where kernels for a problem are chosen."""
-        strides = tuple(self.attrs.get("strides", (1, 1)))
-        return Workload(problem, self.geometry, self.output[0], self.weight.shape[0], strides)
+        return Workload(problem, self.geometry, self.weight.shape[0])
 
     @property
     def weight_limit(self) -> int:

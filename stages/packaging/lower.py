@@ -18,16 +18,15 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.codegen import Text, caller
 from stages.kinds import Table
 from stages.packaging.addressing import output_offset, parameter_offset
 from stages.packaging.composite import POOLS, Composite
 from stages.packaging.epilogue import Epilogue
 from stages.packaging.halo import fill_halo, fills_of
-from stages.packaging.kernel import Helper, Kernel, digest_of
+from stages.packaging.kernel import Helper, Kernel
 from stages.packaging.pool import pool_text
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.qnn.signature import BLOCK, WORD_BYTES
+from stages.qnn.signature import BLOCK
 
 
 class Lowering:
@@ -65,6 +64,11 @@ class Lowering:
     def include_bodies(self, bodies: Table) -> None:
         """Include the text of what computes the sums."""
 
+    @property
+    def runs(self) -> int:
+        """Work items of a block."""
+        return self.lines
+
     def line_of(self, y: Any) -> tuple[Any, Any]:
         """Picture of a batch, and row in it, of a row among all of them."""
         if self.lines == self.height:
@@ -81,7 +85,7 @@ class Lowering:
 
     def kernel(self) -> Kernel:
         """Emit the whole kernel."""
-        items = self.blocks * self.lines
+        items = self.blocks * self.runs
         with IRBuilder() as builder, T.prim_func():
             T.func_name(self.symbol)
             T.func_attr({"global_symbol": self.symbol})
@@ -132,10 +136,13 @@ class Lowering:
 
     def _item(self, item: Any) -> None:
         if self.schedule["order"] == "rows_inner":
-            block, y = tirx.truncdiv(item, self.lines), tirx.truncmod(item, self.lines)
+            block, run = tirx.truncdiv(item, self.runs), tirx.truncmod(item, self.runs)
         else:
-            block, y = tirx.truncmod(item, self.blocks), tirx.truncdiv(item, self.blocks)
-        block, y = T.bind(block), T.bind(y)
+            block, run = tirx.truncmod(item, self.blocks), tirx.truncdiv(item, self.blocks)
+        self.run(T.bind(block), T.bind(run))
+
+    def run(self, block: Any, y: Any) -> None:
+        """Emit one work item: a block of channels of an output row."""
         step = self.rows * self.pixels
         with T.serial(0, -(-self.width // step)) as tile:
             # The last tile overlaps its neighbour: the same pixels are written twice, alike.
@@ -173,80 +180,6 @@ class Lowering:
             with T.If(c < channels), T.Then():
                 value = T.reinterpret("float32", self.scratch[start + lane])
                 T.buffer_store(result, value, [(c * self.height + y) * self.width + x])
-
-
-class Convolution(Lowering):
-    """Sums by a micro-kernel, one call per tile of channels.
-
-    It stays a function of its own: among an epilogue's constants LLVM would spill its counters.
-    """
-
-    def include_bodies(self, bodies: Table) -> None:
-        """The micro-kernel of the signature, for the strides of this layer."""
-        self.signature = self.composite.signature
-        self.rows = self.signature.rows
-        body = bodies[self.signature.name]
-        attrs = attributes(self.composite.main)
-        *_, height, width, words = shape_of(self.composite.main.args[0].ty)
-        pixel = words * (4 if dtype_of(self.composite.main.args[0].ty) == "uint32" else 1)
-        window = attrs["window"]
-        strides = (
-            window[0],
-            window[1] * pixel // self.signature.word_bytes,
-            width * pixel,
-            attrs["strides"][1] * pixel,
-            height * width * pixel,
-            self._share,
-        )
-        self.help(self.signature.name, (body["text"], body["declarations"]), 4, strides)
-
-    @property
-    def _share(self) -> int:
-        """Bytes of the next block's weights that are fetched with every word of a window.
-
-        Nothing where a block is not finished before the next one's weights are read.
-        """
-        calls = self.lines * -(-self.width // self.rows)
-        bytes_a_word = self.signature.channels * self.signature.weight_planes * WORD_BYTES
-        return -(-bytes_a_word // calls) if self.schedule["order"] == "rows_inner" else 0
-
-    @property
-    def fetched(self) -> int:
-        """Elements of the next block's weights that one call of the micro-kernel fetches."""
-        weights = self.composite.main.args[1]
-        size = prod(shape_of(weights.ty)[1:]) * storage_dtype(dtype_of(weights.ty)).itemsize
-        words = size // (self.signature.channels * self.signature.weight_planes * WORD_BYTES)
-        return words * self._share // storage_dtype(dtype_of(weights.ty)).itemsize
-
-    def help(self, name: str, text: Text, pointers: int, strides: Sequence[int] = ()) -> None:
-        """Have the function `name` of a text compute sums, with constants behind its pointers."""
-        problem = {"text": text, "strides": strides}
-        self.inner = f"sums_{digest_of(problem)}"
-        function = caller(self.inner, name, text, pointers, strides)
-        self.helpers.append(Helper(self.inner, function, problem))
-
-    def sums(self, block: Any, y: Any, x: Any) -> None:
-        """Raw sums of the tile's pixels, int32 [rows][32]."""
-        attrs = attributes(self.composite.main)
-        data, weights, _ = self.composite.main.args
-        *_, height, width, words = shape_of(data.ty)
-        origin, strides = attrs["origin"], attrs["strides"]
-        picture, line = self.line_of(y)
-        row = picture * height + origin[0] + line * strides[0]
-        column = origin[1] + x * strides[1]
-        tiles = BLOCK // self.signature.channels
-        tile_words = prod(shape_of(weights.ty)[1:])
-        # How many calls for this block came before, each of which fetches as much of the next one.
-        before = y * -(-self.width // self.rows) + tirx.truncdiv(x + self.rows - 1, self.rows)
-        following = (block + 1) * tiles * tile_words + before * tiles * self.fetched
-        with T.serial(0, tiles) as tile:
-            pointers = (
-                self.arguments[data.name][(row * width + column) * words],
-                self.arguments[weights.name][(block * tiles + tile) * tile_words],
-                self.scratch[tile * self.signature.channels],
-                self.arguments[weights.name][following + tile * self.fetched],
-            )
-            T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, pointers)))
 
 
 class Pool(Lowering):

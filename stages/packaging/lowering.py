@@ -8,9 +8,10 @@ from hw.profile import Hardware
 from stages.codegen import target_of
 from stages.kinds import Table
 from stages.packaging.composite import Composite
+from stages.packaging.convolution import Convolution
 from stages.packaging.depthwise import Depthwise
 from stages.packaging.kernel import Kernel
-from stages.packaging.lower import Convolution, FloatInput, Lowering, Pool
+from stages.packaging.lower import FloatInput, Lowering, Pool
 from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
 from stages.packaging.products import Products

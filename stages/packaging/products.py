@@ -18,9 +18,9 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.packaging.addressing import border_class
+from stages.packaging.convolution import Convolution, Pixel
 from stages.packaging.halo import fill_halo
 from stages.packaging.kernel import Kernel
-from stages.packaging.lower import Convolution
 from stages.packaging.plain import vectorizes
 from stages.qnn.elementwise import WHOLE, WIDENED
 from stages.qnn.expressions import clipped, scalar
@@ -101,12 +101,12 @@ class Products(Convolution):
     def _floats(self) -> dict[Any, int]:
         return {}
 
-    def sums(self, block: Any, y: Any, x: Any) -> None:
+    def tile(self, block: Any, first: Any, before: Any, pixel: Pixel) -> None:
         """The sums; what follows them finds its operands in the first cache."""
-        self._fetch(block, y, x)
-        super().sums(block, y, x)
+        self._fetch(block, pixel)
+        super().tile(block, first, before, pixel)
 
-    def _fetch(self, block: Any, y: Any, x: Any) -> None:
+    def _fetch(self, block: Any, pixel: Pixel) -> None:
         """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
         extent = self.height, self.width, self.outputs
         shape = (self.composite.pictures, *extent)
@@ -115,7 +115,8 @@ class Products(Convolution):
         if not read:
             return
         with T.serial(0, self.rows) as m:
-            place = Position(*self.line_of(y), x + m, block * BLOCK, extent).place()
+            y, x = pixel(m)
+            place = Position(*self.line_of(y), x, block * BLOCK, extent).place()
             for parameter in read:
                 pointer = T.address_of(self.arguments[parameter.name][place])
                 T.evaluate(T.call_extern("void", FETCH, pointer))

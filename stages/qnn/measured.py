@@ -23,11 +23,8 @@ class Workload:
     problem: str
     """Name of the product of levels, or of `products_problem`."""
     geometry: Geometry
-    height: int
-    """Rows of the output."""
     outputs: int
     """Channels of the output."""
-    strides: tuple[int, int]
 
     @property
     def name(self) -> str:
@@ -39,14 +36,14 @@ class Workload:
         """For example `3x3s1x1_64to128_56x56`: window, strides, channels, size of the output."""
         return shape_name(
             self.geometry.window,
-            self.strides,
+            self.geometry.strides,
             (self.geometry.channels, self.outputs),
-            (self.height, self.geometry.output_width),
+            (self.geometry.height, self.geometry.output_width),
         )
 
     def cycles(self, offer: Offer) -> float:
         """Predicted cycles of the whole layer with the kernel of an offer."""
-        return offer.cycles(self.geometry) * self.height * -(-self.outputs // BLOCK)
+        return offer.cycles(self.geometry) * self.geometry.height * -(-self.outputs // BLOCK)
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class Subject:
     def ranked(self) -> list[Offer]:
         """The offers that fit, those predicted to be cheapest first."""
         geometry = self.workload.geometry
-        fitting = [o for o in self.offers if o.signature.rows <= geometry.output_width]
+        fitting = [o for o in self.offers if o.signature.rows <= geometry.longest]
         return sorted(fitting, key=lambda o: (o.cycles(geometry), o.signature.name))
 
     def kernel(self, offer: Offer) -> str:
@@ -94,7 +91,7 @@ def pick(offers: Sequence[Offer], workload: Workload, choices: Table) -> Offer:
     geometry = workload.geometry
     if (choice := choices.get(workload.name)) is not None:
         for offer in offers:
-            is_fitting = offer.signature.rows <= geometry.output_width
+            is_fitting = offer.signature.rows <= geometry.longest
             if is_fitting and offer.fitted(geometry).name == choice["kernel"]:
                 return offer
     return best(list(offers), geometry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from pydantic import TypeAdapter
 
@@ -29,11 +30,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What a layer adds to a problem: its window in channels, and how wide its rows are."""
+    """What a layer adds to a problem: its window in channels, strides, size of the output."""
 
     window: tuple[int, int]
     channels: int
     output_width: int
+    height: int = 1
+    """Rows of the output, those of all pictures of a batch."""
+    strides: tuple[int, int] = (1, 1)
 
     def row_words(self, channels_per_word: int) -> int:
         """Words of one row of the window; channels are padded to whole blocks.
@@ -42,6 +46,32 @@ class Geometry:
         """
         blocks = -(-self.channels // BLOCK)
         return self.window[1] * blocks * BLOCK // channels_per_word
+
+    @property
+    def longest(self) -> int:
+        """Pixels that a tile may have."""
+        return max(self.output_width, self._positions)
+
+    def tiles(self, rows: int) -> float:
+        """Tiles of so many pixels that an output row needs, on average.
+
+        Rows are joined where that takes fewer, as if nobody else needed a wider halo.
+        """
+        by_rows = tile_count(self.output_width, rows) if rows <= self.output_width else inf
+        if rows > self._positions:
+            return by_rows
+        return min(by_rows, tile_count(self._positions, rows) / self.height)
+
+    @property
+    def _positions(self) -> int:
+        """Positions of rows that are joined; 0 where windows do not move by single pixels."""
+        pitch = self.output_width + self.window[1] - 1
+        return (self.height - 1) * pitch + self.output_width if self.strides == (1, 1) else 0
+
+
+def tile_count(pixels: int, rows: int) -> int:
+    """Tiles of so many pixels, the last of which may overlap the one before it."""
+    return -(-pixels // rows)
 
 
 @dataclass(frozen=True)
@@ -67,7 +97,7 @@ class Offer:
         return (self.word + (self.empty / period if period else 0)) / tile
 
     def cycles(self, geometry: Geometry) -> float:
-        """One output row and block of channels; the last tile of a row overlaps its neighbour."""
+        """One output row and block of channels, on average."""
         signature = self.signature
         row_words = geometry.row_words(signature.channels_per_word)
         rows = geometry.window[0]
@@ -75,7 +105,7 @@ class Offer:
         times = {"none": 1, "window": 1, "row": rows}.get(flush)
         if times is None:
             times = rows * -(-row_words // signature.flush_period)
-        tiles = -(-geometry.output_width // signature.rows) * (BLOCK // signature.channels)
+        tiles = geometry.tiles(signature.rows) * (BLOCK // signature.channels)
         return tiles * (rows * row_words * self.word + times * self.empty)
 
     def fitted(self, geometry: Geometry) -> KernelSignature:
@@ -111,7 +141,7 @@ def best(offers: list[Offer], geometry: Geometry, algorithm: Algorithm | None = 
     fitting = [
         offer
         for offer in offers
-        if algorithm in (None, offer.algorithm) and offer.signature.rows <= geometry.output_width
+        if algorithm in (None, offer.algorithm) and offer.signature.rows <= geometry.longest
     ]
     return min(fitting, key=lambda offer: (offer.cycles(geometry), offer.signature.name))
 

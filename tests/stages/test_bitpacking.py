@@ -350,10 +350,12 @@ def test_the_cheapest_kernel_that_is_offered(
         assert signature.plan is not None
         assert (signature.plan.activation_bits, signature.plan.weight_bits) == bits
         assert signature.plan.weights == encoding
-        geometry = Geometry(tuple(attrs["window"]), attrs["channels"][0], attrs["output"][1])
+        height, width = attrs["output"]
+        strides = tuple(attrs["strides"])
+        geometry = Geometry(tuple(attrs["window"]), attrs["channels"][0], width, height, strides)
         flush: Flush = "window" if signature.flush_period else "none"
         offer = offers[signature.reading(stored_by(signature.plan)).flushed(flush)]
-        fitting = [o for o in offers.values() if o.signature.rows <= geometry.output_width]
+        fitting = [o for o in offers.values() if o.signature.rows <= geometry.longest]
         assert offer.cycles(geometry) == min(o.cycles(geometry) for o in fitting)
 
 

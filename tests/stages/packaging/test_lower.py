@@ -14,8 +14,8 @@ from stages import synthesizing
 from stages.codegen import compile_object
 from stages.packaging.addressing import border_expression
 from stages.packaging.composite import Composite
+from stages.packaging.convolution import Convolution
 from stages.packaging.graph import program_of
-from stages.packaging.lower import Convolution
 from stages.packaging.pool import pool_text
 from stages.qnn import interpret
 from stages.qnn.builder import calls_of
@@ -125,13 +125,12 @@ def test_calls_for_a_block_fetch_the_next_one_between_them(
     (function,) = [f for _, f in calls_of(packed) if _is_convolution(f)]
     for order in ("rows_inner", "blocks_inner"):
         made = Convolution(Composite(function), "k", {"order": order}, bodies, AVX512VNNI)
-        calls = made.lines * -(-made.width // made.rows)
         weights = prod(shape_of(made.composite.main.args[1].ty)[1:])
-        fetched = calls * made.fetched
+        fetched = made.calls * made.fetched
         if order == "blocks_inner":
             assert fetched == 0
         else:
-            assert weights <= fetched < weights + calls * max(1, weights // 8)
+            assert weights <= fetched < weights + made.calls * max(1, weights // 8)
         (helper,) = made.helpers
         assert prefetches(listing(helper.function, AVX512VNNI)) >= 3
 

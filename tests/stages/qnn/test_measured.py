@@ -12,7 +12,7 @@ CHEAP = Offer(KernelSignature("avx2", None, Products(2), 2, 32, "none", 0), 1.0,
 DEAR = Offer(KernelSignature("avx2", None, Products(2), 1, 32, "none", 0), 2.0, 0.0)
 WIDE = Offer(KernelSignature("avx2", None, Products(2), 8, 8, "none", 0), 9.0, 0.0)
 OFFERS = (DEAR, WIDE, CHEAP)
-WORKLOAD = Workload("u8s8", Geometry((3, 3), 64, 7), 7, 128, (2, 1))
+WORKLOAD = Workload("u8s8", Geometry((3, 3), 64, 7, 7, (2, 1)), 128)
 
 
 def test_the_name_says_all_that_matters() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -76,6 +77,28 @@ def test_the_best_offer_fits_the_width_of_a_row() -> None:
     wide, narrow = Offer(POPCOUNT, 1.0, 0.0), Offer(replace(POPCOUNT, rows=1), 9.0, 0.0)
     assert best([wide, narrow], Geometry((1, 1), 32, 2)) == wide
     assert best([wide, narrow], Geometry((1, 1), 32, 1)) == narrow
+
+
+@pytest.mark.parametrize(
+    ("rows", "height", "strides", "tiles"),
+    [
+        (2, 7, (1, 1), 4.0),  # 28 are less than half of 61 positions, 9 from row to row
+        (7, 7, (1, 1), 1.0),  # 9 tiles of joined rows are more than 7
+        (14, 7, (1, 1), 5 / 7),
+        (61, 7, (1, 1), 1 / 7),
+        (62, 7, (1, 1), inf),
+        (2, 7, (2, 2), 4.0),
+        (8, 7, (2, 2), inf),
+        (8, 1, (1, 1), inf),
+    ],
+)
+def test_tiles_go_on_from_row_to_row(
+    rows: int, height: int, strides: tuple[int, int], tiles: float
+) -> None:
+    """Where that takes fewer of them, and windows move by single pixels."""
+    geometry = Geometry((3, 3), 64, 7, height, strides)
+    assert geometry.tiles(rows) == tiles
+    assert (rows <= geometry.longest) == (tiles < inf)
 
 
 def test_the_best_offer_of_an_algorithm() -> None:

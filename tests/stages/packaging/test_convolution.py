@@ -1,0 +1,84 @@
+"""Tiles of a convolution that go on from row to row."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from hw.profile import Hardware
+from stages import synthesizing
+from stages.codegen import target_of
+from stages.kinds import Model
+from stages.packaging.composite import Composite
+from stages.packaging.convolution import Convolution
+from stages.packaging.products import Products
+from stages.qnn.builder import calls_of
+from stages.qnn.composites import PLAIN, PRODUCTS
+from tests.stages.packaging.kernel_cases import BIT, Case
+from tests.stages.packaging.kernel_cases import Net as FewBits
+from tests.stages.packaging.programs import assert_exact, pack
+from tests.stages.packaging.test_plain import Net
+from tests.stages.pipeline import kept
+from tests.targets import AARCH64, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
+
+SIZES = [(1, 9, 5), (3, 9, 5), (1, 7, 7), (2, 7, 7), (1, 9, 3), (5, 3, 1)]
+"""Pictures, height and width, of which tiles of several pixels fill rows badly."""
+
+
+def residual(size: tuple[int, int, int]) -> Model:
+    """Windows of 3x3 and 1x1, the latter with an addend, behind a halo that both read."""
+    net = Net((size[0], *size[1:], 12))
+    x = net.conv(net.x, "first", 12)
+    y = net.conv(x, "window", 40)
+    return net.model(net.conv(y, "point", 12, kernel=1), y)
+
+
+def convolutions(packed: Model, hardware: Hardware) -> list[Convolution]:
+    bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
+    schedule = {"order": "rows_inner"}
+    found = []
+    for _, function in calls_of(packed):
+        if str(function.attrs["composite"]) != PLAIN and Composite(function).is_convolution:
+            kind = Products if function.attrs["composite"] == PRODUCTS else Convolution
+            with target_of(hardware):
+                found.append(kind(Composite(function), "k", schedule, bodies, hardware))
+    return found
+
+
+@pytest.mark.parametrize("hardware", (AVX2, AVX512VNNI, SSE2, AARCH64), ids=lambda item: item.name)
+def test_rows_that_are_joined_give_the_same_bits(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    joined = 0
+    for size in SIZES:
+        net = Net((size[0], *size[1:], 12))
+        packed, _ = assert_exact(residual(size), net.inputs(), hardware)
+        made = convolutions(packed, hardware)
+        joined += sum(one.is_joined for one in made)
+        assert all(one.rows <= one.width or one.is_joined for one in made)
+    assert joined
+
+
+@pytest.mark.parametrize("hardware", (AVX512VNNI, AARCH64), ids=lambda item: item.name)
+def test_bits_of_rows_that_are_joined(hardware: Hardware) -> None:
+    """Tiles of planes and tables go on from row to row as well."""
+    skip_unless_runnable(hardware)
+    joined = 0
+    for height, width in ((7, 9), (5, 11), (9, 13)):
+        net = FewBits((1, 8, height, width))
+        data = net.quant(net.x, "a", 2, 0.5)
+        model = net.model(net.conv(data, "c", 40, 1, 1))
+        case = Case(model, BIT)
+        packed, _ = assert_exact(case.model, case.inputs(), hardware, case.options)
+        joined += sum(one.is_joined for one in convolutions(packed, hardware))
+    assert joined
+
+
+def test_joined_rows_are_work_for_as_many_tasks_as_there_are_tiles() -> None:
+    packed = pack(residual((1, 9, 3)), AVX512VNNI)
+    joined = [made for made in convolutions(packed, AVX512VNNI) if made.is_joined]
+    assert joined
+    for made in joined:
+        firsts = [min(n * made.rows, made.positions - made.rows) for n in range(made.runs)]
+        assert firsts[0] == 0 and firsts[-1] + made.rows == made.positions
+        assert all(later - earlier <= made.rows for earlier, later in pairwise(firsts))
