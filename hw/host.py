@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
 from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 
+from hw.isa.tiles import FEATURES
 from hw.profile import NEEDED, Core, Hardware, Isa
 
 # /proc/cpuinfo flag → (LLVM feature, features LLVM switches on with it). Only what kernels and
@@ -36,6 +39,9 @@ X86_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "avx512_vnni": ("avx512vnni", ("avx512f",)),
     "avx512_bitalg": ("avx512bitalg", ("avx512bw",)),
     "avx512_vpopcntdq": ("avx512vpopcntdq", ("avx512f",)),
+    # Where the system refuses them, kernels of AVX512-VNNI take the place of those of tiles.
+    "amx_tile": ("amx-tile", ("avx512bw", "avx512vnni")),
+    "amx_int8": ("amx-int8", ("amx-tile",)),
 }
 # Advanced SIMD is part of every aarch64 Linux processor.
 ARM_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -45,12 +51,13 @@ ARM_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 
 # Intel family 6 models; a shrink counts as the core it was shrunk from, and Skylake-SP (85, like
-# Cascade Lake) as Cascade Lake: one core. Source: Linux arch/x86/include/asm/intel-family.h
+# Cascade Lake) as Cascade Lake: one core. Granite Rapids (173, 174) counts as Sapphire Rapids.
+# Source: Linux arch/x86/include/asm/intel-family.h
 _INTEL_CORES: Mapping[int, Core] = {
     **dict.fromkeys((60, 63, 69, 70, 61, 71, 79, 86), "haswell"),
     **dict.fromkeys((85,), "cascadelake"),
     **dict.fromkeys((106, 108, 125, 126), "icelake"),
-    **dict.fromkeys((143, 207), "sapphirerapids"),
+    **dict.fromkeys((143, 207, 173, 174), "sapphirerapids"),
 }
 # AMD family 0x1A: models of Zen 5; later ones are Zen 6. Mobile parts have pipes of half the width
 # and count as Zen 5 all the same. Source: Linux arch/x86/kernel/cpu/amd.c, bsp_init_amd
@@ -71,6 +78,8 @@ _CACHES: Mapping[Core, tuple[int, int]] = {
     "zen5": (48, 1024),
     "generic-x86-64": (32, 256),
 }
+# Linux: arch/x86/include/uapi/asm/prctl.h and arch/x86/include/asm/fpu/types.h
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 _X86_ISAS: tuple[Isa, ...] = ("avx512vpopcntdq", "avx512bw", "avx2", "sse2")
 
 
@@ -200,13 +209,32 @@ def detect() -> Hardware:
         )
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     l1d_kib, l2_kib = _cache_sizes(Path("/sys/devices/system/cpu/cpu0/cache"))
-    return from_cpuinfo(
+    found = from_cpuinfo(
         text,
         machine=platform.machine(),
         threads=os.cpu_count() or 1,
         l1d_kib=l1d_kib,
         l2_kib=l2_kib,
     )
+    if set(found.features).isdisjoint(FEATURES) or may_use_tiles():
+        return found
+    granted = tuple(name for name in found.features if name not in FEATURES)
+    return found.model_copy(update={"features": granted})
+
+
+@cache
+def may_use_tiles() -> bool:
+    """Whether this process may use tiles (AMX), for which it asks the operating system.
+
+    As packages do, see `rt_may_use_tiles` in their runtime.
+    """
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return False
+    flags = parse_cpuinfo(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
+    if not {"amx_tile", "amx_int8"} <= set(flags.get("flags", "").split()):
+        return False
+    arguments = (_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)
+    return bool(ctypes.CDLL(None).syscall(*map(ctypes.c_long, arguments)) == 0)
 
 
 def _cache_sizes(folder: Path) -> tuple[int | None, int | None]:

@@ -130,6 +130,7 @@ class Hardware(BaseModel):
     def _check_costs(self) -> None:
         """Raise ValueError unless the core has costs for all that kernels may be made of."""
         import hw.isa as sets  # which needs profiles itself
+        from hw.isa import tiles
 
         costs = core_costs(self.core)
 
@@ -139,9 +140,9 @@ class Hardware(BaseModel):
         if not has(self.isa):
             known = tuple(isa for isa in ISAS[self.architecture] if has(isa))
             raise ValueError(f"core {self.core} has no isa {self.isa}; {_one_of(known)}")
-        unknown = [
-            row.name for row in sets.isa_of(self).instructions() if not costs.knows(row.name)
-        ]
+        isa = sets.isa_of(self)
+        needed = [row.name for row in isa.instructions()] + (list(tiles.NAMES) if isa.tiles else [])
+        unknown = [name for name in needed if not costs.knows(name)]
         if unknown:
             raise ValueError(f"core {self.core} has no {', '.join(unknown)}; leave out its feature")
 

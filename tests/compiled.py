@@ -22,8 +22,10 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages.packaging.arena import ALIGNMENT, SLACK
+from tests import tiles
 from tests.stages.packaging.support import zig
 from tests.targets import is_native
+from tests.tiles import needs_tiles
 
 Array = np.ndarray[Any, Any]
 PAGE = 4096
@@ -79,6 +81,8 @@ class Library:
                 (folder / file).write_bytes(data)
             self.memory: Memory
             if is_native(hardware):
+                if needs_tiles(hardware):
+                    tiles.provide()
                 _link(folder, list(inputs), "-shared", "-Bsymbolic")
                 self.memory = _Native(folder / "image")
             else:

@@ -96,6 +96,8 @@ class Isa:
     """Neighbouring 8-bit channels that `dot` multiplies into one 32-bit lane."""
     halves: bool = False
     """Whether pairwise additions work on half registers (ARMv7: d, the halves of q)."""
+    tiles: bool = False
+    """Whether there are registers of rows beside them (`hw.isa.tiles`)."""
 
     def __getitem__(self, part: str) -> Instruction:
         return self.parts[part]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hw.host import may_use_tiles
 from hw.profile import Hardware
 from pipelines.measuring.loaded import Steps, loaded
 from pipelines.measuring.peaks import least_seconds
@@ -34,7 +35,7 @@ class Work:
     """What a kernel multiplies."""
 
     how: str
-    """`mac8`, `popcount` or `lookup`; `plain` for loops of tensor expressions."""
+    """`mac8`, `tiles`, `popcount` or `lookup`; `plain` for loops of tensor expressions."""
     macs: int
     popcounts: int
     """Popcounts a pair of operands, for `popcount`."""
@@ -72,7 +73,8 @@ def _work(call: Any) -> Work | None:
         channels, outputs = attrs["channels"]
         macs = prod(attrs["window"]) * channels * outputs * prod(shape_of(call.ty)[:3])
         terms = len(signature.plan.terms) if signature.plan else 0
-        return Work(signature.family, macs, terms)
+        is_tiled = signature.is_tiled and may_use_tiles()
+        return Work("tiles" if is_tiled else signature.family, macs, terms)
     if is_op(call, _DEPTHWISE):
         pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[3]
         return Work("mac8", prod(attributes(call)["window"]) * channels * pixels, 0)

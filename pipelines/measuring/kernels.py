@@ -70,6 +70,7 @@ def _library(signatures: Sequence[KernelSignature], hardware: Hardware) -> Any:
     """A function `time_NAME(data, weights, sums)` a kernel, and `time_peak`, loaded."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
+    from stages.qnn.signature import TILES_BEGIN, TILES_END
     from stages.synthesizing import synthesized
 
     functions = {}
@@ -80,9 +81,11 @@ def _library(signatures: Sequence[KernelSignature], hardware: Hardware) -> Any:
         row = per_pixel * (_WINDOW + signature.rows)
         strides = (_WINDOW, _WINDOW * words, row, per_pixel, row * _WINDOW, 0)
         name = f"time_{signature.name}"
-        functions[name] = caller(
-            name, signature.name, [*body["declarations"], body["text"]], strides
-        )
+        texts, around = [*body["declarations"], body["text"]], None
+        if "shaping" in body:
+            shaping, declarations = body["shaping"]
+            texts, around = [*declarations, shaping, *texts], (TILES_BEGIN, TILES_END)
+        functions[name] = caller(name, signature.name, texts, strides, around)
     peak = f"time_{PEAK}"
     functions[peak] = caller(peak, "bk_popcount", popcounts_text(isa_of(hardware)))
     return linked({"kernels.o": compile_object(functions, hardware)})

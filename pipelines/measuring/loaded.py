@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hw import host
 from hw.profile import Hardware
 from pipelines.items import Memo
 from pipelines.measuring.peaks import linked
@@ -50,7 +51,10 @@ class LoadedProgram:
 
     def kernel(self, call: Call) -> tuple[Any, list[Any]]:
         """Return the function of a call, and what it is given as its only task."""
-        return getattr(self._library, call.symbol), self._memory.arguments(call)
+        symbol = call.symbol
+        if call.fallback is not None and not host.may_use_tiles():
+            symbol = call.fallback.symbol
+        return getattr(self._library, symbol), self._memory.arguments(call)
 
     def seconds(self, layer: str, count: int) -> float:
         """Run a layer's kernel so many times; return the seconds each took, on average."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hw import host
+from hw.isa import tiles
 from hw.profile import Hardware
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 CHAINS, STEPS, CALLS = 12, 64, 100
 """Independent chains of one instruction, how long they are, and how often they run."""
+TILE_CHAINS = 4
+"""Chains of products of tiles, whose factors take registers too."""
 _RUNS = 20
 _MEMORY = 1 << 12
 Step = Callable[["FunctionText", str, str, str], str]
@@ -29,20 +33,24 @@ Step = Callable[["FunctionText", str, str, str], str]
 
 
 def peaks(hardware: Hardware) -> dict[str, float]:
-    """Return multiply-accumulates a second of one thread: of `mac8`, and of `popcount` the pairs
-    of single bits that it ands, counts and adds; the best of some runs."""
+    """Return multiply-accumulates a second of one thread: of `mac8`, of `tiles` where there are
+    any, and of `popcount` the pairs of single bits that it ands, counts and adds; the best of some
+    runs."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
 
     isa = isa_of(hardware)
     texts = {"mac8": products_text(isa), "popcount": popcounts_text(isa)}
-    macs = {"mac8": isa.lanes * isa.dot_group, "popcount": isa.lanes * 32}
+    macs = {"mac8": CHAINS * isa.lanes * isa.dot_group, "popcount": CHAINS * isa.lanes * 32}
+    if isa.tiles and host.may_use_tiles():
+        texts["tiles"] = tile_products_text()
+        macs["tiles"] = TILE_CHAINS * tiles.ROWS * tiles.COLUMNS * tiles.ROW_BYTES
     functions = {name: caller(name, f"bk_{name}", text) for name, text in texts.items()}
     library = linked({"peaks.o": compile_object(functions, hardware)})
     memory = np.zeros(3 * _MEMORY, np.uint8)
     pointers = [ctypes.c_void_p(memory.ctypes.data + i * _MEMORY) for i in range(3)]
     return {
-        name: macs[name] * CHAINS * STEPS * CALLS / least_seconds(library[name], pointers, _RUNS)
+        name: macs[name] * STEPS * CALLS / least_seconds(library[name], pointers, _RUNS)
         for name in texts
     }
 
@@ -65,6 +73,37 @@ def products_text(isa: Isa) -> list[str]:
         return code.apply(isa["dot"], counter, a, w)
 
     return _chains("bk_mac8", total, (activations, weights), step)
+
+
+def tile_products_text() -> list[str]:
+    """The same by tiles: whole registers, whatever is in them."""
+    from stages.qnn.llvm import FunctionText
+
+    shapes = [(tiles.ROWS, tiles.ROW_BYTES)] * tiles.REGISTERS
+    data = "".join(f"\\{byte:02X}" for byte in tiles.configuration(shapes))
+    dot = tiles.tile_dot(tiles.ROWS, tiles.COLUMNS)
+    factors = (str(TILE_CHAINS), str(TILE_CHAINS + 1))
+    code = FunctionText()
+    code.do("call void @llvm.x86.ldtilecfg(ptr @bk_shapes)")
+    for number in range(TILE_CHAINS + 2):
+        code.do(f"call void @llvm.x86.tilezero(i8 {number})")
+
+    def one(_index: str, _: list[str]) -> list[str]:
+        for number in range(TILE_CHAINS):
+            code.do(dot.text((str(number), *factors)))
+        return []
+
+    code.loop(str(STEPS), [], one, unroll=False)
+    code.do("call void @llvm.x86.tilerelease()")
+    code.do("ret void")
+    return [
+        f'@bk_shapes = private constant [64 x i8] c"{data}", align 64',
+        "declare void @llvm.x86.ldtilecfg(ptr)",
+        "declare void @llvm.x86.tilezero(i8 immarg)",
+        "declare void @llvm.x86.tilerelease()",
+        str(dot.declares),
+        code.function("bk_tiles", ["ptr %a", "ptr %w", "ptr %sums"]),
+    ]
 
 
 def popcounts_text(isa: Isa) -> list[str]:
@@ -122,10 +161,17 @@ def linked(objects: Mapping[str, bytes]) -> Any:
         return ctypes.CDLL(str(Path(folder) / "kernels.so"))
 
 
-def caller(symbol: str, callee: str, texts: Sequence[str], strides: Sequence[int] = ()) -> Any:
+def caller(
+    symbol: str,
+    callee: str,
+    texts: Sequence[str],
+    strides: Sequence[int] = (),
+    around: tuple[str, str] | None = None,
+) -> Any:
     """A PrimFunc that calls a kernel many times, as a package does.
 
-    With strides it is a micro-kernel, and the later weights that it fetches are its own.
+    With strides it is a micro-kernel, and the later weights that it fetches are its own. `around`
+    names functions that are called before and after all of that.
     """
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as T
@@ -134,9 +180,14 @@ def caller(symbol: str, callee: str, texts: Sequence[str], strides: Sequence[int
         T.func_name(symbol)
         T.func_attr({"global_symbol": symbol})
         buffers = [T.arg(name, T.Buffer((1 << 16,), "uint8")) for name in ("a", "w", "sums")]
-        with T.attr(0, "pragma_import_llvm", "\n".join([*texts, _FORGET])), T.serial(0, CALLS):
-            addresses = [T.address_of(buffer[0]) for buffer in buffers]
-            operands = [*addresses, addresses[1]] if strides else addresses
-            T.evaluate(T.call_extern("void", callee, *operands, *map(T.int64, strides)))
-            T.evaluate(T.call_extern("void", "bk_forget", *addresses))
+        with T.attr(0, "pragma_import_llvm", "\n".join([*texts, _FORGET])):
+            if around:
+                T.evaluate(T.call_extern("void", around[0]))
+            with T.serial(0, CALLS):
+                addresses = [T.address_of(buffer[0]) for buffer in buffers]
+                operands = [*addresses, addresses[1]] if strides else addresses
+                T.evaluate(T.call_extern("void", callee, *operands, *map(T.int64, strides)))
+                T.evaluate(T.call_extern("void", "bk_forget", *addresses))
+            if around:
+                T.evaluate(T.call_extern("void", around[1]))
     return builder.get()

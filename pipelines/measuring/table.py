@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hw.costs import CoreCosts
-from hw.isa import ISAS
+from hw.isa import ISAS, tiles
 from hw.profile import CORES, Core
 from pipelines.measuring.figures import Figure, throughput, total
 from pipelines.measuring.rows import Row
@@ -40,6 +40,17 @@ _ARM32_SOURCE = (
     "as the A64 instruction that does the same, on the same pipes: llvm-mca has no model of a "
     "Cortex-A53 in AArch32"
 )
+TILED: tuple[Core, ...] = ("sapphirerapids", "generic-x86-64")
+"""Cores that have AMX, or may have it."""
+_TILES: Mapping[str, dict[str, Any]] = {
+    tiles.DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
+    tiles.LOAD: {"uses": {"tload": 8}, "latency": 45, "source": "tiles"},
+    tiles.STORE: {"uses": {"tstore": 16}, "latency": 16, "source": "tiles"},
+}
+_TILES_SOURCE = (
+    _INTEL.partition(":")[0] + ", chapter on AMX: cycles of whole registers, each instruction on "
+    "a pipe of its own"
+)
 
 
 def table(
@@ -53,6 +64,9 @@ def table(
         for name in names:
             found[name] = found[name.removeprefix("v")] | {"source": ARM32}
         sources = {**sources, ARM32: _ARM32_SOURCE}
+    if core in TILED:
+        found |= _TILES
+        sources = {**sources, "tiles": _TILES_SOURCE}
     used = {key for entry in found.values() for key in entry["source"].split("+")}
     pipes = {pipe for entry in found.values() for use in entry["uses"] for pipe in use.split("+")}
     fields = {

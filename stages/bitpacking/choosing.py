@@ -13,7 +13,7 @@ from stages.qnn.builder import bindings_of
 from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.offers import Geometry, Problem, from_table, products_for
 from stages.qnn.registry import attributes, dtype_of
-from stages.qnn.signature import KernelSignature
+from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.terms import encoding_of
 
 Tensors = dict[str, np.ndarray[Any, Any]]
@@ -42,15 +42,20 @@ def linear_name(call: Any) -> str:
     return name if name in LINEAR else ""
 
 
-def subject_of(call: Any, weight: np.ndarray[Any, Any], offers: Table) -> Subject:
-    """The kernels there are for a product whose algorithm is chosen; `weight` is [O, ..., K]."""
+def subject_of(
+    call: Any, weight: np.ndarray[Any, Any], offers: Table, unit: int = BLOCK
+) -> Subject:
+    """The kernels there are for a product whose algorithm is chosen; `weight` is [O, ..., K].
+
+    Bytes of its data are padded to a multiple of `unit` channels.
+    """
     data, stored = call.args
     kernel = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
     height, width, outputs = nhwc(call.ty)
     height *= pictures(call.ty)
     bits, attrs = int(dtype_of(data.ty).lstrip("uint")), attributes(call)
     strides = tuple(attrs.get("strides", (1, 1)))
-    geometry = Geometry(kernel, weight.shape[-1], width, height, strides)
+    geometry = Geometry(kernel, weight.shape[-1], width, height, strides, unit)
     algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)
     if algorithm:
         encoding = encoding_of(dtype, attrs["weight_zero_point_x2"])
@@ -64,9 +69,13 @@ def subject_of(call: Any, weight: np.ndarray[Any, Any], offers: Table) -> Subjec
 
 
 def signature_of(
-    call: Any, weight: np.ndarray[Any, Any], offers: Table, choices: Table
+    call: Any,
+    weight: np.ndarray[Any, Any],
+    offers: Table,
+    choices: Table,
+    unit: int = BLOCK,
 ) -> KernelSignature:
     """The kernel picked for a product."""
-    subject = subject_of(call, weight, offers)
+    subject = subject_of(call, weight, offers, unit)
     picked = pick(subject.offers, subject.workload, choices)
     return picked.fitted(subject.workload.geometry)

@@ -150,7 +150,7 @@ def _product(
         size=(height, width),
         output=nhwc(call.ty)[:2],
     )
-    signature = signature_of(call, q, offers, choices)
+    signature = signature_of(call, q, offers, choices, WORD_BYTES)
     return Product(function, actual, inner, q, window, signature, _layout(call, signature, window))
 
 

@@ -46,6 +46,7 @@ from stages.qnn.measured import Subject
 from stages.qnn.packing import pack_weights
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.rewriting import Rewriting
+from stages.qnn.signature import WORD_BYTES
 
 Array = np.ndarray[Any, Any]
 
@@ -63,7 +64,7 @@ def subjects(*, model: Model, offers: Table) -> dict[str, Subject]:
             call = product_of(function).value
             actual = dict(zip(function.params, binding.value.args, strict=True))
             weight = model.params[str(actual[call.args[1]].name)]
-            found[str(binding.var.name)] = subject_of(call, weight, offers)
+            found[str(binding.var.name)] = subject_of(call, weight, offers, WORD_BYTES)
     return found
 
 

@@ -20,10 +20,14 @@ PLAIN_INPUT = {"permute_dims", "reshape", "qnn.pad_channels", "qnn.quantize", "q
 
 
 class Composite:
-    """View of a private function that bit-packing made."""
+    """View of a private function that bit-packing made.
 
-    def __init__(self, function: Any) -> None:
+    Without tiles a micro-kernel that needs them is replaced by its fallback.
+    """
+
+    def __init__(self, function: Any, with_tiles: bool = True) -> None:
         self.function = function
+        self.with_tiles = with_tiles
         self.parameters = list(function.params)
         self.outputs = outputs_of(function)
         bindings = bindings_of(function)
@@ -62,7 +66,8 @@ class Composite:
     @cached_property
     def signature(self) -> KernelSignature:
         """The signature of a convolution's micro-kernel."""
-        return parse_signature(attributes(self.main)["signature"])
+        signature = parse_signature(attributes(self.main)["signature"])
+        return signature if self.with_tiles else signature.fallback or signature
 
     @cached_property
     def extent(self) -> tuple[int, int, int]:

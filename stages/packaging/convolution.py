@@ -20,7 +20,7 @@ from stages.packaging.kernel import Helper, digest_of
 from stages.packaging.lower import Lowering
 from stages.qnn.offers import tile_count
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
-from stages.qnn.signature import BLOCK, WORD_BYTES
+from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, WORD_BYTES
 
 Pixel = Callable[[Any], tuple[Any, Any]]
 """Number of a pixel in a tile → its row, among those of all pictures, and its column."""
@@ -40,6 +40,9 @@ class Convolution(Lowering):
         self.signature = self.composite.signature
         self.rows = self.signature.rows
         body = bodies[self.signature.name]
+        self.uses_tiles = self.signature.is_tiled
+        if self.uses_tiles:
+            self.include(*body["shaping"])
         attrs = attributes(self.composite.main)
         data = self.composite.main.args[0]
         *_, self.input_height, self.input_width, words = shape_of(data.ty)
@@ -100,6 +103,14 @@ class Convolution(Lowering):
         self.inner = f"sums_{digest_of(problem)}"
         function = caller(self.inner, name, text, pointers, strides)
         self.helpers.append(Helper(self.inner, function, problem))
+
+    def items(self, begin: Any, end: Any) -> None:
+        """A task's work items, its thread's registers shaped for them."""
+        if self.uses_tiles:
+            T.evaluate(T.call_extern("void", TILES_BEGIN))
+        super().items(begin, end)
+        if self.uses_tiles:
+            T.evaluate(T.call_extern("void", TILES_END))
 
     def run(self, block: Any, number: Any) -> None:
         """A row of tiles, or a tile of joined rows, of which pixels in the halo are left out."""

@@ -107,7 +107,8 @@ def _prototypes(program: Program) -> list[str]:
     for call in program.calls:
         arguments = ["const void *"] * len(call.reads) + ["void *"] * len(call.writes)
         text = ", ".join([*arguments, "void *", "int32_t", "int32_t"])
-        lines[call.symbol] = f"void {call.symbol}({text});"
+        for symbol in (call.symbol, *([call.fallback.symbol] if call.fallback else [])):
+            lines[symbol] = f"void {symbol}({text});"
     return list(lines.values())
 
 
@@ -118,8 +119,13 @@ def _context(program: Program) -> list[str]:
         "    /* Where kernels find the tensors of this run: the caller's memory or the arena. */",
         f"    const uint8_t *in[{max(1, len(program.inputs))}];",
         f"    uint8_t *out[{len(program.outputs)}];",
+        *(["    int tiles; /* whether kernels may use them */"] if _uses_tiles(program) else []),
         "};",
     ]
+
+
+def _uses_tiles(program: Program) -> bool:
+    return any(call.fallback is not None for call in program.calls)
 
 
 def _graph(program: Program, arena: Arena, constants: Constants) -> list[str]:
@@ -160,11 +166,15 @@ def _call(
         f"            {pointer(slot)}, /* {comment(f'{slot.kind} {slot.name}')} */"
         for slot in (*call.reads, *call.writes)
     ]
+    most, symbol = str(call.max_tasks), call.symbol
+    if other := call.fallback:
+        most = f"context->tiles ? {most} : {other.max_tasks}"
+        symbol = f"(context->tiles ? {symbol} : {other.symbol})"
     return [
         f"    /* {index}: {comment(call.layer)} */",
-        f"    n_tasks = rt_tasks(runtime, {call.max_tasks});",
+        f"    n_tasks = rt_tasks(runtime, {most});",
         "    if (task < n_tasks)",
-        f"        {call.symbol}(",
+        f"        {symbol}(",
         *arguments,
         "            scratch, task, n_tasks);",
         *(["    rt_sync(runtime);"] if index + 1 < len(program.calls) else []),
@@ -257,6 +267,11 @@ def _package(program: Program, arena: Arena) -> list[str]:
         "        return RT_BAD_THREADS;",
         "    if (!rt_has_features(needed, N_NEEDED))",
         "        return RT_PROCESSOR;",
+        *(
+            ["    ((struct context *)context)->tiles = rt_may_use_tiles();"]
+            if _uses_tiles(program)
+            else []
+        ),
         "    return rt_init(&((struct context *)context)->runtime, arena, n_threads, graph);",
         "}",
         "",

@@ -102,6 +102,9 @@ _ICX = (
 # No AMX: a compiler never uses tiles on its own, and virtual machines often hide them.
 _SPR = (*_ICX, "avx512bf16", "avx512fp16", "avxvnni")
 
+OPTIONAL = frozenset({"amx-int8", "amx-tile"})
+"""What kernels use where they may; where not, others take their place."""
+
 # What LLVM may use when told -mcpu, as far as generated kernels could contain it. Every 64-bit
 # ARM core has NEON. 32-bit Linux reports no "ARMv8"; CRC is the feature that betrays it.
 _OF_CPU: dict[str, dict[str, tuple[str, ...]]] = {
@@ -132,7 +135,7 @@ _OF_CPU: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def needed(hardware: Hardware) -> tuple[str, ...]:
-    """Return the features that kernels for this hardware may use, sorted, by LLVM's names."""
+    """Return the features that kernels for this hardware rely on, sorted, by LLVM's names."""
     known = CHECKS[hardware.architecture]
     of_cpu = _OF_CPU[hardware.architecture]
     if hardware.cpu not in of_cpu:
@@ -141,7 +144,7 @@ def needed(hardware: Hardware) -> tuple[str, ...]:
             f"{hardware.name!r} brings",
             hint=f"use one of {', '.join(of_cpu)} and list the others under features",
         )
-    names = {feature.removeprefix("+") for feature in hardware.features}
+    names = {feature.removeprefix("+") for feature in hardware.features} - OPTIONAL
     for name in sorted(names - known.keys()):
         raise StageError(
             f"a package cannot ask a processor for the feature {name!r} of hardware "

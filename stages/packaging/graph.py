@@ -15,14 +15,14 @@ from tvm.ir import GlobalVar
 from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.kinds import Model, Table
+from stages.packaging.composite import Composite
 from stages.packaging.epilogue import CHOICES, FLOAT_OPS
 from stages.packaging.kernel import Kernel, digest_of
 from stages.packaging.lowering import lower
-from stages.packaging.program import Call, Program, Slot, TensorSpec
+from stages.packaging.program import Call, Fallback, Program, Slot, TensorSpec
 from stages.qnn.builder import bindings_of, outputs_of, quantization_of
-from stages.qnn.composites import is_reshape
+from stages.qnn.composites import PLAIN, is_reshape
 from stages.qnn.interpret import output_names
-from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
@@ -45,7 +45,7 @@ class _Linearizer:
         self.slots: dict[Any, Slot] = {}
         self.tuples: dict[Any, list[Slot]] = {}
         self.buffers: dict[str, int] = {}
-        self.kernels: dict[Any, tuple[str, Kernel]] = {}
+        self.kernels: dict[tuple[Any, bool], tuple[str, Kernel]] = {}
         self.objects: dict[str, bytes] = {}
 
     def run(self) -> Program:
@@ -85,6 +85,11 @@ class _Linearizer:
     def _call(self, binding: Any, results: Mapping[Any, str]) -> Call:
         callee = binding.value.op
         symbol, kernel = self._kernel(callee)
+        fallback, scratch = None, kernel.scratch_bytes
+        if kernel.uses_tiles:
+            other_symbol, other = self._kernel(callee, with_tiles=False)
+            fallback = Fallback(other_symbol, other.max_tasks)
+            scratch = max(scratch, other.scratch_bytes)
         reads = tuple(self._read(argument) for argument in binding.value.args)
         kind = binding.var.ty
         fields = list(kind.fields) if hasattr(kind, "fields") else [kind]
@@ -100,9 +105,8 @@ class _Linearizer:
             name = f"{binding.var.name}.temporary{index}"
             self.buffers[name] = size
             writes.append(Slot("buffer", name))
-        return Call(
-            symbol, binding.var.name, reads, tuple(writes), kernel.scratch_bytes, kernel.max_tasks
-        )
+        layer = binding.var.name
+        return Call(symbol, layer, reads, tuple(writes), scratch, kernel.max_tasks, fallback)
 
     def _read(self, argument: Any) -> Slot:
         slot = self.slots[argument]
@@ -156,12 +160,12 @@ class _Linearizer:
         self.buffers[name] = size
         return Slot("buffer", name)
 
-    def _kernel(self, callee: Any) -> tuple[str, Kernel]:
+    def _kernel(self, callee: Any, with_tiles: bool = True) -> tuple[str, Kernel]:
         """The compiled kernel of a composite; equal composites share it, also across models."""
-        if callee not in self.kernels:
+        if (callee, with_tiles) not in self.kernels:
             function = self.model.module[callee]
             schedule = self.schedules[callee.name_hint]
-            bodies = {name: self.bodies[name] for name in _signatures(function)}
+            bodies = {name: self.bodies[name] for name in _signatures(function, with_tiles)}
             problem = {
                 "function": str(function.script()),
                 "schedule": schedule,
@@ -169,7 +173,7 @@ class _Linearizer:
                 "hardware": code_ingredients(self.hardware),
             }
             symbol = f"{function.attrs['composite']}_{digest_of(problem)}"
-            kernel = lower(function, symbol, schedule, bodies, self.hardware)
+            kernel = lower(function, symbol, schedule, bodies, self.hardware, with_tiles)
             self.objects[f"{symbol}.o"] = self.memo(
                 ITEM,
                 problem | {"symbol": symbol},
@@ -182,8 +186,8 @@ class _Linearizer:
                     {**helper.problem, "hardware": code_ingredients(self.hardware)},
                     partial(compile_object, {helper.symbol: helper.function}, self.hardware),
                 )
-            self.kernels[callee] = symbol, kernel
-        return self.kernels[callee]
+            self.kernels[callee, with_tiles] = symbol, kernel
+        return self.kernels[callee, with_tiles]
 
 
 def code_ingredients(hardware: Hardware) -> dict[str, Any]:
@@ -197,12 +201,12 @@ def code_ingredients(hardware: Hardware) -> dict[str, Any]:
     }
 
 
-def _signatures(function: Any) -> list[str]:
-    return [
-        parse_signature(attributes(binding.value)["signature"]).name
-        for binding in bindings_of(function)
-        if is_op(binding.value, "relax.qnn.packed_conv2d")
-    ]
+def _signatures(function: Any, with_tiles: bool) -> list[str]:
+    """The micro-kernels of a composite, by name."""
+    if str(function.attrs["composite"]) == PLAIN:
+        return []
+    composite = Composite(function, with_tiles)
+    return [composite.signature.name] if composite.is_convolution else []
 
 
 def _is_quantize(expr: Any) -> bool:

@@ -36,3 +36,5 @@ class Kernel:
     """Bytes of the tensors that it keeps to itself, whose pointers follow those of its results."""
     helpers: tuple[Helper, ...] = ()
     """What it calls."""
+    uses_tiles: bool = False
+    """Whether it uses registers that the operating system may refuse (AMX)."""

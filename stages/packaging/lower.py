@@ -34,6 +34,8 @@ class Lowering:
 
     rows = 1
     """Neighbouring output pixels whose sums are computed together."""
+    uses_tiles = False
+    """Whether the sums are computed in tiles, whose registers have a shape."""
 
     def __init__(
         self, composite: Composite, symbol: str, schedule: Table, bodies: Table, hardware: Hardware
@@ -94,9 +96,9 @@ class Lowering:
                 self._fill_halos()
                 begin = T.bind(tirx.truncdiv(items * self.task, self.tasks))
                 end = tirx.truncdiv(items * (self.task + 1), self.tasks)
-                with T.serial(0, T.bind(end - begin)) as item:
-                    self._item(begin + item)
-        return Kernel(builder.get(), self._scratch_words * 4, items, helpers=tuple(self.helpers))
+                self.items(begin, end)
+        scratch, helpers = self._scratch_words * 4, tuple(self.helpers)
+        return Kernel(builder.get(), scratch, items, helpers=helpers, uses_tiles=self.uses_tiles)
 
     @property
     def _scratch_words(self) -> int:
@@ -133,6 +135,11 @@ class Lowering:
                 for result, output, attrs in stores:
                     shape, dtype = shape_of(output.ty), dtype_of(output.ty)
                     fill_halo(result, shape, dtype, attrs["halo"], fills_of(attrs))
+
+    def items(self, begin: Any, end: Any) -> None:
+        """Emit a task's work items."""
+        with T.serial(0, T.bind(end - begin)) as item:
+            self._item(begin + item)
 
     def _item(self, item: Any) -> None:
         if self.schedule["order"] == "rows_inner":

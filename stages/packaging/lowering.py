@@ -18,19 +18,26 @@ from stages.packaging.products import Products
 from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS
 
 
-def lower(function: Any, symbol: str, schedule: Table, bodies: Table, hardware: Hardware) -> Kernel:
+def lower(
+    function: Any,
+    symbol: str,
+    schedule: Table,
+    bodies: Table,
+    hardware: Hardware,
+    with_tiles: bool = True,
+) -> Kernel:
     """The kernel `symbol` of a composite, in operations that the processor has."""
     with target_of(hardware):
-        return _lowered(function, symbol, schedule, bodies, hardware)
+        if str(function.attrs["composite"]) == PLAIN:
+            return lower_plain(function, symbol, hardware)
+        composite = Composite(function, with_tiles)
+        return _lowered(composite, symbol, schedule, bodies, hardware)
 
 
 def _lowered(
-    function: Any, symbol: str, schedule: Table, bodies: Table, hardware: Hardware
+    composite: Composite, symbol: str, schedule: Table, bodies: Table, hardware: Hardware
 ) -> Kernel:
-    kind = str(function.attrs["composite"])
-    if kind == PLAIN:
-        return lower_plain(function, symbol, hardware)
-    composite = Composite(function)
+    kind = str(composite.function.attrs["composite"])
     if kind == PICTURES or is_picture(composite):
         return lower_pictures(composite, symbol, hardware)
     lowering: type[Lowering] = Lowering

@@ -87,6 +87,7 @@ class Call:
 
     `layer` names the layer for people. Each task gets `scratch_bytes` of its own, 64-byte aligned;
     `max_tasks` is the largest `n_tasks` the kernel can use: further threads stay out of this call.
+    A kernel with a `fallback` uses tiles (AMX), which the operating system may refuse.
     """
 
     symbol: str
@@ -94,6 +95,15 @@ class Call:
     reads: tuple[Slot, ...]
     writes: tuple[Slot, ...]
     scratch_bytes: int
+    max_tasks: int
+    fallback: Fallback | None = None
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """The kernel that a call runs instead, on the same tensors."""
+
+    symbol: str
     max_tasks: int
 
 

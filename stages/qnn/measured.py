@@ -62,7 +62,7 @@ class Subject:
     def ranked(self) -> list[Offer]:
         """The offers that fit, those predicted to be cheapest first."""
         geometry = self.workload.geometry
-        fitting = [o for o in self.offers if o.signature.rows <= geometry.longest]
+        fitting = [o for o in self.offers if geometry.takes(o.signature)]
         return sorted(fitting, key=lambda o: (o.cycles(geometry), o.signature.name))
 
     def kernel(self, offer: Offer) -> str:
@@ -91,8 +91,7 @@ def pick(offers: Sequence[Offer], workload: Workload, choices: Table) -> Offer:
     geometry = workload.geometry
     if (choice := choices.get(workload.name)) is not None:
         for offer in offers:
-            is_fitting = offer.signature.rows <= geometry.longest
-            if is_fitting and offer.fitted(geometry).name == choice["kernel"]:
+            if geometry.takes(offer.signature) and offer.fitted(geometry).name == choice["kernel"]:
                 return offer
     return best(list(offers), geometry)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from pydantic import TypeAdapter
@@ -38,19 +38,21 @@ class Geometry:
     height: int = 1
     """Rows of the output, those of all pictures of a batch."""
     strides: tuple[int, int] = (1, 1)
+    unit: int = BLOCK
+    """What bytes are padded to: channels of a multiple of it. Narrow graph inputs alone are padded
+    to words, whatever else is."""
 
     def row_words(self, channels_per_word: int) -> int:
-        """Words of one row of the window; channels are padded to whole blocks.
+        """Words of one row of the window."""
+        unit = max(self.unit, channels_per_word)
+        return self.window[1] * -(-self.channels // unit) * unit // channels_per_word
 
-        Narrow graph inputs alone are not: they have fewer words.
-        """
-        blocks = -(-self.channels // BLOCK)
-        return self.window[1] * blocks * BLOCK // channels_per_word
-
-    @property
-    def longest(self) -> int:
-        """Pixels that a tile may have."""
-        return max(self.output_width, self._positions)
+    def takes(self, signature: KernelSignature) -> bool:
+        """Whether a kernel's tile is no longer than rows are, and its step a part of a window's."""
+        step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
+        rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}
+        is_whole = all(words % step == 0 for words in rows)
+        return is_whole and signature.rows <= max(self.output_width, self._positions)
 
     def tiles(self, rows: int) -> float:
         """Tiles of so many pixels that an output row needs, on average.
@@ -141,7 +143,7 @@ def best(offers: list[Offer], geometry: Geometry, algorithm: Algorithm | None = 
     fitting = [
         offer
         for offer in offers
-        if algorithm in (None, offer.algorithm) and offer.signature.rows <= geometry.longest
+        if algorithm in (None, offer.algorithm) and geometry.takes(offer.signature)
     ]
     return min(fitting, key=lambda offer: (offer.cycles(geometry), offer.signature.name))
 

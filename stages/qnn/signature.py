@@ -14,7 +14,7 @@ A signature's name is a grammar:
     planes  := ("x" table)*             the truth table of each plane over levels, hexadecimal
     sums    := ("s" value ("_" value)*)*         "m" for a minus
     problem := "a" bits "w" bits "_" encoding
-    method  := "dot" group | "narrow" bits "_a" bits "_w" limit
+    method  := "dot" group | "tile" words | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
     flush   := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
 
@@ -37,6 +37,11 @@ WORD_BYTES = WORD_BITS // 8
 BLOCK = 32
 """Output channels a kernel finishes together: one packed word of its consumer."""
 ALIGNMENT = 64
+TILES_BEGIN, TILES_END = "bk_tiles_begin", "bk_tiles_end"
+"""Functions without operands around a thread's calls of kernels of tiles: they shape the registers,
+and give them up."""
+FALLBACK_ROWS = 14
+"""Pixels that 28 registers of 16 lanes can add up for 32 channels; four are left."""
 
 Family = Literal["popcount", "lookup", "mac8"]
 Form = Literal["planes", "tables", "balanced_tables", "bytes"]
@@ -50,17 +55,21 @@ class Products:
 
     `group` neighbouring channels go to one lane in one step; `bits` is the width of the lane they
     are added up in (32: no flush needed). Narrow lanes rely on `activation_bits` and on no weight
-    being larger than `weight_limit`.
+    being larger than `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
+    0 is a kernel of vectors.
     """
 
     group: int
     bits: int = 32
     activation_bits: int = 8
     weight_limit: int = 128
+    tile: int = 0
 
     @property
     def name(self) -> str:
         """The method's name in the grammar."""
+        if self.tile:
+            return f"tile{self.tile}"
         if self.bits == 32:
             return f"dot{self.group}"
         return f"narrow{self.bits}_a{self.activation_bits}_w{self.weight_limit}"
@@ -138,6 +147,16 @@ class KernelSignature:
         return WORD_BITS if self.products is None else WORD_BYTES
 
     @property
+    def is_tiled(self) -> bool:
+        """Whether it is a kernel of matrix tiles (AMX)."""
+        return self.products is not None and self.products.tile > 0
+
+    @property
+    def step(self) -> int:
+        """Words of a window that are taken at a time; its rows have a multiple of that."""
+        return self.products.tile if self.products is not None and self.is_tiled else 1
+
+    @property
     def word_bytes(self) -> int:
         """Bytes of activations for a word of weights (of one plane)."""
         return WORD_BYTES if self.tables is None else WORD_BITS // GROUP * ENTRIES
@@ -181,6 +200,17 @@ class KernelSignature:
     def reading(self, stored: Stored) -> KernelSignature:
         """The same kernel on a tensor that holds more."""
         return replace(self, stored=stored)
+
+    @property
+    def fallback(self) -> KernelSignature | None:
+        """For a kernel of tiles, one of vectors on the same weights, where tiles are refused.
+
+        Its tile, an equal part of the other's, fits the registers of any AVX-512.
+        """
+        if self.products is None or not self.is_tiled:
+            return None
+        parts = -(-self.rows // FALLBACK_ROWS)
+        return replace(self, products=replace(self.products, tile=0), rows=self.rows // parts)
 
     @property
     def alone(self) -> KernelSignature:

@@ -27,8 +27,9 @@ from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import encoding_of
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import certify
-from stages.synthesizing.microkernel import MicroKernel
+from stages.synthesizing.microkernel import kernel_text
 from stages.synthesizing.offering import offers_for
+from stages.synthesizing.tiles import shaping_text
 
 __all__ = ["check", "offer", "run", "wanted"]
 
@@ -59,33 +60,50 @@ def run(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
     """Kernel name → function text, declarations it needs, certificate."""
     isa = isa_of(hardware)
     table: Table = {}
+    fresh: Table = {}
+
+    def proved(signature: KernelSignature) -> bytes:
+        entry = synthesized(signature, hardware)
+        fresh[signature.name] = entry["certificate"]
+        return _encoded(entry)
+
     for signature in wanted(model):
         ingredients = {"kernel": signature_text(signature), "instructions": fingerprint(isa)}
-        build = partial(_encoded_body, signature, hardware)
-        table[signature.name] = json.loads(memo("body", ingredients, build))
-    check(table, model, hardware)
+        table[signature.name] = json.loads(memo("body", ingredients, partial(proved, signature)))
+    check(table, model, hardware, fresh)
     return table
 
 
 def synthesized(signature: KernelSignature, hardware: Hardware) -> Table:
-    """The body of one signature with its certificate; ProofError if it cannot be proved."""
+    """The body of one signature with its certificate; ProofError if it cannot be proved.
+
+    A body of tiles comes with `shaping`, the functions that go around all calls of a thread.
+    """
     isa = isa_of(hardware)
     body = body_of(signature, isa)
-    text, declarations = MicroKernel(signature, isa, body).text()
+    text, declarations = kernel_text(signature, isa, body)
     certificate = certify(signature, isa, body, text)
-    return {"text": text, "declarations": declarations, "certificate": certificate}
+    entry: Table = {"text": text, "declarations": declarations, "certificate": certificate}
+    if signature.is_tiled:
+        entry["shaping"] = shaping_text(signature)
+    return entry
 
 
-def check(table: Table, model: Model, hardware: Hardware) -> None:
-    """Raise AssertionError unless every call has a body whose certificate, made anew, covers it."""
+def check(
+    table: Table, model: Model, hardware: Hardware, fresh: Mapping[str, Table] | None = None
+) -> None:
+    """Raise AssertionError unless every call has a body whose certificate, made anew, covers it.
+
+    Those in `fresh` were made a moment ago, for the same texts.
+    """
     isa = isa_of(hardware)
-    proved: Table = {}
+    proved: Table = dict(fresh or {})
     for call, signature in _uses(model):
         name = signature.name
         entry = table[name]
         if name not in proved:
             proved[name] = certify(signature, isa, body_of(signature, isa), entry["text"])
-            assert entry["certificate"] == proved[name], name
+        assert entry["certificate"] == proved[name], name
         words, between = _words(call, signature)
         assert words <= proved[name]["proved"]["most_words"], name
         assert not signature.flush_period or between <= signature.flush_period, name
@@ -120,13 +138,16 @@ def _problem(call: Any) -> Problem:
 
 
 def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
-    return [
+    """Every packed convolution with its kernel, and once more with that kernel's fallback."""
+    uses = [
         (binding.value, parse_signature(attributes(binding.value)["signature"]))
         for function in model.module.functions.values()
         if "composite" in (function.attrs or {})
         for binding in bindings_of(function)
         if is_op(binding.value, "relax.qnn.packed_conv2d")
     ]
+    fallbacks = [(call, signature.fallback) for call, signature in uses]
+    return uses + [(call, fallback) for call, fallback in fallbacks if fallback is not None]
 
 
 def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
@@ -146,10 +167,6 @@ def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
 
 def _encoded_offers(problem: Problem, hardware: Hardware) -> bytes:
     return _encoded(to_table(offers_for(problem, hardware)))
-
-
-def _encoded_body(signature: KernelSignature, hardware: Hardware) -> bytes:
-    return _encoded(synthesized(signature, hardware))
 
 
 def _encoded(data: object) -> bytes:

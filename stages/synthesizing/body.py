@@ -25,14 +25,16 @@ class Pass:
 class Body:
     """Everything a micro-kernel's loops are built around.
 
-    Registers of counters `c{m}.{n}` belong to pixel `m`; `together` neighbouring ones are emptied
-    at a time, into `registers` registers of sums.
+    Registers of counters `c{m}.{n}` belong to pixel `m`, or to `pixels` of them from `m * pixels`
+    on; `together` neighbouring ones are emptied at a time, into `registers` registers of sums.
     """
 
     counter: Vector
     passes: tuple[Pass, ...]
     empty: Program
     """Counters `c0` … as 32-bit lanes `s0` …: what emptying them computes."""
+    pixels: int = 1
+    """Neighbouring pixels whose counters share a register, one behind the other."""
 
     @property
     def together(self) -> int:
@@ -51,4 +53,4 @@ class Body:
     def counters(self, rows: int, channels: int, lanes: int) -> list[tuple[int, int]]:
         """Pixel and number of every register of counters of a tile, in order."""
         count = self.columns(channels, lanes) * self.together
-        return [(m, n) for m in range(rows) for n in range(count)]
+        return [(m, n) for m in range(rows // self.pixels) for n in range(count)]

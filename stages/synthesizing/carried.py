@@ -17,6 +17,7 @@ from stages.qnn.terms import Term, TermPlan
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.looked_up import lookup_body
 from stages.synthesizing.program import Program, Register
+from stages.synthesizing.tiles import tiles_body
 
 __all__ = ["Body", "Pass", "body_of", "chains", "narrow_products", "step_of"]
 
@@ -30,6 +31,8 @@ _STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
 
 def body_of(signature: KernelSignature, isa: Isa) -> Body:
     """The body of a signature, whichever its family."""
+    if signature.is_tiled:
+        return tiles_body(signature)
     bodies = {"popcount": popcount_body, "lookup": lookup_body, "mac8": products_body}
     return bodies[signature.family](signature, isa)
 

@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from hw.isa import Isa
-from hw.isa.exact import BitsLane, Group, InexactError, SumLane, Vector, zero_lane
+from hw.isa.exact import Group, InexactError, SumLane, Vector, zero_lane
 from hw.isa.fingerprint import fingerprint
 from stages.kinds import Table
 from stages.qnn.signature import WORD_BITS, WORD_BYTES, KernelSignature
-from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
-from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.body import Body
 from stages.synthesizing.program import Program
 from stages.synthesizing.quotient import residual
+from stages.synthesizing.unknowns import corners, looked_up, planes
 
 SUM_LIMIT = (1 << 31) - 1
 
@@ -73,14 +72,14 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         table = plan.table()
         if plan.activation_sum:
             table = table - np.array(plan.activation_sum)[:, None]
-        totals, largest = _simulated(signature, isa, body, _planes(plan, signature, isa))
+        totals, largest = _simulated(signature, isa, body, planes(plan, signature, isa))
         _compare(totals, table.ravel(), WORD_BYTES, 8, isa)
     elif (tables := signature.tables) is not None:
         facts = {
             "weights_alone": [int(x) for x in tables.residual()],
             "level_pairs": 1 << (tables.activation_bits + tables.weight_bits),
         }
-        totals, largest = _simulated(signature, isa, body, _looked_up(tables, signature, isa))
+        totals, largest = _simulated(signature, isa, body, looked_up(tables, signature, isa))
         _compare(totals, tables.table().ravel(), WORD_BITS, 1, isa)
     else:
         assert signature.products is not None
@@ -88,13 +87,13 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
             "activation_bits": signature.products.activation_bits,
             "weight_limit": signature.products.weight_limit,
         }
-        operands, corners = _corners(signature, isa, body)
+        operands, products = corners(signature, isa, body)
         totals, largest = _simulated(signature, isa, body, operands)
-        _compare(totals, corners, WORD_BYTES, 1, isa)
+        _compare(totals, products, WORD_BYTES * signature.step, 1, isa, body.pixels)
     return facts | {
         "scale": signature.scale,
         "flush_period": signature.flush_period,
-        "most_words": SUM_LIMIT // max(largest, 1),
+        "most_words": SUM_LIMIT // max(largest, 1) * signature.step,
     }
 
 
@@ -104,7 +103,7 @@ Totals = dict[tuple[int, int], list[SumLane]]
 def _simulated(
     signature: KernelSignature, isa: Isa, body: Body, operands: Mapping[str, Sequence[Any]]
 ) -> tuple[Totals, int]:
-    """The sums of a window of one word, and the most that a word adds to one in size."""
+    """The sums of a window of one step, and the most that a step adds to one in size."""
     tile = body.counters(signature.rows, signature.channels, isa.lanes)
     period = signature.flush_period or 1
     kind = body.counter
@@ -128,120 +127,6 @@ def _simulated(
     return totals, largest
 
 
-def _planes(plan: TermPlan, signature: KernelSignature, isa: Isa) -> dict[str, list[BitsLane]]:
-    """Every plane as bits of unknown levels: activations of pixel `m`, weights of row `n`."""
-    n_levels, m_levels = 1 << plan.activation_bits, 1 << plan.weight_bits
-    pairs = np.arange(n_levels * m_levels)
-    result: dict[str, list[BitsLane]] = {}
-    for plane, table in enumerate(plan.activation_planes):
-        bits = packed_table(plane_bits(table, n_levels)[pairs // m_levels])
-        for m in range(signature.rows):
-            lane = BitsLane(_groups(None, m), bits, len(pairs))
-            result[f"a{plane}.{m}"] = [lane] * isa.lanes
-    for plane, table in enumerate(plan.weight_planes):
-        bits = packed_table(plane_bits(table, m_levels)[pairs % m_levels])
-        for n in range(signature.channels // isa.lanes):
-            result[f"w{plane}.{n}"] = [
-                BitsLane(_groups(n * isa.lanes + lane, None), bits, len(pairs))
-                for lane in range(isa.lanes)
-            ]
-    return result
-
-
-def _looked_up(
-    tables: Tables, signature: KernelSignature, isa: Isa
-) -> dict[str, list[BitsLane] | list[SumLane]]:
-    """Tables of unknown levels of pixel `m`, and indices, two a byte, of unknown bits of a row.
-
-    What stands where is laid out anew here, as emptying orders it, and not by what packs weights.
-    """
-    n_levels, m_levels = 1 << tables.activation_bits, 1 << tables.weight_bits
-    pairs = np.arange(n_levels * m_levels)
-    added = additions(tables.activation_bits, tables.is_balanced)[:, pairs // m_levels]
-    lookups = WORD_BITS // GROUP // tables.groups
-    result: dict[str, list[BitsLane] | list[SumLane]] = {}
-    for number in range(lookups):
-        for m in range(signature.rows):
-            result[f"a{number}.{m}"] = [
-                _entry(added, m, GROUP * _group(tables, number, byte), byte % ENTRIES)
-                for byte in range(isa.bytes)
-            ]
-    for digit in range(tables.weight_bits):
-        bits = packed_table(pairs % m_levels >> digit & 1)
-        for number in range(0, lookups, 2):
-            for n in range(signature.channels // tables.channels):
-                lanes = []
-                for byte in range(isa.bytes):
-                    row = n * tables.channels + _row(tables, byte)
-                    first = [GROUP * _group(tables, number + half, byte) for half in (0, 1)]
-                    places = [start + channel for start in first for channel in range(GROUP)]
-                    groups = tuple(Group(row, None, place, 1) for place in places)
-                    lanes.append(BitsLane(groups, bits, len(pairs)))
-                result[f"w{(digit * lookups + number) // 2}.{n}"] = lanes
-    return result
-
-
-def _group(tables: Tables, number: int, byte: int) -> int:
-    """The group of channels that a byte of a register looks up."""
-    return number * tables.groups + byte // ENTRIES % tables.groups
-
-
-def _row(tables: Tables, byte: int) -> int:
-    """The output channel of a byte of a register."""
-    place = byte // (ENTRIES * tables.groups) * ENTRIES + byte % ENTRIES
-    apart, position = tables.channels // tables.interleave, divmod(place, tables.interleave)
-    return position[1] * apart + position[0]
-
-
-def _entry(added: Vector, pixel: int, first: int, number: int) -> SumLane:
-    """An entry of a table: what each of four channels adds, whose bit in its number is known."""
-    terms = {
-        Group(None, pixel, first + channel, 1): added[entry_bits(channel)[number]]
-        for channel in range(GROUP)
-    }
-    return SumLane(8, terms)
-
-
-def _corners(
-    signature: KernelSignature, isa: Isa, body: Body
-) -> tuple[dict[str, list[SumLane]], Vector]:
-    """Levels of the four bytes of a word, at the corners of their ranges, and their products.
-
-    What the domain makes of two levels is a multiple of their product, which its corners tell.
-    """
-    products = signature.products
-    assert products is not None
-    top, limit = (1 << products.activation_bits) - 1, products.weight_limit
-    a = np.array([0, 0, top, top], np.int64)
-    w = np.array([-limit, limit - (limit == 128), -limit, limit - (limit == 128)], np.int64)
-    word = body.passes[0].word
-    operands: dict[str, list[SumLane]] = {}
-    for name, kind in word.types.items():
-        if name[0] == "c":
-            continue
-        part, place = (int(x) for x in name[1:].split("."))
-        per_lane = kind.lanes // isa.lanes
-        lanes = []
-        for lane in range(kind.lanes):
-            channel, byte = lane // per_lane, part * per_lane + lane % per_lane
-            group = Group(None, place, byte, 1)
-            if name[0] == "w":
-                group = Group(place * isa.lanes + channel, None, byte, 1)
-            lanes.append(SumLane(kind.bits, {group: a if name[0] == "a" else w}))
-        operands[name] = lanes
-    return operands, a * w
-
-
-def packed_table(bits: Vector) -> int:
-    """A truth table as an int: bit `i` is entry `i`."""
-    return sum(1 << position for position, bit in enumerate(bits) if bit)
-
-
-def _groups(row: int | None, pixel: int | None) -> tuple[Group, ...]:
-    """The four bytes of a word."""
-    return tuple(Group(row, pixel, chunk, 8) for chunk in range(WORD_BYTES))
-
-
 def _word_adds(
     word: Program,
     operands: Mapping[str, Sequence[Any]],
@@ -250,19 +135,26 @@ def _word_adds(
 ) -> Totals:
     """What a word adds to each counter; the same whatever the counter held before."""
     kind = body.counter
-    zeros = [zero_lane(kind.bits)] * kind.lanes
-    unknown = [
-        SumLane(kind.bits, {Group(-1, -1, -1 - lane, 1): np.ones(1, np.int64)})
-        for lane in range(kind.lanes)
-    ]
+    before = [Group(-1, -1, -1 - lane, 1) for lane in range(kind.lanes)]
+    unknown = [SumLane(kind.bits, {group: np.ones(1, np.int64)}) for group in before]
     used = {name: lanes for name, lanes in operands.items() if name in word.inputs}
-    first = word.run(used | {f"c{m}.{n}": zeros for m, n in tile})
-    again = word.run(used | {f"c{m}.{n}": unknown for m, n in tile})
-    for m, n in tile:
-        name = f"c{m}.{n}"
-        for lane, start, later in zip(first[name], unknown, again[name], strict=True):
-            assert (later - start - lane).is_zero(), "a word's count depends on the counter"
-    return {(m, n): first[f"c{m}.{n}"] for m, n in tile}
+    after = word.run(used | {f"c{m}.{n}": unknown for m, n in tile})
+    return {
+        (m, n): [
+            _less(later, group) for later, group in zip(after[f"c{m}.{n}"], before, strict=True)
+        ]
+        for m, n in tile
+    }
+
+
+def _less(later: SumLane, before: Group) -> SumLane:
+    """A lane without the counter it began with, of which it must hold one, and no other."""
+    assert isinstance(later, SumLane), "a count is no sum"
+    terms = dict(later.terms)
+    held = terms.pop(before, None)
+    is_one = held is not None and np.array_equal(held, [1])
+    assert is_one and all(group.row != -1 for group in terms), "a count depends on the counter"
+    return SumLane(later.bits, terms, later.constant)
 
 
 def _sums(x: Sequence[SumLane], y: Sequence[SumLane]) -> list[SumLane]:
@@ -280,11 +172,14 @@ def _emptied(body: Body, counters: Totals) -> Totals:
     return totals
 
 
-def _compare(totals: Totals, expected: Vector, chunks: int, positions: int, isa: Isa) -> None:
+def _compare(
+    totals: Totals, expected: Vector, chunks: int, positions: int, isa: Isa, pixels: int = 1
+) -> None:
     """Every lane sums `expected` over the positions of its own row and pixel, and nothing else."""
-    for (m, n), lanes in totals.items():
+    for (first, n), lanes in totals.items():
         for number, lane in enumerate(lanes):
-            row = n * isa.lanes + number
+            m = first * pixels + number // isa.lanes
+            row = n * isa.lanes + number % isa.lanes
             own = {Group(row, m, chunk, positions) for chunk in range(chunks)}
             assert lane.constant == 0, f"row {row}, pixel {m}: a constant is added"
             terms = lane.merged()

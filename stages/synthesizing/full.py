@@ -18,10 +18,11 @@ from hw.isa import Isa, Vector
 from hw.isa.exact import BitsLane, Group, InexactError, zero_lane
 from stages.qnn.llvm import FunctionText
 from stages.qnn.terms import TermPlan, plane_bits
-from stages.synthesizing.certificate import ProofError, packed_table
+from stages.synthesizing.certificate import ProofError
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.quotient import residual
 from stages.synthesizing.reducing import OUTPUT_BITS, REGISTER, Move, Stream
+from stages.synthesizing.unknowns import packed_table
 
 
 @dataclass(frozen=True)

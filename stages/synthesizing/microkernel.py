@@ -16,6 +16,7 @@ from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
+from stages.synthesizing.tiles import TileKernel
 
 PARAMETERS = (
     "ptr noalias readonly %data",
@@ -36,8 +37,17 @@ processor's own prefetching keeps less than two lines a step coming from the sec
 Words = Callable[[str, str, str, list[str]], list[str]]
 
 
+def kernel_text(
+    signature: KernelSignature, isa: Isa, body: Body | None = None
+) -> tuple[str, list[str]]:
+    """The function of a signature, whichever its family, and the declarations it needs."""
+    if signature.is_tiled:
+        return TileKernel(signature, body or body_of(signature, isa)).text(PARAMETERS)
+    return MicroKernel(signature, isa, body).text()
+
+
 class MicroKernel:
-    """Emits one signature for one instruction set."""
+    """Emits one signature of vectors for one instruction set."""
 
     def __init__(self, signature: KernelSignature, isa: Isa, body: Body | None = None) -> None:
         self.signature, self.isa = signature, isa

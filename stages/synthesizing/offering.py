@@ -27,6 +27,7 @@ from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import CACHE_LINE, MicroKernel
 from stages.synthesizing.program import Program
 from stages.synthesizing.recounting import Recount, recount_loops
+from stages.synthesizing.tiles import tile_offers
 
 MAX_BITS = 3
 """Kernels of stored bits exist for up to three of each operand."""
@@ -69,7 +70,7 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     counts = recount_loops(texts, hardware)
     kept = _without_spills(bodies, {s: counts[s.name].stores for s in bodies})
     offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s.name])) for s in kept]
-    return sorted(offers, key=_rank)
+    return sorted([*offers, *tile_offers(isa, costs)], key=_rank)
 
 
 def _without_spills(

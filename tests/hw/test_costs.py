@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from hw import costs
 from hw.costs import CoreCosts, UnknownInstructionError, core_costs
-from hw.isa import ISAS, isa_of
+from hw.isa import ISAS, isa_of, tiles
 from hw.profile import CORES, Architecture, Core, Hardware
 from hw.profile import ISAS as ISAS_OF
 from tests.targets import AVX512VNNI, PROFILES
@@ -77,7 +77,7 @@ def test_cores_have_the_rows_of_their_features(core: Core) -> None:
 
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:
     rows = {row.name for profile in PROFILES for row in isa_of(profile).instructions()}
-    rows |= {"vpopcntb"}
+    rows |= {"vpopcntb", *tiles.NAMES}
     assert {path.stem for path in TABLES} == {core for _, core in PAIRS}
     for path in TABLES:
         names = CoreCosts.model_validate(yaml.safe_load(path.read_text())).instructions

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hw import host
 from hw.host import _cache_sizes, detect, from_cpuinfo, from_flags, x86_processor
 
 _X86_64 = (
@@ -132,6 +133,26 @@ def test_nothing_is_claimed_above_what_a_hypervisor_hides(hidden: str) -> None:
     found = from_flags(machine="x86_64", flags=flags, vendor="GenuineIntel", family=6, model=106)
     assert "+avx512vpopcntdq" not in found.features or hidden == "avx512bw"
     assert found.isa in ("sse2", "avx2")
+
+
+def test_tiles_are_named_with_the_dot_products_that_replace_them() -> None:
+    tiles = {"+amx-int8", "+amx-tile"}
+    found = from_cpuinfo(intel(143, _SAPPHIRE_RAPIDS), machine="x86_64")
+    assert tiles <= set(found.features) and found.core == "sapphirerapids"
+    assert found == from_cpuinfo(intel(173, _SAPPHIRE_RAPIDS), machine="x86_64")
+    hidden = _SAPPHIRE_RAPIDS.replace("avx512_vnni ", "")
+    assert tiles.isdisjoint(from_cpuinfo(intel(143, hidden), machine="x86_64").features)
+
+
+def test_tiles_that_the_system_refuses_are_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: intel(143, _SAPPHIRE_RAPIDS))
+    found = {}
+    for granted in (True, False):
+        monkeypatch.setattr(host, "may_use_tiles", lambda granted=granted: granted)
+        found[granted] = set(detect().features)
+    assert found[True] - found[False] == {"+amx-int8", "+amx-tile"}
 
 
 def test_the_order_of_flags_does_not_matter() -> None:

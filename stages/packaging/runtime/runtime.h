@@ -87,7 +87,10 @@ struct rt_feature {
  * always true on 32-bit ARM. */
 int rt_has_features(const struct rt_feature *features, int32_t n);
 
-/* The same with the operating system's help; may call libc. */
+/* Whether the process may use tiles (AMX), for which it asks the operating system. */
+int rt_may_use_tiles(void);
+
+/* The same as rt_has_features with the operating system's help; may call libc. */
 int rt_system_has_features(const struct rt_feature *features, int32_t n);
 
 #endif

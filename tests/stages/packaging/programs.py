@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from stages.packaging.arena import ALIGNMENT
 from stages.packaging.graph import program_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.lowering import lower
-from stages.packaging.program import Call, Program
+from stages.packaging.program import Call, Fallback, Program
 from stages.qnn import interpret
 from tests.compiled import Library, Placed
 from tests.stages.pipeline import kept, stages
@@ -146,10 +148,10 @@ def assert_exact(
     """
     packed = pack(source, hardware, options)
     expected = interpret.run(packed, inputs)
-    executor = Executor(compile_program(packed, hardware), hardware)
+    program = compile_program(packed, hardware)
     for name, value in interpret.run(source, inputs).items():
         np.testing.assert_array_equal(expected[name], value, f"packed model, {name}")
-    for count in tasks:
+    for executor, count in product(_executors(program, hardware), tasks):
         for name, value in executor.run(inputs, count).items():
             assert value.shape == expected[name].shape and value.dtype == expected[name].dtype
             different = np.flatnonzero(value.reshape(-1) != expected[name].reshape(-1))
@@ -158,4 +160,17 @@ def assert_exact(
                 f"first at {different[0]}: {value.reshape(-1)[different[0]]} instead of "
                 f"{expected[name].reshape(-1)[different[0]]}"
             )
-    return packed, executor.program
+    return packed, program
+
+
+def _executors(program: Program, hardware: Hardware) -> list[Executor]:
+    """The program, and what it is where tiles are refused."""
+    calls = [
+        replace(call, symbol=other.symbol, max_tasks=other.max_tasks, fallback=None)
+        for call in program.calls
+        if (other := call.fallback or Fallback(call.symbol, call.max_tasks))
+    ]
+    programs = [program]
+    if any(call.fallback for call in program.calls):
+        programs.append(replace(program, calls=tuple(calls)))
+    return [Executor(one, hardware) for one in programs]

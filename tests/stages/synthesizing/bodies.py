@@ -15,9 +15,10 @@ from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.qnn.integer import windows
 from stages.qnn.packing import pack_activations, pack_weights, raw_sums
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
 from stages.qnn.terms import term_table
-from stages.synthesizing.microkernel import MicroKernel
+from stages.synthesizing.microkernel import kernel_text
+from stages.synthesizing.tiles import shaping_text
 from tests.compiled import Library
 
 Array = np.ndarray[Any, Any]
@@ -93,13 +94,17 @@ def compile_cases(cases: Sequence[Case], hardware: Hardware) -> Library:
 
 
 def _caller(case: Case, hardware: Hardware) -> Any:
-    text, declarations = MicroKernel(case.signature, isa_of(hardware)).text()
+    text, declarations = kernel_text(case.signature, isa_of(hardware))
+    is_tiled = case.signature.is_tiled
+    shaping, more = shaping_text(case.signature) if is_tiled else ("", [])
     with IRBuilder() as builder, T.prim_func():
         T.func_name(case.name)
         T.func_attr({"global_symbol": case.name})
         names = (("data", "uint32"), ("weights", "uint32"), ("sums", "int32"), ("shape", "int32"))
         buffers = [T.arg(name, T.Buffer((8,), dtype)) for name, dtype in names]
-        with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, text])):
+        with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, *more, text, shaping])):
+            if is_tiled:
+                T.evaluate(T.call_extern("void", TILES_BEGIN))
             T.evaluate(
                 T.call_extern(
                     "void",
@@ -109,6 +114,8 @@ def _caller(case: Case, hardware: Hardware) -> Any:
                     T.int64(0),
                 )
             )
+            if is_tiled:
+                T.evaluate(T.call_extern("void", TILES_END))
     return builder.get()
 
 

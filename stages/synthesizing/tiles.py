@@ -1,0 +1,203 @@
+"""Kernels of matrix tiles (AMX): up to 32 pixels by 32 channels, rows of pixels times weights.
+
+A register of data holds a row of bytes for each of up to 16 pixels, read where the picture lies: no
+copy is made of it (im2col), as the bytes of a window row follow one another. Weights are those of
+the dot products: 16 channels' words of four bytes, one behind the other, are a row. Two registers
+of each make four of sums, so that every one that is loaded is used twice. Registers are shaped once
+for all calls, by `shaping_text`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from hw.costs import CoreCosts
+from hw.isa import Isa, Vector, tiles
+from stages.qnn.llvm import SECOND, FunctionText
+from stages.qnn.offers import Offer
+from stages.qnn.signature import (
+    BLOCK,
+    TILES_BEGIN,
+    TILES_END,
+    WORD_BYTES,
+    KernelSignature,
+    Products,
+)
+from stages.synthesizing.body import Body, Pass
+from stages.synthesizing.program import Program
+
+PIXELS = (7, 8, 14, 16, 28, 32)
+"""Pixels of a tile, in one register or two: whole ones, and what pictures are multiples of."""
+STEPS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16)
+"""Words of a window's row that are taken at a time; a row must be a multiple."""
+LOOP = 6
+"""Scalar instructions of the loop over steps: addresses, a comparison and a branch."""
+FETCHED = 4
+"""Words between those whose share of later weights is fetched."""
+
+
+def shape_of(signature: KernelSignature) -> tuple[int, int]:
+    """Registers of data of a kernel's tile, and how many pixels each one holds."""
+    count = -(-signature.rows // tiles.ROWS)
+    if (
+        count > 2
+        or signature.rows % count
+        or signature.channels != BLOCK
+        or signature.step > tiles.COLUMNS
+    ):
+        raise ValueError(f"no tiles for {signature.name}")
+    return count, signature.rows // count
+
+
+def tiles_body(signature: KernelSignature) -> Body:
+    """The body of a kernel of tiles: a step of `signature.step` words, for every pair of them."""
+    count, rows = shape_of(signature)
+    dot = tiles.tile_dot(rows, signature.step)
+    counter, data, weights = dot.operands
+    columns = signature.channels // tiles.COLUMNS
+    program = Program(part=gcd(counter.bytes, data.bytes, weights.bytes))
+    sums = {
+        (m, n): program.input(f"c{m}.{n}", counter) for m in range(count) for n in range(columns)
+    }
+    for m, n in sums:
+        a, w = program.input(f"a0.{m}", data), program.input(f"w0.{n}", weights)
+        sums[m, n] = program.apply(dot, sums[m, n], a, w)
+    program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
+    empty = Program(part=counter.bytes)
+    empty.outputs = {"s0": empty.input("c0", Vector(counter.lanes, 32))}
+    return Body(counter, (Pass(1, program, 0, True),), empty, pixels=rows)
+
+
+def tile_offers(isa: Isa, costs: CoreCosts) -> list[Offer]:
+    """Every kernel of tiles, with its cost on a core, where the instruction set has them."""
+    if not isa.tiles:
+        return []
+    blank = KernelSignature(isa.name, None, Products(4), 1, BLOCK, "none", 0)
+    signatures = [
+        replace(blank, products=Products(4, tile=step), rows=rows)
+        for rows in PIXELS
+        for step in STEPS
+    ]
+    return [_offer(signature, costs) for signature in signatures]
+
+
+def _offer(signature: KernelSignature, costs: CoreCosts) -> Offer:
+    """A product keeps the multiplier busy for as long as a whole one, whatever its shape."""
+    count, rows = shape_of(signature)
+    columns = signature.channels // tiles.COLUMNS
+    loads = (count * rows + columns * signature.step) / tiles.ROWS
+    step = costs.block({tiles.DOT: count * columns, tiles.LOAD: loads}, LOOP)
+    # Nothing can be stored before the last product is there.
+    stores = costs.cycles({tiles.STORE: count * columns * rows / tiles.ROWS})
+    empty = stores + costs.latency(tiles.DOT)
+    return Offer(signature, round(step / signature.step, 3), round(empty, 3))
+
+
+class TileKernel:
+    """Emits a signature; the interface is that of `stages.synthesizing.microkernel`."""
+
+    def __init__(self, signature: KernelSignature, body: Body) -> None:
+        self.signature, self.body = signature, body
+        self.count, self.rows = shape_of(signature)
+        self.code = FunctionText()
+        inputs = body.passes[0].word.inputs
+        # Sums first, then data, then weights: as `shaping_text` shapes registers.
+        ordered = sorted(inputs, key=lambda name: ("caw".index(name[0]), name))
+        self.numbers = {name: str(number) for number, name in enumerate(ordered)}
+
+    def text(self, parameters: tuple[str, ...]) -> tuple[str, list[str]]:
+        """The function and the declarations it needs."""
+        code = self.code
+        counters = [name for name in self.numbers if name[0] == "c"]
+        for name in counters:
+            self._call("tilezero", f"i8 {self.numbers[name]}", "i8 immarg")
+        steps = code.let(f"udiv i64 %kw, {self.signature.step}")
+
+        def one_row(ky: str, _: list[str]) -> list[str]:
+            row = code.let(f"mul nuw nsw i64 {ky}, %row")
+            words = code.let(f"mul nuw nsw i64 {ky}, %kw")
+            code.loop(steps, [], lambda step, _: self._step(row, words, step), unroll=False)
+            return []
+
+        code.loop("%kh", [], one_row)
+        stride = BLOCK * WORD_BYTES
+        for name in counters:
+            m, n = (int(x) for x in name[1:].split("."))
+            offset = m * self.rows * stride + n * tiles.ROW_BYTES
+            place = code.pointer("%sums", str(offset))
+            self._move(tiles.STORE, name, place, str(stride))
+        code.do("ret void")
+        return code.function(self.signature.name, parameters), list(code.declarations)
+
+    def _step(self, row: str, words: str, step: str) -> list[str]:
+        """The products of `signature.step` words of a window's row."""
+        code = self.code
+        first = code.let(f"mul nuw nsw i64 {step}, {self.signature.step}")
+        offset = code.let(f"mul nuw nsw i64 {first}, {WORD_BYTES}")
+        data = code.pointer("%data", code.let(f"add nuw nsw i64 {row}, {offset}"))
+        word = code.let(f"add nuw nsw i64 {words}, {first}")
+        stride = self.signature.channels * WORD_BYTES
+        weights = code.pointer("%weights", code.let(f"mul nuw nsw i64 {word}, {stride}"))
+        for later in range(0, self.signature.step, FETCHED):
+            moved = code.let(f"add nuw nsw i64 {word}, {later}")
+            code.prefetch(code.pointer("%later", code.let(f"mul i64 {moved}, %share")), SECOND)
+        program = self.body.passes[0].word
+        named = {register: name for name, register in program.inputs.items()}
+        loaded: set[str] = set()
+        for one in program.steps:
+            total, *factors = (named[register] for register in one.operands)
+            for name in factors:
+                if name not in loaded:
+                    loaded.add(name)
+                    self._load(name, data, weights, stride)
+            numbers = [self.numbers[name] for name in (total, *factors)]
+            code.do(one.instruction.text(numbers))
+            assert one.instruction.declares is not None
+            code.declarations[one.instruction.declares] = None
+            named[one.result] = total  # which the instruction overwrites
+        return []
+
+    def _load(self, name: str, data: str, weights: str, stride: int) -> None:
+        place = int(name.split(".")[1])
+        if name[0] == "w":
+            pointer = self.code.pointer(weights, str(place * tiles.ROW_BYTES))
+            self._move(tiles.LOAD, name, pointer, str(stride))
+            return
+        distance = self.code.let(f"mul i64 %pixel, {place * self.rows}")
+        self._move(tiles.LOAD, name, self.code.pointer(data, distance), "%pixel")
+
+    def _move(self, instruction: str, name: str, place: str, stride: str) -> None:
+        operands = f"i8 {self.numbers[name]}, ptr {place}, i64 {stride}"
+        self._call(f"{instruction}64", operands, "i8 immarg, ptr, i64")
+
+    def _call(self, intrinsic: str, operands: str, types: str) -> None:
+        self.code.declarations[f"declare void @llvm.x86.{intrinsic}({types})"] = None
+        self.code.do(f"call void @llvm.x86.{intrinsic}({operands})")
+
+
+def shaping_text(signature: KernelSignature) -> tuple[str, list[str]]:
+    """The functions TILES_BEGIN and TILES_END for a kernel, and the declarations they need.
+
+    Each thread has registers, and shapes, of its own.
+    """
+    count, rows = shape_of(signature)
+    columns = signature.channels // tiles.COLUMNS
+    shapes = [(rows, tiles.ROW_BYTES)] * (count * columns)
+    shapes += [(rows, signature.step * WORD_BYTES)] * count
+    shapes += [(signature.step, tiles.ROW_BYTES)] * columns
+    data = "".join(f"\\{byte:02X}" for byte in tiles.configuration(shapes))
+    text = "\n".join(
+        (
+            f'@bk_tiles = private constant [64 x i8] c"{data}", align 64',
+            f"define internal void @{TILES_BEGIN}() alwaysinline nounwind {{",
+            "  call void @llvm.x86.ldtilecfg(ptr @bk_tiles)",
+            "  ret void",
+            "}",
+            f"define internal void @{TILES_END}() alwaysinline nounwind {{",
+            "  call void @llvm.x86.tilerelease()",
+            "  ret void",
+            "}",
+        )
+    )
+    return text, ["declare void @llvm.x86.ldtilecfg(ptr)", "declare void @llvm.x86.tilerelease()"]

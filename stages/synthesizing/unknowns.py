@@ -1,0 +1,152 @@
+"""What a proof lets a kernel read: unknown levels of activations and weights, at known places.
+
+What stands where is laid out anew here, and not by what packs data and weights.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hw.isa import Isa
+from hw.isa.exact import BitsLane, Group, SumLane, Vector
+from hw.isa.tiles import COLUMNS, ROW_BYTES
+from stages.qnn.signature import WORD_BITS, WORD_BYTES, KernelSignature
+from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
+from stages.qnn.terms import TermPlan, plane_bits
+from stages.synthesizing.body import Body
+
+
+def planes(plan: TermPlan, signature: KernelSignature, isa: Isa) -> dict[str, list[BitsLane]]:
+    """Every plane as bits of unknown levels: activations of pixel `m`, weights of row `n`."""
+    n_levels, m_levels = 1 << plan.activation_bits, 1 << plan.weight_bits
+    pairs = np.arange(n_levels * m_levels)
+    result: dict[str, list[BitsLane]] = {}
+    for plane, table in enumerate(plan.activation_planes):
+        bits = packed_table(plane_bits(table, n_levels)[pairs // m_levels])
+        for m in range(signature.rows):
+            lane = BitsLane(_groups(None, m), bits, len(pairs))
+            result[f"a{plane}.{m}"] = [lane] * isa.lanes
+    for plane, table in enumerate(plan.weight_planes):
+        bits = packed_table(plane_bits(table, m_levels)[pairs % m_levels])
+        for n in range(signature.channels // isa.lanes):
+            result[f"w{plane}.{n}"] = [
+                BitsLane(_groups(n * isa.lanes + lane, None), bits, len(pairs))
+                for lane in range(isa.lanes)
+            ]
+    return result
+
+
+def looked_up(
+    tables: Tables, signature: KernelSignature, isa: Isa
+) -> dict[str, list[BitsLane] | list[SumLane]]:
+    """Tables of unknown levels of pixel `m`, and indices, two a byte, of unknown bits of a row.
+
+    What stands where is laid out anew here, as emptying orders it, and not by what packs weights.
+    """
+    n_levels, m_levels = 1 << tables.activation_bits, 1 << tables.weight_bits
+    pairs = np.arange(n_levels * m_levels)
+    added = additions(tables.activation_bits, tables.is_balanced)[:, pairs // m_levels]
+    lookups = WORD_BITS // GROUP // tables.groups
+    result: dict[str, list[BitsLane] | list[SumLane]] = {}
+    for number in range(lookups):
+        for m in range(signature.rows):
+            result[f"a{number}.{m}"] = [
+                _entry(added, m, GROUP * _group(tables, number, byte), byte % ENTRIES)
+                for byte in range(isa.bytes)
+            ]
+    for digit in range(tables.weight_bits):
+        bits = packed_table(pairs % m_levels >> digit & 1)
+        for number in range(0, lookups, 2):
+            for n in range(signature.channels // tables.channels):
+                lanes = []
+                for byte in range(isa.bytes):
+                    row = n * tables.channels + _row(tables, byte)
+                    first = [GROUP * _group(tables, number + half, byte) for half in (0, 1)]
+                    places = [start + channel for start in first for channel in range(GROUP)]
+                    groups = tuple(Group(row, None, place, 1) for place in places)
+                    lanes.append(BitsLane(groups, bits, len(pairs)))
+                result[f"w{(digit * lookups + number) // 2}.{n}"] = lanes
+    return result
+
+
+def _group(tables: Tables, number: int, byte: int) -> int:
+    """The group of channels that a byte of a register looks up."""
+    return number * tables.groups + byte // ENTRIES % tables.groups
+
+
+def _row(tables: Tables, byte: int) -> int:
+    """The output channel of a byte of a register."""
+    place = byte // (ENTRIES * tables.groups) * ENTRIES + byte % ENTRIES
+    apart, position = tables.channels // tables.interleave, divmod(place, tables.interleave)
+    return position[1] * apart + position[0]
+
+
+def _entry(added: Vector, pixel: int, first: int, number: int) -> SumLane:
+    """An entry of a table: what each of four channels adds, whose bit in its number is known."""
+    terms = {
+        Group(None, pixel, first + channel, 1): added[entry_bits(channel)[number]]
+        for channel in range(GROUP)
+    }
+    return SumLane(8, terms)
+
+
+def corners(
+    signature: KernelSignature, isa: Isa, body: Body
+) -> tuple[dict[str, list[SumLane]], Vector]:
+    """Levels of the bytes of a step, at the corners of their ranges, and their products.
+
+    What the domain makes of two levels is a multiple of their product, which its corners tell.
+    """
+    products = signature.products
+    assert products is not None
+    top, limit = (1 << products.activation_bits) - 1, products.weight_limit
+    a = np.array([0, 0, top, top], np.int64)
+    w = np.array([-limit, limit - (limit == 128), -limit, limit - (limit == 128)], np.int64)
+    word = body.passes[0].word
+    operands: dict[str, list[SumLane]] = {}
+    for name, kind in word.types.items():
+        if name[0] == "c":
+            continue
+        part, place = (int(x) for x in name[1:].split("."))
+        if signature.is_tiled:
+            groups = _in_tile(name[0], place, kind.lanes, signature.step)
+        else:
+            groups = _in_vector(name[0], part, place, kind.lanes // isa.lanes, isa)
+        operands[name] = [SumLane(kind.bits, {g: a if name[0] == "a" else w}) for g in groups]
+    return operands, a * w
+
+
+def _in_vector(operand: str, part: int, place: int, per_lane: int, isa: Isa) -> list[Group]:
+    """Bytes of a register: a lane of 32 bits is an output channel, and the pixel is in all."""
+    groups = []
+    for lane in range(isa.lanes):
+        row = place * isa.lanes + lane if operand == "w" else None
+        pixel = place if operand == "a" else None
+        groups += [Group(row, pixel, part * per_lane + byte, 1) for byte in range(per_lane)]
+    return groups
+
+
+def _in_tile(operand: str, place: int, size: int, step: int) -> list[Group]:
+    """Bytes of a tile: a row of data is a pixel, one of weights a word of every output channel."""
+    groups = []
+    for number in range(size):
+        if operand == "a":
+            pixels = size // (WORD_BYTES * step)
+            pixel, byte = divmod(number, WORD_BYTES * step)
+            groups.append(Group(None, place * pixels + pixel, byte, 1))
+        else:
+            word, rest = divmod(number, ROW_BYTES)
+            channel, byte = divmod(rest, WORD_BYTES)
+            row = place * COLUMNS + channel
+            groups.append(Group(row, None, WORD_BYTES * word + byte, 1))
+    return groups
+
+
+def packed_table(bits: Vector) -> int:
+    """A truth table as an int: bit `i` is entry `i`."""
+    return sum(1 << position for position, bit in enumerate(bits) if bit)
+
+
+def _groups(row: int | None, pixel: int | None) -> tuple[Group, ...]:
+    """The four bytes of a word."""
+    return tuple(Group(row, pixel, chunk, 8) for chunk in range(WORD_BYTES))

@@ -1,0 +1,129 @@
+"""Kernels of tiles: proved, compiled and compared with the sums that they promise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hw.costs import core_costs
+from hw.isa import isa_of
+from stages.qnn.offers import Geometry, Offer
+from stages.qnn.packing import pack_weights, unpack_weights
+from stages.qnn.signature import KernelSignature, Products
+from stages.synthesizing import synthesized
+from stages.synthesizing.carried import body_of
+from stages.synthesizing.certificate import ProofError, prove
+from stages.synthesizing.tiles import PIXELS, STEPS, shape_of, shaping_text, tile_offers
+from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
+from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
+
+ISA = isa_of(AMX)
+BLANK = KernelSignature(ISA.name, None, Products(4, tile=16), 32, 32, "none", 0)
+
+
+def signature(rows: int, step: int) -> KernelSignature:
+    return replace(BLANK, rows=rows, products=Products(4, tile=step))
+
+
+SOME = [signature(*tile) for tile in ((32, 16), (28, 12), (14, 7), (7, 3), (16, 9))]
+
+
+@pytest.mark.parametrize("kernel", SOME, ids=lambda kernel: kernel.name)
+def test_compiled_kernels_add_up_products(kernel: KernelSignature) -> None:
+    """Windows of one row and of several, of a step and of more; strides of 1 and 2."""
+    skip_unless_runnable(AMX)
+    step = kernel.step
+    cases = [Case(kernel, 3, 3, step, 1), Case(kernel, 1, 1, step, 2), Case(kernel, 2, 2, step, 1)]
+    rng = np.random.default_rng(step)
+    for case in cases:
+        library = compile_cases([case], AMX)
+        for data, weights in (case.random(rng), case.full(255, -128), case.full(255, 127)):
+            found = sums_of(case, library, data, weights)
+            np.testing.assert_array_equal(found, expected_sums(case, data, weights))
+
+
+@pytest.mark.parametrize("kernel", SOME[1:4], ids=lambda kernel: kernel.name)
+def test_kernels_are_proved(kernel: KernelSignature) -> None:
+    facts = prove(kernel, ISA, body_of(kernel, ISA))
+    assert facts["scale"] == 1 and facts["flush_period"] == 0
+    # As many words of four bytes as fit 32 bits, in whole steps.
+    most = (1 << 31) // (4 * 255 * 128)
+    assert most - kernel.step < facts["most_words"] <= most
+
+
+def test_a_body_that_mixes_up_its_registers_is_refused() -> None:
+    kernel = signature(14, 3)
+    body = body_of(kernel, ISA)
+    word = body.passes[0].word
+    steps = list(word.steps)
+    first, second = steps[0], steps[1]
+    swapped = replace(first, operands=(*first.operands[:2], second.operands[2]))
+    wrong = replace(word, steps=[swapped, *steps[1:]])
+    with pytest.raises(ProofError, match="row 0, pixel 0"):
+        prove(kernel, ISA, replace(body, passes=(replace(body.passes[0], word=wrong),)))
+
+
+def test_a_kernel_comes_with_what_shapes_its_registers() -> None:
+    kernel = signature(28, 12)
+    entry = synthesized(kernel, AMX)
+    assert entry["shaping"] == shaping_text(kernel)
+    # Four registers of sums, two of 14 rows of data, two of 12 rows of weights.
+    assert r"\40\00\40\00\40\00\40\00\30\00\30\00\40\00\40\00" in entry["shaping"][0]
+    assert r"\0E\0E\0E\0E\0E\0E\0C\0C" in entry["shaping"][0]
+    assert "shaping" not in synthesized(replace(kernel, products=Products(4), rows=4), AMX)
+
+
+@pytest.mark.parametrize("rows", [31, 33, 48])
+def test_pixels_that_registers_do_not_hold_are_refused(rows: int) -> None:
+    with pytest.raises(ValueError, match=f"no tiles for mac8_tile16_{rows}x32"):
+        shape_of(replace(BLANK, rows=rows))
+
+
+@pytest.mark.parametrize("rows", PIXELS)
+def test_the_fallback_reads_the_same_weights(rows: int) -> None:
+    kernel = replace(BLANK, rows=rows)
+    other = kernel.fallback
+    assert other is not None and other.products == Products(4)
+    assert other.channels == kernel.channels and other.rows <= 14
+    assert rows - other.rows * (rows // other.rows) <= 2 and other.fallback is None
+    rng = np.random.default_rng(1)
+    case = Case(kernel, 1, 1, 16)
+    _, weights = case.random(rng)
+    packed = pack_weights(kernel, weights)
+    np.testing.assert_array_equal(unpack_weights(other, packed, weights.shape), weights)
+
+
+def offers() -> list[Offer]:
+    return tile_offers(ISA, core_costs(AMX.core))
+
+
+def test_there_is_an_offer_for_every_tile() -> None:
+    made = offers()
+    assert {(o.signature.rows, o.signature.step) for o in made} == {
+        (rows, step) for rows in PIXELS for step in STEPS
+    }
+    assert tile_offers(isa_of(AVX512VNNI), core_costs(AVX512VNNI.core)) == []
+    # A whole product takes 16 cycles for 16 x 16 lanes of 64 bytes.
+    best = min(made, key=lambda o: o.cycles_per_mac)
+    assert best.signature.step == 16 and 900 < 1 / best.cycles_per_mac <= 1024
+
+
+@pytest.mark.parametrize(
+    ("channels", "unit", "kernel", "steps"),
+    [
+        (64, 32, 3, {3, 4, 6, 8, 12, 16}),
+        (96, 32, 1, {3, 4, 6, 8, 12}),
+        (24, 4, 1, {3, 6}),
+        (24, 32, 1, set()),  # 6 words where a graph input is narrow, else 8
+        (3, 4, 7, {7}),
+        (3, 32, 7, {7}),
+        (4, 4, 1, set()),
+    ],
+)
+def test_a_step_is_a_part_of_a_windows_row(
+    channels: int, unit: int, kernel: int, steps: set[int]
+) -> None:
+    geometry = Geometry((kernel, kernel), channels, 56, 56, unit=unit)
+    assert {o.signature.step for o in offers() if geometry.takes(o.signature)} == steps
