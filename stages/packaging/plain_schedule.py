@@ -7,6 +7,7 @@ in registers. What cannot be computed on the way stays whole, in memory that the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd, prod
 from typing import Any
 
@@ -18,6 +19,8 @@ from stages.qnn.sharing import operations
 
 NEIGHBOURS = (4, 5, 6, 7, 3, 2)
 """How many positions along the axis before the last share a vector of weights, best first."""
+MANY_LANES = 32
+"""Lanes that stand for registers of 512 bits, of which there are 32."""
 CHEAP = 8
 """Operations that may as well be repeated as remembered."""
 WIDTHS = (8, 16, 32, 64)
@@ -136,7 +139,11 @@ def _along(schedule: Any, blocks: list[Any], lanes: int) -> None:
     if len(sums) == 1 and same_shape:
         size = size_of(schedule.get(sums[0]).writes[0].source)
         itemsize = size // prod(_spatial(schedule, sums[0]))
-        place, inner = _tile(schedule, loops, lanes, (STACK_BYTES - 1) // itemsize)
+        is_wide, most = itemsize > 4, (STACK_BYTES - 1) // itemsize
+        # Sums of twice the size get half the lanes, and registers for more neighbours are left
+        # where there are 32.
+        neighbours = (7, *NEIGHBOURS) if is_wide and lanes >= MANY_LANES else NEIGHBOURS
+        place, inner = _tile(schedule, loops, lanes // 2 if is_wide else lanes, most, neighbours)
         schedule.compute_at(sums[0], place, preserve_unit_loops=True)
         _order(schedule, sums[0])
         for loop in inner[-1:]:
@@ -171,8 +178,10 @@ def _width(extent: int, lanes: int) -> int:
     return max(part for part in range(1, min(extent, 4 * lanes) + 1) if extent % part == 0)
 
 
-def _tile(schedule: Any, loops: list[Any], lanes: int, most: int) -> tuple[Any, list[Any]]:
-    """Tile the last two axes, at most so many sums a tile.
+def _tile(
+    schedule: Any, loops: list[Any], lanes: int, most: int, neighbours: Sequence[int]
+) -> tuple[Any, list[Any]]:
+    """Tile the last two axes, at most so many sums a tile; `neighbours` go best first.
 
     Returns the loop to compute sums at, and the loops inside it.
     """
@@ -181,11 +190,11 @@ def _tile(schedule: Any, loops: list[Any], lanes: int, most: int) -> tuple[Any, 
     rest, before = loops[:-1], []
     if rest:
         extent = _extent(schedule, rest[-1])
-        fitting = [n for n in NEIGHBOURS if extent % n == 0 and n * width <= most]
+        fitting = [n for n in neighbours if extent % n == 0 and n * width <= most]
         count = fitting[0] if fitting else 1
-        tile, neighbours = schedule.split(rest[-1], [None, count])
-        schedule.reorder(*rest[:-1], outer, tile, neighbours, inside)
-        before = [neighbours]
+        tile, beside = schedule.split(rest[-1], [None, count])
+        schedule.reorder(*rest[:-1], outer, tile, beside, inside)
+        before = [beside]
         items = [*rest[:-1], outer]
         place = tile
     else:

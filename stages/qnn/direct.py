@@ -80,9 +80,11 @@ def direct_conv2d(
     weight_zero_point: int,
     dtype: str,
 ) -> Array:
-    """Convolution of an already padded picture; accumulators are int32 or int64."""
-    filters = weight.transpose(3, 0, 1, 2).astype(np.int32) - weight_zero_point
-    levels = data.astype(np.int32) - data_zero_point
+    """Convolution of an already padded picture; accumulators are int32, int64 or, of floats,
+    float64."""
+    kind = np.float64 if dtype == "float64" else np.int32
+    filters = weight.transpose(3, 0, 1, 2).astype(kind) - weight_zero_point
+    levels = data.astype(kind) - data_zero_point
     return convolve(levels, filters, strides, groups, dilation, dtype)
 
 

@@ -55,10 +55,11 @@ def _window_type(data: Any, kernel: Sequence[int], channels: int, dtype: str, at
 
 
 def conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
-    """NHWC data, OHWI weights of `C / groups` channels: int32 (or int64) NHWC."""
+    """NHWC data, OHWI weights of `C / groups` channels: int32, int64 or float64 (of floats)."""
     data, weight = types
-    _integer(data, "data")
-    _integer(weight, "weights")
+    accumulator = _accumulator(attrs)
+    for kind, what in ((data, "data"), (weight, "weights")):
+        _number(kind, what, accumulator)
     channels = _of_rank(data, 4, "NHWC data")[3]
     oc, kh, kw, depth = _of_rank(weight, 4, "OHWI weights")
     groups = attrs["groups"]
@@ -67,13 +68,22 @@ def conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
         f"data of {channels} channels, weights of {depth} channels in {groups} groups",
     )
     _require(oc % groups == 0, f"{oc} output channels cannot be split into {groups} groups")
-    return _window_type(data, (kh, kw), oc, _accumulator(attrs), attrs)
+    return _window_type(data, (kh, kw), oc, accumulator, attrs)
 
 
 def _accumulator(attrs: Attrs) -> str:
-    dtype = str(attrs.get("dtype", "int32"))
-    _require(dtype in ("int32", "int64"), f"accumulators of {dtype}; int32 and int64 exist")
+    dtype, known = str(attrs.get("dtype", "int32")), ("int32", "int64", "float64")
+    _require(dtype in known, f"accumulators of {dtype}; {', '.join(known)} exist")
     return dtype
+
+
+def _number(kind: Any, what: str, accumulator: str) -> None:
+    """Integers are added up as integers, floats as floats."""
+    if accumulator != "float64":
+        _integer(kind, what)
+        return
+    dtype = dtype_of(kind)
+    _require(dtype in ("float32", "float64"), f"{what} of {dtype}; floats are expected")
 
 
 def dense(types: Sequence[Any], attrs: Attrs) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from stages.kinds import Model
 from stages.qnn.composites import is_plain
 from stages.qnn.simplifying import simplify
+from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
 from stages.quantizing.rewrite import rewrite
 
@@ -18,7 +19,7 @@ __all__ = ["check", "run"]
 def run(*, model: Model) -> Model:
     """Rewrite an imported model; raises StageError naming the layer that has no integer form."""
     if is_plain(model):
-        return simplify(model)
+        return simplify(channels_last(model))
     result = rewrite(model)
     check(result)
     return result
