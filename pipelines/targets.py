@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hw import host
+from hw.isa.tiles import FEATURES
 from hw.profile import CORES, ISAS, NEEDED, Architecture, Core, Hardware, Isa
 from pipelines.errors import UserError, did_you_mean
 
@@ -20,7 +21,7 @@ _TYPICAL: Mapping[Isa, Core] = {
 _MORE: Mapping[Core, tuple[str, ...]] = {
     "cascadelake": ("+avx512vnni",),
     "icelake": ("+avx512vnni", "+avx512bitalg"),
-    "sapphirerapids": ("+avx512vnni", "+avx512bitalg"),
+    "sapphirerapids": ("+avx512vnni", "+avx512bitalg", *FEATURES),
     "zen5": ("+avx512vnni", "+avx512bitalg"),
 }
 

@@ -86,9 +86,11 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
 def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelSignature:
     """The tile of one pixel and fewest channels, whose program a larger tile's repeats."""
     from stages.synthesizing.offering import candidates
+    from stages.synthesizing.tiles import tile_signatures
 
     method = signature.plan, signature.tables, signature.products
-    alike = [s for s in candidates(problem, isa) if (s.plan, s.tables, s.products) == method]
+    known = (*candidates(problem, isa), *tile_signatures(isa))
+    alike = [s for s in known if (s.plan, s.tables, s.products) == method]
     return min(alike, key=lambda s: (s.rows, s.channels))
 
 
@@ -97,7 +99,9 @@ def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     from stages.qnn.offers import Problem
     from stages.synthesizing.offering import candidates
     from stages.synthesizing.survey import PRECISIONS
+    from stages.synthesizing.tiles import tile_signatures
 
+    isa = isa_of(hardware)
     if not name.startswith(_FAMILIES):
         raise UserError(f"kernel={name}: not a kernel; accepted is {_FORMS}")
     problems = [
@@ -108,7 +112,7 @@ def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     ]
     found: dict[str, tuple[KernelSignature, Problem]] = {}
     for problem in problems:
-        for signature in candidates(problem, isa_of(hardware)):
+        for signature in (*candidates(problem, isa), *tile_signatures(isa)):
             for flush in (signature.flush, "row", "chunk"):
                 flushed = signature.flushed(flush)
                 found.setdefault(flushed.name, (flushed, problem))

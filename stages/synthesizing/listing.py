@@ -29,6 +29,11 @@ def explanation(signature: KernelSignature) -> list[str]:
         ]
     products = signature.products
     assert products is not None
+    if signature.is_tiled:
+        return [
+            f"a * w by products of byte matrices, {signature.step} words of four channels a step:",
+            "a row of the one is a pixel, a row of the other a word of 16 output channels",
+        ]
     return [
         f"a * w by multiplication of bytes, {products.group} neighbouring channels a step, "
         f"added up in lanes of {products.bits} bits",

@@ -28,7 +28,7 @@ class Step:
 class Program:
     """Steps from named inputs to named outputs; every part is written once.
 
-    `part` is the size in bytes of the parts that registers consist of.
+    `part` is the size in bytes of the parts that registers consist of; 0 where none has parts.
     """
 
     part: int
@@ -55,7 +55,7 @@ class Program:
 
     def _new(self, kind: Vector) -> Register:
         first = self._parts
-        self._parts += kind.bytes // self.part
+        self._parts += kind.bytes // self.part if self.part else 1
         return tuple(range(first, self._parts))
 
     def counts(self) -> Counter[str]:

@@ -10,7 +10,6 @@ for all calls, by `shaping_text`.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import gcd
 
 from hw.costs import CoreCosts
 from hw.isa import Isa, Vector, tiles
@@ -56,7 +55,7 @@ def tiles_body(signature: KernelSignature) -> Body:
     dot = tiles.tile_dot(rows, signature.step)
     counter, data, weights = dot.operands
     columns = signature.channels // tiles.COLUMNS
-    program = Program(part=gcd(counter.bytes, data.bytes, weights.bytes))
+    program = Program(part=0)
     sums = {
         (m, n): program.input(f"c{m}.{n}", counter) for m in range(count) for n in range(columns)
     }
@@ -64,22 +63,25 @@ def tiles_body(signature: KernelSignature) -> Body:
         a, w = program.input(f"a0.{m}", data), program.input(f"w0.{n}", weights)
         sums[m, n] = program.apply(dot, sums[m, n], a, w)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
-    empty = Program(part=counter.bytes)
+    empty = Program(part=0)
     empty.outputs = {"s0": empty.input("c0", Vector(counter.lanes, 32))}
     return Body(counter, (Pass(1, program, 0, True),), empty, pixels=rows)
 
 
-def tile_offers(isa: Isa, costs: CoreCosts) -> list[Offer]:
-    """Every kernel of tiles, with its cost on a core, where the instruction set has them."""
-    if not isa.tiles:
-        return []
+def tile_signatures(isa: Isa) -> list[KernelSignature]:
+    """Every kernel of tiles, where the instruction set has them."""
     blank = KernelSignature(isa.name, None, Products(4), 1, BLOCK, "none", 0)
-    signatures = [
+    return [
         replace(blank, products=Products(4, tile=step), rows=rows)
         for rows in PIXELS
         for step in STEPS
+        if isa.tiles
     ]
-    return [_offer(signature, costs) for signature in signatures]
+
+
+def tile_offers(isa: Isa, costs: CoreCosts) -> list[Offer]:
+    """The same with their costs on a core."""
+    return [_offer(signature, costs) for signature in tile_signatures(isa)]
 
 
 def _offer(signature: KernelSignature, costs: CoreCosts) -> Offer:

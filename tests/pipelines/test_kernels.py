@@ -84,6 +84,16 @@ def test_a_kernel_is_explained_by_its_identity(capsys: pytest.CaptureFixture[str
     assert "vpternlogd_select" in text and "level pairs: 16" in text
 
 
+def test_a_kernel_of_tiles_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of its tile, the part that one register of data makes."""
+    name = "mac8_tile12_28x32_none_avx512bw"
+    explain.run(variables=variables(kernel=name, core="sapphirerapids"))
+    text = capsys.readouterr().out
+    assert "12 words of four channels a step" in text
+    assert "tdpbusd              c0.0, a0.0, w0.0" in text and "c1." not in text
+    assert "weight limit: 128" in text and "predicted: 1." in text
+
+
 def test_offers_of_every_family_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     profile = targets.profiles("avx2", None)[0]
     offers = offers_for(Problem(2, 1, "bipolar"), profile)
