@@ -1,0 +1,39 @@
+"""Tiles under the clock: what is measured of them runs, be it emulated."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw import host
+from pipelines.measuring.kernels import PEAK, timings
+from pipelines.measuring.peaks import peaks
+from stages.qnn.signature import KernelSignature, Products
+from tests import tiles
+from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
+
+
+@pytest.fixture
+def granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_unless_runnable(AMX)
+    tiles.provide()
+    monkeypatch.setattr(host, "may_use_tiles", lambda: True)
+    for module in ("peaks", "kernels"):
+        monkeypatch.setattr(f"pipelines.measuring.{module}._RUNS", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("granted")
+def test_the_peak_of_tiles_is_measured_where_there_are_any() -> None:
+    found = peaks(AMX)
+    assert set(found) == {"mac8", "popcount", "tiles"}
+    assert all(rate > 0 for rate in found.values())
+    assert set(peaks(AVX512VNNI)) == {"mac8", "popcount"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("granted")
+def test_kernels_of_tiles_are_timed() -> None:
+    kernel = KernelSignature(AMX.isa, None, Products(4, tile=16), 16, 32, "none", 0)
+    found = timings([kernel], AMX, 2)
+    assert set(found) == {kernel.name, PEAK}
+    assert all(timing.median > 0 for timing in found.values())
