@@ -49,7 +49,7 @@ _TILES: Mapping[str, dict[str, Any]] = {
 }
 _TILES_SOURCE = (
     _INTEL.partition(":")[0] + ", chapter on AMX: cycles of whole registers, each instruction on "
-    "a pipe of its own"
+    "a pipe of its own; at second hand, unconfirmed"
 )
 
 
