@@ -80,7 +80,6 @@ def tile_products_text() -> list[str]:
     from stages.qnn.llvm import FunctionText
 
     shapes = [(tiles.ROWS, tiles.ROW_BYTES)] * tiles.REGISTERS
-    data = "".join(f"\\{byte:02X}" for byte in tiles.configuration(shapes))
     dot = tiles.tile_dot(tiles.ROWS, tiles.COLUMNS)
     factors = (str(TILE_CHAINS), str(TILE_CHAINS + 1))
     code = FunctionText()
@@ -97,7 +96,7 @@ def tile_products_text() -> list[str]:
     code.do("call void @llvm.x86.tilerelease()")
     code.do("ret void")
     return [
-        f'@bk_shapes = private constant [64 x i8] c"{data}", align 64',
+        tiles.configuration_text("bk_shapes", shapes),
         "declare void @llvm.x86.ldtilecfg(ptr)",
         "declare void @llvm.x86.tilezero(i8 immarg)",
         "declare void @llvm.x86.tilerelease()",

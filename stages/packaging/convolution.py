@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.codegen import Text, caller
 from stages.kinds import Table
 from stages.packaging.kernel import Helper, digest_of
-from stages.packaging.lower import Lowering
+from stages.packaging.lower import Lowering, divided
 from stages.qnn.offers import tile_count
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, WORD_BYTES
@@ -165,8 +165,3 @@ class Convolution(Lowering):
                 self.arguments[weights.name][following + tile * self.fetched],
             )
             T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, pointers)))
-
-
-def divided(value: Any, by: int) -> tuple[Any, Any]:
-    """Quotient and remainder of a number that is not negative."""
-    return tirx.truncdiv(value, by), tirx.truncmod(value, by)

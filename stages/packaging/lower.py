@@ -75,7 +75,7 @@ class Lowering:
         """Picture of a batch, and row in it, of a row among all of them."""
         if self.lines == self.height:
             return 0, y
-        return tirx.truncdiv(y, self.height), tirx.truncmod(y, self.height)
+        return divided(y, self.height)
 
     def sums(self, block: Any, y: Any, x: Any) -> None:
         """Emit what puts the sums of `rows` pixels from x and one block into scratch."""
@@ -143,9 +143,9 @@ class Lowering:
 
     def _item(self, item: Any) -> None:
         if self.schedule["order"] == "rows_inner":
-            block, run = tirx.truncdiv(item, self.runs), tirx.truncmod(item, self.runs)
+            block, run = divided(item, self.runs)
         else:
-            block, run = tirx.truncmod(item, self.blocks), tirx.truncdiv(item, self.blocks)
+            run, block = divided(item, self.blocks)
         self.run(T.bind(block), T.bind(run))
 
     def run(self, block: Any, y: Any) -> None:
@@ -236,3 +236,8 @@ class FloatInput(Lowering):
             value = T.if_then_else(c < channels, data[index], T.float32(0))
             place = neighbour * lanes + lane
             T.buffer_store(self.scratch, T.reinterpret("int32", value), [place])
+
+
+def divided(value: Any, by: int) -> tuple[Any, Any]:
+    """Quotient and remainder of a number that is not negative."""
+    return tirx.truncdiv(value, by), tirx.truncmod(value, by)

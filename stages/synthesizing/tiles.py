@@ -101,7 +101,6 @@ class TileKernel:
 
     def __init__(self, signature: KernelSignature, body: Body) -> None:
         self.signature, self.body = signature, body
-        self.count, self.rows = shape_of(signature)
         self.code = FunctionText()
         inputs = body.passes[0].word.inputs
         # Sums first, then data, then weights: as `shaping_text` shapes registers.
@@ -126,7 +125,7 @@ class TileKernel:
         stride = BLOCK * WORD_BYTES
         for name in counters:
             m, n = (int(x) for x in name[1:].split("."))
-            offset = m * self.rows * stride + n * tiles.ROW_BYTES
+            offset = m * self.body.pixels * stride + n * tiles.ROW_BYTES
             place = code.pointer("%sums", str(offset))
             self._move(tiles.STORE, name, place, str(stride))
         code.do("ret void")
@@ -166,7 +165,7 @@ class TileKernel:
             pointer = self.code.pointer(weights, str(place * tiles.ROW_BYTES))
             self._move(tiles.LOAD, name, pointer, str(stride))
             return
-        distance = self.code.let(f"mul i64 %pixel, {place * self.rows}")
+        distance = self.code.let(f"mul i64 %pixel, {place * self.body.pixels}")
         self._move(tiles.LOAD, name, self.code.pointer(data, distance), "%pixel")
 
     def _move(self, instruction: str, name: str, place: str, stride: str) -> None:
@@ -188,10 +187,9 @@ def shaping_text(signature: KernelSignature) -> tuple[str, list[str]]:
     shapes = [(rows, tiles.ROW_BYTES)] * (count * columns)
     shapes += [(rows, signature.step * WORD_BYTES)] * count
     shapes += [(signature.step, tiles.ROW_BYTES)] * columns
-    data = "".join(f"\\{byte:02X}" for byte in tiles.configuration(shapes))
     text = "\n".join(
         (
-            f'@bk_tiles = private constant [64 x i8] c"{data}", align 64',
+            tiles.configuration_text("bk_tiles", shapes),
             f"define internal void @{TILES_BEGIN}() alwaysinline nounwind {{",
             "  call void @llvm.x86.ldtilecfg(ptr @bk_tiles)",
             "  ret void",

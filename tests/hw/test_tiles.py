@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.isa.arrays import array_lanes, registers
-from hw.isa.tiles import COLUMNS, ROW_BYTES, configuration, tile_dot
+from hw.isa.tiles import COLUMNS, ROW_BYTES, configuration, configuration_text, tile_dot
 from hw.isa.x86 import VPDPBUSD
 from stages.codegen import compile_object
 from tests.compiled import Library
@@ -58,7 +58,6 @@ def test_a_row_and_a_word_are_the_dot_product_of_vectors() -> None:
 def compiled(rows: int, words: int) -> Any:
     """`f(sums, a, w)`, which adds the products of two registers to a third."""
     shapes = [(rows, ROW_BYTES), (rows, 4 * words), (words, ROW_BYTES)]
-    data = "".join(f"\\{byte:02X}" for byte in configuration(shapes))
     row = tile_dot(rows, words)
     loads = [
         f"  call void @llvm.x86.tileloadd64(i8 {n}, ptr %p{n}, i64 {size})"
@@ -66,7 +65,7 @@ def compiled(rows: int, words: int) -> Any:
     ]
     text = "\n".join(
         (
-            f'@shapes = private constant [64 x i8] c"{data}"',
+            configuration_text("shapes", shapes),
             "declare void @llvm.x86.ldtilecfg(ptr)",
             "declare void @llvm.x86.tilerelease()",
             "declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)",
