@@ -19,7 +19,7 @@ VARIABLES = (
     *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat"),
     *("core", "isa", "kernel"),
     *("reference", "layer", "packages", "pictures"),
-    *("peers", "own", "primitives"),
+    *("peers", "peers.larq", "own", "primitives"),
 )
 INTERRUPTED = "interrupted; the stages that were finished are kept"
 

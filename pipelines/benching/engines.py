@@ -6,7 +6,7 @@ that runs the same network. None of them belongs to bitkiln; the extra `peers` i
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import io
 import os
 import tempfile
@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hw.profile import Hardware
-from pipelines import keys
 from pipelines.benching.variants import Variant
 from pipelines.errors import UserError
 
@@ -47,8 +47,8 @@ class Engine:
     """A runtime of others."""
 
     name: str
-    module: str
-    distribution: str
+    version: str | None
+    """None where it is not installed."""
     formats: tuple[str, ...]
     load: Callable[[Variant, Mapping[str, Array], int], Loaded]
     """From the file, inputs by name in the graph's order, and the threads."""
@@ -56,12 +56,12 @@ class Engine:
     @property
     def is_installed(self) -> bool:
         """Whether it can be asked here."""
-        return importlib.util.find_spec(self.module) is not None
+        return self.version is not None
 
     @property
     def title(self) -> str:
         """Its name with its version."""
-        return f"{self.name} {keys.tool_version(self.distribution)}"
+        return f"{self.name} {self.version}"
 
 
 def _looped(once: Callable[[], Any]) -> Timed:
@@ -160,11 +160,18 @@ def _torch(variant: Variant, inputs: Mapping[str, Array], threads: int) -> Loade
     return Loaded(outputs, _looped(once))
 
 
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 ENGINES: Mapping[str, Engine] = {
-    "onnxruntime": Engine("ONNX Runtime", "onnxruntime", "onnxruntime", ("onnx",), _onnxruntime),
-    "openvino": Engine("OpenVINO", "openvino", "openvino", ("onnx", "tflite"), _openvino),
-    "litert": Engine("LiteRT", "ai_edge_litert", "ai-edge-litert", ("tflite",), _litert),
-    "torch": Engine("PyTorch", "torch", "torch", ("pt2",), _torch),
+    "onnxruntime": Engine("ONNX Runtime", _version("onnxruntime"), ("onnx",), _onnxruntime),
+    "openvino": Engine("OpenVINO", _version("openvino"), ("onnx", "tflite"), _openvino),
+    "litert": Engine("LiteRT", _version("ai-edge-litert"), ("tflite",), _litert),
+    "torch": Engine("PyTorch", _version("torch"), ("pt2",), _torch),
 }
 """By the name that `peers=` takes."""
 
@@ -175,7 +182,7 @@ def load(engine: Engine, variant: Variant, inputs: Mapping[str, Array], threads:
     It is loaded and run in a thread of its own: some engines have the processor flush denormals
     to zero and leave it so, which would change the results of whatever runs in that thread next.
     """
-    apart = ThreadPoolExecutor(1, thread_name_prefix=engine.module)
+    apart = ThreadPoolExecutor(1, thread_name_prefix=engine.name)
     try:
         loaded = apart.submit(engine.load, variant, inputs, threads).result()
     except Exception as error:

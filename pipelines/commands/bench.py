@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import packages, tables, verifying
-from pipelines.benching import layers, own, primitives, rounds
+from pipelines.benching import larq, layers, own, primitives, rounds
 from pipelines.benching.engines import ENGINES, Engine, EngineError, Timed, limit_instructions, load
 from pipelines.benching.variants import Variant, variants
 from pipelines.commands import arguments
@@ -45,7 +45,7 @@ class Sides:
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print medians, spread and ratios; json=FILE also keeps the time of every turn."""
-    wanted = _wanted(variables.command.get("peers"))
+    wanted = _wanted(variables.command.get("peers"), variables.command.get("peers.larq"))
     if not packages.is_native(plan):
         raise UserError(
             f"{resolved.name} is for {resolved.hardware.name}, and bench times this machine's "
@@ -143,21 +143,25 @@ def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables)
     tables.write_json(variables.command.get("json"), result)
 
 
-def _wanted(stated: str | None) -> list[Engine]:
-    """Return the engines to run: those asked for, or all that are installed."""
+def _wanted(stated: str | None, python: str | None = None) -> list[Engine]:
+    """Return the engines to run: those asked for, or all that are installed; Larq in a Python."""
+    apart = [larq.engine(python)] if python else []
     if stated in (None, "all"):
-        return [engine for engine in ENGINES.values() if engine.is_installed]
+        return [*(engine for engine in ENGINES.values() if engine.is_installed), *apart]
     names = [name for name in str(stated).split(",") if name and name != "none"]
+    if "larq" in names and not apart:
+        raise UserError(f"peers=larq: say in which Python it is: peers.larq=PYTHON, {larq.INSTALL}")
+    names = [name for name in names if name != "larq"]
     for name in names:
         if name not in ENGINES:
-            known = ["all", "none", *ENGINES]
+            known = ["all", "none", "larq", *ENGINES]
             raise UserError(f"peers={name}: no such engine{did_you_mean(name, known)}")
         if not ENGINES[name].is_installed:
             raise UserError(
                 f"peers={name}: {ENGINES[name].name} is not installed; "
                 "run: pip install -e '.[peers]'"
             )
-    return [ENGINES[name] for name in names]
+    return [*(ENGINES[name] for name in names), *apart]
 
 
 def _wanted_of_own(stated: str, files: list[Variant]) -> list[Variant]:
@@ -203,6 +207,12 @@ def _sides(
         if variant.is_same:
             sides.differences[name] = max(map(_difference, found, expected))
         sides.timed[name] = loaded.timed
+    forms = {variant.form for variant in files}
+    refused += [
+        {"what": engine.title, "why": f"it reads {' or '.join(engine.formats)}, and there is none"}
+        for engine in wanted
+        if forms.isdisjoint(engine.formats)
+    ]
     return sides, refused
 
 

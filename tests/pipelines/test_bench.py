@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 
 from hw import host
 from pipelines import packages
-from pipelines.benching import engines, layers, rounds
+from pipelines.benching import engines, larq, layers, rounds
 from pipelines.benching.variants import Variant
 from pipelines.commands import bench
 from pipelines.errors import UserError
@@ -135,6 +136,63 @@ def test_what_an_engine_cannot_load_is_one_line_and_leaves_no_trace() -> None:
     assert "\n" not in error.value.message
     # ONNX Runtime was told to flush denormals: where it runs, not here.
     assert np.finfo(np.float32).smallest_subnormal * np.float32(2) > 0
+
+
+LARQ = """
+import numpy as np
+class LiteInterpreter:
+    def __init__(self, source, threads, is_reference, is_indirect, has_xnnpack):
+        assert (threads, is_reference, is_indirect, has_xnnpack) == (3, False, True, True)
+        if source != b"a model":
+            raise RuntimeError("no such operator")
+    def predict(self, inputs):
+        return [2 * array for array in inputs]
+"""
+
+
+def larq_python(folder: Path) -> str:
+    """A Python with a package that stands in for Larq's; it is started as the real one."""
+    inner = folder / "larq_compute_engine" / "tflite" / "python"
+    inner.mkdir(parents=True)
+    (folder / "larq_compute_engine" / "__init__.py").write_text("raise ImportError('tensorflow')")
+    (inner / "interpreter_wrapper_lite.py").write_text(LARQ)
+    about = folder / "larq_compute_engine-0.0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: larq-compute-engine\nVersion: 0.0.1\n")
+    python = folder / "python"
+    # Its first argument isolates it, and would hide the folder.
+    python.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return str(python)
+
+
+def test_larq_runs_in_a_python_of_its_own(tmp_path: Path) -> None:
+    engine = larq.engine(larq_python(tmp_path))
+    assert engine.title == "Larq Compute Engine 0.0.1"
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    loaded = engines.load(engine, Variant("bipolar", b"a model", "larq"), {"a": x, "b": x + 1}, 3)
+    first, second = loaded.outputs()
+    assert np.array_equal(first, 2 * x) and np.array_equal(second, 2 * x + 2)
+    assert 0 < loaded.timed(5) < 1
+    with pytest.raises(engines.EngineError, match=r"0\.0\.1 cannot run it: RuntimeError: no such"):
+        engines.load(engine, Variant("bipolar", b"another", "larq"), {"a": x}, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"peers": "larq"},
+            "peers=larq: say in which Python it is: peers.larq=PYTHON, for",
+        ),
+        ({"peers.larq": "/no/python"}, "peers.larq=/no/python: no such program; a Python is accep"),
+        ({"peers.larq": "true"}, "peers.larq=true: it has no larq-compute-engine; for example: py"),
+    ],
+)
+def test_larq_without_its_python(given: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        run(**given)
+    assert error.value.message.startswith(message)
 
 
 @pytest.mark.parametrize(

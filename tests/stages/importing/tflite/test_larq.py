@@ -1,7 +1,8 @@
 """Larq's custom operators against a NumPy program of xor and popcount on packed words.
 
-Larq's interpreter is not at hand; the program (`larq_program`) follows its reference kernel word by
-word and shares nothing with the converters, which compute with levels and half-integer zero points.
+The program (`larq_program`) follows Larq's reference kernel word by word and shares nothing with
+the converters, which compute with levels and half-integer zero points. Where BITKILN_LARQ names a
+Python that has larq-compute-engine, that too runs the files.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flatbuffers import flexbuffers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.benching import larq
+from pipelines.benching.engines import EngineError, load
+from pipelines.benching.variants import Variant
 from stages.errors import StageError
+from stages.importing.tflite.writer import flexible
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
 from stages.qnn.registry import attributes, dtype_of, is_op
@@ -35,14 +39,6 @@ Array = np.ndarray[Any, Any]
 F = "float32"
 
 
-def options(**values: int) -> bytes:
-    builder = flexbuffers.Builder()
-    with builder.Map():
-        for name, value in values.items():
-            builder.Int(name, value)
-    return bytes(builder.Finish())
-
-
 def run(source: bytes, x: Array, *, compiled: bool = True) -> Array:
     """The import's output in NumPy, the same compiled."""
     model = imported(source)
@@ -51,6 +47,23 @@ def run(source: bytes, x: Array, *, compiled: bool = True) -> Array:
         return found
     (again,) = compiled_outputs(model, fed(model, (x,)))
     assert np.array_equal(found, again)
+    return found
+
+
+def run_beside_larq(source: bytes, x: Array, *, compiled: bool = True) -> Array:
+    """The import's output, which Larq's interpreter gives too where there is one."""
+    found = run(source, x, compiled=compiled)
+    python = os.environ.get("BITKILN_LARQ")
+    if not python:
+        return found
+    try:
+        loaded = load(larq.engine(python), Variant("as stored", source, "tflite"), {"x": x}, 1)
+    except EngineError:
+        # It pads with 0 for floats alone, and has groups on ARM alone.
+        return found
+    (theirs,) = loaded.outputs()
+    assert theirs.dtype == found.dtype
+    np.testing.assert_allclose(theirs, found, rtol=1e-5, atol=1e-4)
     return found
 
 
@@ -80,7 +93,7 @@ class Layer:
         self.x[rng.random(self.x.shape) < 0.1] = 0
         self.weight = packed(rng.integers(0, 2, (self.units, kh, kw, self.depth)))
         zeros = padding == "same" and pad_value == 0 and self.depth % 2 == 0
-        self.options = options(
+        self.options = flexible(
             channels_in=channels, stride_height=case["stride"], stride_width=case["stride"],
             dilation_height_factor=case["dilation"], dilation_width_factor=case["dilation"],
             padding=int(padding == "valid"), pad_values=int(padding == "same" and not zeros),
@@ -126,7 +139,9 @@ def test_convolutions_to_floats_and_int8(case: dict[str, Any]) -> None:
         if not is_float:
             rounded = np.copysign(np.floor(np.abs(expected) + 0.5), expected)
             expected = np.clip(rounded, -128, 127).astype(np.int8)
-        found = run(layer.source([result], **operands), layer.x, compiled=case["seed"] % 4 == 0)
+        found = run_beside_larq(
+            layer.source([result], **operands), layer.x, compiled=case["seed"] % 4 == 0
+        )
         assert found.dtype == expected.dtype
         assert np.array_equal(found, expected)
 
@@ -140,7 +155,7 @@ def test_convolutions_to_bits_that_are_dequantized(case: dict[str, Any]) -> None
     words = Tensor((*layer.accum.shape[:3], 1), "int32")
     unpack = Operation("LceDequantize", [words], [Tensor(layer.accum.shape, F)])
     source = layer.source([words], unpack, thresholds=constant(limits))
-    found = run(source, layer.x, compiled=case["seed"] % 4 == 0)
+    found = run_beside_larq(source, layer.x, compiled=case["seed"] % 4 == 0)
     assert np.array_equal(found, np.where(layer.accum > limits, -1.0, 1.0))
 
 
@@ -163,7 +178,7 @@ def test_signs_of_int8(scale: float) -> None:
 @pytest.mark.parametrize("is_same", [True, False])
 def test_pools_of_bits(is_same: bool) -> None:
     x = np.random.default_rng(0).normal(size=(1, 5, 7, 40)).astype(np.float32) - 1.5
-    stated = options(
+    stated = flexible(
         filter_height=3, filter_width=2, stride_height=2, stride_width=2, padding=int(not is_same)
     )
     data, words = Tensor(x.shape, F), Tensor((1, 5, 7, 2), "int32")
@@ -188,7 +203,7 @@ def test_pools_of_bits(is_same: bool) -> None:
         columns = range(max(0, 2 * column - left), min(7, 2 * column - left + 2))
         window = [bits[0, r, c] for r in rows for c in columns]
         expected[0, y, column] = np.bitwise_and.reduce(window)
-    assert np.array_equal(packed(run(source, x) < 0), expected)
+    assert np.array_equal(packed(run_beside_larq(source, x) < 0), expected)
 
 
 def test_convolutions_are_what_bitserial_kernels_take() -> None:
@@ -221,7 +236,7 @@ def test_packed_bits_stay_between_the_operators_of_larq() -> None:
         imported(single("LceDequantize", [words], [data]))
 
 
-@pytest.mark.parametrize("raw", [b"", b"\0" * 7, b"\xff" * 90, options(stride_height=1)])
+@pytest.mark.parametrize("raw", [b"", b"\0" * 7, b"\xff" * 90, flexible(stride_height=1)])
 def test_damaged_options_are_one_error(raw: bytes) -> None:
     data, words = Tensor((1, 4, 4, 64), F), Tensor((1, 4, 4, 2), "int32")
     result = Tensor((1, 4, 4, 64), F)
