@@ -13,7 +13,7 @@ A signature's name is a grammar:
     kind    := ("and" | "xor" | "choose_a" | "choose_w" | "mix") terms
     planes  := ("x" table)*             the truth table of each plane over levels, hexadecimal
     sums    := ("s" value ("_" value)*)*         "m" for a minus
-    problem := "a" bits "w" bits "_" encoding
+    problem := "a" bits "w" bits "_" encoding ["_by" words]
     method  := "dot" group | "tile" words | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
     flush   := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
@@ -154,6 +154,8 @@ class KernelSignature:
     @property
     def step(self) -> int:
         """Words of a window that are taken at a time; its rows have a multiple of that."""
+        if self.tables is not None:
+            return self.tables.words
         return self.products.tile if self.products is not None and self.is_tiled else 1
 
     @property

@@ -31,6 +31,7 @@ class Tables:
     A register of `groups * channels` bytes holds sums of `channels` output channels, for `groups`
     groups of input channels side by side, 16 bytes of one beside 16 of the next. Emptying counters
     pulls `interleave` neighbouring bytes apart: they are channels `channels / interleave` apart.
+    Entries of `words` words of a window are added up in bytes before they are widened.
     """
 
     activation_bits: int
@@ -39,11 +40,18 @@ class Tables:
     channels: int
     groups: int = 1
     interleave: int = 1
+    words: int = 1
 
     @property
     def name(self) -> str:
         """The problem's name; how bytes are arranged follows from the instruction set."""
-        return f"a{self.activation_bits}w{self.weight_bits}_{self.weights}"
+        several = f"_by{self.words}" if self.words > 1 else ""
+        return f"a{self.activation_bits}w{self.weight_bits}_{self.weights}{several}"
+
+    @property
+    def lookups(self) -> int:
+        """Look-ups of a register for a word."""
+        return 32 // GROUP // self.groups
 
     @property
     def is_balanced(self) -> bool:

@@ -80,7 +80,7 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
             "level_pairs": 1 << (tables.activation_bits + tables.weight_bits),
         }
         totals, largest = _simulated(signature, isa, body, looked_up(tables, signature, isa))
-        _compare(totals, tables.table().ravel(), WORD_BITS, 1, isa)
+        _compare(totals, tables.table().ravel(), WORD_BITS * signature.step, 1, isa)
     else:
         assert signature.products is not None
         facts = {
@@ -105,7 +105,7 @@ def _simulated(
 ) -> tuple[Totals, int]:
     """The sums of a window of one step, and the most that a step adds to one in size."""
     tile = body.counters(signature.rows, signature.channels, isa.lanes)
-    period = signature.flush_period or 1
+    period = signature.flush_period // signature.step or 1
     kind = body.counter
     zeros = [zero_lane(kind.bits)] * kind.lanes
     totals: Totals = {}

@@ -1,12 +1,15 @@
 """Bodies that look products up: a byte is one output channel, an index four bits of its weights.
 
 A word is 32 input channels of one digit of the weights. The entries of its tables fit a byte for a
-while, so they are added up in bytes first and then in counters of 16 bits. Where widening bytes in
-place is cheap (ARM), counters are in the order of channels; elsewhere one counter gains whole words
-of two bytes and another the odd bytes alone, which are taken off when counters are emptied.
+while, so those of a few words are added up in bytes first and then in counters of 16 bits. Where
+widening bytes in place is cheap (ARM), counters are in the order of channels; elsewhere one counter
+gains whole words of two bytes and another the odd bytes alone, which are taken off when counters
+are emptied.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from hw.isa import Isa, Vector
 from stages.qnn.offers import Problem
@@ -16,14 +19,19 @@ from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program, Register
 
 BYTE_MAX, COUNTER_MAX = (1 << 8) - 1, (1 << 16) - 1
+TOGETHER = (2, 3)
+"""Words whose entries are added up together, beside single ones."""
 
 
-def tables_of(problem: Problem, isa: Isa) -> Tables | None:
-    """The tables for a problem on an instruction set, if it looks anything up."""
+def tables_of(problem: Problem, isa: Isa) -> list[Tables]:
+    """The tables for a problem on an instruction set: none where it looks nothing up.
+
+    Of several words as many are added up in bytes as fit, and divide the rows of common windows.
+    """
     if "lookup" not in isa:
-        return None
+        return []
     groups = max(1, isa.bytes // BLOCK)
-    return Tables(
+    one = Tables(
         problem.activation_bits,
         problem.weight_bits,
         problem.weights,
@@ -31,6 +39,13 @@ def tables_of(problem: Problem, isa: Isa) -> Tables | None:
         groups=groups,
         interleave=1 if _widens_in_order(isa) else 4,
     )
+    most = _entries(one) // one.lookups
+    return [one, *(replace(one, words=words) for words in TOGETHER if words <= most)]
+
+
+def _entries(tables: Tables) -> int:
+    """Entries that fit a byte together."""
+    return BYTE_MAX // (GROUP * tables.largest)
 
 
 def _widens_in_order(isa: Isa) -> bool:
@@ -39,7 +54,8 @@ def _widens_in_order(isa: Isa) -> bool:
 
 def words_between(tables: Tables) -> int:
     """Words after which counters of 16 bits must be emptied."""
-    return COUNTER_MAX // (WORD_BITS // tables.groups * tables.largest)
+    most = COUNTER_MAX // (WORD_BITS // tables.groups * tables.largest)
+    return most - most % tables.words
 
 
 def lookup_body(signature: KernelSignature, isa: Isa) -> Body:
@@ -54,7 +70,7 @@ def lookup_body(signature: KernelSignature, isa: Isa) -> Body:
 
 
 class _Word:
-    """What one digit of a word of weights adds to the counters of a tile."""
+    """What one digit of a step of words of weights adds to the counters of a tile."""
 
     def __init__(self, signature: KernelSignature, tables: Tables, digit: int, isa: Isa) -> None:
         self.isa, self.tables, self.rows = isa, tables, signature.rows
@@ -70,8 +86,8 @@ class _Word:
             for n in range(2 * self.registers)
         }
         # As many look-ups as fit a byte, in runs of one length.
-        lookups = WORD_BITS // GROUP // tables.groups
-        runs = -(-lookups // (BYTE_MAX // (GROUP * tables.largest)))
+        lookups = tables.words * tables.lookups
+        runs = -(-lookups // _entries(tables))
         self.sums: dict[tuple[int, int], Register] = {}
         for number in range(lookups):
             self._look_up(digit * lookups // 2, number)

@@ -126,13 +126,14 @@ class MicroKernel:
     def _words(
         self, one: Pass, window: str, ky: str, first: str, count: str, counters: list[str]
     ) -> list[str]:
-        """Count over `count` words of window row `ky`, from word `first`."""
-        code = self.code
+        """Count over `count` words of window row `ky`, from word `first`, a step at a time."""
+        code, step = self.code, self.signature.step
         row = code.let(f"mul nuw nsw i64 {ky}, %row")
         row_words = code.let(f"mul nuw nsw i64 {ky}, %kw")
 
         def one_word(index: str, carried: list[str]) -> list[str]:
-            position = code.let(f"add nuw nsw i64 {index}, {first}")
+            done = self._times(index, step) if step > 1 else index
+            position = code.let(f"add nuw nsw i64 {done}, {first}")
             moved = self._times(position, self.signature.word_bytes)
             data = code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
             word = code.let(f"add nuw nsw i64 {position}, {row_words}")
@@ -153,7 +154,8 @@ class MicroKernel:
         kind = self.body.counter.llvm
         # A body is as long as the registers allow; several in a row would spill.
         carried = [(kind, value) for value in counters]
-        return code.loop(count, carried, one_word, unroll=False)
+        steps = code.let(f"udiv exact i64 {count}, {step}") if step > 1 else count
+        return code.loop(steps, carried, one_word, unroll=False)
 
     # -- operands ----------------------------------------------------------------------------
 
@@ -213,13 +215,14 @@ class MicroKernel:
     def _weights(self, name: str, word: str, window: str, kind: Vector) -> str:
         """The register of plane or part `w{plane}.{n}` at a word of the window.
 
-        Words that are looked up have several parts to a plane, one behind the other.
+        Words that are looked up have several parts to a plane, one behind the other; so do the
+        words of a step.
         """
         plane, n = _indices(name)
         code, channels = self.code, self.signature.channels
         if self.signature.products is None:
             parts = 4 // tables.groups if (tables := self.signature.tables) else 1
-            plane, part = divmod(plane, parts)
+            plane, part = divmod(plane, parts * self.signature.step)
             start = self._times(window, plane) if plane else "0"
             at = code.let(f"add nuw nsw i64 {start}, {word}") if plane else word
             pointer = code.pointer("%weights", self._times(at, channels * 4))

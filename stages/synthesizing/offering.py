@@ -127,7 +127,7 @@ def _first(offers: Sequence[Offer], most: int) -> list[Offer]:
 
 
 def _copies(body: Body, counted: Recount) -> float:
-    """Copies of registers per word, from their share of the arithmetic in the compiled loops."""
+    """Copies of registers per step, from their share of the arithmetic in the compiled loops."""
     steps = sum(len(one.word.steps) for one in body.passes)
     return steps * counted.moves / max(counted.arithmetic, 1)
 
@@ -143,11 +143,10 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             yield replace(blank, products=products, flush="window", flush_period=period)
         if max(problem.activation_bits, problem.weight_bits) > MAX_BITS:
             continue
-        tables = tables_of(problem, isa)
-        if tables and not blank.channels % tables.channels:
-            period = words_between(tables)
-            looked_up = replace(blank, products=None, tables=tables)
-            yield replace(looked_up, flush="window", flush_period=period)
+        for tables in tables_of(problem, isa):
+            if not blank.channels % tables.channels:
+                looked_up = replace(blank, products=None, tables=tables, flush="window")
+                yield replace(looked_up, flush_period=words_between(tables))
         for plan in plans(problem.activation_bits, problem.weight_bits, problem.weights):
             signature = replace(blank, plan=plan, products=None)
             if isa.counts_bytes:
@@ -195,13 +194,13 @@ def _fits(signature: KernelSignature, body: Body, isa: Isa) -> bool:
 def _offer(
     signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts, copies: float
 ) -> Offer:
-    """The offer of a kernel in which LLVM copies so many registers for a word."""
+    """The offer of a kernel in which LLVM copies so many registers for a step."""
     columns = signature.rows * body.columns(signature.channels, isa.lanes)
     word: float = 0
     for one in body.passes:
         counts: Counter[str] = one.word.counts() + _loads(one.word, _filling(signature, isa))
         word += costs.block(counts, LOOP, _chain(one.word, costs))
-    word += _copying(isa, copies, costs)
+    word = (word + _copying(isa, copies, costs)) / signature.step
     load = f"load_{isa.bytes}"
     add = isa["add.32"].name
     if signature.sum_index is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from hw.isa import Isa
 from hw.isa.exact import BitsLane, Group, SumLane, Vector
 from hw.isa.tiles import COLUMNS, ROW_BYTES
-from stages.qnn.signature import WORD_BITS, WORD_BYTES, KernelSignature
+from stages.qnn.signature import WORD_BYTES, KernelSignature
 from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
 from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.body import Body
@@ -46,7 +46,7 @@ def looked_up(
     n_levels, m_levels = 1 << tables.activation_bits, 1 << tables.weight_bits
     pairs = np.arange(n_levels * m_levels)
     added = additions(tables.activation_bits, tables.is_balanced)[:, pairs // m_levels]
-    lookups = WORD_BITS // GROUP // tables.groups
+    lookups = tables.words * tables.lookups
     result: dict[str, list[BitsLane] | list[SumLane]] = {}
     for number in range(lookups):
         for m in range(signature.rows):

@@ -36,7 +36,7 @@ TARGETS = (AVX2, AVX512BW, AARCH64)
 WITH_TABLES = pytest.mark.parametrize("hardware", TARGETS, ids=lambda item: item.name)
 FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
 NAME = re.compile(
-    r"lookup_a[1-3]w[1-3]_(unipolar|bipolar|signed)_([1-8]|1[024])x(16|32)_(window|row|chunk)"
+    r"lookup_a[1-3]w[1-3]_(unipolar|bipolar|signed)(_by[23])?_([1-8]|1[024])x(16|32)_(window|row|chunk)"
     r"_(avx2|avx512bw|neon_aarch64)"
 )
 
@@ -47,11 +47,15 @@ def signatures(problem: Problem, hardware: Hardware) -> list[KernelSignature]:
 
 
 def tile(
-    problem: Problem, hardware: Hardware, rows: int = 2, channels: int = BLOCK
+    problem: Problem, hardware: Hardware, rows: int = 2, channels: int = BLOCK, words: int = 1
 ) -> KernelSignature:
-    return next(
-        s for s in signatures(problem, hardware) if (s.rows, s.channels) == (rows, channels)
-    )
+    size = rows, channels, words
+    return next(s for s in signatures(problem, hardware) if (s.rows, s.channels, s.step) == size)
+
+
+def steps(problem: Problem, hardware: Hardware) -> list[KernelSignature]:
+    """A tile of one pixel with every number of words a step."""
+    return [s for s in signatures(problem, hardware) if (s.rows, s.channels) == (1, BLOCK)]
 
 
 def stored_range(problem: Problem) -> tuple[int, int]:
@@ -173,6 +177,10 @@ def test_every_problem(hardware: Hardware) -> None:
         chosen = sorted(channels)[number % len(channels)]
         signature = tile(problem, hardware, 1 + number % 3, chosen)
         cases.append(LookupCase(signature, 3, 2, 2, 1 + number % 2, problem=problem))
+        cases += [
+            LookupCase(s, 2, 2, 3 * s.step, problem=problem) for s in steps(problem, hardware)
+        ]
+    assert {case.signature.step for case in cases} == {1, 2, 3}
     check(cases, hardware)
 
 
@@ -180,15 +188,21 @@ def test_every_problem(hardware: Hardware) -> None:
 def test_counters_are_emptied_before_they_overflow(hardware: Hardware) -> None:
     """Windows as long as the period allows: extreme levels fill the counters to their limit."""
     skip_unless_runnable(hardware)
-    problem = Problem(3, 2, "bipolar")
-    signature = tile(problem, hardware, rows=1)
-    period = signature.flush_period
-    shapes = {"window": (1, period), "row": (2, period), "chunk": (1, 2 * period + 3)}
-    cases = [
-        LookupCase(signature.flushed(flush), shapes[flush][0], 1, shapes[flush][1], problem=problem)
-        for flush in FLUSHES
-    ]
-    check(cases, hardware)
+    for problem in (Problem(3, 2, "bipolar"), Problem(2, 1, "unipolar")):
+        cases = []
+        for signature in steps(problem, hardware):
+            period, step = signature.flush_period, signature.step
+            assert period % step == 0
+            shapes = {
+                "window": (1, period),
+                "row": (2, period),
+                "chunk": (1, 2 * period + 3 * step),
+            }
+            cases += [
+                LookupCase(signature.flushed(f), shapes[f][0], 1, shapes[f][1], problem=problem)
+                for f in FLUSHES
+            ]
+        check(cases, hardware)
 
 
 @WITH_TABLES
@@ -235,10 +249,20 @@ def test_a_kernel_is_proved(hardware: Hardware, weights: Encoding) -> None:
 @WITH_TABLES
 def test_a_longer_period_is_not_proved(hardware: Hardware) -> None:
     for problem in (Problem(1, 1, "unipolar"), Problem(3, 2, "bipolar")):
-        right = tile(problem, hardware, 1)
-        longer = replace(right, flush_period=right.flush_period + 1)
-        with pytest.raises(ProofError, match="a lane of 16 bits holds 0 to"):
-            prove(longer, isa_of(hardware), body_of(longer, isa_of(hardware)))
+        for right in steps(problem, hardware):
+            longer = replace(right, flush_period=right.flush_period + right.step)
+            with pytest.raises(ProofError, match="a lane of 16 bits holds 0 to"):
+                prove(longer, isa_of(hardware), body_of(longer, isa_of(hardware)))
+
+
+@WITH_TABLES
+def test_more_words_than_fit_a_byte_are_not_proved(hardware: Hardware) -> None:
+    """A run of look-ups is as long as a byte allows: of tables with larger entries it is not."""
+    isa, right = isa_of(hardware), steps(Problem(1, 1, "bipolar"), hardware)[-1]
+    assert right.tables is not None and right.step == 3
+    larger = replace(right, tables=replace(right.tables, activation_bits=2))
+    with pytest.raises(ProofError, match="a lane of 8 bits holds 0 to"):
+        prove(larger, isa, body_of(right, isa))
 
 
 @WITH_TABLES
@@ -255,6 +279,7 @@ def test_other_tables_are_not_proved(hardware: Hardware) -> None:
         replace(tables, weight_bits=3),
         replace(tables, interleave=5 - tables.interleave),
         replace(tables, interleave=2),
+        replace(tables, words=2),
     ]
     for other in wrong:
         with pytest.raises(ProofError):
@@ -305,7 +330,8 @@ def mutants(program: Program, number: int, step: Step, isa: Isa) -> Iterator[lis
 @WITH_TABLES
 def test_every_problem_is_proved(hardware: Hardware) -> None:
     for problem in PROBLEMS:
-        prove(s := tile(problem, hardware, 1), isa_of(hardware), body_of(s, isa_of(hardware)))
+        for signature in steps(problem, hardware):
+            prove(signature, isa_of(hardware), body_of(signature, isa_of(hardware)))
 
 
 @pytest.mark.slow
@@ -314,7 +340,7 @@ def test_every_tile(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     problem = Problem(2, 2, "bipolar")
     cases = [
-        LookupCase(s, 2, 3, 1, 1 + s.rows % 2, problem=problem)
+        LookupCase(s, 2, 3, s.step, 1 + s.rows % 2, problem=problem)
         for s in signatures(problem, hardware)
     ]
     check(cases, hardware)
