@@ -40,7 +40,7 @@ BITS_PER_BYTE = 8
 SPARE = 3
 """Registers beside counters and planes."""
 NEAR = 1.3
-"""Methods within this factor of the best are looked at more closely."""
+"""Methods within this factor of the best are offered for every number of pixels."""
 LOOP = 4
 """Scalar instructions of the loop over words: two addresses, a comparison and a branch."""
 
@@ -53,23 +53,26 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
 
     Every kernel is compiled and counted once more: LLVM copies a register where an instruction
     overwrites an operand that is needed again, which costs, and it may spill. No kernel that does
-    is offered, but for a single pixel where there is no other.
+    is offered, but for a single pixel where there is no other: a tile of other channels is tried.
     """
     isa, costs = isa_of(hardware), core_costs(hardware.core)
-    bodies = _promising(
-        {
-            signature: body
-            for signature in candidates(problem, isa)
-            if _fits(signature, body := body_of(signature, isa), isa)
-        },
-        isa,
-        costs,
-        most,
-    )
-    texts = {s.name: MicroKernel(s, isa, body).text() for s, body in bodies.items()}
-    counts = recount_loops(texts, hardware)
-    kept = _without_spills(bodies, {s: counts[s.name].stores for s in bodies})
-    offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s.name])) for s in kept]
+    bodies = {
+        signature: body
+        for signature in candidates(problem, isa)
+        if _fits(signature, body := body_of(signature, isa), isa)
+    }
+    counts: dict[KernelSignature, Recount] = {}
+
+    def compile_all(signatures: Sequence[KernelSignature]) -> None:
+        texts = {s.name: MicroKernel(s, isa, bodies[s]).text() for s in signatures}
+        found = recount_loops(texts, hardware)
+        counts.update({s: found[s.name] for s in signatures})
+
+    groups = _promising(bodies, isa, costs, most)
+    compile_all([first for first, *_ in groups])
+    compile_all([s for first, *others in groups if counts[first].stores for s in others])
+    kept = _without_spills(counts, {s: counted.stores for s, counted in counts.items()})
+    offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
     return sorted([*offers, *tile_offers(isa, costs)], key=_rank)
 
 
@@ -96,33 +99,24 @@ def _rank(offer: Offer) -> tuple[float, str]:
 
 def _promising(
     bodies: dict[KernelSignature, Body], isa: Isa, costs: CoreCosts, most: int | None
-) -> dict[KernelSignature, Body]:
-    """What is worth compiling: per method and number of pixels the best numbers of channels.
+) -> list[list[KernelSignature]]:
+    """What is worth compiling: per method and number of pixels a tile, and what may replace it.
 
-    A method much dearer than another of its algorithm is kept with one, a near one with two.
+    A method much dearer than another of its algorithm with as many pixels has only its best tile.
     """
     offers = sorted((_offer(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=_rank)
-    cheapest = {o.algorithm: o.cycles_per_mac for o in reversed(offers)}
     groups: dict[tuple[object, int], list[Offer]] = {}
+    cheapest: dict[tuple[str, int], float] = {}
     for offer in offers:
-        groups.setdefault((_method(offer.signature), offer.signature.rows), []).append(offer)
-    kept = []
-    for group in groups.values():
-        is_near = group[0].cycles_per_mac < NEAR * cheapest[group[0].algorithm]
-        kept += group[: 2 if is_near else 1]
-    if most is not None:
-        kept = _first(sorted(kept, key=_rank), most)
-    return {offer.signature: bodies[offer.signature] for offer in kept}
-
-
-def _first(offers: Sequence[Offer], most: int) -> list[Offer]:
-    """So many of each method."""
-    counts: Counter[object] = Counter()
-    kept = []
-    for offer in offers:
-        counts[_method(offer.signature)] += 1
-        if counts[_method(offer.signature)] <= most:
-            kept.append(offer)
+        rows = offer.signature.rows
+        groups.setdefault((_method(offer.signature), rows), []).append(offer)
+        cheapest.setdefault((offer.algorithm, rows), offer.cycles_per_mac)
+    kept, counts = [], Counter[object]()
+    for (method, rows), group in groups.items():
+        is_near = group[0].cycles_per_mac < NEAR * cheapest[group[0].algorithm, rows]
+        if (is_near or not counts[method]) and (most is None or counts[method] < most):
+            counts[method] += 1
+            kept.append([offer.signature for offer in group[: 2 if is_near else 1]])
     return kept
 
 
