@@ -145,7 +145,7 @@ def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables)
 
 def _wanted(stated: str | None, python: str | None = None) -> list[Engine]:
     """Return the engines to run: those asked for, or all that are installed; Larq in a Python."""
-    apart = [larq.engine(python)] if python else []
+    apart = larq.engines(python) if python else []
     if stated in (None, "all"):
         return [*(engine for engine in ENGINES.values() if engine.is_installed), *apart]
     names = [name for name in str(stated).split(",") if name and name != "none"]

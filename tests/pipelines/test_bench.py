@@ -142,11 +142,12 @@ LARQ = """
 import numpy as np
 class LiteInterpreter:
     def __init__(self, source, threads, is_reference, is_indirect, has_xnnpack):
-        assert (threads, is_reference, is_indirect, has_xnnpack) == (3, False, True, True)
+        assert (threads, is_reference) == (3, False) and is_indirect == has_xnnpack
+        self.factor = 3 if is_indirect else 2
         if source != b"a model":
             raise RuntimeError("no such operator")
     def predict(self, inputs):
-        return [2 * array for array in inputs]
+        return [self.factor * array for array in inputs]
 """
 
 
@@ -167,13 +168,16 @@ def larq_python(folder: Path) -> str:
 
 
 def test_larq_runs_in_a_python_of_its_own(tmp_path: Path) -> None:
-    engine = larq.engine(larq_python(tmp_path))
+    engine, fastest = larq.engines(larq_python(tmp_path))
     assert engine.title == "Larq Compute Engine 0.0.1"
+    assert fastest.title == "Larq Compute Engine, indirect products and XNNPACK 0.0.1"
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     loaded = engines.load(engine, Variant("bipolar", b"a model", "larq"), {"a": x, "b": x + 1}, 3)
     first, second = loaded.outputs()
     assert np.array_equal(first, 2 * x) and np.array_equal(second, 2 * x + 2)
     assert 0 < loaded.timed(5) < 1
+    loaded = engines.load(fastest, Variant("bipolar", b"a model", "larq"), {"a": x}, 3)
+    assert np.array_equal(loaded.outputs()[0], 3 * x)
     with pytest.raises(engines.EngineError, match=r"0\.0\.1 cannot run it: RuntimeError: no such"):
         engines.load(engine, Variant("bipolar", b"another", "larq"), {"a": x}, 3)
 

@@ -57,7 +57,7 @@ def run_beside_larq(source: bytes, x: Array, *, compiled: bool = True) -> Array:
     if not python:
         return found
     try:
-        loaded = load(larq.engine(python), Variant("as stored", source, "tflite"), {"x": x}, 1)
+        loaded = load(larq.engines(python)[0], Variant("as stored", source, "tflite"), {"x": x}, 1)
     except EngineError:
         # It pads with 0 for floats alone, and has groups on ARM alone.
         return found
