@@ -49,6 +49,11 @@ SMALL = {"inception_v3": 107, "inception_v4": 107}
 DEEP = ("resnet101", "resnet152", "inception_v4", "resnet50", "inception_v3")
 
 
+def is_tried(name: str, signed: bool) -> bool:
+    """Whether a network is tried with activations of this type: of deep ones, with one of both."""
+    return name not in DEEP or signed == bool(DEEP.index(name) % 2)
+
+
 def int8(
     name: ZooName,
     size: int | None = None,
@@ -113,12 +118,13 @@ def test_sizes_are_those_of_the_papers(name: ZooName) -> None:
     assert last_map[1:] == sizes.get(name, (8, 8) if name in SMALL else (7, 7))
 
 
-@pytest.mark.parametrize("signed", [False, True], ids=["uint8", "int8"])
 @pytest.mark.parametrize(
-    "name",
+    ("name", "signed"),
     [
-        pytest.param(name, marks=pytest.mark.slow if name in DEEP else [])
+        pytest.param(name, signed, marks=pytest.mark.slow if name in DEEP else [])
         for name in get_args(ZooName)
+        for signed in (False, True)
+        if is_tried(name, signed)
     ],
 )
 def test_a_runtime_agrees_with_itself_fused_or_not(name: ZooName, signed: bool) -> None:
@@ -141,6 +147,7 @@ def test_a_runtime_agrees_with_itself_fused_or_not(name: ZooName, signed: bool) 
             pytest.param(name, signed, marks=pytest.mark.slow)
             for name in SIZES
             for signed in (False, True)
+            if is_tried(name, signed)
         ),
     ],
 )
