@@ -330,8 +330,8 @@ def mutants(program: Program, number: int, step: Step, isa: Isa) -> Iterator[lis
 @WITH_TABLES
 def test_every_problem_is_proved(hardware: Hardware) -> None:
     for problem in PROBLEMS:
-        for signature in steps(problem, hardware):
-            prove(signature, isa_of(hardware), body_of(signature, isa_of(hardware)))
+        longest = steps(problem, hardware)[-1]
+        prove(longest, isa_of(hardware), body_of(longest, isa_of(hardware)))
 
 
 @pytest.mark.slow
