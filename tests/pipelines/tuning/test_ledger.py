@@ -115,3 +115,13 @@ def test_without_trials_nothing_measured_counts(monkeypatch: pytest.MonkeyPatch)
     assert Snapshot().choices() == {}
     assert Snapshot(1, "generic", "avx2").choices() == choices_of([trial("a", 0.5)])
     assert Snapshot(stated={"w": "x"}).choices() == {"w": "x"}
+
+
+def test_shipped_records_are_trials_of_kernels_there_are() -> None:
+    for file in ledger.RECORDS.glob("*.jsonl"):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        found = [ledger.Trial.model_validate_json(line) for line in lines]
+        assert len(found) == len(set(lines))
+        for item in found:
+            assert item.kernel.endswith(item.machine.isa) and item.workloads
+            assert (item.failed is None) == (item.ratio is not None)
