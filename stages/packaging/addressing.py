@@ -12,6 +12,11 @@ from stages.qnn.signature import BLOCK
 from stages.qnn.tables import ENTRIES, GROUP
 
 
+def slice_of(items: Any, task: Any, tasks: Any) -> tuple[Any, Any]:
+    """First work item of a task, and the one behind its last."""
+    return tirx.truncdiv(items * task, tasks), tirx.truncdiv(items * (task + 1), tasks)
+
+
 def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: Any) -> Any:
     """Element of a parameter that an epilogue's pointer stands at.
 

@@ -19,7 +19,7 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.kinds import Table
-from stages.packaging.addressing import output_offset, parameter_offset
+from stages.packaging.addressing import output_offset, parameter_offset, slice_of
 from stages.packaging.composite import POOLS, Composite
 from stages.packaging.epilogue import Epilogue
 from stages.packaging.halo import fill_halo, fills_of
@@ -94,9 +94,8 @@ class Lowering:
             self._declare()
             with T.attr(0, "pragma_import_llvm", "\n".join(self.texts)):
                 self._fill_halos()
-                begin = T.bind(tirx.truncdiv(items * self.task, self.tasks))
-                end = tirx.truncdiv(items * (self.task + 1), self.tasks)
-                self.items(begin, end)
+                begin, end = slice_of(items, self.task, self.tasks)
+                self.items(T.bind(begin), end)
         scratch, helpers = self._scratch_words * 4, tuple(self.helpers)
         return Kernel(builder.get(), scratch, items, helpers=helpers, uses_tiles=self.uses_tiles)
 

@@ -16,6 +16,7 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.packaging.addressing import slice_of
 from stages.packaging.composite import PLAIN_INPUT, Composite
 from stages.packaging.halo import fill_halo
 from stages.packaging.kernel import Kernel
@@ -73,8 +74,8 @@ class _Pictures:
             task = T.arg("task", tirx.Var("task", "int32"))
             tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
             self._surround(result, task)
-            begin = T.bind(tirx.truncdiv(lines * task, tasks))
-            end = tirx.truncdiv(lines * (task + 1), tasks)
+            first, end = slice_of(lines, task, tasks)
+            begin = T.bind(first)
             with T.serial(0, T.bind(end - begin)) as index:
                 line = T.bind(begin + index)
                 self._line(result, tirx.truncdiv(line, self.height), line % self.height)

@@ -17,6 +17,7 @@ from tvm.ir import Call
 
 from hw.profile import Hardware
 from stages.codegen import target_of
+from stages.packaging.addressing import slice_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain_schedule import STACK_BYTES, scheduled, size_of
 from stages.qnn.builder import bindings_of, outputs_of
@@ -235,7 +236,6 @@ def _sliced(body: Any, task: Any, tasks: Any) -> tuple[Any, int]:
     if int(loop.kind) != tirx.ForKind.SERIAL or extent < 2:
         return body, 1
     kind = str(loop.loop_var.ty.dtype)
-    begin = tirx.truncdiv(extent * task, tasks).astype(kind)
-    end = tirx.truncdiv(extent * (task + 1), tasks).astype(kind)
+    begin, end = (place.astype(kind) for place in slice_of(extent, task, tasks))
     statements[loops[0]] = tirx.For(loop.loop_var, begin, end - begin, loop.kind, loop.body)
     return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0], extent
