@@ -59,12 +59,17 @@ def code_at_start(module: str) -> dict[str, str]:
 
 
 @functools.cache
-def tool_version(distribution: str) -> str:
-    """Return the installed version of a distribution, or 'absent'."""
+def installed_version(distribution: str) -> str | None:
+    """Return the installed version of a distribution, or None."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
-        return "absent"
+        return None
+
+
+def tool_version(distribution: str) -> str:
+    """Return the installed version of a distribution, or 'absent'."""
+    return installed_version(distribution) or "absent"
 
 
 def _check_plain(value: object, where: str) -> None:

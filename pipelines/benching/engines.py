@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy as np
 from hw.profile import Hardware
 from pipelines.benching.variants import Variant
 from pipelines.errors import UserError
+from pipelines.keys import installed_version
 
 Array = np.ndarray[Any, Any]
 Timed = Callable[[int], float]
@@ -160,18 +160,13 @@ def _torch(variant: Variant, inputs: Mapping[str, Array], threads: int) -> Loade
     return Loaded(outputs, _looped(once))
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 ENGINES: Mapping[str, Engine] = {
-    "onnxruntime": Engine("ONNX Runtime", _version("onnxruntime"), ("onnx",), _onnxruntime),
-    "openvino": Engine("OpenVINO", _version("openvino"), ("onnx", "tflite"), _openvino),
-    "litert": Engine("LiteRT", _version("ai-edge-litert"), ("tflite",), _litert),
-    "torch": Engine("PyTorch", _version("torch"), ("pt2",), _torch),
+    "onnxruntime": Engine(
+        "ONNX Runtime", installed_version("onnxruntime"), ("onnx",), _onnxruntime
+    ),
+    "openvino": Engine("OpenVINO", installed_version("openvino"), ("onnx", "tflite"), _openvino),
+    "litert": Engine("LiteRT", installed_version("ai-edge-litert"), ("tflite",), _litert),
+    "torch": Engine("PyTorch", installed_version("torch"), ("pt2",), _torch),
 }
 """By the name that `peers=` takes."""
 

@@ -8,7 +8,7 @@ least, by the pipes they go to (`hw.costs`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -61,26 +61,30 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
         for signature in candidates(problem, isa)
         if _fits(signature, body := body_of(signature, isa), isa)
     }
-    counts: dict[KernelSignature, Recount] = {}
-
-    def compile_all(signatures: Sequence[KernelSignature]) -> None:
-        texts = {s.name: MicroKernel(s, isa, bodies[s]).text() for s in signatures}
-        found = recount_loops(texts, hardware)
-        counts.update({s: found[s.name] for s in signatures})
-
     groups = _promising(bodies, isa, costs, most)
-    compile_all([first for first, *_ in groups])
-    compile_all([s for first, *others in groups if counts[first].stores for s in others])
-    kept = _without_spills(counts, {s: counted.stores for s, counted in counts.items()})
+    counts = _compiled((first for first, *_ in groups), bodies, isa, hardware)
+    others = [s for first, *rest in groups if counts[first].stores for s in rest]
+    counts |= _compiled(others, bodies, isa, hardware)
+    kept = _without_spills({s: counted.stores for s, counted in counts.items()})
     offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
     return sorted([*offers, *tile_offers(isa, costs)], key=_rank)
 
 
-def _without_spills(
-    signatures: Iterable[KernelSignature], stores: Mapping[KernelSignature, int]
-) -> list[KernelSignature]:
+def _compiled(
+    signatures: Iterable[KernelSignature],
+    bodies: Mapping[KernelSignature, Body],
+    isa: Isa,
+    hardware: Hardware,
+) -> dict[KernelSignature, Recount]:
+    """What LLVM makes of the loops of kernels."""
+    kernels = {s.name: MicroKernel(s, isa, bodies[s]) for s in signatures}
+    counts = recount_loops({name: kernel.text() for name, kernel in kernels.items()}, hardware)
+    return {kernel.signature: counts[name] for name, kernel in kernels.items()}
+
+
+def _without_spills(stores: Mapping[KernelSignature, int]) -> list[KernelSignature]:
     """Those without stores in their loops; of a method that has none, one pixel's fewest."""
-    kept = [signature for signature in signatures if stores[signature] == 0]
+    kept = [signature for signature, count in stores.items() if count == 0]
     methods = {_method(signature) for signature in kept if signature.rows == 1}
     fewest: dict[object, KernelSignature] = {}
     for signature in sorted(stores, key=lambda s: (s.rows, stores[s])):

@@ -16,6 +16,8 @@ Array = np.ndarray[Any, Any]
 
 F32, PACKED = "float32", "int32"
 SAME, VALID = tflite.Padding.SAME, tflite.Padding.VALID
+SHORT, LONG = "hw", ("height", "width")
+"""How options call the axes: those of TensorFlow Lite mostly the one way, Larq's the other."""
 
 
 def padding_of(extents: tuple[int, int], windows: Windows) -> int | None:
@@ -36,8 +38,8 @@ def conv_2d(
     tensors = [data, constant(weight.transpose(0, 2, 3, 1), F32), constant(bias, F32)]
     options = {
         "padding": padding,
-        **_pair("stride_{}", "hw", windows.strides),
-        **_pair("dilation_{}_factor", "hw", windows.dilations),
+        **_pair("stride_{}", SHORT, windows.strides),
+        **_pair("dilation_{}_factor", SHORT, windows.dilations),
     }
     return Operation("CONV_2D", tensors, [result], "Conv2DOptions", options)
 
@@ -45,7 +47,7 @@ def conv_2d(
 def pool_2d(op: str, data: Tensor, windows: Windows, padding: int, result: Tensor) -> Operation:
     """MAX_POOL_2D or AVERAGE_POOL_2D."""
     options = {"padding": padding, **_pair("filter_{}", LONG, windows.kernel)}
-    options |= _pair("stride_{}", "hw", windows.strides)
+    options |= _pair("stride_{}", SHORT, windows.strides)
     return Operation(op, [data], [result], "Pool2DOptions", options)
 
 
@@ -96,9 +98,6 @@ def packed(negative: Array) -> Array:
     missing = words_of(negative.shape[-1]) * WORD - negative.shape[-1]
     padded = np.pad(negative, [(0, 0)] * (negative.ndim - 1) + [(0, missing)])
     return np.packbits(padded, axis=-1, bitorder="little").view("<i4").astype(np.int32)
-
-
-LONG = ("height", "width")
 
 
 def _pair(name: str, axes: Sequence[str], values: tuple[int, int]) -> Mapping[str, int]:

@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelines.benching import larq
 from pipelines.benching.engines import load
 from pipelines.benching.variants import Variant
 from stages import importing
 from stages.importing import larq_twin, oracle, zoo
+from stages.importing.tflite.larq import unpacked
+from stages.importing.tflite.operations import packed
 from stages.options import Encoding, ImportOptions, TensorQuantization, ZooOptions
 from stages.qnn import interpret
 
@@ -80,6 +84,14 @@ def test_larq_itself_agrees(size: int) -> None:
         (found,) = loaded.outputs()
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
         assert loaded.timed(2) > 0
+
+
+@given(st.integers(1, 70), st.integers(0, 1 << 30))
+def test_signs_are_unpacked_to_what_they_were_packed_from(channels: int, seed: int) -> None:
+    negative = np.random.default_rng(seed).integers(0, 2, (2, 3, channels)) == 1
+    words = packed(negative)
+    assert words.shape == (2, 3, -(-channels // 32))
+    np.testing.assert_array_equal(unpacked(words, channels), ~negative)
 
 
 def test_a_network_without_bipolar_layers_has_no_twin() -> None:
