@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,6 @@ def _loaded(path: Path) -> Array | dict[str, Array]:
         raise UserError(f"{shown(path)}: there is no such file") from None
     except MemoryError:
         raise UserError(f"{shown(path)}: its arrays do not fit this machine's memory") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         what = "plain numbers" if path.suffix == ".npy" else "plain arrays"
         raise UserError(f"{shown(path)}: not a {path.suffix} file of {what}") from error

@@ -179,6 +179,17 @@ def test_damaged_arrays_are_refused(tmp_path: Path, name: str, data: bytes) -> N
         samples.read_inputs(tmp_path / name, (PIXELS,), {})
 
 
+def test_an_archive_with_a_broken_stream_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=np.zeros(4096, np.float32))
+    whole = bytearray(path.read_bytes())
+    at = whole.index(b"x.npy") + len("x.npy")
+    whole[at + 24 : at + 40] = b"\xff" * 16
+    path.write_bytes(whole)
+    with pytest.raises(UserError, match=r"not a \.npz file of plain arrays"):
+        samples.read_inputs(path, (PIXELS,), {})
+
+
 def test_an_archive_named_npy_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros(2))
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")

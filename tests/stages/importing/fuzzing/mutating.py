@@ -7,6 +7,7 @@ import random
 import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 
 NUMBERS = (0, 1, 2, 3, 5, 127, 128, 255, 256, 2**15, 2**16, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
@@ -14,6 +15,7 @@ FLOATS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("nan"))
 MOST_CHANGES = 6
 IN_ARCHIVES = 0.8
 """How often an archive's member is damaged and not the archive."""
+_UNREADABLE = (OSError, ValueError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def mutated(source: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
@@ -27,11 +29,11 @@ def mutated(source: bytes, others: Sequence[bytes], rng: random.Random) -> bytes
 
 
 def in_archive(source: bytes, rng: random.Random, change: Callable[[bytes], bytes]) -> bytes:
-    """An archive with one of its members changed; the source itself if it cannot be read."""
+    """An archive with one of its members changed; changed as it stands if it cannot be read."""
     try:
         with zipfile.ZipFile(io.BytesIO(source)) as archive:
             members = [(item.filename, archive.read(item)) for item in archive.infolist()]
-    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, EOFError):
+    except _UNREADABLE:
         return change(source)
     if not members:
         return change(source)
