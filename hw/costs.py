@@ -47,6 +47,9 @@ class CoreCosts(BaseModel):
     """Execution pipes, by the names of the source."""
     issue: float = Field(gt=0)
     """Instructions started in a cycle at most; its source is `issue`."""
+    line: float = Field(default=0, ge=0)
+    """Cycles that 64 bytes from the second cache take beside arithmetic; its source is `line`. 0
+    where nobody measured it."""
     instructions: dict[str, InstructionCosts] = Field(min_length=1)
     """Costs by the name of a row of `hw.isa`; `load_N` and `broadcast_N` fill N bytes,
     `broadcast_half_N` with half of them twice."""
@@ -61,8 +64,9 @@ class CoreCosts(BaseModel):
                     raise ValueError(f"{name} uses {pipes} {count} times")
             if not set(costs.source.split("+")) <= self.sources.keys():
                 raise ValueError(f"{name} has an unknown source: {costs.source}")
-        if "issue" not in self.sources:
-            raise ValueError("nothing says where the issue width comes from")
+        for figure in ("issue", *(["line"] if self.line else [])):
+            if figure not in self.sources:
+                raise ValueError(f"nothing says where the figure '{figure}' comes from")
         return self
 
     def knows(self, name: str) -> bool:

@@ -11,60 +11,15 @@ only where a lane is widened, saturated or read must its range be known to fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from itertools import accumulate
 
 import numpy as np
 
-from hw.isa.lanes import Lane
-
-Vector = np.ndarray[Any, Any]
-"""int64 [2^(n+m)]: one entry per pair of levels, index `a << m | w`."""
-
-
-class InexactError(ArithmeticError):
-    """A program leaves what the exact domain can follow; the message says where."""
-
-
-class Group(NamedTuple):
-    """Positions of the reduction axis that one lane covers, of one weight row and one pixel.
-
-    `row` is None for activations alone, `pixel` for weights alone.
-    """
-
-    row: int | None
-    pixel: int | None
-    chunk: int
-    positions: int
-
-    def joined(self, other: Group) -> Group:
-        """The same positions, of both operands; InexactError if the operands do not match."""
-        if (self.chunk, self.positions) != (other.chunk, other.positions):
-            raise InexactError(f"combines positions {self} and {other}")
-        row, pixel = _either(self.row, other.row), _either(self.pixel, other.pixel)
-        return Group(row, pixel, self.chunk, self.positions)
-
-
-def _either(first: int | None, second: int | None) -> int | None:
-    if first is not None and second is not None and first != second:
-        raise InexactError(f"combines rows or pixels {first} and {second}")
-    return second if first is None else first
-
-
-def _refused(lane: object, *_: Any, **_named: Any) -> Any:
-    raise InexactError(f"no exact form of this operation on {type(lane).__name__}")
-
-
-_refuse: Any = _refused
-
-
-class ExactLane(Lane):
-    """Base of the kinds of lane; what a kind has no exact form for is an InexactError."""
-
-    __and__ = __or__ = __xor__ = __invert__ = __add__ = __sub__ = __mul__ = _refuse
-    times = popcount = extend = saturate = split = join = lookup = _refuse
+from hw.isa.mixed import MixedLane, alone, mixed
+from hw.isa.sums import ExactLane, Group, InexactError, Place, SumLane, Vector, refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,19 +36,45 @@ class BitsLane(ExactLane):
         """Width of the lane: one bit a position."""
         return sum(group.positions for group in self.groups)
 
-    def _combine(self, other: BitsLane, function: Callable[[int, int], int]) -> BitsLane:
-        if not isinstance(other, BitsLane) or len(self.groups) != len(other.groups):
-            raise InexactError("combines bits with something else")
-        groups = tuple(a.joined(b) for a, b in zip(self.groups, other.groups, strict=True))
-        return BitsLane(groups, function(self.table, other.table), self.entries)
+    @property
+    def depth(self) -> int:
+        """They are no function of other bits."""
+        return 0
 
-    def __and__(self, other: BitsLane) -> BitsLane:
+    @property
+    def function(self) -> MixedLane:
+        """The bits as a function of themselves."""
+        return alone(self)
+
+    def counted(self, first: int, positions: int) -> SumLane:
+        """How many are set at some positions, of whole groups."""
+        ends = accumulate(group.positions for group in self.groups)
+        last = first + positions
+        groups = [g for g, end in zip(self.groups, ends, strict=True) if first < end <= last]
+        counted = BitsLane(tuple(groups), self.table, self.entries)
+        if counted.bits != positions:
+            raise InexactError(f"counts {positions} bits from {first} on, a part of a group")
+        return counted.popcount()
+
+    def _joined(self, other: BitsLane) -> tuple[Group, ...] | None:
+        """Groups of the same positions of both operands, if the lanes are of the same ones."""
+        try:
+            return tuple(a.joined(b) for a, b in zip(self.groups, other.groups, strict=True))
+        except (InexactError, ValueError):
+            return None
+
+    def _combine(self, other: AnyBits, function: Callable[[int, int], int]) -> AnyBits:
+        if isinstance(other, BitsLane) and (groups := self._joined(other)) is not None:
+            return BitsLane(groups, function(self.table, other.table), self.entries)
+        return mixed(self, other, function)
+
+    def __and__(self, other: AnyBits) -> AnyBits:  # type: ignore[override]
         return self._combine(other, lambda x, y: x & y)
 
-    def __or__(self, other: BitsLane) -> BitsLane:
+    def __or__(self, other: AnyBits) -> AnyBits:  # type: ignore[override]
         return self._combine(other, lambda x, y: x | y)
 
-    def __xor__(self, other: BitsLane) -> BitsLane:
+    def __xor__(self, other: AnyBits) -> AnyBits:  # type: ignore[override]
         return self._combine(other, lambda x, y: x ^ y)
 
     def __invert__(self) -> BitsLane:
@@ -124,7 +105,7 @@ class BitsLane(ExactLane):
     ) -> IndexLane:
         """Bits of single positions as a number, of which only look-ups are followed."""
         if signed or any(group.positions != 1 for group in self.groups):
-            _refused(self)
+            refused(self)
         return IndexLane(bits, self)
 
     def join(self, higher: Sequence[BitsLane]) -> BitsLane:
@@ -156,110 +137,10 @@ class IndexLane(ExactLane):
         ones = np.array([self.digits.table >> i & 1 for i in range(self.digits.entries)], np.int64)
         found = table[0]
         for own, difference in zip(groups, _differences(tuple(table), len(groups)), strict=True):
+            terms: dict[Place, Vector]
             terms = {own.joined(g): ones * v for g, v in difference.terms.items() if v.any()}
             found = found + SumLane(self.bits, terms)
         return found
-
-
-@dataclass(frozen=True, eq=False)
-class SumLane(ExactLane):
-    """A number: `constant` and, per group, a vector summed over the group's positions."""
-
-    bits: int
-    terms: Mapping[Group, Vector]
-    constant: int = 0
-
-    def _plus(self, other: SumLane, factor: int) -> SumLane:
-        if not isinstance(other, SumLane) or other.bits != self.bits:
-            raise InexactError("adds something else to a sum")
-        terms = dict(self.terms)
-        for group, vector in other.terms.items():
-            terms[group] = terms[group] + factor * vector if group in terms else factor * vector
-        return SumLane(self.bits, terms, self.constant + factor * other.constant)
-
-    def __add__(self, other: SumLane) -> SumLane:
-        return self._plus(other, 1)
-
-    def __sub__(self, other: SumLane) -> SumLane:
-        return self._plus(other, -1)
-
-    def __mul__(self, other: SumLane) -> SumLane:
-        """The product of two levels at one position."""
-        if not isinstance(other, SumLane) or other.bits != self.bits:
-            raise InexactError("multiplies a sum by something else")
-        if self.constant or other.constant:
-            raise InexactError("multiplies something else than two levels")
-        if not (self.terms and other.terms):
-            return SumLane(self.bits, {})
-        if len(self.terms) > 1 or len(other.terms) > 1:
-            raise InexactError("multiplies sums over several positions")
-        ((one, x),), ((two, y),) = self.terms.items(), other.terms.items()
-        if one.positions != 1:
-            raise InexactError("multiplies sums over several positions")
-        return SumLane(self.bits, {one.joined(two): x * y})
-
-    def times(self, factor: int) -> SumLane:
-        """The product with a constant."""
-        terms = {group: factor * vector for group, vector in self.terms.items()}
-        return SumLane(self.bits, terms, factor * self.constant)
-
-    def range(self) -> tuple[int, int]:
-        """Bounds of the number over all inputs.
-
-        They are reached, but where groups of one chunk share an operand without being equal.
-        """
-        low = high = self.constant
-        for group, vector in self.merged().items():
-            low += group.positions * int(vector.min())
-            high += group.positions * int(vector.max())
-        return low, high
-
-    def is_zero(self) -> bool:
-        """Whether it is 0 for all inputs, term by term."""
-        return self.constant == 0 and not any(vector.any() for vector in self.terms.values())
-
-    def merged(self) -> dict[Group, Vector]:
-        """Terms over the same positions together, where only one pair of operands is involved."""
-        merged: dict[Group, Vector] = {}
-        neighbours: dict[tuple[int, int], list[Group]] = {}
-        for group, vector in sorted(self.terms.items(), key=lambda item: None in item[0]):
-            beside = neighbours.setdefault((group.chunk, group.positions), [])
-            partners = [
-                g
-                for g in beside
-                if group.row in (None, g.row) and group.pixel in (None, g.pixel) and merged[g].any()
-            ]
-            if len(partners) == 1:
-                merged[partners[0]] = merged[partners[0]] + vector
-            else:
-                merged[group] = vector
-                beside.append(group)
-        return merged
-
-    def _checked(self, low: int, high: int) -> None:
-        found = self.range()
-        if found[0] < low or found[1] > high:
-            raise InexactError(
-                f"a lane of {self.bits} bits holds {found[0]} to {found[1]}, not {low} to {high}"
-            )
-
-    def extend(self, bits: int, signed: bool = False) -> SumLane:
-        """The same number in a wider lane, if it fits the narrow one."""
-        half = 1 << (self.bits - 1)
-        self._checked(*((-half, half - 1) if signed else (0, 2 * half - 1)))
-        return SumLane(bits, self.terms, self.constant)
-
-    def saturate(self, bits: int) -> SumLane:
-        """The same number in a narrower lane, if no input saturates."""
-        self._checked(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-        return SumLane(bits, self.terms, self.constant)
-
-    def join(self, higher: Sequence[SumLane]) -> SumLane:
-        """One number of several lanes, if each fits its own."""
-        total = self.extend(self.bits * (1 + len(higher)))
-        for position, lane in enumerate(higher, 1):
-            total = total + lane.extend(total.bits).times(1 << (position * self.bits))
-        return total
 
 
 @lru_cache(maxsize=256)
@@ -277,16 +158,10 @@ def _differences(table: tuple[SumLane, ...], bits: int) -> list[SumLane]:
     return differences
 
 
+AnyBits = BitsLane | MixedLane
+"""Bits of known meaning, or functions of several."""
+
+
 def bits_lane(groups: Sequence[Group], table: int, entries: int) -> BitsLane:
     """Packed bits whose table is known."""
     return BitsLane(tuple(groups), table, entries)
-
-
-def level_lane(bits: int, group: Group, values: Vector) -> SumLane:
-    """One level at one position: `values` of every level pair."""
-    return SumLane(bits, {group: values})
-
-
-def zero_lane(bits: int) -> SumLane:
-    """The number 0."""
-    return SumLane(bits, {})

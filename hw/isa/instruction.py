@@ -76,7 +76,8 @@ class Instruction:
     ) -> list[Any]:
         """The result's lanes for operand registers, whichever reader their lanes belong to."""
         seen = [regroup(r, kind.bits) for r, kind in zip(registers, self.operands, strict=True)]
-        return self.meaning(*seen) if immediate is None else self.meaning(*seen, immediate)
+        lanes = self.meaning(*seen) if immediate is None else self.meaning(*seen, immediate)
+        return [lane.as_operand() for lane in lanes]
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,10 @@ class Lane(ABC):
     def join(self, higher: Sequence[Self]) -> Self:
         """One wide lane, with `higher` in its upper bits."""
 
+    def as_operand(self) -> Self:
+        """The same lane, as other instructions read it: readers may forget how it was computed."""
+        return self
+
     @abstractmethod
     def lookup(self, table: Sequence[Self]) -> Self:
         """The entry that the lane's number names; 0 behind the end of the table (TBL, VPSHUFB)."""

@@ -7,6 +7,7 @@ VPDPBUSD multiplies bytes directly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hw.isa.instruction import (
@@ -27,8 +28,8 @@ from hw.isa.instruction import (
     with_constant,
 )
 
-FACTORS = (2, 3, 4, 6, 12)
-"""Constants that term plans multiply by."""
+FACTORS = (2, 3, 4, 6, 8, 12, 16, 32)
+"""Constants that term plans and counts of carried bits are multiplied by."""
 
 
 def _dot(group: int, signed: bool) -> Any:
@@ -200,17 +201,20 @@ AVX2 = Isa(
 )
 
 _ZMM = Vector(16, 32)
+
+
+def _ternary(name: str, table: int, meaning: Callable[..., Any]) -> Instruction:
+    """VPTERNLOGD: any function of three bits, by its truth table (Intel SDM, volume 2C)."""
+    intrinsic, kinds = "llvm.x86.avx512.pternlog.d.512", (_ZMM, _ZMM, _ZMM)
+    constant = ("i32", str(table))
+    return call(f"vpternlogd_{name}", intrinsic, kinds, _ZMM, each(meaning), constant)
+
+
 _ZMM_ROWS = {
     **_common("z", 16),
-    # VPTERNLOG with the table of `mask ? x : y`, Intel SDM volume 2C.
-    "select": call(
-        "vpternlogd_select",
-        "llvm.x86.avx512.pternlog.d.512",
-        (_ZMM, _ZMM, _ZMM),
-        _ZMM,
-        each(select),
-        ("i32", "202"),
-    ),
+    "select": _ternary("select", 0xCA, select),
+    "bit_sum": _ternary("sum", 0x96, lambda x, y, z: x ^ y ^ z),
+    "bit_carry": _ternary("carry", 0xE8, lambda x, y, z: select(x ^ y, z, x)),
     **_sums_of_bytes("_zmm", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", 16),
     "dot": _madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16),
     **_lookups("z", "llvm.x86.avx512.pshuf.b.512", 16),

@@ -88,9 +88,8 @@ def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelS
     from stages.synthesizing.offering import candidates
     from stages.synthesizing.tiles import tile_signatures
 
-    method = signature.plan, signature.tables, signature.products
     known = (*candidates(problem, isa), *tile_signatures(isa))
-    alike = [s for s in known if (s.plan, s.tables, s.products) == method]
+    alike = [s for s in known if s.method == signature.method]
     return min(alike, key=lambda s: (s.rows, s.channels))
 
 

@@ -11,6 +11,8 @@ from stages.kinds import Table
 from stages.options import Algorithm, Encoding
 from stages.qnn.signature import BLOCK, Family, Flush, KernelSignature
 
+LINE = 64
+"""Bytes of a line of the caches."""
 _ALGORITHMS: dict[Family, Algorithm] = {"popcount": "bitserial", "lookup": "lookup", "mac8": "mac8"}
 
 
@@ -85,6 +87,10 @@ class Offer:
     """One word of the window, for the whole tile."""
     empty: float
     """Emptying all counters of the tile into the sums once in every pass."""
+    line: float = 0.0
+    """What 64 bytes of activations take that come from the second cache."""
+    cache: int = 0
+    """Bytes of the first cache."""
 
     @property
     def algorithm(self) -> Algorithm:
@@ -108,7 +114,23 @@ class Offer:
         if times is None:
             times = rows * -(-row_words // signature.flush_period)
         tiles = geometry.tiles(signature.rows) * (BLOCK // signature.channels)
-        return tiles * (rows * row_words * self.word + times * self.empty)
+        lines = self._far_bytes(geometry) / LINE
+        return tiles * (rows * row_words * self.word + times * self.empty + lines * self.line)
+
+    def _far_bytes(self, geometry: Geometry) -> int:
+        """Bytes of activations a tile reads from the second cache.
+
+        All of its windows, each once, where the rows that windows share do not stay in the first.
+        """
+        signature, (height, width) = self.signature, geometry.window
+        pixel = (
+            geometry.row_words(signature.channels_per_word) // width * signature.activation_bytes
+        )
+        row, tile = (
+            (count - 1) * geometry.strides[1] + width
+            for count in (geometry.output_width, signature.rows)
+        )
+        return height * tile * pixel if height * row * pixel > self.cache else 0
 
     def fitted(self, geometry: Geometry) -> KernelSignature:
         """The signature with its counters emptied as seldom as their range allows."""

@@ -9,11 +9,12 @@ class) is folded at build time.
 A signature's name is a grammar:
 
     name    := ("popcount_" plan | "lookup_" problem | "mac8_" method) "_" tile "_" flush "_" isa
-    plan    := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums]
+    plan    := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums] [step]
     kind    := ("and" | "xor" | "choose_a" | "choose_w" | "mix") terms
     planes  := ("x" table)*             the truth table of each plane over levels, hexadecimal
     sums    := ("s" value ("_" value)*)*         "m" for a minus
-    problem := "a" bits "w" bits "_" encoding ["_by" words]
+    problem := "a" bits "w" bits "_" encoding [step]
+    step    := "_by" words
     method  := "dot" group | "tile" words | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
     flush   := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
@@ -23,6 +24,7 @@ A signature's name is a grammar:
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -118,6 +120,8 @@ class KernelSignature:
     """What the activations' tensor holds, of which the plan reads its own planes."""
     tables: Tables | None = None
     """What a look-up kernel looks up."""
+    words: int = 1
+    """Words of a window whose bits a popcount kernel adds up before it counts."""
 
     def __post_init__(self) -> None:
         if BLOCK % self.channels:
@@ -126,6 +130,11 @@ class KernelSignature:
             raise ValueError("a signature has a term plan, tables, or a way to add up products")
         if self.plan is not None and self.stored is None:
             object.__setattr__(self, "stored", stored_by(self.plan))
+
+    @property
+    def method(self) -> Hashable:
+        """What is added up and how, whatever the tile."""
+        return self.words, self.plan, self.tables, self.products
 
     @property
     def family(self) -> Family:
@@ -156,12 +165,19 @@ class KernelSignature:
         """Words of a window that are taken at a time; its rows have a multiple of that."""
         if self.tables is not None:
             return self.tables.words
+        if self.plan is not None:
+            return self.words
         return self.products.tile if self.products is not None and self.is_tiled else 1
 
     @property
     def word_bytes(self) -> int:
         """Bytes of activations for a word of weights (of one plane)."""
         return WORD_BYTES if self.tables is None else WORD_BITS // GROUP * ENTRIES
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of activations for a word of the window, of all planes."""
+        return self.word_bytes * (self.stored.words if self.stored is not None else 1)
 
     @property
     def weight_planes(self) -> int:
@@ -229,7 +245,8 @@ class KernelSignature:
             return f"lookup_{self.tables.name}_{tile}"
         assert self.plan is not None and self.stored is not None
         among = "" if self == self.alone else f"_of{_tables(self.stored)}"
-        return f"popcount_{self.plan.name}{among}_{tile}"
+        several = f"_by{self.words}" if self.words > 1 else ""
+        return f"popcount_{self.plan.name}{among}{several}_{tile}"
 
 
 def stored_by(plan: TermPlan) -> Stored:

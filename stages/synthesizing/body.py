@@ -29,17 +29,27 @@ class Body:
     on; `together` neighbouring ones are emptied at a time, into `registers` registers of sums.
     """
 
-    counter: Vector
     passes: tuple[Pass, ...]
     empty: Program
     """Counters `c0` … as 32-bit lanes `s0` …: what emptying them computes."""
     pixels: int = 1
     """Neighbouring pixels whose counters share a register, one behind the other."""
+    carried_bits: int = 0
+    """How many of the counters that are emptied at a time, the first ones, are no numbers but bits
+    that full adders carry from step to step."""
 
     @property
     def together(self) -> int:
         """Registers of counters that are emptied at a time."""
         return len(self.empty.inputs)
+
+    def counter(self, n: int) -> Vector:
+        """The type of every register of counters `c{m}.{n}`."""
+        return self.empty.types[f"c{n % self.together}"]
+
+    def is_bits(self, n: int) -> bool:
+        """Whether registers of counters `c{m}.{n}` hold carried bits."""
+        return n % self.together < self.carried_bits
 
     @property
     def registers(self) -> int:

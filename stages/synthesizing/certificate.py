@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from hw.isa import Isa
-from hw.isa.exact import Group, InexactError, SumLane, Vector, zero_lane
+from hw.isa.exact import BitsLane
 from hw.isa.fingerprint import fingerprint
+from hw.isa.sums import Group, InexactError, Place, SumLane, Vector, zero_lane
 from stages.kinds import Table
 from stages.qnn.signature import WORD_BITS, WORD_BYTES, KernelSignature
 from stages.synthesizing.body import Body
@@ -73,7 +74,7 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         if plan.activation_sum:
             table = table - np.array(plan.activation_sum)[:, None]
         totals, largest = _simulated(signature, isa, body, planes(plan, signature, isa))
-        _compare(totals, table.ravel(), WORD_BYTES, 8, isa)
+        _compare(totals, table.ravel(), WORD_BYTES * signature.step, 8, isa)
     elif (tables := signature.tables) is not None:
         facts = {
             "weights_alone": [int(x) for x in tables.residual()],
@@ -97,7 +98,9 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
     }
 
 
-Totals = dict[tuple[int, int], list[SumLane]]
+Lanes = list[Any]
+Totals = dict[tuple[int, int], Lanes]
+"""Lanes of registers, by pixel and number."""
 
 
 def _simulated(
@@ -106,58 +109,86 @@ def _simulated(
     """The sums of a window of one step, and the most that a step adds to one in size."""
     tile = body.counters(signature.rows, signature.channels, isa.lanes)
     period = signature.flush_period // signature.step or 1
-    kind = body.counter
-    zeros = [zero_lane(kind.bits)] * kind.lanes
+    before = {(m, n): _unknown(body, m, n) for m, n in tile}
+    empty = {(m, n): before[m, n] if body.is_bits(n) else _nothing(body, n) for m, n in tile}
+    start = _from_nothing(body, empty)
     totals: Totals = {}
-    counters: Totals = {place: zeros for place in tile}
+    counters = empty
     largest = 0
     for one in body.passes:
-        added = _word_adds(one.word, operands, body, tile)
-        for place in tile:
-            before = [lane.times(one.carried) for lane in counters[place]]
-            counters[place] = _sums(before, added[place])
-        _emptied(body, {place: [x.times(period) for x in added[place]] for place in tile})
+        assert not (body.carried_bits and one.carried), "carried bits are multiplied"
+        added = _word_adds(one.word, operands, body, before)
+        counters = {
+            (m, n): lanes if body.is_bits(n) else _sums(_times(counters[m, n], one.carried), lanes)
+            for (m, n), lanes in added.items()
+        }
+        full = {p: x if body.is_bits(p[1]) else _times(x, period) for p, x in added.items()}
+        _emptied(body, full)
+        gained = _gained(body, added, start)
         if one.ends_chain:
-            for place, lanes in _emptied(body, counters).items():
-                scaled = [lane.times(one.coefficient) for lane in lanes]
+            whole = _gained(body, counters, start) if one.carried else gained
+            for place, lanes in whole.items():
+                scaled = _times(lanes, one.coefficient)
                 totals[place] = _sums(totals[place], scaled) if place in totals else scaled
-            counters = {place: zeros for place in tile}
-        most = (max(map(abs, lane.range())) for x in _emptied(body, added).values() for lane in x)
-        largest += max(most) * abs(one.coefficient)
+            counters = empty
+        most = max(max(map(abs, lane.range())) for lanes in gained.values() for lane in lanes)
+        largest += most * abs(one.coefficient)
     return totals, largest
 
 
+def _unknown(body: Body, m: int, n: int) -> Lanes:
+    """A register of counters of which nothing is known: its groups have rows and pixels below 0."""
+    kind = body.counter(n)
+    if not body.is_bits(n):
+        places = [Group(-1 - n, -1 - m, lane, 1) for lane in range(kind.lanes)]
+        return [SumLane(kind.bits, {place: np.ones(1, np.int64)}) for place in places]
+    chunks = kind.bits // 8
+    groups = [
+        tuple(Group(-1 - n, -1 - m, lane * chunks + chunk, 8) for chunk in range(chunks))
+        for lane in range(kind.lanes)
+    ]
+    return [BitsLane(places, 0b10, 2) for places in groups]
+
+
+def _nothing(body: Body, n: int) -> Lanes:
+    return [zero_lane(body.counter(n).bits)] * body.counter(n).lanes
+
+
 def _word_adds(
-    word: Program,
-    operands: Mapping[str, Sequence[Any]],
-    body: Body,
-    tile: Sequence[tuple[int, int]],
+    word: Program, operands: Mapping[str, Sequence[Any]], body: Body, before: Totals
 ) -> Totals:
-    """What a word adds to each counter; the same whatever the counter held before."""
-    kind = body.counter
-    before = [Group(-1, -1, -1 - lane, 1) for lane in range(kind.lanes)]
-    unknown = [SumLane(kind.bits, {group: np.ones(1, np.int64)}) for group in before]
+    """What a step adds to each number, the same whatever it was, and what it makes of bits."""
     used = {name: lanes for name, lanes in operands.items() if name in word.inputs}
-    after = word.run(used | {f"c{m}.{n}": unknown for m, n in tile})
+    after = word.run(used | {f"c{m}.{n}": lanes for (m, n), lanes in before.items()})
     return {
-        (m, n): [
-            _less(later, group) for later, group in zip(after[f"c{m}.{n}"], before, strict=True)
-        ]
-        for m, n in tile
+        (m, n): after[f"c{m}.{n}"]
+        if body.is_bits(n)
+        else [_less(lane, held) for lane, held in zip(after[f"c{m}.{n}"], lanes, strict=True)]
+        for (m, n), lanes in before.items()
     }
 
 
-def _less(later: SumLane, before: Group) -> SumLane:
+def _less(later: SumLane, before: SumLane) -> SumLane:
     """A lane without the counter it began with, of which it must hold one, and no other."""
     assert isinstance(later, SumLane), "a count is no sum"
+    (group,) = before.terms
     terms = dict(later.terms)
-    held = terms.pop(before, None)
+    held = terms.pop(group, None)
     is_one = held is not None and np.array_equal(held, [1])
-    assert is_one and all(group.row != -1 for group in terms), "a count depends on the counter"
+    assert is_one and not any(map(_is_counter, terms)), "a count depends on the counter"
     return SumLane(later.bits, terms, later.constant)
 
 
-def _sums(x: Sequence[SumLane], y: Sequence[SumLane]) -> list[SumLane]:
+def _is_counter(place: Place) -> bool:
+    """Whether it is an unknown number, and neither operands nor carried bits."""
+    return isinstance(place, Group) and place.positions == 1 and (place.row or 0) < 0
+
+
+def _times(lanes: Lanes, factor: int) -> Lanes:
+    return [lane.times(factor) for lane in lanes]
+
+
+def _sums(x: Lanes, y: Lanes) -> Lanes:
     return [one + other for one, other in zip(x, y, strict=True)]
 
 
@@ -170,6 +201,26 @@ def _emptied(body: Body, counters: Totals) -> Totals:
             for name, lanes in body.empty.run(inputs).items():
                 totals[m, n // body.together * body.registers + int(name[1:])] = lanes
     return totals
+
+
+def _from_nothing(body: Body, empty: Totals) -> Totals:
+    """What emptying gives of carried bits alone: nothing where they are 0."""
+    starts = {place: [x.resolved() for x in y] for place, y in _emptied(body, empty).items()}
+    for start in (lane for lanes in starts.values() for lane in lanes):
+        is_nothing = not any(vector[0] for vector in start.terms.values())
+        assert start.constant == 0 and is_nothing, "emptying nothing gives something"
+    return starts
+
+
+def _gained(body: Body, counters: Totals, start: Totals) -> Totals:
+    """How much more emptying gives than it did of the bits before.
+
+    Numbers are what was added to them, as emptying is linear in them.
+    """
+    return {
+        place: [now.resolved() - before for now, before in zip(lanes, start[place], strict=True)]
+        for place, lanes in _emptied(body, counters).items()
+    }
 
 
 def _compare(

@@ -15,7 +15,8 @@ from math import gcd
 import numpy as np
 
 from hw.isa import Isa, Vector
-from hw.isa.exact import BitsLane, Group, InexactError, zero_lane
+from hw.isa.exact import BitsLane
+from hw.isa.sums import Group, InexactError, zero_lane
 from stages.qnn.llvm import FunctionText
 from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.certificate import ProofError

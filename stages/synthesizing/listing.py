@@ -109,7 +109,8 @@ def passes(signature: KernelSignature, body: Body) -> list[str]:
         title = f"pass over the window, coefficient {one.coefficient}"
         if one.carried:
             title += f"; counters of the pass before times {one.carried}"
-        lines += [f"{title}; for every word:", *_indented(program_text(one.word))]
+        step = "word" if signature.step == 1 else f"{signature.step} words"
+        lines += [f"{title}; for every {step}:", *_indented(program_text(one.word))]
         if one.ends_chain:
             when = f", at the latest after {signature.flush_period} words" * bool(
                 signature.flush_period

@@ -66,7 +66,7 @@ def lookup_body(signature: KernelSignature, isa: Isa) -> Body:
         Pass(coefficient, _Word(signature, tables, digit, isa).program, 0, True)
         for digit, coefficient in enumerate(tables.coefficients)
     )
-    return Body(Vector(2 * isa.lanes, 16), passes, _emptied(tables, isa))
+    return Body(passes, _emptied(tables, isa))
 
 
 class _Word:

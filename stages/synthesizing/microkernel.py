@@ -56,6 +56,7 @@ class MicroKernel:
         self.word = Vector(isa.lanes, 32)
         self.vectors = signature.channels // isa.lanes
         self.tile = self.body.counters(signature.rows, signature.channels, isa.lanes)
+        self.kinds = [self.body.counter(n) for _, n in self.tile]
 
     def text(self) -> tuple[str, list[str]]:
         """The function and the declarations it needs."""
@@ -78,13 +79,15 @@ class MicroKernel:
             return ["zeroinitializer"] * len(self.tile)
         if factor == 1:
             return list(counters)
-        kind = self.body.counter
-        return [self.code.let(f"mul {kind.llvm} {c}, {kind.splat(factor)}") for c in counters]
+        return [
+            self.code.let(f"mul {kind.llvm} {c}, {kind.splat(factor)}")
+            for kind, c in zip(self.kinds, counters, strict=True)
+        ]
 
     def _pass(self, one: Pass, window: str, initial: list[str]) -> list[str]:
         """One pass over the window; its counters, for a chain that goes on."""
         code, flush = self.code, self.signature.flush
-        carried = [(self.body.counter.llvm, value) for value in initial]
+        carried = self._typed(initial)
         if flush in ("none", "window"):
             counters = code.loop(
                 "%kh",
@@ -151,20 +154,26 @@ class MicroKernel:
             outputs = one.word.emit(code, operand)
             return [outputs[f"c{m}.{n}"] for m, n in self.tile]
 
-        kind = self.body.counter.llvm
-        # A body is as long as the registers allow; several in a row would spill.
-        carried = [(kind, value) for value in counters]
         steps = code.let(f"udiv exact i64 {count}, {step}") if step > 1 else count
-        return code.loop(steps, carried, one_word, unroll=False)
+        # A body is as long as the registers allow; several in a row would spill.
+        return code.loop(steps, self._typed(counters), one_word, unroll=False)
+
+    def _typed(self, counters: Sequence[str]) -> list[tuple[str, str]]:
+        return [(kind.llvm, value) for kind, value in zip(self.kinds, counters, strict=True)]
 
     # -- operands ----------------------------------------------------------------------------
 
     def _activations(self, name: str, data: str, kind: Vector) -> str:
-        """The word of plane or part `a{plane}.{m}` in every lane, or its tables."""
+        """The word of plane or part `a{plane}.{m}` in every lane, or its tables.
+
+        Words of a step have several parts to a plane.
+        """
         plane, m = _indices(name)
-        place = data
-        if self.signature.plan is not None and (stored := self.signature.plane_index(plane)):
-            place = self._moved(place, "%plane", stored)
+        place, number = data, 0
+        if self.signature.plan is not None:
+            plane, number = divmod(plane, self.signature.step)
+            if stored := self.signature.plane_index(plane):
+                place = self._moved(place, "%plane", stored)
         if m:
             place = self._moved(place, "%pixel", m)
         if (tables := self.signature.tables) is not None:
@@ -173,7 +182,7 @@ class MicroKernel:
             return self.code.repeated(loaded, size, kind)
         if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
             return self._pair(place, plane, kind)
-        word = self.code.load("i32", place, 4)
+        word = self.code.load("i32", place, 4, 4 * number)
         if self.signature.plan is None:
             return self._part(word, plane, kind)
         return self.code.splat(word, "i32", self.isa.lanes)

@@ -22,6 +22,7 @@ from stages.qnn.tables import ENTRIES
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import body_of, narrow_products
+from stages.synthesizing.carry_save import steps_of
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import CACHE_LINE, MicroKernel
@@ -67,7 +68,8 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     counts |= _compiled(others, bodies, isa, hardware)
     kept = _without_spills({s: counted.stores for s, counted in counts.items()})
     offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
-    return sorted([*offers, *tile_offers(isa, costs)], key=_rank)
+    far = [replace(o, line=costs.line, cache=1024 * hardware.l1d_kib) for o in offers]
+    return sorted([*far, *tile_offers(isa, costs)], key=_rank)
 
 
 def _compiled(
@@ -85,16 +87,12 @@ def _compiled(
 def _without_spills(stores: Mapping[KernelSignature, int]) -> list[KernelSignature]:
     """Those without stores in their loops; of a method that has none, one pixel's fewest."""
     kept = [signature for signature, count in stores.items() if count == 0]
-    methods = {_method(signature) for signature in kept if signature.rows == 1}
+    methods = {signature.method for signature in kept if signature.rows == 1}
     fewest: dict[object, KernelSignature] = {}
     for signature in sorted(stores, key=lambda s: (s.rows, stores[s])):
-        if _method(signature) not in methods:
-            fewest.setdefault(_method(signature), signature)
+        if signature.method not in methods:
+            fewest.setdefault(signature.method, signature)
     return [*kept, *(s for s in fewest.values() if s not in kept)]
-
-
-def _method(signature: KernelSignature) -> object:
-    return signature.plan or signature.tables or signature.products
 
 
 def _rank(offer: Offer) -> tuple[float, str]:
@@ -113,7 +111,7 @@ def _promising(
     cheapest: dict[tuple[str, int], float] = {}
     for offer in offers:
         rows = offer.signature.rows
-        groups.setdefault((_method(offer.signature), rows), []).append(offer)
+        groups.setdefault((offer.signature.method, rows), []).append(offer)
         cheapest.setdefault((offer.algorithm, rows), offer.cycles_per_mac)
     kept, counts = [], Counter[object]()
     for (method, rows), group in groups.items():
@@ -152,6 +150,9 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
                 period = BYTE_MAX // (BITS_PER_BYTE * together)
                 signature = replace(signature, flush="window", flush_period=period)
             yield signature
+            for words in steps_of(plan, isa):
+                period = BYTE_MAX // BITS_PER_BYTE * words
+                yield replace(signature, words=words, flush_period=period)
 
 
 def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[Products, int]]:
@@ -180,13 +181,14 @@ def _fits(signature: KernelSignature, body: Body, isa: Isa) -> bool:
     """Whether every pass has the registers that it needs, and that LLVM takes.
 
     LLVM loads the planes of a word all at once, however few are in use at one time; a constant, a
-    count and the result of a choice need registers too. Products load part by part.
+    count and the result of a choice need registers too. Steps of several words and products load
+    part by part.
     """
     parts = max(isa.bytes // one.word.part for one in body.passes)
     if any(one.word.live() + parts > isa.registers * parts for one in body.passes):
         return False
     loaded = max(len(one.word.inputs) for one in body.passes)
-    return signature.plan is None or loaded + SPARE <= isa.registers
+    return signature.plan is None or signature.step > 1 or loaded + SPARE <= isa.registers
 
 
 def _offer(

@@ -65,7 +65,7 @@ def tiles_body(signature: KernelSignature) -> Body:
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
     empty = Program(part=0)
     empty.outputs = {"s0": empty.input("c0", Vector(counter.lanes, 32))}
-    return Body(counter, (Pass(1, program, 0, True),), empty, pixels=rows)
+    return Body((Pass(1, program, 0, True),), empty, pixels=rows)
 
 
 def tile_signatures(isa: Isa) -> list[KernelSignature]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from hw.isa import Isa
-from hw.isa.exact import BitsLane, Group, SumLane, Vector
+from hw.isa.exact import BitsLane
+from hw.isa.sums import Group, Place, SumLane, Vector
 from hw.isa.tiles import COLUMNS, ROW_BYTES
 from stages.qnn.signature import WORD_BYTES, KernelSignature
 from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
@@ -17,22 +18,26 @@ from stages.synthesizing.body import Body
 
 
 def planes(plan: TermPlan, signature: KernelSignature, isa: Isa) -> dict[str, list[BitsLane]]:
-    """Every plane as bits of unknown levels: activations of pixel `m`, weights of row `n`."""
+    """Every plane of the words of a step, as bits of unknown levels.
+
+    Activations are those of pixel `m`, weights those of rows `n * isa.lanes` and the following.
+    """
     n_levels, m_levels = 1 << plan.activation_bits, 1 << plan.weight_bits
     pairs = np.arange(n_levels * m_levels)
     result: dict[str, list[BitsLane]] = {}
-    for plane, table in enumerate(plan.activation_planes):
-        bits = packed_table(plane_bits(table, n_levels)[pairs // m_levels])
-        for m in range(signature.rows):
-            lane = BitsLane(_groups(None, m), bits, len(pairs))
-            result[f"a{plane}.{m}"] = [lane] * isa.lanes
-    for plane, table in enumerate(plan.weight_planes):
-        bits = packed_table(plane_bits(table, m_levels)[pairs % m_levels])
-        for n in range(signature.channels // isa.lanes):
-            result[f"w{plane}.{n}"] = [
-                BitsLane(_groups(n * isa.lanes + lane, None), bits, len(pairs))
-                for lane in range(isa.lanes)
-            ]
+    for number in range(signature.step):
+        for plane, table in enumerate(plan.activation_planes):
+            bits = packed_table(plane_bits(table, n_levels)[pairs // m_levels])
+            for m in range(signature.rows):
+                lane = BitsLane(_groups(None, m, number), bits, len(pairs))
+                result[f"a{plane * signature.step + number}.{m}"] = [lane] * isa.lanes
+        for plane, table in enumerate(plan.weight_planes):
+            bits = packed_table(plane_bits(table, m_levels)[pairs % m_levels])
+            for n in range(signature.channels // isa.lanes):
+                result[f"w{plane * signature.step + number}.{n}"] = [
+                    BitsLane(_groups(n * isa.lanes + lane, None, number), bits, len(pairs))
+                    for lane in range(isa.lanes)
+                ]
     return result
 
 
@@ -83,7 +88,7 @@ def _row(tables: Tables, byte: int) -> int:
 
 def _entry(added: Vector, pixel: int, first: int, number: int) -> SumLane:
     """An entry of a table: what each of four channels adds, whose bit in its number is known."""
-    terms = {
+    terms: dict[Place, Vector] = {
         Group(None, pixel, first + channel, 1): added[entry_bits(channel)[number]]
         for channel in range(GROUP)
     }
@@ -147,6 +152,7 @@ def packed_table(bits: Vector) -> int:
     return sum(1 << position for position, bit in enumerate(bits) if bit)
 
 
-def _groups(row: int | None, pixel: int | None) -> tuple[Group, ...]:
-    """The four bytes of a word."""
-    return tuple(Group(row, pixel, chunk, 8) for chunk in range(WORD_BYTES))
+def _groups(row: int | None, pixel: int | None, number: int) -> tuple[Group, ...]:
+    """The four bytes of a word of a step."""
+    first = WORD_BYTES * number
+    return tuple(Group(row, pixel, chunk, 8) for chunk in range(first, first + WORD_BYTES))

@@ -17,12 +17,13 @@ import z3
 
 from hw.isa import Instruction, Vector, isa_of
 from hw.isa.arrays import array_lanes, registers
-from hw.isa.exact import BitsLane, Group, InexactError, SumLane
+from hw.isa.exact import BitsLane
 from hw.isa.solver import SolverLane, variables
+from hw.isa.sums import Group, InexactError, SumLane
 from tests.hw.isa_code import cases_of
 from tests.targets import PROFILES
 
-BITWISE = {"and", "or", "xor", "select", "count"}
+BITWISE = {"and", "or", "xor", "select", "bit_sum", "bit_carry", "count"}
 PRODUCTS = {"dot", "mac", "products"}
 LOOKUPS = {"lookup", "low_nibble", "high_nibble"}
 """See `tests.hw.test_lookups`."""

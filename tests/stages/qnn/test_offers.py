@@ -68,6 +68,26 @@ def test_cycles(channels: int, times: int) -> None:
     assert Offer(POPCOUNT, 5.0, 3.0).cycles(geometry) == tiles * (words * 5.0 + times * 3.0)
 
 
+@pytest.mark.parametrize(
+    ("width", "strides", "pixels"),
+    [
+        (64, (1, 1), 0),  # 3 rows of 66 pixels, 8 bytes each, stay in a cache of 2000 bytes
+        (82, (1, 1), 4),  # 3 rows of 84 pixels do not: tiles of 2 read 4 pixels of each
+        (41, (2, 2), 0),  # 3 rows of 83
+        (42, (2, 2), 5),
+    ],
+)
+def test_rows_that_the_first_cache_does_not_hold_are_read_from_the_second(
+    width: int, strides: tuple[int, int], pixels: int
+) -> None:
+    geometry = Geometry((3, 3), 32, width, strides=strides)
+    near = Offer(POPCOUNT, 5.0, 3.0)
+    far = replace(near, line=10.0, cache=2000)
+    lines = 3 * pixels * 8 / 64
+    tiles = 2 * -(-width // 2)
+    assert far.cycles(geometry) == pytest.approx(near.cycles(geometry) + tiles * lines * 10)
+
+
 def test_cycles_per_product_of_long_windows() -> None:
     assert Offer(POPCOUNT, 5.0, 3.0).cycles_per_mac == (5.0 + 3.0 / 15) / (2 * 16 * 32)
     assert Offer(DOT, 5.0, 3.0).cycles_per_mac == 5.0 / (8 * 4)

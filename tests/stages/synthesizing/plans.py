@@ -40,13 +40,19 @@ def popcount(
     flush: Flush | None = None,
     rows: int = 1,
     vectors: int = 1,
+    words: int = 1,
 ) -> KernelSignature:
-    """A popcount signature; its byte counters are emptied once a window if nothing else is said."""
+    """A popcount signature of a step of so many words.
+
+    Its byte counters are emptied once a window if nothing else is said.
+    """
     isa = isa_of(hardware)
     problem = Problem(plan.activation_bits, plan.weight_bits, plan.weights)
     tile = rows, vectors * isa.lanes
     found = next(
-        s for s in candidates(problem, isa) if s.plan == plan and (s.rows, s.channels) == tile
+        s
+        for s in candidates(problem, isa)
+        if s.plan == plan and (s.rows, s.channels, s.words) == (*tile, words)
     )
     return found if flush is None else found.flushed(flush)
 

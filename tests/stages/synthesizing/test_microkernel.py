@@ -13,6 +13,7 @@ from hw.isa import ISAS, isa_of
 from hw.profile import Hardware
 from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
+from stages.synthesizing.carry_save import WORDS, steps_of
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
@@ -25,7 +26,7 @@ from tests.stages.synthesizing.plans import (
     plan_named,
     popcount,
 )
-from tests.targets import EVERY, PROFILES, skip_unless_runnable
+from tests.targets import AVX512BITALG, AVX512BW, EVERY, PROFILES, skip_unless_runnable
 
 FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
 SOME_PLANS = [
@@ -52,6 +53,7 @@ SUMS = r"(sm?[0-9]+(_m?[0-9]+)*)*"
 NAME = re.compile(
     r"(popcount_(and|xor|choose_a|choose_w|mix)[1-9][0-9]*"
     rf"_a[1-3]{PLANES}_w[1-3]{PLANES}_(?P<encoding>unipolar|bipolar|signed)(_of{PLANES}{SUMS})?"
+    r"(_by([468]|1[26]))?"
     r"|mac8_(dot[124]|narrow(8|16)_a[1-7]_w[1-9][0-9]*))"
     r"_(?P<tile>([1-8]|1[024])x(4|8|16|32))_(?P<flush>window|row|chunk|none)"
     rf"_(?P<isa>{'|'.join(ISAS)})"
@@ -73,7 +75,7 @@ def filled(signature: KernelSignature, flush: Flush) -> Case:
         return Case(signature.flushed(flush), 1, 1, period)
     if flush == "row":
         return Case(signature.flushed(flush), 3, 1, period)
-    return Case(signature.flushed(flush), 2, 1, 2 * period + 3)
+    return Case(signature.flushed(flush), 2, 1, 2 * period + 3 * signature.step)
 
 
 def of_plan(hardware: Hardware, plan: TermPlan, rows: int) -> KernelSignature:
@@ -102,6 +104,21 @@ def test_counters_are_emptied_before_they_overflow(hardware: Hardware) -> None:
 def test_term_plans(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     check([Case(popcount(hardware, plan, rows=2), 3, 1, 1) for plan in SOME_PLANS], hardware)
+
+
+@pytest.mark.parametrize("hardware", [AVX512BW, AVX512BITALG], ids=lambda x: x.name)
+def test_bits_that_are_added_up_before_they_are_counted(hardware: Hardware) -> None:
+    """Steps of every length, with adders and half adders, until counts fill their bytes."""
+    skip_unless_runnable(hardware)
+    isa, cases = isa_of(hardware), []
+    for number, plan in enumerate(SOME_PLANS):
+        for words in steps_of(plan, isa):
+            rows, vectors = 1 + (number + words) % 3, 1 + words // 4 % 2
+            signature = popcount(hardware, plan, None, rows, vectors, words)
+            flush = FLUSHES[(number + words // 2) % 3]
+            cases += [filled(signature, flush), Case(signature, 3, 1, words, 2)]
+    assert {case.signature.words for case in cases} == {*WORDS}
+    check(cases, hardware)
 
 
 @EVERY
@@ -179,7 +196,8 @@ def test_every_tile(hardware: Hardware) -> None:
             stride = 1 + (number + step) % 2
             for signature in kind[(7 * number + 31 * step) % max(len(kind), 1) :][:1]:
                 # Fewer words than any period.
-                cases.append(Case(signature.flushed("row"), 3, 2, 1 + step % 2, stride))
+                words = (1 + step % 2) * signature.step
+                cases.append(Case(signature.flushed("row"), 3, 2, words, stride))
     check([fitted(case) for case in cases], hardware)
 
 
@@ -209,11 +227,15 @@ def test_a_plan_among_the_planes_of_others(hardware: Hardware) -> None:
 def test_one_plan_with_counters_that_overflow_is_wrong(hardware: Hardware) -> None:
     """The tests above would notice: a period one too long gives other sums."""
     skip_unless_runnable(hardware)
+    isa = isa_of(hardware)
     signatures = [of_plan(hardware, FULL, 1), *narrow(hardware, PROBLEMS[-1])]
+    # Of steps of other lengths half adders make fewer counts than there is room for.
+    steps = [words for words in steps_of(FULL, isa) if words.bit_count() == 1]
+    signatures += [popcount(hardware, FULL, words=words) for words in steps]
     cases = [filled(s, "window") for s in signatures if s.flush_period]
     if not cases:
         pytest.skip("never empties its counters")
-    longer = [replace(case, words=case.words + 1) for case in cases]
+    longer = [replace(case, words=case.words + case.signature.step) for case in cases]
     library = compile_cases(longer, hardware)
     for case in longer:
         pairs = [case.full(*pair) for pair in case.extremes]
