@@ -7,7 +7,7 @@ from dataclasses import replace
 from hw.isa.instruction import Instruction, Isa, Vector
 from hw.isa.neon import AARCH64, ARMV7
 from hw.isa.tiles import FEATURES
-from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2, VPDPBUSD, VPOPCNTB
+from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2, VPDPBUSD, VPOPCNTB, WEIGHED
 from hw.profile import Hardware
 
 __all__ = ["ISAS", "Instruction", "Isa", "Vector", "isa_of"]
@@ -25,6 +25,7 @@ def isa_of(hardware: Hardware) -> Isa:
     # AVX-VNNI alone has the dot product in 256 bits only.
     if isa.lanes == 16 and "+avx512vnni" in hardware.features:
         parts["dot"], group = VPDPBUSD, 4
+        parts["weighed.8"] = WEIGHED
     # Where the use of tiles is refused, the same weights are multiplied by dot products.
     tiles = group == 4 and set(FEATURES) <= set(hardware.features)
     if isa.name == "avx512bw" and "+avx512bitalg" in hardware.features:

@@ -248,3 +248,22 @@ VPDPBUSD = call(
     _dot(4, False),
 )
 """AVX512-VNNI's dot product of four u8 x s8 pairs per 32-bit lane."""
+
+
+def _weighed(total: Any, counts: Any, weight: int) -> list[Any]:
+    sums = list(total)
+    for position, count in enumerate(counts):
+        sums[position // 4] = sums[position // 4] + count.extend(32).times(weight)
+    return sums
+
+
+WEIGHED = Instruction(
+    "vpdpbusd_weighed",
+    (_ZMM, Vector(64, 8)),
+    _ZMM,
+    "call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> {0}, <64 x i8> {1}, <64 x i8> {k})",
+    _weighed,
+    VPDPBUSD.declares,
+    immediates=(2, 4, 8, 16, 32),
+)
+"""The same with one weight for all bytes: counts of bits that each stand for several."""

@@ -115,12 +115,17 @@ def _emptied(levels: int, isa: Isa) -> Program:
     program = Program(part=isa.bytes)
     bits = [program.input(f"c{level}", Vector(isa.lanes, 32)) for level in range(levels)]
     counts = program.input(f"c{levels}", isa["count"].result)
-    left = program.apply(isa["count"], bits[-1])
-    for one in reversed(bits[:-1]):
-        twice = program.apply(isa["add.8"], left, left)
-        left = program.apply(isa["add.8"], twice, program.apply(isa["count"], one))
-    wide = [widened(program, isa, value, 8) for value in (left, counts)]
-    program.outputs = {
-        "s0": program.apply(isa["scale_add.32"], *wide, immediate=1 << levels),
-    }
+    if "weighed.8" in isa:
+        total = widened(program, isa, program.apply(isa["count"], bits[0]), 8)
+        heavier = [*(program.apply(isa["count"], one) for one in bits[1:]), counts]
+        for level, counted in enumerate(heavier, 1):
+            total = program.apply(isa["weighed.8"], total, counted, immediate=1 << level)
+    else:
+        left = program.apply(isa["count"], bits[-1])
+        for one in reversed(bits[:-1]):
+            twice = program.apply(isa["add.8"], left, left)
+            left = program.apply(isa["add.8"], twice, program.apply(isa["count"], one))
+        few, many = (widened(program, isa, value, 8) for value in (left, counts))
+        total = program.apply(isa["scale_add.32"], few, many, immediate=1 << levels)
+    program.outputs = {"s0": total}
     return program

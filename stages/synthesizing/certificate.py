@@ -6,6 +6,9 @@ each counter, what emptying makes of it, and the factors of the passes give one 
 lane; it must be the plan's table for the lane's own row and pixel, and nothing else. The plan's
 table must be the product up to a term of the weight alone. Ranges are proved where lanes are
 widened, for as many words as the signature allows.
+
+Bits that full adders carry from step to step are unknown too. There an invariant takes the place of
+addition: emptying after a step gives what it gave before and the step's products.
 """
 
 from __future__ import annotations
