@@ -18,8 +18,10 @@ from stages.synthesizing.program import Program, Register
 
 WORDS = (4, 6, 8, 12, 16)
 """Words of a step: rows of common windows are multiples of them."""
-MOST_LEVELS = 5
-"""Counts of so many levels of bits fit a byte together."""
+MOST_PIXELS = 3
+"""Larger tiles would save loads, of which adders leave room for many."""
+MOST_LEVELS = 4
+"""More would leave a larger tile no registers; counts of five still fit a byte together."""
 
 
 def steps_of(plan: TermPlan, isa: Isa) -> list[int]:

@@ -22,7 +22,7 @@ from stages.qnn.tables import ENTRIES
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import body_of, narrow_products
-from stages.synthesizing.carry_save import steps_of
+from stages.synthesizing.carry_save import MOST_PIXELS, steps_of
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import CACHE_LINE, MicroKernel
@@ -105,21 +105,26 @@ def _promising(
     """What is worth compiling: per method and number of pixels a tile, and what may replace it.
 
     A method much dearer than another of its algorithm with as many pixels has only its best tile.
+    Those that take several words a step do not compare: not every window has as many.
     """
     offers = sorted((_offer(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=_rank)
     groups: dict[tuple[object, int], list[Offer]] = {}
-    cheapest: dict[tuple[str, int], float] = {}
+    cheapest: dict[tuple[str, int, bool], float] = {}
     for offer in offers:
-        rows = offer.signature.rows
-        groups.setdefault((offer.signature.method, rows), []).append(offer)
-        cheapest.setdefault((offer.algorithm, rows), offer.cycles_per_mac)
+        signature = offer.signature
+        groups.setdefault((signature.method, signature.rows), []).append(offer)
+        cheapest.setdefault(_rivals(offer), offer.cycles_per_mac)
     kept, counts = [], Counter[object]()
-    for (method, rows), group in groups.items():
-        is_near = group[0].cycles_per_mac < NEAR * cheapest[group[0].algorithm, rows]
+    for (method, _), group in groups.items():
+        is_near = group[0].cycles_per_mac < NEAR * cheapest[_rivals(group[0])]
         if (is_near or not counts[method]) and (most is None or counts[method] < most):
             counts[method] += 1
             kept.append([offer.signature for offer in group[: 2 if is_near else 1]])
     return kept
+
+
+def _rivals(offer: Offer) -> tuple[str, int, bool]:
+    return offer.algorithm, offer.signature.rows, offer.signature.step > 1
 
 
 def _copies(body: Body, counted: Recount) -> float:
@@ -150,7 +155,7 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
                 period = BYTE_MAX // (BITS_PER_BYTE * together)
                 signature = replace(signature, flush="window", flush_period=period)
             yield signature
-            for words in steps_of(plan, isa):
+            for words in steps_of(plan, isa) if rows <= MOST_PIXELS else ():
                 period = BYTE_MAX // BITS_PER_BYTE * words
                 yield replace(signature, words=words, flush_period=period)
 
