@@ -68,13 +68,14 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
         offers = offers_for(problem, hardware)
     isa = isa_of(hardware)
     facts = prove(signature, isa, body_of(signature, isa))
+    a, w = ("a{plane}", "w{plane}") if signature.step == 1 else ("a{word}", "w{word}")
     return [
         f"{signature.name} on {hardware.core}",
         "",
         *explanation(signature),
         "",
-        f"a tile of {signature.rows} pixels a{{plane}}.{{pixel}} by {signature.channels} channels "
-        f"w{{plane}}.{{register}}, {isa.lanes} a register; for each of both",
+        f"a tile of {signature.rows} pixels {a}.{{pixel}} by {signature.channels} channels "
+        f"{w}.{{register}}, {isa.lanes} a register; for each of both",
         *passes(signature, body_of(_smallest(signature, problem, isa), isa)),
         "",
         "proved for all inputs",

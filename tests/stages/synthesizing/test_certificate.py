@@ -16,7 +16,7 @@ from stages.synthesizing.carried import Body, body_of
 from stages.synthesizing.certificate import ProofError, certify, digest, prove
 from stages.synthesizing.offering import candidates
 from tests.stages.synthesizing.plans import PLANS, PROBLEMS, mac8, plan_named, popcount
-from tests.targets import AARCH64, AVX512VNNI, AVX512VPOPCNTDQ, EVERY
+from tests.targets import AARCH64, AVX512BW, AVX512VNNI, AVX512VPOPCNTDQ, EVERY
 
 
 @EVERY
@@ -45,8 +45,10 @@ def test_a_flush_period_is_the_longest_that_can_be_proved(hardware: Hardware) ->
     for problem in PROBLEMS:
         for signature in candidates(problem, isa):
             tile = signature.rows, signature.channels
-            if signature.flush_period == 0 or tile != (1, isa.lanes) or signature.words > 4:
+            if signature.flush_period == 0 or tile != (1, isa.lanes):
                 continue
+            if signature.words > (4 if hardware == AVX512BW else 1):
+                continue  # the same instructions, or no more to learn
             body = body_of(signature, isa)
             prove(signature, isa, body)
             longer = replace(signature, flush_period=signature.flush_period + signature.step)
