@@ -16,9 +16,9 @@ from tvm import relax
 
 from stages.errors import StageError
 from stages.kinds import Model, Table
-from stages.legalizing.choice import BUILDERS, Layer, choose, layer_of, subject
+from stages.legalizing.choice import BUILDERS, Layer, choose, layer_of, shared, subject
 from stages.legalizing.direct import legalize
-from stages.options import LegalizeOptions, is_match
+from stages.options import Algorithm, LegalizeOptions, is_match
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
@@ -96,7 +96,8 @@ class Legalizer(Rewriting):
         self, source: Model, wishes: Mapping[str, Any], offers: Table, choices: Table
     ) -> None:
         super().__init__(source)
-        self.wishes, self.offers, self.choices = wishes, offers, choices
+        self.offers, self.choices = offers, choices
+        self.wishes = {**wishes, **self._shared(wishes)}
 
     def run(self) -> Model:
         """The model with algorithms chosen."""
@@ -109,6 +110,20 @@ class Legalizer(Rewriting):
             self.mapping[binding.var] = self.builder.emit(call, binding.var.name)
         results = [self.mapping[output] for output in outputs_of(self.main)]
         return self.builder.model_after(self.source, results)
+
+    def _shared(self, wishes: Mapping[str, Any]) -> dict[str, Algorithm]:
+        """Layer → the algorithm that it shares with other readers of its input."""
+        readers: dict[Any, list[Layer]] = {}
+        for binding in bindings_of(self.main):
+            is_free = str(binding.var.name) not in wishes
+            if is_free and any(is_op(binding.value, name) for name in LINEAR):
+                data, weight = binding.value.args
+                readers.setdefault(data, []).append(layer_of(binding, self.constants[weight]))
+        found: dict[str, Algorithm] = {}
+        for layers in readers.values():
+            if len(layers) > 1 and (algorithm := shared(layers, self.offers, self.choices)):
+                found |= {layer.name: algorithm for layer in layers}
+        return found
 
     def _linear(self, binding: Any) -> Any:
         call, name = binding.value, str(binding.var.name)

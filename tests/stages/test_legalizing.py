@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from hw.profile import Hardware
 from stages import legalizing, quantizing
 from stages.errors import StageError
 from stages.kinds import Model, Table
-from stages.legalizing.choice import Layer, bitserial_obstacle, choose
+from stages.legalizing.choice import Layer, bitserial_obstacle, choose, shared
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
 from stages.qnn.offers import Offer, from_table, to_table
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.tables import Tables
 from stages.qnn.terms import plain_plan
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import algorithm, assert_same, board, offered, offers_of, random_inputs
@@ -135,6 +137,41 @@ def test_a_wish_is_granted_whatever_it_costs(algorithm: Algorithm) -> None:
         assert choose(found, algorithm, made(found, *costs), {}) == algorithm
 
 
+def readers_of_one_input() -> tuple[Layer, Layer]:
+    """A 3x3 convolution and a 1x1 one of the same 16x16 pixels of 64 channels, one bit each."""
+    beside = layer(1, 1, weight=np.zeros((64, 1, 1, 64), np.uint8), output=(8, 8))
+    beside.attrs["strides"] = (2, 2)
+    return layer(1, 1), beside
+
+
+def of_each_algorithm(popcounts: float, emptying: float, lookups: float) -> Table:
+    """Offers for one bit by one: popcounts, which are emptied once a window, and look-ups."""
+    plan = plain_plan("and", 1, 1, "unipolar")
+    popcount = KernelSignature("avx2", plan, None, 1, 32, "window", 99)
+    tables = Tables(1, 1, "unipolar", 32)
+    lookup = KernelSignature("avx2", None, None, 1, 32, "window", 99, tables=tables)
+    offers = [Offer(popcount, popcounts, emptying), Offer(lookup, lookups, 0.0)]
+    return {"a1w1_unipolar": to_table(offers)}
+
+
+def test_readers_of_one_input_share_an_algorithm_unless_one_gains_what_tables_take() -> None:
+    wide, narrow = readers_of_one_input()
+    assert narrow.table_lines == 16 * 16 * 64 * 4 / 64
+    # Windows of 18 words and of 2: popcounts take 210 and 50 cycles, look-ups 252 and 28.
+    little = of_each_algorithm(10.0, 30.0, 14.0)
+    # 680 and 520 cycles, and 810 and 90.
+    much = of_each_algorithm(10.0, 500.0, 45.0)
+    for offers, found in ((little, "bitserial"), (much, None)):
+        own = [choose(one, None, offers, {}) for one in (wide, narrow)]
+        assert own == ["bitserial", "lookup"]
+        assert shared([wide, narrow], offers, {}) == found
+    assert shared([narrow, narrow], little, {}) is None
+    measured = {narrow.workload("a1w1_unipolar").name: {"kernel": "of a ledger", "order": None}}
+    assert shared([wide, narrow], little, measured) is None
+    grouped = replace(narrow, attrs={**narrow.attrs, "groups": 2})
+    assert shared([wide, grouped], little, {}) is None
+
+
 @pytest.mark.parametrize("name", BOARDS)
 def test_cost_grows_with_bit_pairs(name: str) -> None:
     pairs = ((1, 1), (2, 1), (2, 2))
@@ -161,11 +198,12 @@ def test_one_model_two_chips() -> None:
 
 
 def test_a_dot_product_moves_the_choice() -> None:
-    """VPDPBUSD makes 8-bit products cheaper."""
+    """VPDPBUSD makes 8-bit products cheaper; of popcounts it only weighs what carried bits hold."""
     without, having = server("cascadelake"), server("cascadelake", "+avx512vnni")
     found = layer(2, 1)
     assert cycles(having, found)["mac8"] < 0.7 * cycles(without, found)["mac8"]
-    assert cycles(having, found)["bitserial"] == cycles(without, found)["bitserial"]
+    ratio = cycles(having, found)["bitserial"] / cycles(without, found)["bitserial"]
+    assert 0.9 < ratio <= 1
     assert choose(found, None, without_lookups(table(having, found)), {}) == "mac8"
 
 
