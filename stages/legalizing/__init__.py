@@ -121,7 +121,7 @@ class Legalizer(Rewriting):
                 readers.setdefault(data, []).append(layer_of(binding, self.constants[weight]))
         found: dict[str, Algorithm] = {}
         for layers in readers.values():
-            if len(layers) > 1 and (algorithm := shared(layers, self.offers, self.choices)):
+            if len(layers) > 1 and (algorithm := shared(layers, self.offers)):
                 found |= {layer.name: algorithm for layer in layers}
         return found
 

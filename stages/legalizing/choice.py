@@ -129,15 +129,15 @@ def choose(layer: Layer, wanted: Algorithm | None, offers: Table, choices: Table
     return wanted
 
 
-def shared(readers: Sequence[Layer], offers: Table, choices: Table) -> Algorithm | None:
+def shared(readers: Sequence[Layer], offers: Table) -> Algorithm | None:
     """The algorithm for all readers of the same levels; None where each is better off with its own.
 
     Tables are much to write beside planes or bytes, so one reader alone must gain by them what they
-    take. What was measured is left alone.
+    take. Kernels that were measured are no exception: who writes their tables was not timed.
     """
     problems = [layer.problem.name for layer in readers]
     works = [layer.workload(name) for layer, name in zip(readers, problems, strict=True)]
-    if any(map(bitserial_obstacle, readers)) or any(work.name in choices for work in works):
+    if any(map(bitserial_obstacle, readers)):
         return None
     costs = [
         {

@@ -164,12 +164,10 @@ def test_readers_of_one_input_share_an_algorithm_unless_one_gains_what_tables_ta
     for offers, found in ((little, "bitserial"), (much, None)):
         own = [choose(one, None, offers, {}) for one in (wide, narrow)]
         assert own == ["bitserial", "lookup"]
-        assert shared([wide, narrow], offers, {}) == found
-    assert shared([narrow, narrow], little, {}) is None
-    measured = {narrow.workload("a1w1_unipolar").name: {"kernel": "of a ledger", "order": None}}
-    assert shared([wide, narrow], little, measured) is None
+        assert shared([wide, narrow], offers) == found
+    assert shared([narrow, narrow], little) is None
     grouped = replace(narrow, attrs={**narrow.attrs, "groups": 2})
-    assert shared([wide, grouped], little, {}) is None
+    assert shared([wide, grouped], little) is None
 
 
 @pytest.mark.parametrize("name", BOARDS)
