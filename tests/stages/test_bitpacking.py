@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
@@ -114,7 +114,7 @@ def test_every_board(hardware: str, name: Algorithm) -> None:
     assert_stages_agree(residual_block(2, 1, channels=33, size=6), hardware, algorithm(name))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(st.data())
 def test_every_geometry(data: st.DataObject) -> None:
     """Two readers with windows of their own, so that the halo fits neither."""

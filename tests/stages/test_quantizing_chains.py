@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
@@ -191,7 +191,7 @@ def every_sum(links: list[Link], quantizer: Quantizer) -> tuple[Model, dict[str,
     return net.model(quantize(net, value, quantizer)), {"x": picture}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(st.lists(LINKS, max_size=4), QUANTIZERS)
 def test_every_reachable_sum_gets_its_level(links: list[Link], quantizer: Quantizer) -> None:
     model, picture = every_sum(links, quantizer)
@@ -259,7 +259,7 @@ def test_thresholds_where_a_multiply_add_is_not_exact() -> None:
     assert result.params["q.thresholds"].shape == (255, CHANNELS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(LINKS, min_size=1, max_size=3), st.integers(4, 8), SCALES, st.booleans())
 def test_eight_bits_are_exact_in_either_form(
     links: list[Link], bits: int, scale: float, signed: bool

@@ -52,7 +52,7 @@ def histogram(*parts: Array) -> Histogram:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SEEDS, KINDS, st.sampled_from([4, 16, 256]), st.booleans())
 def test_a_range_holds_zero_and_lies_within_what_was_seen(
     method: str, seed: int, kind: str, levels: int, symmetric: bool
@@ -64,7 +64,7 @@ def test_a_range_holds_zero_and_lies_within_what_was_seen(
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(SEEDS, KINDS, st.integers(-10, 10))
 def test_a_scaled_tensor_has_a_scaled_range(method: str, seed: int, kind: str, power: int) -> None:
     values = draw(seed, kind)
@@ -74,7 +74,7 @@ def test_a_scaled_tensor_has_a_scaled_range(method: str, seed: int, kind: str, p
     np.testing.assert_allclose(found, np.array(expected) * 2.0**power, rtol=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(SEEDS, KINDS, st.integers(1, 7))
 def test_how_values_are_cut_into_samples_does_not_show(seed: int, kind: str, parts: int) -> None:
     values = draw(seed, kind)
@@ -85,7 +85,7 @@ def test_how_values_are_cut_into_samples_does_not_show(seed: int, kind: str, par
     assert whole.magnitudes.sum() == np.count_nonzero(values)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SEEDS, KINDS, st.sampled_from([4, 16, 256]), st.booleans())
 def test_mse_is_never_worse_than_minmax(seed: int, kind: str, levels: int, symmetric: bool) -> None:
     found = histogram(draw(seed, kind))
@@ -114,7 +114,7 @@ def test_a_uniform_tensor_keeps_its_range(method: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["asymmetric", "symmetric"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(BOUNDS, BOUNDS)
 def test_zero_is_on_the_grid_and_the_range_is_covered(
     encoding: RangeEncoding, below: float, above: float
@@ -140,7 +140,7 @@ def test_ranges_that_differ_in_the_last_place_have_one_grid() -> None:
     assert grids[0].factor == grids[1].factor
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(SEEDS, st.sampled_from([0, 1]), st.booleans())
 def test_weights_are_within_half_a_step(seed: int, axis: int, per_channel: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -91,7 +91,6 @@ def test_one_dimensional_convolutions_are_left_to_the_reference() -> None:
     )
 
 
-@settings(deadline=None)
 @given(
     bits=st.integers(1, 8),
     signed=st.booleans(),

@@ -83,7 +83,7 @@ class Graph:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, per_channel=st.booleans(), group=st.sampled_from([1, 2, 8]))
 def test_convolution_with_relu(dtype: str, seed: int, per_channel: bool, group: int) -> None:
     net = Graph(seed, dtype)
@@ -95,7 +95,7 @@ def test_convolution_with_relu(dtype: str, seed: int, per_channel: bool, group: 
     assert "relax.qnn.rescale" in left and "relax.nn.conv2d" not in left
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, transposed=st.booleans(), bias=st.booleans())
 def test_gemm(seed: int, transposed: bool, bias: bool) -> None:
     net = Graph(seed, "int8")
@@ -108,7 +108,7 @@ def test_gemm(seed: int, transposed: bool, bias: bool) -> None:
     assert "relax.matmul" not in net.check(y, 2, scale=0.3)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS)
 def test_matmul_of_two_inputs(seed: int) -> None:
     net = Graph(seed)
@@ -118,7 +118,7 @@ def test_matmul_of_two_inputs(seed: int) -> None:
 
 
 @pytest.mark.parametrize("op", ["Add", "Mul"])
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS)
 def test_binary(op: str, seed: int) -> None:
     net = Graph(seed)
@@ -141,7 +141,7 @@ UNARY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("op", UNARY)
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS)
 def test_functions_of_one_byte(op: str, seed: int) -> None:
     net = Graph(seed, "int8")
@@ -160,7 +160,7 @@ POOLS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", POOLS)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS)
 def test_pools(case: str, dtype: str, seed: int) -> None:
     op, attributes = POOLS[case]
@@ -170,7 +170,7 @@ def test_pools(case: str, dtype: str, seed: int) -> None:
     assert not left & {"relax.mean", "relax.nn.max_pool2d", "relax.qnn.softmax"}
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS)
 def test_values_that_move(seed: int) -> None:
     net = Graph(seed)
@@ -184,7 +184,7 @@ def test_values_that_move(seed: int) -> None:
     assert len([name for name in left if "linear" in name]) == 2
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS)
 def test_what_stays_float(seed: int) -> None:
     net = Graph(seed)

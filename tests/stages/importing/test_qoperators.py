@@ -68,7 +68,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
 @pytest.mark.parametrize("dtype", BYTES)
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, shapes=st.sampled_from(SHAPES))
 def test_binary(op: str, dtype: str, seed: int, shapes: Any) -> None:
     draw = Draw(seed)
@@ -118,7 +118,7 @@ UNARY: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", UNARY)
 @pytest.mark.parametrize("dtype", BYTES)
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS)
 def test_unary(case: str, dtype: str, seed: int) -> None:
     op, shape, attributes = UNARY[case]
@@ -156,7 +156,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]
 
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, per_channel=st.booleans(), bias=st.booleans())
 def test_convolution(
     case: str, pair: tuple[str, str], seed: int, per_channel: bool, bias: bool
@@ -196,7 +196,7 @@ PRODUCTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], bool]] = {
 
 @pytest.mark.parametrize("case", PRODUCTS)
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, constant=st.booleans())
 def test_product(case: str, pair: tuple[str, str], seed: int, constant: bool) -> None:
     left, right, per_column = PRODUCTS[case]
@@ -226,7 +226,7 @@ def test_product(case: str, pair: tuple[str, str], seed: int, constant: bool) ->
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, per_column=st.booleans(), quantized=st.booleans(), turned=st.booleans())
 def test_gemm(
     pair: tuple[str, str], seed: int, per_column: bool, quantized: bool, turned: bool
@@ -255,7 +255,7 @@ def test_gemm(
 
 
 @pytest.mark.parametrize("weights", BYTES)
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, point=st.sampled_from(["none", "constant", "computed"]))
 def test_conv_integer(weights: str, seed: int, point: str) -> None:
     draw = Draw(seed)
@@ -273,7 +273,7 @@ def test_conv_integer(weights: str, seed: int, point: str) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, per_column=st.booleans())
 def test_matmul_integer(pair: tuple[str, str], seed: int, per_column: bool) -> None:
     draw, (dtype, weights) = Draw(seed), pair
@@ -292,7 +292,7 @@ def test_matmul_integer(pair: tuple[str, str], seed: int, per_column: bool) -> N
 
 
 @pytest.mark.parametrize("op", ["MatMulIntegerToFloat", "DynamicQuantizeMatMul"])
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, bias=st.booleans(), pair=st.sampled_from(PAIRS))
 def test_products_of_float_results(op: str, seed: int, bias: bool, pair: tuple[str, str]) -> None:
     """Exact without a bias; MLAS may add one with a fused multiply-add."""
@@ -319,7 +319,7 @@ def test_products_of_float_results(op: str, seed: int, bias: bool, pair: tuple[s
 
 
 @pytest.mark.parametrize("dtype", BYTES)
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, same=st.booleans())
 def test_concat(dtype: str, seed: int, same: bool) -> None:
     draw = Draw(seed)
@@ -336,7 +336,7 @@ def test_concat(dtype: str, seed: int, same: bool) -> None:
     compare(source, feeds, compiled=seed % 8 == 0)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS, offset=st.sampled_from([0, 20, -20]))
 def test_dynamic_quantize_linear(seed: int, offset: float) -> None:
     source = build(
@@ -362,7 +362,7 @@ QUANTIZERS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", QUANTIZERS)
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16"])
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=SEEDS)
 def test_quantizers(case: str, dtype: str, seed: int) -> None:
     scales, attributes = QUANTIZERS[case]

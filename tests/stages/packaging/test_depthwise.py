@@ -87,7 +87,7 @@ def network(case: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 @pytest.mark.slow
 @TARGETS
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(case=CASES)
 def test_any_window_gives_the_models_bits(hardware: Hardware, case: dict[str, Any]) -> None:
     skip_unless_runnable(hardware)

@@ -76,7 +76,7 @@ def test_quantizing_turning_and_padding_are_one_pass(hardware: Hardware) -> None
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(case=CASES)
 def test_any_picture(case: dict[str, Any]) -> None:
     hardware = next(h for h in (AVX512BW, AVX2, SSE2, AARCH64) if not obstacle(h))

@@ -80,7 +80,7 @@ def test_requantize_rounds_ties_to_even() -> None:
     compare(example)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
     draw = data.draw
@@ -107,7 +107,7 @@ def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
     compare(example)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_maximums_of_any_geometry(data: st.DataObject) -> None:
     """Windows over edges and corners, of levels all below zero."""

@@ -142,7 +142,7 @@ def weight_point(signature: KernelSignature) -> int:
     return (1 << plan.weight_bits) - 1 if plan and plan.weights == "bipolar" else 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(SIGNATURES, geometries(), st.integers(-20, 520), st.integers(-3, 3), SEEDS)
 def test_a_packed_convolution_is_the_convolution(
     signature: KernelSignature, geometry: Geometry, data_point: int, pad_value: int, seed: int

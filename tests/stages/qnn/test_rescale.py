@@ -25,7 +25,7 @@ def _rescaled_sum(*operands: Array, fused: bool) -> Array:
     return result
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(-(2**24), 2**24), st.integers(-128, 255), SCALES, SCALES)
 def test_only_the_left_product_of_a_fused_sum_is_rounded(
     lhs: int, rhs: int, lhs_scale: float, rhs_scale: float
@@ -40,7 +40,7 @@ def test_only_the_left_product_of_a_fused_sum_is_rounded(
     assert found[0] == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(-128, 255), st.integers(-128, 255), SCALES, SCALES)
 def test_both_products_of_a_plain_sum_are_rounded(
     lhs: int, rhs: int, lhs_scale: float, rhs_scale: float

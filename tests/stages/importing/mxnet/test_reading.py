@@ -241,7 +241,7 @@ def test_an_output_that_its_node_does_not_have() -> None:
         mxnet.convert_file(source, ImportOptions(inputs={"data": (1, 4)}))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_flipped_bits_raise_nothing_else(data: st.DataObject) -> None:
     """The archive's checksums are made anew, so that damage reaches the readers."""

@@ -18,9 +18,9 @@ from tests.stages.qnn.test_legalize import in_relax
 Array = np.ndarray[Any, Any]
 LIMITS = {name: np.iinfo(name) for name in ("int8", "uint8", "int16", "int32")}
 
-thorough = settings(deadline=None, max_examples=100)
+thorough = settings(max_examples=100)
 """How often a property is tried against the reference."""
-a_few = settings(deadline=None, max_examples=12)
+a_few = settings(max_examples=12)
 """How often one is tried where every case is compiled."""
 
 

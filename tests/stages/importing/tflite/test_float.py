@@ -35,7 +35,7 @@ def with_result(op: str, inputs: list[Any], x: Any, table: str, **options: Any) 
     return single(op, inputs, [Tensor(result.shape, F)], table, **options)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(
     options=WINDOWS, dilation=st.integers(1, 2), groups=st.sampled_from([1, 2]),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)), seed=st.integers(0, 99),
@@ -49,7 +49,7 @@ def test_convolutions(options: Any, dilation: int, groups: int, kernel: Any, see
     compare_nearly(model, x, ulps=8, compiled=seed % 4 == 0)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(options=WINDOWS, multiplier=st.integers(1, 3), seed=st.integers(0, 99))
 def test_depthwise_convolutions(options: Any, multiplier: int, seed: int) -> None:
     x = normal((1, 7, 8, 4), seed)
@@ -74,7 +74,7 @@ def test_fully_connected(keep: bool, bias: bool) -> None:
 
 
 @pytest.mark.parametrize("op", ["AVERAGE_POOL_2D", "MAX_POOL_2D"])
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(options=WINDOWS, seed=st.integers(0, 99))
 def test_pools(op: str, options: Any, seed: int) -> None:
     x = normal((1, 7, 8, 3), seed)
@@ -195,7 +195,7 @@ def narrow(shape: tuple[int, ...], seed: int) -> Any:
     return np.maximum(random_integers("int8", shape, seed), -127)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(options=WINDOWS, scale=st.floats(0.01, 0.3), seed=st.integers(0, 99))
 def test_convolutions_of_floats_with_int8_weights(options: Any, scale: float, seed: int) -> None:
     x = normal((3, 6, 7, 4), seed) * np.float32(seed + 1)
@@ -218,7 +218,7 @@ def test_fully_connected_of_floats_with_int8_weights(keep: bool) -> None:
 
 
 @pytest.mark.parametrize("depthwise", [False, True])
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(options=WINDOWS, shift=st.sampled_from([-2.0, 0.0, 1.0, 9.0]), seed=st.integers(0, 99))
 def test_convolutions_of_floats_with_a_scale_a_channel(
     depthwise: bool, options: Any, shift: float, seed: int

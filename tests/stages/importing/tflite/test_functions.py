@@ -43,7 +43,7 @@ POINTS = st.integers(-20, 20)
 
 @pytest.mark.parametrize("dtype", BYTES)
 @pytest.mark.parametrize("op", ["RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"])
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(scales=st.tuples(SCALES, SCALES), points=st.tuples(POINTS, POINTS))
 def test_clipped(op: str, dtype: str, scales: tuple[float, float], points: tuple[int, int]) -> None:
     middle = 128 if dtype == "uint8" else 0
@@ -51,7 +51,7 @@ def test_clipped(op: str, dtype: str, scales: tuple[float, float], points: tuple
 
 
 @pytest.mark.parametrize("dtype", [*BYTES, "int16"])
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(
     scales=st.tuples(SCALES, SCALES), points=st.tuples(POINTS, POINTS), alpha=st.floats(0.01, 1.5)
 )
@@ -64,7 +64,7 @@ def test_leaky_relu(
 
 
 @pytest.mark.parametrize("dtype", BYTES)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(scale=st.floats(-8, 0).map(lambda exponent: 2.0**exponent), point=POINTS)
 def test_sigmoid_and_tanh_of_bytes(dtype: str, scale: float, point: int) -> None:
     low, middle = (0, 128) if dtype == "uint8" else (-128, 0)
@@ -79,7 +79,7 @@ def test_sigmoid_and_tanh_of_int16(op: str, scale: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", BYTES)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(scales=st.tuples(SCALES, SCALES), points=st.tuples(POINTS, POINTS))
 def test_hard_swish(dtype: str, scales: tuple[float, float], points: tuple[int, int]) -> None:
     middle = 128 if dtype == "uint8" else 0
@@ -89,7 +89,7 @@ def test_hard_swish(dtype: str, scales: tuple[float, float], points: tuple[int, 
 
 
 @pytest.mark.parametrize("dtype", BYTES)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(scales=st.tuples(SCALES, SCALES, SCALES), points=st.tuples(POINTS, POINTS, POINTS))
 def test_slopes_of_bytes(dtype: str, scales: Any, points: Any) -> None:
     middle = 128 if dtype == "uint8" else 0
@@ -104,7 +104,7 @@ def test_slopes_of_bytes(dtype: str, scales: Any, points: Any) -> None:
 
 
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(scales=st.tuples(SCALES, SCALES, SCALES), points=st.tuples(POINTS, POINTS, POINTS))
 def test_batch_matmul_of_int8(turned: tuple[bool, bool], scales: Any, points: Any) -> None:
     left, right = ((2, 3, 5, 4) if turned[0] else (2, 3, 4, 5)), (1, 3, 5, 6)

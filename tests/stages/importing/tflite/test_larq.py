@@ -120,7 +120,7 @@ class Layer:
         return build(operations, [data], operations[-1].outputs)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(case=CASES)
 def test_convolutions_to_floats_and_int8(case: dict[str, Any]) -> None:
     layer = Layer(case)
@@ -146,7 +146,7 @@ def test_convolutions_to_floats_and_int8(case: dict[str, Any]) -> None:
         assert np.array_equal(found, expected)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(case=CASES)
 def test_convolutions_to_bits_that_are_dequantized(case: dict[str, Any]) -> None:
     layer = Layer(case | {"activation": 0})

@@ -191,7 +191,7 @@ def test_constants_are_views_of_the_file() -> None:
     assert not weights.data.flags.writeable
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_flipped_and_cut_files_never_crash(data: st.DataObject) -> None:
     """Either the file is still sound, or there is one error."""

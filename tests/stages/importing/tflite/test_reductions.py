@@ -45,7 +45,7 @@ def reduction(
 
 
 @pytest.mark.parametrize("dtype", QUANTIZED)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_mean_of_quantized_integers(dtype: str, data: st.DataObject) -> None:
     shape = data.draw(SHAPES)
@@ -134,7 +134,7 @@ def test_comparisons_of_plain_values(op: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("op", COMPARISONS)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@settings(deadline=None, max_examples=4)
+@settings(max_examples=4)
 @given(scales=st.tuples(SCALES, SCALES), same=st.booleans())
 def test_comparisons_of_bytes(op: str, dtype: str, scales: Any, same: bool) -> None:
     scales = (scales[0], scales[0]) if same else scales
@@ -188,7 +188,7 @@ MODES = st.sampled_from([(False, False), (True, False), (False, True)])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "uint8", "float32"])
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     size=SIZES, wanted=SIZES.map(lambda s: (s[0] * 2, s[1])), modes=MODES, seed=st.integers(0, 99)
 )
@@ -203,7 +203,7 @@ def test_resize_bilinear(dtype: str, size: Any, wanted: Any, modes: Any, seed: i
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "float32", "int16"])
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(
     size=SIZES, wanted=SIZES.map(lambda s: (s[0] * 2, s[1])), modes=MODES, seed=st.integers(0, 99)
 )

@@ -32,7 +32,7 @@ def softmax(source: str, target: str, shape: tuple[int, ...], scale: float, beta
     ("source", "target"),
     [("int8", "int8"), ("uint8", "uint8"), ("int8", "int16"), ("int16", "int16")],
 )
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     exponent=st.floats(-9, 1), beta=st.sampled_from([1.0, 0.5, 3.0]),
     columns=st.integers(1, 300), seed=st.integers(0, 1 << 30),

@@ -287,7 +287,7 @@ def test_open_extents_are_asked_for() -> None:
         torch_export.convert_file(archive(program, TENSORS), NONE)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_flipped_bits_raise_nothing_else(data: st.DataObject) -> None:
     """The archive's checksums are made anew, so that damage reaches the reader."""
