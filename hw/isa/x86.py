@@ -28,7 +28,7 @@ from hw.isa.instruction import (
     with_constant,
 )
 
-FACTORS = (2, 3, 4, 6, 8, 12, 16, 32)
+FACTORS = (2, 3, 4, 6, 8, 12, 16)
 """Constants that term plans and counts of carried bits are multiplied by."""
 
 
@@ -264,6 +264,6 @@ WEIGHED = Instruction(
     "call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> {0}, <64 x i8> {1}, <64 x i8> {k})",
     _weighed,
     VPDPBUSD.declares,
-    immediates=(2, 4, 8, 16, 32),
+    immediates=(2, 4, 8, 16),
 )
 """The same with one weight for all bytes: counts of bits that each stand for several."""

@@ -38,9 +38,9 @@ _ISSUE: Mapping[Core, tuple[float, str]] = {
 _LINE: Mapping[Core, tuple[float, str]] = {
     "cascadelake": (
         1,
-        "measured on a Xeon at 2.5 GHz: what kernels that look up tables take more than predicted "
-        "in ResNet-18's 3x3 layers, beside kernels that multiply bytes: 1.4 cycles a line with 64 "
-        "channels, 0.6 with 128, 0.3 with 256",
+        "estimated from times on a Xeon at 2.5 GHz: what kernels that look up tables take more "
+        "than predicted in ResNet-18's 3x3 layers, beside kernels that multiply bytes: 1.4 cycles "
+        "a line with 64 channels, 0.6 with 128, 0.3 with 256",
     ),
 }
 ARM32 = "arm32"
@@ -77,14 +77,15 @@ def table(
         sources = {**sources, "tiles": _TILES_SOURCE}
     used = {key for entry in found.values() for key in entry["source"].split("+")}
     pipes = {pipe for entry in found.values() for use in entry["uses"] for pipe in use.split("+")}
+    line, measured = _LINE.get(core, (0, ""))
     fields = {
         "description": _DESCRIPTIONS[core],
         "sources": {key: text for key, text in sources.items() if key in used}
         | {"issue": _ISSUE[core][1]}
-        | ({"line": _LINE[core][1]} if core in _LINE else {}),
+        | ({"line": measured} if line else {}),
         "pipes": sorted(pipes),
         "issue": _ISSUE[core][0],
-        "line": _LINE[core][0] if core in _LINE else 0,
+        "line": line,
         "instructions": found,
     }
     return CoreCosts.model_validate(fields)

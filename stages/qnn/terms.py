@@ -60,6 +60,11 @@ class TermPlan:
     activation_sum: tuple[int, ...] = field(default=())
 
     @property
+    def widest(self) -> int:
+        """The most terms that share a coefficient."""
+        return max(len(self.of(coefficient)) for coefficient in self.coefficients)
+
+    @property
     def kind(self) -> str:
         """What the terms are made of: `and4`, `xor2`, `choose_a2`, or `mix3` for several kinds."""
         ops = {term.op for term in self.terms}

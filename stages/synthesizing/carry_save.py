@@ -21,7 +21,7 @@ WORDS = (4, 6, 8, 12, 16)
 MOST_PIXELS = 3
 """Larger tiles would save loads, of which adders leave room for many."""
 MOST_LEVELS = 4
-"""More would leave a larger tile no registers; counts of five still fit a byte together."""
+"""More would leave a larger tile no registers."""
 
 
 def steps_of(plan: TermPlan, isa: Isa) -> list[int]:
@@ -33,8 +33,7 @@ def steps_of(plan: TermPlan, isa: Isa) -> list[int]:
 
 def levels_of(plan: TermPlan, words: int) -> int:
     """Weights 1, 2, 4 … of carried bits, where a step leaves one word to count."""
-    most = max(len(plan.of(coefficient)) for coefficient in plan.coefficients)
-    return (words * most - 1).bit_length()
+    return (words * plan.widest - 1).bit_length()
 
 
 def carry_save_body(signature: KernelSignature, isa: Isa) -> Body:

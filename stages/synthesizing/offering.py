@@ -151,8 +151,7 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         for plan in plans(problem.activation_bits, problem.weight_bits, problem.weights):
             signature = replace(blank, plan=plan, products=None)
             if isa.counts_bytes:
-                together = max(len(plan.of(c)) for c in plan.coefficients)
-                period = BYTE_MAX // (BITS_PER_BYTE * together)
+                period = BYTE_MAX // (BITS_PER_BYTE * plan.widest)
                 signature = replace(signature, flush="window", flush_period=period)
             yield signature
             for words in steps_of(plan, isa) if rows <= MOST_PIXELS else ():
