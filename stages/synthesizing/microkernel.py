@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from hw.isa import Isa, Vector
 from stages.qnn.llvm import NEAREST, SECOND, FunctionText
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.qnn.signature import BLOCK, WORD_BYTES, KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
@@ -34,6 +34,8 @@ CACHE_LINE = 64
 AHEAD = 4
 """Words whose weights are fetched before they are needed, where a register is a cache line: the
 processor's own prefetching keeps less than two lines a step coming from the second cache."""
+SHARES = 8
+"""Words whose shares of later weights fit a cache line, as a rule."""
 Words = Callable[[str, str, str, list[str]], list[str]]
 
 
@@ -142,7 +144,7 @@ class MicroKernel:
             word = code.let(f"add nuw nsw i64 {position}, {row_words}")
 
             counters = {f"c{m}.{n}": c for (m, n), c in zip(self.tile, carried, strict=True)}
-            if self.signature.products is not None and self.isa.bytes == CACHE_LINE:
+            if self.isa.bytes == CACHE_LINE and one is self.body.passes[0]:
                 self._fetch(word)
 
             def operand(name: str) -> str:
@@ -248,13 +250,17 @@ class MicroKernel:
     def _fetch(self, word: str) -> None:
         """Bring the weights of a later word into the first cache, and a share of later ones closer.
 
-        What is read once a block comes from memory, at a rate that no block could wait for.
+        What is read once a block comes from memory, at a rate that no block could wait for. Bits
+        are so few that a block's stay in the first cache.
         """
-        code, size = self.code, self.signature.channels * 4
-        pointer = code.pointer("%weights", self._times(word, size))
-        for line in range(0, size, CACHE_LINE):
-            code.prefetch(code.pointer(pointer, str(AHEAD * size + line)), NEAREST)
-        code.prefetch(code.pointer("%later", code.let(f"mul i64 {word}, %share")), SECOND)
+        code, size = self.code, self.signature.channels * WORD_BYTES
+        if self.signature.products is not None:
+            pointer = code.pointer("%weights", self._times(word, size))
+            for line in range(0, size, CACHE_LINE):
+                code.prefetch(code.pointer(pointer, str(AHEAD * size + line)), NEAREST)
+        for moved in range(0, self.signature.step, SHARES):
+            at = code.let(f"add nuw nsw i64 {word}, {moved}") if moved else word
+            code.prefetch(code.pointer("%later", code.let(f"mul i64 {at}, %share")), SECOND)
 
     def _moved(self, pointer: str, stride: str, count: int) -> str:
         return self.code.pointer(pointer, self.code.let(f"mul i64 {stride}, {count}"))
