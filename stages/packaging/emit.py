@@ -130,12 +130,12 @@ def _uses_tiles(program: Program) -> bool:
 
 def _graph(program: Program, arena: Arena, constants: Constants) -> list[str]:
     lines = [
-        "static void graph(const struct rt_context *runtime, int32_t task)",
+        "static void graph(struct rt_context *runtime, int32_t thread)",
         "{",
         "    const struct context *context = (const struct context *)runtime;",
         "    uint8_t *const arena = runtime->arena;",
         f"    uint8_t *const scratch ="
-        f" arena + {arena.buffer_bytes} + (size_t){arena.scratch_bytes} * (size_t)task;",
+        f" arena + {arena.buffer_bytes} + (size_t){arena.scratch_bytes} * (size_t)thread;",
         "    int32_t n_tasks;",
         "    (void)context;",
     ]
@@ -173,11 +173,11 @@ def _call(
     return [
         f"    /* {index}: {comment(call.layer)} */",
         f"    n_tasks = rt_tasks(runtime, {most});",
-        "    if (task < n_tasks)",
+        "    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)",
         f"        {symbol}(",
         *arguments,
         "            scratch, task, n_tasks);",
-        *(["    rt_sync(runtime);"] if index + 1 < len(program.calls) else []),
+        *(["    rt_sync(runtime, thread);"] if index + 1 < len(program.calls) else []),
     ]
 
 

@@ -27,7 +27,7 @@ def digest_of(problem: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A lowered composite: its PrimFunc, scratch per task, and how many tasks it can use."""
+    """A lowered composite: its PrimFunc, scratch per thread, and how many tasks it can use."""
 
     function: Any
     scratch_bytes: int

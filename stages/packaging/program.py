@@ -85,8 +85,8 @@ class Slot:
 class Call:
     """One kernel call: `symbol(reads…, writes…, scratch, task, n_tasks)`.
 
-    `layer` names the layer for people. Each task gets `scratch_bytes` of its own, 64-byte aligned;
-    `max_tasks` is the largest `n_tasks` the kernel can use: further threads stay out of this call.
+    `layer` names the layer for people. Each thread has `scratch_bytes` of its own, 64-byte aligned;
+    `max_tasks` is the largest `n_tasks` the kernel can use.
     A kernel with a `fallback` uses tiles (AMX), which the operating system may refuse.
     """
 

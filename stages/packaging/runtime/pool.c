@@ -1,5 +1,9 @@
 /* The thread pool: every thread runs the whole graph and meets the others at a barrier after each
- * call. Between runs the workers wait at that same barrier. */
+ * call. Between runs the workers wait at that same barrier.
+ *
+ * Threads are seldom equally fast: another process, or the other half of a core, holds one up. So a
+ * call is split into more tasks than there are threads, and who is done with its own takes others'.
+ * Every run begins with the same ones, whose weights a thread's cache may still hold. */
 #include "runtime.h"
 
 static const uint64_t MAGIC = 0x6e6c696b746962ull; /* "bitkiln" */
@@ -17,10 +21,13 @@ static inline void relax(void)
 #endif
 }
 
-static void barrier(struct rt_context *c)
+static void barrier(struct rt_context *c, int32_t thread)
 {
-    /* Nobody can open the next generation before this thread has arrived. */
+    /* Nobody can open the next generation before this thread has arrived, and nobody takes tasks of
+     * the last one any more. */
     uint32_t generation = atomic_load_explicit(&c->generation, memory_order_relaxed);
+    atomic_store_explicit(
+        &c->shares[thread].taken[(generation + 1) % 2], 0, memory_order_relaxed);
     int32_t arrived = atomic_fetch_add_explicit(&c->arrived, 1, memory_order_acq_rel) + 1;
 
     if (arrived == atomic_load_explicit(&c->n_threads, memory_order_relaxed)) {
@@ -48,22 +55,42 @@ static void barrier(struct rt_context *c)
     pthread_mutex_unlock(&c->mutex);
 }
 
-void rt_sync(const struct rt_context *context)
+void rt_sync(struct rt_context *c, int32_t thread)
 {
-    if (atomic_load_explicit(&context->n_threads, memory_order_relaxed) > 1)
-        barrier((struct rt_context *)context);
+    if (atomic_load_explicit(&c->n_threads, memory_order_relaxed) > 1)
+        barrier(c, thread);
+    else
+        atomic_store_explicit(&c->shares[0].taken[0], 0, memory_order_relaxed);
+}
+
+int32_t rt_take(struct rt_context *c, int32_t thread, int32_t n)
+{
+    int32_t threads = atomic_load_explicit(&c->n_threads, memory_order_relaxed);
+    uint32_t now = atomic_load_explicit(&c->generation, memory_order_relaxed) % 2;
+    for (int32_t i = 0; i < threads; i++) {
+        int32_t owner = (thread + i) % threads;
+        int32_t first = n * owner / threads, end = n * (owner + 1) / threads;
+        _Atomic int32_t *taken = &c->shares[owner].taken[now];
+        /* Only looked at where nothing is left, lest threads in search of work fight for lines. */
+        if (atomic_load_explicit(taken, memory_order_relaxed) >= end - first)
+            continue;
+        int32_t task = first + atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
+        if (task < end)
+            return task;
+    }
+    return n;
 }
 
 static void *work(void *argument)
 {
     struct rt_context *c = argument;
-    int32_t task = atomic_fetch_add(&c->numbered, 1);
+    int32_t thread = atomic_fetch_add(&c->numbered, 1);
     for (;;) {
-        barrier(c);
+        barrier(c, thread);
         if (c->stop)
             return NULL;
-        c->graph(c, task);
-        barrier(c);
+        c->graph(c, thread);
+        barrier(c, thread);
     }
 }
 
@@ -73,7 +100,7 @@ static void stop(struct rt_context *c, int32_t n)
     c->stop = 1;
     atomic_store(&c->n_threads, n + 1);
     if (n > 0)
-        barrier(c);
+        barrier(c, 0);
     for (int32_t i = 0; i < n; i++)
         pthread_join(c->threads[i], NULL);
     pthread_cond_destroy(&c->woken);
@@ -107,6 +134,9 @@ int rt_init(struct rt_context *c, void *arena, int32_t n_threads, rt_graph graph
     atomic_init(&c->arrived, 0);
     atomic_init(&c->generation, 0);
     atomic_init(&c->sleepers, 0);
+    for (int32_t i = 0; i < n_threads; i++)
+        for (int32_t which = 0; which < 2; which++)
+            atomic_init(&c->shares[i].taken[which], 0);
     if (n_threads > 1) {
         int error = start(c, n_threads);
         if (error != RT_OK)
@@ -123,9 +153,9 @@ int rt_is_ready(const struct rt_context *c)
 
 void rt_run(struct rt_context *c)
 {
-    rt_sync(c);
+    rt_sync(c, 0);
     c->graph(c, 0);
-    rt_sync(c);
+    rt_sync(c, 0);
 }
 
 void rt_finish(struct rt_context *c)

@@ -15,6 +15,7 @@ enum {
     RT_ALIGNMENT = 64,     /* of the arena, the context and every tensor a kernel sees, bytes */
     RT_SLACK = 64,         /* a kernel may read this far past the end of a tensor, bytes */
     RT_MAX_THREADS = 256,
+    RT_TASKS = 8,          /* that a call is split into for each thread, of several */
 };
 
 enum rt_error {
@@ -28,7 +29,12 @@ enum rt_error {
 };
 
 struct rt_context;
-typedef void (*rt_graph)(const struct rt_context *context, int32_t task);
+typedef void (*rt_graph)(struct rt_context *context, int32_t thread);
+
+/* How many of a thread's tasks are taken: of this call and, still none, of the next one. */
+struct rt_share {
+    _Alignas(64) _Atomic int32_t taken[2];
+};
 
 /* Begins every package's context. The members that threads hammer on sit in lines of their own. */
 struct rt_context {
@@ -44,6 +50,7 @@ struct rt_context {
     _Alignas(64) pthread_mutex_t mutex;
     pthread_cond_t woken;
     pthread_t threads[RT_MAX_THREADS];
+    struct rt_share shares[RT_MAX_THREADS];
 };
 
 int rt_init(struct rt_context *context, void *arena, int32_t n_threads, rt_graph graph);
@@ -52,14 +59,19 @@ void rt_run(struct rt_context *context);
 void rt_finish(struct rt_context *context);
 
 /* Wait until every thread of the context has come here. */
-void rt_sync(const struct rt_context *context);
+void rt_sync(struct rt_context *context, int32_t thread);
 
 /* The number of tasks a call that can use `most` is split into. */
 static inline int32_t rt_tasks(const struct rt_context *context, int32_t most)
 {
-    int32_t n = atomic_load_explicit(&context->n_threads, memory_order_relaxed);
+    int32_t threads = atomic_load_explicit(&context->n_threads, memory_order_relaxed);
+    int32_t n = threads > 1 ? RT_TASKS * threads : 1;
     return n < most ? n : most;
 }
+
+/* One of a call's `n` tasks that nobody has taken yet, of the thread's own while there are any; `n`
+ * if none is left. */
+int32_t rt_take(struct rt_context *context, int32_t thread, int32_t n);
 
 /* Whether kernels may use the caller's tensor in place: aligned, and the slack behind its end
  * lies in its last page. */

@@ -16,45 +16,45 @@ struct context {
     uint8_t *out[2];
 };
 
-static void graph(const struct rt_context *runtime, int32_t task)
+static void graph(struct rt_context *runtime, int32_t thread)
 {
     const struct context *context = (const struct context *)runtime;
     uint8_t *const arena = runtime->arena;
-    uint8_t *const scratch = arena + 13120 + (size_t)65536 * (size_t)task;
+    uint8_t *const scratch = arena + 13120 + (size_t)65536 * (size_t)thread;
     int32_t n_tasks;
     (void)context;
 
     /* 0: stem */
     n_tasks = rt_tasks(runtime, 8);
-    if (task < n_tasks)
+    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)
         look_up(
             context->in[0], /* input image */
             graph_constants + 0, /* constant table */
             context->out[1], /* output levels */
             scratch, task, n_tasks);
-    rt_sync(runtime);
+    rt_sync(runtime, thread);
 
     /* 1: left */
     n_tasks = rt_tasks(runtime, 8);
-    if (task < n_tasks)
+    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)
         window(
             context->out[1], /* output levels */
             arena + 0, /* buffer b */
             scratch, task, n_tasks);
-    rt_sync(runtime);
+    rt_sync(runtime, thread);
 
     /* 2: right */
     n_tasks = rt_tasks(runtime, 2);
-    if (task < n_tasks)
+    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)
         divide(
             context->out[1], /* output levels */
             arena + 4032, /* buffer c */
             scratch, task, n_tasks);
-    rt_sync(runtime);
+    rt_sync(runtime, thread);
 
     /* 3: sum */
     n_tasks = rt_tasks(runtime, 1);
-    if (task < n_tasks)
+    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)
         add(
             arena + 0, /* buffer b */
             arena + 4032, /* buffer c */

@@ -1,0 +1,86 @@
+"""The thread pool: who does which tasks of a call."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tests.stages.packaging.support import zig
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64" or platform.system() != "Linux", reason="runs natively"
+)
+
+PROGRAM = r"""
+#include "runtime.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CALLS = 6, RUNS = 200, MOST = 100 };
+static const int32_t most[CALLS] = {1, 3, MOST, 7, MOST, 2};
+static struct rt_context context;
+static _Atomic int32_t times[CALLS][MOST], done[CALLS];
+static int threads, held;
+
+static void graph(struct rt_context *c, int32_t thread)
+{
+    for (int call = 0; call < CALLS; call++) {
+        int32_t n = rt_tasks(c, most[call]), first = 1;
+        for (int32_t task; (task = rt_take(c, thread, n)) < n; first = 0) {
+            atomic_fetch_add(&times[call][task], 1);
+            /* Held up in its first task, until whatever else there is to do is done. */
+            while (held && first && thread == 0 && atomic_load(&done[call]) < n - 1) {}
+            atomic_fetch_add(&done[call], 1);
+        }
+        rt_sync(c, thread);
+        if (atomic_load(&done[call]) != n)
+            exit(1);
+        rt_sync(c, thread);
+        if (thread == 0)
+            atomic_store(&done[call], 0);
+        rt_sync(c, thread);
+    }
+}
+
+int main(int count, char **arguments)
+{
+    threads = atoi(arguments[1]);
+    held = count > 2;
+    if (rt_init(&context, NULL, threads, graph) != RT_OK)
+        return 2;
+    for (int run = 0; run < RUNS; run++)
+        rt_run(&context);
+    for (int call = 0; call < CALLS; call++)
+        for (int32_t task = 0; task < rt_tasks(&context, most[call]); task++)
+            if (times[call][task] != RUNS)
+                return 3;
+    rt_finish(&context);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pool")
+    for name in ("runtime.h", "pool.c"):
+        source = files("stages.packaging").joinpath("runtime").joinpath(name)
+        (folder / name).write_bytes(source.read_bytes())
+    (folder / "main.c").write_text(PROGRAM)
+    zig(folder, "cc", "-O2", "main.c", "pool.c", "-lpthread", "-o", "main")
+    return folder / "main"
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_every_task_is_done_once(pool: Path, threads: int) -> None:
+    assert subprocess.run([pool, str(threads)], timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_others_do_the_tasks_of_a_thread_that_is_held_up(pool: Path, threads: int) -> None:
+    """Else it would wait for them for ever."""
+    assert subprocess.run([pool, str(threads), "held"], timeout=60, check=False).returncode == 0
