@@ -9,8 +9,9 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.bitpacking.choosing import choose
-from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, nhwc, readings, solve, store
+from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, load, nhwc, readings, solve, store
 from stages.bitpacking.folding import Window, fold_bias, pad_channels
+from stages.bitpacking.pools import pool_planes
 from stages.kinds import Model, Table
 from stages.qnn import packed
 from stages.qnn.algebra import factor
@@ -40,6 +41,7 @@ class Packer:
         self.main = model.module["main"]
         self.signatures = choose(model.module, model.params, offers, choices)
         self.edges: Edges = solve(model.module, self.signatures)
+        self.pools_of_planes = pool_planes(model.module, self.edges)
         self.builder = ModelBuilder()
         self.functions = relax.BlockBuilder()
         self.stored: dict[tuple[Any, AnyForm], Any] = {}
@@ -133,14 +135,8 @@ class Composite:
         actual = self.actual[variable]
         if not readings(self.source, variable):
             return self._stored(variable, "float")
-        layout = self.packer.edges[actual, "bytes"]
-        top, left, _, _ = layout.halo
-        call = packed.from_bytes(
-            self._stored(variable, "bytes"),
-            origin=[top, left],
-            size=[layout.height, layout.width],
-            dtype=dtype_of(variable.ty),
-        )
+        form: Form = "planes" if self.variable in self.packer.pools_of_planes else "bytes"
+        call = load(self._stored(variable, form), self.packer.edges[actual, form], variable.ty)
         self.values[variable] = self.builder.emit(call, "data")
         return self.values[variable]
 

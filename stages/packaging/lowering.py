@@ -7,6 +7,7 @@ from typing import Any
 from hw.profile import Hardware
 from stages.codegen import target_of
 from stages.kinds import Table
+from stages.packaging.bit_pool import is_bit_pool, lower_bit_pool
 from stages.packaging.composite import Composite
 from stages.packaging.convolution import Convolution
 from stages.packaging.depthwise import Depthwise
@@ -40,6 +41,8 @@ def _lowered(
     kind = str(composite.function.attrs["composite"])
     if kind == PICTURES or is_picture(composite):
         return lower_pictures(composite, symbol, hardware)
+    if is_bit_pool(composite):
+        return lower_bit_pool(composite, symbol)
     lowering: type[Lowering] = Lowering
     if kind == PRODUCTS:
         lowering = Products

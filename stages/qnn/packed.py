@@ -21,10 +21,11 @@ from stages.qnn.packing import (
     raw_sums,
     round_up,
     unpack_activations,
+    unpack_planes,
     unpack_weights,
 )
 from stages.qnn.registry import register, shape_of, storage_dtype, tensor_type
-from stages.qnn.signature import BLOCK, KernelSignature, Stored
+from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
 from stages.qnn.tables import pack_tables
 
 Array = np.ndarray[Any, Any]
@@ -202,6 +203,20 @@ def from_bytes(data: Array, *, origin: Sequence[int], size: Sequence[int], dtype
     """The picture inside a padded uint8 [Hp, Wp, Cp] edge: [1, H, W, Cp]."""
     rows, columns = (slice(o, o + s) for o, s in zip(origin, size, strict=True))
     return data[None, rows, columns].astype(storage_dtype(dtype))
+
+
+def _unpacked_type(types: Sequence[Any], attrs: Attrs) -> Any:
+    h, w = attrs["size"]
+    return tensor_type((1, h, w, WORD_BITS * shape_of(types[0])[3]), f"uint{attrs['bits']}")
+
+
+@register("from_planes", ["data"], _unpacked_type)
+def from_planes(
+    data: Array, *, origin: Sequence[int], size: Sequence[int], bits: int, planes: Sequence[int]
+) -> Array:
+    """The picture inside an edge of planes, uint32 [planes, Hp, Wp, CW]: levels [1, H, W, Cp]."""
+    rows, columns = (slice(o, o + s) for o, s in zip(origin, size, strict=True))
+    return unpack_planes(data[:, rows, columns], planes, bits)[None].astype(np.uint8)
 
 
 def _channels_type(types: Sequence[Any], attrs: Attrs) -> Any:

@@ -270,6 +270,10 @@ def pooled(kind: str, kernel: int, stride: int, padding: Any) -> Case:
         y = net.quant(net.by(relax.op.multiply, y, "g", 0.3), "b", 2, 0.5)
         return Case(net.model(net.conv(y, "d", 9)), BIT)
     y = net.batch_norm(y, "bn", 8.0)
+    if kind == "signs":
+        y = net.op(source.bipolar_quant(y, net.constant("b", 1.0)), "b.of")
+        y = net.op(relax.op.nn.max_pool2d(y, *window), "p")
+        return Case(net.model(net.conv(y, "d", 9)), BIT, expects=("from_planes",))
     if kind == "levels":
         y = net.op(relax.op.nn.max_pool2d(net.quant(y, "b", 2, 0.5), *window), "p")
         return Case(net.model(net.conv(y, "d", 9)), BIT)
@@ -289,6 +293,11 @@ def max_pool_of_sums() -> Case:
 @case
 def max_pool_of_levels() -> Case:
     return pooled("levels", 3, 1, (1, 0, 1, 1))
+
+
+@case
+def max_pool_of_signs() -> Case:
+    return pooled("signs", 3, 2, (1, 0, 1, 1))
 
 
 @case

@@ -76,7 +76,7 @@ IN_TURN = [
 ]
 GEOMETRY = pytest.mark.parametrize("shape", GEOMETRIES, ids=str)
 ALGORITHM = pytest.mark.parametrize("algorithm", (BIT, MAC), ids=("bitserial", "mac8"))
-POOLS = pytest.mark.parametrize("kind", ("input", "sums", "levels", "average", "mean"))
+POOLS = pytest.mark.parametrize("kind", ("input", "sums", "levels", "signs", "average", "mean"))
 WINDOWS = pytest.mark.parametrize("window", ((2, 2, 0), (3, 2, 1), (3, 1, (1, 0, 1, 1))), ids=str)
 
 
