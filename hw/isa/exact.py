@@ -13,6 +13,7 @@ only where a lane is widened, saturated or read must its range be known to fit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +22,16 @@ from itertools import accumulate
 import numpy as np
 
 from hw.isa.mixed import MixedLane, alone, mixed
-from hw.isa.sums import ExactLane, Group, InexactError, Place, SumLane, Vector, refused
+from hw.isa.sums import (
+    ExactLane,
+    Group,
+    InexactError,
+    Place,
+    SumLane,
+    Vector,
+    is_nothing,
+    refused,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +95,8 @@ class BitsLane(ExactLane):
     def popcount(self) -> SumLane:  # type: ignore[override]
         """The table as a vector, once per group."""
         ones = np.array([self.table >> i & 1 for i in range(self.entries)], np.int64)
-        total = SumLane(self.bits, {})
-        for group in self.groups:
-            total = total + SumLane(self.bits, {group: ones})
-        return total
+        times = Counter[Place](self.groups)
+        return SumLane(self.bits, {group: ones * count for group, count in times.items()})
 
     def split(self, bits: int) -> list[BitsLane]:
         """Narrower lanes of whole groups."""
@@ -140,7 +148,9 @@ class IndexLane(ExactLane):
         found = table[0]
         for own, difference in zip(groups, _differences(tuple(table), len(groups)), strict=True):
             terms: dict[Place, Vector]
-            terms = {own.joined(g): ones * v for g, v in difference.terms.items() if v.any()}
+            terms = {
+                own.joined(g): ones * v for g, v in difference.terms.items() if not is_nothing(v)
+            }
             found = found + SumLane(self.bits, terms)
         return found
 

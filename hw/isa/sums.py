@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -116,10 +116,11 @@ class SumLane(ExactLane):
     def _plus(self, other: SumLane, factor: int) -> SumLane:
         if not isinstance(other, SumLane) or other.bits != self.bits:
             raise InexactError("adds something else to a sum")
+        added = other.times(factor)
         terms = dict(self.terms)
-        for group, vector in other.terms.items():
-            terms[group] = terms[group] + factor * vector if group in terms else factor * vector
-        return SumLane(self.bits, terms, self.constant + factor * other.constant)
+        for group, vector in added.terms.items():
+            terms[group] = terms[group] + vector if group in terms else vector
+        return SumLane(self.bits, terms, self.constant + added.constant)
 
     def __add__(self, other: SumLane) -> SumLane:
         return self._plus(other, 1)
@@ -144,6 +145,8 @@ class SumLane(ExactLane):
 
     def times(self, factor: int) -> SumLane:
         """The product with a constant."""
+        if factor == 1:
+            return self
         terms = {group: factor * vector for group, vector in self.terms.items()}
         return SumLane(self.bits, terms, factor * self.constant)
 
@@ -155,13 +158,14 @@ class SumLane(ExactLane):
         """
         low = high = self.constant
         for group, vector in self.merged().items():
-            low += group.positions * int(vector.min())
-            high += group.positions * int(vector.max())
+            least, most = _bounds(vector)
+            low += group.positions * least
+            high += group.positions * most
         return low, high
 
     def is_zero(self) -> bool:
         """Whether it is 0 for all inputs, term by term."""
-        return self.constant == 0 and not any(vector.any() for vector in self.terms.values())
+        return self.constant == 0 and all(map(is_nothing, self.terms.values()))
 
     def resolved(self) -> SumLane:
         """The same number without joint places; InexactError if they do not cancel.
@@ -180,6 +184,9 @@ class SumLane(ExactLane):
 
     def merged(self) -> dict[Place, Vector]:
         """Terms over the same positions together, where only one pair of operands is involved."""
+        spots = {(p.chunk, p.positions) if isinstance(p, Group) else p for p in self.terms}
+        if len(spots) == len(self.terms):
+            return dict(self.terms)  # no two are over the same ones
         merged: dict[Place, Vector] = {p: v for p, v in self.terms.items() if isinstance(p, Joint)}
         neighbours: dict[tuple[int, int], list[Group]] = {}
         groups = {p: v for p, v in self.terms.items() if isinstance(p, Group)}
@@ -188,7 +195,9 @@ class SumLane(ExactLane):
             partners = [
                 g
                 for g in beside
-                if group.row in (None, g.row) and group.pixel in (None, g.pixel) and merged[g].any()
+                if group.row in (None, g.row)
+                and group.pixel in (None, g.pixel)
+                and not is_nothing(merged[g])
             ]
             if len(partners) == 1:
                 merged[partners[0]] = merged[partners[0]] + vector
@@ -221,6 +230,22 @@ class SumLane(ExactLane):
         for position, lane in enumerate(higher, 1):
             total = total + lane.extend(total.bits).times(1 << (position * self.bits))
         return total
+
+
+def _bounds(vector: Vector) -> tuple[int, int]:
+    """The least and the largest entry; few vectors occur, but these all the time."""
+    return _bounds_of(np.asarray(vector, np.int64).tobytes())
+
+
+@lru_cache(maxsize=1 << 14)
+def _bounds_of(values: bytes) -> tuple[int, int]:
+    vector = np.frombuffer(values, np.int64)
+    return int(vector.min()), int(vector.max())
+
+
+def is_nothing(vector: Vector) -> bool:
+    """Whether every entry of a vector is 0."""
+    return _bounds(vector) == (0, 0)
 
 
 def level_lane(bits: int, group: Group, values: Vector) -> SumLane:
