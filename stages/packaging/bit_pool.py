@@ -64,7 +64,7 @@ class _BitPool:
         return Kernel(builder.get(), 0, rows)
 
     def _row(self, result: Any, plane: Any, y: Any) -> None:
-        """One row of a plane; all planes that a pool reads are alike, or each has its own loop."""
+        """One row of a plane."""
         top, left, _, _ = attributes(self.store)["halo"]
         _, height, width, words = shape_of(self.output.ty)
         line = T.bind((plane * height + top + y) * width + left)

@@ -2,8 +2,9 @@
 
 `void name(data, weights, sums, later, kh, kw, row, pixel, plane, share)`: `data` points at the
 window of the tile's first pixel, `weights` at the block of channels, `sums` at int32 [rows][32];
-`kh` rows of `kw` words each, `row`, `pixel` and `plane` are strides in bytes. Kernels of products
-fetch `share` bytes a word, from `later` on, into the second cache: nobody needs them yet.
+`kh` rows of `kw` words each, `row`, `pixel` and `plane` are strides in bytes. Where a register is a
+cache line, `share` bytes a word are fetched, from `later` on, into the second cache: nobody needs
+them yet.
 """
 
 from __future__ import annotations
