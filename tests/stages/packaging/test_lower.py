@@ -17,11 +17,12 @@ from stages.packaging.composite import Composite
 from stages.packaging.convolution import Convolution
 from stages.packaging.graph import program_of
 from stages.packaging.pool import pool_text
-from stages.qnn import interpret
+from stages.qnn import interpret, source
 from stages.qnn.builder import calls_of
 from stages.qnn.packed import border_classes
 from stages.qnn.packing import round_up
 from stages.qnn.registry import shape_of
+from stages.synthesizing.microkernel import SHARES
 from tests.compiled import Library
 from tests.hw.isa_code import caller
 from tests.stages.networks import SourceNet
@@ -133,6 +134,21 @@ def test_calls_for_a_block_fetch_the_next_one_between_them(
             assert weights <= fetched < weights + made.calls * max(1, weights // 8)
         (helper,) = made.helpers
         assert prefetches(listing(helper.function, AVX512VNNI)) >= 3
+
+
+@pytest.mark.parametrize("channels", [32, 256])
+def test_kernels_of_bits_fetch_the_next_block_too(channels: int) -> None:
+    """Every line of it, by the calls for a block."""
+    net = SourceNet((1, channels, 12, 12))
+    bits = net.op(source.bipolar_quant(net.x, net.constant("a", 1.0)), "a.of")
+    packed = pack(net.model(net.conv(bits, "c", 64)), AVX512VNNI, algorithm("bitserial"))
+    bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
+    (function,) = [f for _, f in calls_of(packed) if _is_convolution(f)]
+    made = Convolution(Composite(function), "k", {"order": "rows_inner"}, bodies, AVX512VNNI)
+    words = 9 * channels // 32
+    each = prefetches(listing(made.helpers[0].function, AVX512VNNI))
+    assert each == -(-made.signature.words // SHARES)
+    assert made.calls * each * (words // made.signature.words) * 64 >= words * 32 * 4
 
 
 def test_narrow_registers_fetch_nothing() -> None:
