@@ -6,18 +6,17 @@ level 0 never wins.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
-from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from stages.packaging.addressing import slice_of
 from stages.packaging.composite import Composite
-from stages.packaging.halo import fill_halo, fills_of
+from stages.packaging.halo import fills_of
 from stages.packaging.kernel import Kernel
+from stages.packaging.rows import row_kernel
 from stages.qnn.packed import stored_of
 from stages.qnn.registry import attributes, is_op, shape_of
 
@@ -28,7 +27,7 @@ def is_bit_pool(composite: Composite) -> bool:
 
 
 def lower_bit_pool(composite: Composite, symbol: str) -> Kernel:
-    """The kernel; items of work are output rows of all planes."""
+    """The kernel `symbol` of a pool."""
     return _BitPool(composite).kernel(symbol)
 
 
@@ -38,39 +37,25 @@ class _BitPool:
         self.store = composite.store_of(self.output)
         self.pool = attributes(composite.main)
         self.origin = attributes(composite.calls[composite.main.args[0]])["origin"]
-        _, self.height, self.width, _ = shape_of(composite.main.ty)
-        self.planes, self.input_height, self.input_width, self.words = shape_of(self.parameter.ty)
+        self.width = shape_of(composite.main.ty)[2]
+        _, self.input_height, self.input_width, self.words = shape_of(self.parameter.ty)
 
     def kernel(self, symbol: str) -> Kernel:
-        """Task t of n takes rows `[rows * t / n, rows * (t + 1) / n)`."""
-        rows, shape = self.planes * self.height, shape_of(self.output.ty)
-        with IRBuilder() as builder, T.prim_func():
-            T.func_name(symbol)
-            T.func_attr({"global_symbol": symbol})
-            size = prod(shape_of(self.parameter.ty))
-            self.data = T.arg(str(self.parameter.name), T.Buffer((size,), "uint32"))
-            result = T.arg("o0", T.Buffer((prod(shape),), "uint32"))
-            T.arg("scratch", T.Buffer((1,), "int32"))
-            task = T.arg("task", tirx.Var("task", "int32"))
-            tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
-            with T.If(task == 0), T.Then():
-                attrs = attributes(self.store)
-                fill_halo(result, shape, "uint32", attrs["halo"], fills_of(attrs))
-            first, end = slice_of(rows, task, tasks)
-            begin = T.bind(first)
-            with T.serial(0, T.bind(end - begin)) as index:
-                row = T.bind(begin + index)
-                self._row(result, tirx.truncdiv(row, self.height), row % self.height)
-        return Kernel(builder.get(), 0, rows)
+        """Items of work are output rows of all planes."""
+        attrs = attributes(self.store)
+        shape, fills = shape_of(self.output.ty), fills_of(attrs)
+        return row_kernel(symbol, [self.parameter], shape, attrs["halo"], fills, self._row)
 
-    def _row(self, result: Any, plane: Any, y: Any) -> None:
+    def _row(self, arguments: Mapping[Any, Any], result: Any, plane: Any, y: Any) -> None:
         """One row of a plane."""
+        data = arguments[self.parameter]
         top, left, _, _ = attributes(self.store)["halo"]
         _, height, width, words = shape_of(self.output.ty)
         line = T.bind((plane * height + top + y) * width + left)
         source = T.bind(self._first(plane, y))
         with T.serial(0, self.width) as x, T.serial(0, words) as word:
-            T.buffer_store(result, self._word(plane, source, x, word), [(line + x) * words + word])
+            value = self._word(data, plane, source + x * self.pool["strides"][1], word)
+            T.buffer_store(result, value, [(line + x) * words + word])
 
     def _first(self, plane: Any, y: Any) -> Any:
         """The pixel at the top left of a row's first window."""
@@ -81,12 +66,11 @@ class _BitPool:
         row = plane * self.input_height + y * self.pool["strides"][0] + top
         return row * self.input_width + left
 
-    def _word(self, plane: Any, source: Any, x: Any, word: Any) -> Any:
+    def _word(self, data: Any, plane: Any, first: Any, word: Any) -> Any:
         """The words of a window, combined."""
         rows, columns = self.pool["kernel"]
-        first = source + x * self.pool["strides"][1]
         taps = [
-            self.data[(first + dy * self.input_width + dx) * self.words + word]
+            data[(first + dy * self.input_width + dx) * self.words + word]
             for dy in range(rows)
             for dx in range(columns)
         ]

@@ -6,21 +6,18 @@ then the others, are put together as the bytes of a word.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.packaging.addressing import slice_of
 from stages.packaging.composite import PLAIN_INPUT, Composite
-from stages.packaging.halo import fill_halo
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import vectorizes
+from stages.packaging.rows import row_kernel
 from stages.qnn.elementwise import WHOLE
 from stages.qnn.expressions import scalar
 from stages.qnn.legalize import quantized
@@ -64,33 +61,13 @@ class _Pictures:
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are lines of all pictures."""
-        lines = self.pictures * self.height
-        with IRBuilder() as builder, T.prim_func():
-            T.func_name(symbol)
-            T.func_attr({"global_symbol": symbol})
-            self.arguments = {p: T.arg(str(p.name), _buffer(p)) for p in self.composite.parameters}
-            result = T.arg("o0", T.Buffer((self.pictures * prod(self.size),), "uint32"))
-            T.arg("scratch", T.Buffer((1,), "int32"))
-            task = T.arg("task", tirx.Var("task", "int32"))
-            tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
-            self._surround(result, task)
-            first, end = slice_of(lines, task, tasks)
-            begin = T.bind(first)
-            with T.serial(0, T.bind(end - begin)) as index:
-                line = T.bind(begin + index)
-                self._line(result, tirx.truncdiv(line, self.height), line % self.height)
-        return Kernel(builder.get(), 0, lines)
+        fills = [attributes(self.store)["fill"] * REPEATED] * self.pictures
+        shape = (self.pictures, *self.size, 1)
+        return row_kernel(symbol, self.composite.parameters, shape, self.halo, fills, self._line)
 
-    def _surround(self, result: Any, task: Any) -> None:
-        """Task 0 writes the halos."""
-        if any(self.halo):
-            fills = [attributes(self.store)["fill"] * REPEATED] * self.pictures
-            with T.If(task == 0), T.Then():
-                shape = (self.pictures, *self.size, 1)
-                fill_halo(result, shape, "uint32", self.halo, fills)
-
-    def _line(self, result: Any, picture: Any, y: Any) -> None:
+    def _line(self, arguments: Mapping[Any, Any], result: Any, picture: Any, y: Any) -> None:
         """One line; its last pixels overlap their neighbours, written twice alike."""
+        self.arguments = arguments
         top, left, _, _ = self.halo
         height, width = self.size
         start = T.bind((picture * height + top + y) * width + left)
@@ -138,8 +115,3 @@ class _Pictures:
         for extent, index in zip(shape, at[len(at) - len(shape) :], strict=True):
             place = place * extent + index
         return self.arguments[parameter][place]
-
-
-def _buffer(parameter: Any) -> Any:
-    dtype = str(storage_dtype(dtype_of(parameter.ty)))
-    return T.Buffer((prod(shape_of(parameter.ty)),), dtype)

@@ -1,0 +1,58 @@
+"""Kernels that write packed words row by row; task t of n takes rows `[rows * t / n, …)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from stages.packaging.addressing import slice_of
+from stages.packaging.halo import fill_halo
+from stages.packaging.kernel import Kernel
+from stages.qnn.registry import dtype_of, shape_of, storage_dtype
+
+Row = Callable[[Mapping[Any, Any], Any, Any, Any], None]
+"""Emits a row of the result, from buffers by parameter: its own buffer, which of N, which row."""
+
+
+def row_kernel(
+    symbol: str,
+    parameters: Sequence[Any],
+    shape: Sequence[int],
+    halo: Sequence[int],
+    fills: Sequence[int],
+    row: Row,
+) -> Kernel:
+    """The kernel `symbol` of a result of uint32 `shape` [N, Hp, Wp, words].
+
+    Its halo (top, left, bottom, right) holds one of `fills` for each of N, written by task 0.
+    """
+    top, _, bottom, _ = halo
+    height = shape[1] - top - bottom
+    rows = shape[0] * height
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(symbol)
+        T.func_attr({"global_symbol": symbol})
+        arguments = {p: T.arg(str(p.name), _buffer(p)) for p in parameters}
+        result = T.arg("o0", T.Buffer((prod(shape),), "uint32"))
+        T.arg("scratch", T.Buffer((1,), "int32"))
+        task = T.arg("task", tirx.Var("task", "int32"))
+        tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
+        if any(halo):
+            with T.If(task == 0), T.Then():
+                fill_halo(result, shape, "uint32", halo, fills)
+        first, end = slice_of(rows, task, tasks)
+        begin = T.bind(first)
+        with T.serial(0, T.bind(end - begin)) as index:
+            number = T.bind(begin + index)
+            row(arguments, result, tirx.truncdiv(number, height), number % height)
+    return Kernel(builder.get(), 0, rows)
+
+
+def _buffer(parameter: Any) -> Any:
+    dtype = str(storage_dtype(dtype_of(parameter.ty)))
+    return T.Buffer((prod(shape_of(parameter.ty)),), dtype)
