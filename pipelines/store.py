@@ -9,6 +9,7 @@ that commit the same key one wins and both are right. What is read is hashed: da
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import io
 import os
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _SHORT = 12
 _GRACE_SECONDS = 600
 _ELF = b"\x7fELF"
+_IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+"""How renaming a folder fails where something is at its new place."""
 
 
 class Store:
@@ -198,8 +201,9 @@ class Store:
             try:
                 source.rename(target)
                 return
-            except OSError:
-                if not target.exists():
+            except OSError as error:
+                # Not whether it is there now: another build may just have taken it away.
+                if error.errno not in _IN_THE_WAY:
                     raise
             if not replace and self._is_whole(target):
                 return

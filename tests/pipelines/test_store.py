@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import time
@@ -172,6 +173,25 @@ def test_processes_that_commit_the_same_keys_are_all_right(artifacts: Store) -> 
     shown = artifacts.root / "packages" / "x"
     assert (shown / "a").read_bytes() == (shown / "b").read_bytes()
     assert not list((artifacts.root / "tmp").iterdir())
+
+
+def test_what_is_in_the_way_may_be_gone_at_once(
+    artifacts: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another build may take it away before this one can."""
+    rename, failures = Path.rename, [errno.ENOTEMPTY]
+
+    def late(source: Path, target: Path) -> Path:
+        if failures:
+            raise OSError(failures.pop(), "in the way")
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    artifacts.publish({"a": b"1"}, artifacts.root / "packages" / "net")
+    assert (artifacts.root / "packages" / "net" / "a").read_bytes() == b"1"
+    failures.append(errno.EACCES)
+    with pytest.raises(PermissionError):
+        artifacts.publish({"a": b"2"}, artifacts.root / "packages" / "net")
 
 
 def test_publishing_replaces_the_folder_and_marks_programs(artifacts: Store) -> None:

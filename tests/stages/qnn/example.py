@@ -36,7 +36,7 @@ class Example:
 
 def integers(low: int, high: int, shape: tuple[int, ...], dtype: str) -> tuple[Array, str]:
     """Random integers low..high, stored in bytes where the dialect dtype is narrower."""
-    is_wide = dtype in ("int16", "int32", "int64")
+    is_wide = dtype in ("int16", "int32", "int64", "uint32")
     storage = dtype if is_wide else dtype.rstrip("0123456789") + "8"
     return RNG.integers(low, high + 1, shape).astype(storage), dtype
 

@@ -259,6 +259,11 @@ OTHERS: dict[str, Example] = {
         (integers(0, 7, (5, 6, 4), "uint8"),),
         {"origin": [1, 2], "size": [3, 2], "dtype": "uint3"},
     ),
+    "from_planes": Example(
+        packed.from_planes,
+        (integers(0, 1 << 31, (2, 5, 6, 2), "uint32"),),
+        {"origin": [1, 2], "size": [3, 2], "bits": 2, "planes": [10, 12]},
+    ),
     "take_channels": Example(
         packed.take_channels, (integers(0, 7, (1, 2, 3, 8), "uint3"),), {"channels": 5}
     ),

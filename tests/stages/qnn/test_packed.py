@@ -237,6 +237,10 @@ def test_a_halo_of_planes_and_sums_is_level_0(
     planes = found[: len(kept.planes)]
     back = unpack_planes(planes, kept.planes, kept.bits)[..., : geometry.channels]
     assert np.array_equal(back, np.pad(x[0], [(top, bottom), (left, right), (0, 0)]))
+    place = {"origin": around[:2], "size": list(geometry.size)}
+    levels = run("from_planes", planes, **place, bits=kept.bits, planes=list(kept.planes))
+    assert np.array_equal(levels[..., : geometry.channels], x)
+    assert not levels[..., geometry.channels :].any()
 
 
 @pytest.mark.parametrize(
