@@ -100,13 +100,13 @@ def store(value: Any, layout: Layout) -> Any:
     return packed.to_bytes(value, halo=layout.halo, channels=channels, fill=layout.fill)
 
 
-def load(stored: Any, layout: Layout, kind: Any) -> Any:
-    """The call that gives the levels, of type `kind`, inside an edge of bytes or planes."""
+def load(stored: Any, layout: Layout) -> Any:
+    """The call that gives the levels inside an edge of bytes or planes."""
     place = {"origin": layout.halo[:2], "size": [layout.height, layout.width]}
     if layout.stored is not None:
         planes = list(layout.stored.planes)
         return packed.from_planes(stored, **place, bits=layout.bits, planes=planes)
-    return packed.from_bytes(stored, **place, dtype=dtype_of(kind))
+    return packed.from_bytes(stored, **place, dtype=f"uint{layout.bits}")
 
 
 def solve(module: Any, signatures: Mapping[Any, KernelSignature]) -> Edges:

@@ -6,14 +6,18 @@ Such a pool reads planes instead of bytes, so that its producer packs what it co
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tvm.ir import Call
 
-from stages.bitpacking.edges import Edges, Layout, nhwc
-from stages.qnn.builder import bindings_of, outputs_of
+from stages.bitpacking.edges import FORMS, Edges, Layout, nhwc
+from stages.qnn.builder import bindings_of, outputs_of, variables_in
 from stages.qnn.registry import attributes, is_op
+from stages.qnn.signature import Stored
 
+BITS = Stored(1, (0b10,))
+"""Single bits, set for level 1, and no sums of them."""
 MOST_POSITIONS = 64
 """Of a window, whose words are combined in one expression."""
 
@@ -21,21 +25,20 @@ MOST_POSITIONS = 64
 def pool_planes(module: Any, edges: Edges) -> frozenset[Any]:
     """The calls of pools that read planes; `edges`, the layouts for bytes, are changed for them."""
     found = set()
-    bindings = [b for b in bindings_of(module["main"]) if isinstance(b.value, Call)]
+    bindings = bindings_of(module["main"])
+    readers = Counter(v for b in bindings for v in variables_in(b.value))
     # The last one first: what a pool writes, another pool may read.
     for binding in reversed(bindings):
-        pool = _pool(module[binding.value.op])
-        written = {form: layout for (v, form), layout in edges.items() if v.same_as(binding.var)}
-        if pool is None or set(written) != {"planes"}:
+        pool = _pool(module[binding.value.op]) if isinstance(binding.value, Call) else None
+        written = [edges[binding.var, form] for form in FORMS if (binding.var, form) in edges]
+        if pool is None or [layout.stored for layout in written] != [BITS]:
             continue
-        stored, source = written["planes"].stored, binding.value.args[0]
-        readers = sum(source.same_as(a) for other in bindings for a in other.value.args)
-        if stored is None or stored.bits != 1 or stored.sums or readers > 1:
+        (source,) = binding.value.args
+        if readers[source] > 1:
             continue
         del edges[source, "bytes"]
-        edges[source, "planes"] = Layout(
-            "planes", *nhwc(source.ty), 1, stored, halo=list(attributes(pool)["padding"])
-        )
+        halo = list(attributes(pool)["padding"])
+        edges[source, "planes"] = Layout("planes", *nhwc(source.ty), 1, BITS, halo)
         found.add(binding.var)
     return frozenset(found)
 

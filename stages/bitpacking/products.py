@@ -18,7 +18,7 @@ from hw.profile import Hardware
 from stages.bitpacking import narrow
 from stages.bitpacking.choosing import subject_of
 from stages.bitpacking.depthwise import Depthwise, depthwise_of
-from stages.bitpacking.edges import Layout, store
+from stages.bitpacking.edges import Layout, load, store
 from stages.bitpacking.folding import fold_bias
 from stages.bitpacking.handing import (
     Handed,
@@ -257,12 +257,12 @@ class _Packer(Rewriting):
 
     def _bits(self, source: Any, edge: Layout, layer: str) -> Any:
         """Planes or tables, by an elementwise composite that reads bytes in whole blocks."""
-        size = edge.height, edge.width
-        data = self._edge(source, Layout("bytes", *size, edge.channels, edge.bits), layer)
+        inner = Layout("bytes", edge.height, edge.width, edge.channels, edge.bits)
+        data = self._edge(source, inner, layer)
         builder = FunctionBuilder()
         value = builder.param("p0", shape_of(data.ty), dtype_of(data.ty))
-        call = packed.from_bytes(value, origin=[0, 0], size=list(size), dtype=f"uint{edge.bits}")
-        written = builder.emit(store(builder.emit(call, "data"), edge), edge.form)
+        levels = builder.emit(load(value, inner), "data")
+        written = builder.emit(store(levels, edge), edge.form)
         function = builder.finish([written], {"composite": "elementwise"})
         return self._call(function, [data], f"{layer}.{edge.form}")
 

@@ -136,7 +136,7 @@ class Composite:
         if not readings(self.source, variable):
             return self._stored(variable, "float")
         form: Form = "planes" if self.variable in self.packer.pools_of_planes else "bytes"
-        call = load(self._stored(variable, form), self.packer.edges[actual, form], variable.ty)
+        call = load(self._stored(variable, form), self.packer.edges[actual, form])
         self.values[variable] = self.builder.emit(call, "data")
         return self.values[variable]
 

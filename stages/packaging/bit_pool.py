@@ -1,7 +1,6 @@
 """From a maximum pool of single bits to one PrimFunc: OR of the packed words of a window.
 
-A plane whose bits are set for level 0 takes AND instead. Windows may reach into the halo, where
-level 0 never wins.
+Windows may reach into the halo, where level 0 never wins.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
-from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.packaging.composite import Composite
 from stages.packaging.halo import fills_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.rows import row_kernel
-from stages.qnn.packed import stored_of
 from stages.qnn.registry import attributes, is_op, shape_of
 
 
@@ -38,35 +35,35 @@ class _BitPool:
         self.pool = attributes(composite.main)
         self.origin = attributes(composite.calls[composite.main.args[0]])["origin"]
         self.width = shape_of(composite.main.ty)[2]
-        _, self.input_height, self.input_width, self.words = shape_of(self.parameter.ty)
+        *_, self.input_width, self.words = shape_of(self.parameter.ty)
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are output rows of all planes."""
+        """Items of work are output rows."""
         attrs = attributes(self.store)
         shape, fills = shape_of(self.output.ty), fills_of(attrs)
         return row_kernel(symbol, [self.parameter], shape, attrs["halo"], fills, self._row)
 
     def _row(self, arguments: Mapping[Any, Any], result: Any, plane: Any, y: Any) -> None:
-        """One row of a plane."""
+        """One row of the plane, which is the only one."""
+        del plane
         data = arguments[self.parameter]
         top, left, _, _ = attributes(self.store)["halo"]
-        _, height, width, words = shape_of(self.output.ty)
-        line = T.bind((plane * height + top + y) * width + left)
-        source = T.bind(self._first(plane, y))
-        with T.serial(0, self.width) as x, T.serial(0, words) as word:
-            value = self._word(data, plane, source + x * self.pool["strides"][1], word)
-            T.buffer_store(result, value, [(line + x) * words + word])
+        width = shape_of(self.output.ty)[2]
+        line = T.bind((top + y) * width + left)
+        source = T.bind(self._first(y))
+        with T.serial(0, self.width) as x, T.serial(0, self.words) as word:
+            value = self._word(data, source + x * self.pool["strides"][1], word)
+            T.buffer_store(result, value, [(line + x) * self.words + word])
 
-    def _first(self, plane: Any, y: Any) -> Any:
+    def _first(self, y: Any) -> Any:
         """The pixel at the top left of a row's first window."""
         top, left = (
             origin - before
             for origin, before in zip(self.origin, self.pool["padding"][:2], strict=True)
         )
-        row = plane * self.input_height + y * self.pool["strides"][0] + top
-        return row * self.input_width + left
+        return (y * self.pool["strides"][0] + top) * self.input_width + left
 
-    def _word(self, data: Any, plane: Any, first: Any, word: Any) -> Any:
+    def _word(self, data: Any, first: Any, word: Any) -> Any:
         """The words of a window, combined."""
         rows, columns = self.pool["kernel"]
         taps = [
@@ -74,8 +71,4 @@ class _BitPool:
             for dy in range(rows)
             for dx in range(columns)
         ]
-        ones = [bool(table & 1) for table in stored_of(attributes(self.store)).planes]
-        either, both = reduce(lambda a, b: a | b, taps), reduce(lambda a, b: a & b, taps)
-        if len(set(ones)) == 1:
-            return both if ones[0] else either
-        return tirx.if_then_else(plane == ones.index(True), both, either)
+        return reduce(lambda one, other: one | other, taps)

@@ -216,7 +216,7 @@ def from_planes(
 ) -> Array:
     """The picture inside an edge of planes, uint32 [planes, Hp, Wp, CW]: levels [1, H, W, Cp]."""
     rows, columns = (slice(o, o + s) for o, s in zip(origin, size, strict=True))
-    return unpack_planes(data[:, rows, columns], planes, bits)[None].astype(np.uint8)
+    return unpack_planes(data[:, rows, columns], planes, bits)[None]
 
 
 def _channels_type(types: Sequence[Any], attrs: Attrs) -> Any:

@@ -252,7 +252,7 @@ class MicroKernel:
         """Bring the weights of a later word into the first cache, and a share of later ones closer.
 
         What is read once a block comes from memory, at a rate that no block could wait for. Bits
-        are so few that a block's stay in the first cache.
+        are so few that a block's stay in the first cache. The first pass over a window does it.
         """
         code, size = self.code, self.signature.channels * WORD_BYTES
         if self.signature.products is not None:

@@ -21,7 +21,7 @@ static inline void relax(void)
 #endif
 }
 
-static void barrier(struct rt_context *c, int32_t thread)
+void rt_sync(struct rt_context *c, int32_t thread)
 {
     /* Nobody can open the next generation before this thread has arrived, and nobody takes tasks of
      * the last one any more. */
@@ -55,14 +55,6 @@ static void barrier(struct rt_context *c, int32_t thread)
     pthread_mutex_unlock(&c->mutex);
 }
 
-void rt_sync(struct rt_context *c, int32_t thread)
-{
-    if (atomic_load_explicit(&c->n_threads, memory_order_relaxed) > 1)
-        barrier(c, thread);
-    else
-        atomic_store_explicit(&c->shares[0].taken[0], 0, memory_order_relaxed);
-}
-
 int32_t rt_take(struct rt_context *c, int32_t thread, int32_t n)
 {
     int32_t threads = atomic_load_explicit(&c->n_threads, memory_order_relaxed);
@@ -86,11 +78,11 @@ static void *work(void *argument)
     struct rt_context *c = argument;
     int32_t thread = atomic_fetch_add(&c->numbered, 1);
     for (;;) {
-        barrier(c, thread);
+        rt_sync(c, thread);
         if (c->stop)
             return NULL;
         c->graph(c, thread);
-        barrier(c, thread);
+        rt_sync(c, thread);
     }
 }
 
@@ -100,7 +92,7 @@ static void stop(struct rt_context *c, int32_t n)
     c->stop = 1;
     atomic_store(&c->n_threads, n + 1);
     if (n > 0)
-        barrier(c, 0);
+        rt_sync(c, 0);
     for (int32_t i = 0; i < n; i++)
         pthread_join(c->threads[i], NULL);
     pthread_cond_destroy(&c->woken);

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,13 @@ void add(const void *b, const void *c, const void *bias, void *y, void *scratch,
                             + ((const int32_t *)bias)[i % 5];
 }
 """
+
+
+def copy_runtime(folder: Path, *names: str) -> None:
+    """Copy files of the runtime's C source to a folder."""
+    for name in names:
+        source = files("stages.packaging").joinpath("runtime").joinpath(name)
+        (folder / name).write_bytes(source.read_bytes())
 
 
 def zig(folder: Path, *arguments: str) -> None:

@@ -9,7 +9,6 @@ import re
 import struct
 import subprocess
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from stages.packaging.program import Call, Program, Slot, TensorSpec
 from tests.stages.packaging.support import (
     X86_64,
     compile_object,
+    copy_runtime,
     make_golden,
     meaning,
     package,
@@ -344,9 +344,7 @@ def test_the_runtime_sees_the_features_that_linux_sees(tmp_path: Path) -> None:
         "int main(void) { for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)\n"
         "    if (rt_has_features(&all[i].feature, 1)) puts(all[i].name); }\n"
     )
-    for name in ("runtime.h", "processor.c"):
-        source = files("stages.packaging").joinpath("runtime").joinpath(name)
-        (tmp_path / name).write_bytes(source.read_bytes())
+    copy_runtime(tmp_path, "runtime.h", "processor.c")
     zig(tmp_path, "cc", "ask.c", "processor.c", "-lpthread", "-o", "ask")
     done = subprocess.run([tmp_path / "ask"], capture_output=True, text=True, check=True)
     known = {_LINUX.get(name, name) for name in features.CHECKS["x86_64"]}

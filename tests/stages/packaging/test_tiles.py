@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from stages.packaging.program import Call
 from stages.qnn import interpret
 from tests import tiles
 from tests.stages.packaging.programs import compile_program, pack
-from tests.stages.packaging.support import write, zig
+from tests.stages.packaging.support import copy_runtime, write, zig
 from tests.stages.packaging.test_convolution import residual
 from tests.stages.packaging.test_plain import Net
 from tests.stages.packaging.test_runtime import Loaded, memory
@@ -112,9 +111,7 @@ def test_the_runtime_is_granted_what_the_host_is(tmp_path: Path) -> None:
     (tmp_path / "ask.c").write_text(
         '#include "runtime.h"\nint main(void) { return rt_may_use_tiles(); }\n'
     )
-    for name in ("runtime.h", "processor.c", "tiles.c"):
-        source = files("stages.packaging").joinpath("runtime").joinpath(name)
-        (tmp_path / name).write_bytes(source.read_bytes())
+    copy_runtime(tmp_path, "runtime.h", "processor.c", "tiles.c")
     zig(tmp_path, "cc", "ask.c", "processor.c", "tiles.c", "-lpthread", "-o", "ask")
     done = subprocess.run([tmp_path / "ask"], check=False)
     assert done.returncode == host.may_use_tiles()

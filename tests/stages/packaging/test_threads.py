@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
-from tests.stages.packaging.support import zig
+from tests.stages.packaging.support import copy_runtime, zig
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or platform.system() != "Linux", reason="runs natively"
@@ -67,9 +66,7 @@ int main(int count, char **arguments)
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pool")
-    for name in ("runtime.h", "pool.c"):
-        source = files("stages.packaging").joinpath("runtime").joinpath(name)
-        (folder / name).write_bytes(source.read_bytes())
+    copy_runtime(folder, "runtime.h", "pool.c")
     (folder / "main.c").write_text(PROGRAM)
     zig(folder, "cc", "-O2", "main.c", "pool.c", "-lpthread", "-o", "main")
     return folder / "main"
