@@ -36,14 +36,14 @@ VECTOR_BITS: dict[Isa, int] = {
     "neon_aarch64": 128,
     "neon_armv7": 128,
 }
-_AVX512BW = ("+avx2", "+avx512f", "+avx512bw")
+_AVX512BW = ("+avx2", "+fma", "+avx512f", "+avx512bw")
 NEEDED: dict[Isa, tuple[str, ...]] = {
     "sse2": (),
-    "avx2": ("+avx2",),
+    "avx2": ("+avx2", "+fma"),
     "avx512bw": _AVX512BW,
     "avx512vpopcntdq": (*_AVX512BW, "+avx512vpopcntdq"),
     "neon_aarch64": (),
-    "neon_armv7": ("+neon",),
+    "neon_armv7": ("+neon", "+vfp4"),
 }
 CORES: dict[Architecture, tuple[Core, ...]] = {
     "x86_64": ("haswell", "cascadelake", "icelake", "sapphirerapids", "zen5", "generic-x86-64"),

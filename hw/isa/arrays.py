@@ -89,6 +89,39 @@ class ArrayLane(Lane):
         found = np.take_along_axis(entries, index[None], 0)[0]
         return self._new(np.where(inside, found, np.uint64(0)))
 
+    def _floats(self) -> Array:
+        """The numbers as floats of 32 bits, in float64."""
+        assert self.bits == 32, f"a float of {self.bits} bits"
+        with np.errstate(invalid="ignore"):
+            return self.values.astype(np.uint32).view(np.float32).astype(np.float64)
+
+    def _rounded(self, floats: Array) -> ArrayLane:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._new(floats.astype(np.float32).view(np.uint32).astype(np.uint64))
+
+    def fadd(self, other: ArrayLane) -> ArrayLane:
+        """The sum of two floats; float64 in between does not change it (Figueroa 1995)."""
+        with np.errstate(invalid="ignore"):
+            return self._rounded(self._floats() + other._floats())
+
+    def fmul(self, other: ArrayLane) -> ArrayLane:
+        """The product of two floats, which float64 holds exactly."""
+        return self._rounded(self._floats() * other._floats())
+
+    def fma(self, other: ArrayLane, addend: ArrayLane) -> ArrayLane:
+        """Product and sum, rounded once.
+
+        A sum rounded to odd in float64 is rounded to float32 as if it were exact (Boldo and
+        Melquiond, *Emulation of FMA and correctly rounded sums*, 2008).
+        """
+        product, added = self._floats() * other._floats(), addend._floats()
+        total = product + added
+        own = total - product
+        rest = (product - (total - own)) + (added - own)
+        is_even = total.view(np.int64) & 1 == 0
+        odd = np.nextafter(total, np.where(rest > 0, np.inf, -np.inf))
+        return self._rounded(np.where((rest != 0) & is_even, odd, total))
+
 
 def array_lanes(values: Array) -> list[ArrayLane]:
     """The lanes of registers [trials, lanes], whose element type gives their width."""

@@ -62,6 +62,18 @@ class Lane(ABC):
     def join(self, higher: Sequence[Self]) -> Self:
         """One wide lane, with `higher` in its upper bits."""
 
+    @abstractmethod
+    def fadd(self, other: Self) -> Self:
+        """The sum of two floats (IEEE 754 binary32), rounded to nearest, ties to even."""
+
+    @abstractmethod
+    def fmul(self, other: Self) -> Self:
+        """Their product, rounded so."""
+
+    @abstractmethod
+    def fma(self, other: Self, addend: Self) -> Self:
+        """Their product and another float added to it, rounded once."""
+
     def as_operand(self) -> Self:
         """The same lane, as other instructions read it: readers may forget how it was computed."""
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hw.isa.floats import fused
 from hw.isa.instruction import (
     Instruction,
     Isa,
@@ -206,6 +207,7 @@ AARCH64 = Isa(
         **_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
         "dot": _smlal("smlal"),
         "mac.16": _smlal("smlal.s8", 8),
+        "float_mac": fused("fma", 4),
         **_lookups(),
     },
     dot_group=1,
@@ -223,6 +225,7 @@ ARMV7 = Isa(
         **_halves(_D_ROWS),
         "dot": _smlal("smlal"),
         "mac.16": _smlal("smlal.s8", 8),
+        "float_mac": fused("vfma", 4),
     },
     dot_group=1,
     halves=True,

@@ -80,6 +80,24 @@ class SolverLane(Lane):
             found = z3.If(self.term == index, entry.term, found)
         return SolverLane(self.bits, found)
 
+    def _float(self) -> Any:
+        return z3.fpBVToFP(self.term, z3.Float32())
+
+    def fadd(self, other: SolverLane) -> SolverLane:
+        """The sum of two floats."""
+        total = z3.fpAdd(z3.RNE(), self._float(), other._float())
+        return SolverLane(self.bits, z3.fpToIEEEBV(total))
+
+    def fmul(self, other: SolverLane) -> SolverLane:
+        """The product of two floats."""
+        product = z3.fpMul(z3.RNE(), self._float(), other._float())
+        return SolverLane(self.bits, z3.fpToIEEEBV(product))
+
+    def fma(self, other: SolverLane, addend: SolverLane) -> SolverLane:
+        """Product and sum, rounded once."""
+        total = z3.fpFMA(z3.RNE(), self._float(), other._float(), addend._float())
+        return SolverLane(self.bits, z3.fpToIEEEBV(total))
+
 
 def variables(name: str, count: int, bits: int) -> list[SolverLane]:
     """A register of free lanes."""

@@ -102,6 +102,7 @@ class ExactLane(Lane):
 
     __and__ = __or__ = __xor__ = __invert__ = __add__ = __sub__ = __mul__ = _refuse
     times = popcount = extend = saturate = split = join = lookup = _refuse
+    fadd = fmul = fma = _refuse
     function = property(_refuse)
 
 
@@ -142,6 +143,18 @@ class SumLane(ExactLane):
         if not (isinstance(one, Group) and isinstance(two, Group)) or one.positions != 1:
             raise InexactError("multiplies sums over several positions")
         return SumLane(self.bits, {one.joined(two): x * y})
+
+    def fadd(self, other: SumLane) -> SumLane:
+        """The sum of floats, as of numbers: rounding is left out."""
+        return self + other
+
+    def fmul(self, other: SumLane) -> SumLane:
+        """The product of floats, likewise."""
+        return self * other
+
+    def fma(self, other: SumLane, addend: SumLane) -> SumLane:
+        """Both, likewise."""
+        return addend + self * other
 
     def times(self, factor: int) -> SumLane:
         """The product with a constant."""

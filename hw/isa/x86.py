@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hw.isa.floats import fused, rounded_twice
 from hw.isa.instruction import (
     Instruction,
     Isa,
@@ -182,6 +183,7 @@ SSE2 = Isa(
         "count": popcount("popcount_bytes_xmm", Vector(16, 8)),
         **_shifted_sums(4),
         "dot": _madd("pmaddwd", "llvm.x86.sse2.pmadd.wd", 4),
+        "float_mac": rounded_twice("mulps_addps", 4),
     },
     dot_group=2,
 )
@@ -195,6 +197,7 @@ AVX2 = Isa(
         "count": popcount("popcount_bytes_ymm", Vector(32, 8)),
         **_sums_of_bytes("_ymm", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 8),
         "dot": _madd("vpmaddwd_ymm", "llvm.x86.avx2.pmadd.wd", 8),
+        "float_mac": fused("vfmadd_ymm", 8),
         **_lookups("v", "llvm.x86.avx2.pshuf.b", 8),
     },
     dot_group=2,
@@ -217,6 +220,7 @@ _ZMM_ROWS = {
     "bit_carry": _ternary("carry", 0xE8, lambda x, y, z: select(x ^ y, z, x)),
     **_sums_of_bytes("_zmm", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", 16),
     "dot": _madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16),
+    "float_mac": fused("vfmadd_zmm", 16),
     **_lookups("z", "llvm.x86.avx512.pshuf.b.512", 16),
     "add_quarters.32": _quarter_sums("zadd_quarters"),
 }

@@ -33,15 +33,20 @@ Step = Callable[["FunctionText", str, str, str], str]
 
 
 def peaks(hardware: Hardware) -> dict[str, float]:
-    """Return multiply-accumulates a second of one thread: of `mac8`, of `tiles` where there are
-    any, and of `popcount` the pairs of single bits that it ands, counts and adds; the best of some
-    runs."""
+    """Return multiply-accumulates a second of one thread: of `mac8`, of `macf32`, of `tiles` where
+    there are any, and of `popcount` the pairs of single bits that it ands, counts and adds; the
+    best of some runs."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
 
     isa = isa_of(hardware)
-    texts = {"mac8": products_text(isa), "popcount": popcounts_text(isa)}
-    macs = {"mac8": CHAINS * isa.lanes * isa.dot_group, "popcount": CHAINS * isa.lanes * 32}
+    texts = {
+        "mac8": products_text(isa, "mac8", "dot"),
+        "macf32": products_text(isa, "macf32", "float_mac"),
+        "popcount": popcounts_text(isa),
+    }
+    channels = {"mac8": isa.dot_group, "macf32": 1, "popcount": 32}
+    macs = {name: CHAINS * isa.lanes * count for name, count in channels.items()}
     if isa.tiles and host.may_use_tiles():
         texts["tiles"] = tile_products_text()
         macs["tiles"] = TILE_CHAINS * tiles.ROWS * tiles.COLUMNS * tiles.ROW_BYTES
@@ -65,14 +70,14 @@ def least_seconds(entry: Any, pointers: Sequence[Any], runs: int) -> float:
     return least
 
 
-def products_text(isa: Isa) -> list[str]:
-    """The LLVM function `bk_mac8`: 8-bit products added to 32-bit lanes."""
-    total, activations, weights = isa["dot"].operands
+def products_text(isa: Isa, name: str, part: str) -> list[str]:
+    """The LLVM function `bk_<name>`: products by a row of the set, added to 32-bit lanes."""
+    total, activations, weights = isa[part].operands
 
     def step(code: FunctionText, counter: str, a: str, w: str) -> str:
-        return code.apply(isa["dot"], counter, a, w)
+        return code.apply(isa[part], counter, a, w)
 
-    return _chains("bk_mac8", total, (activations, weights), step)
+    return _chains(f"bk_{name}", total, (activations, weights), step)
 
 
 def tile_products_text() -> list[str]:

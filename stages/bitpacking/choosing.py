@@ -10,8 +10,9 @@ from tvm.ir import Call
 from stages.bitpacking.edges import LINEAR, nhwc, pictures
 from stages.kinds import Table
 from stages.qnn.builder import bindings_of
+from stages.qnn.composites import is_float_product
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import Geometry, Problem, from_table, products_for
+from stages.qnn.offers import FLOATS, Geometry, Problem, from_table, products_for
 from stages.qnn.registry import attributes, dtype_of
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.terms import encoding_of
@@ -53,8 +54,13 @@ def subject_of(
     kernel = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
     height, width, outputs = nhwc(call.ty)
     height *= pictures(call.ty)
-    bits, attrs = int(dtype_of(data.ty).lstrip("uint")), attributes(call)
+    attrs = attributes(call)
     strides = tuple(attrs.get("strides", (1, 1)))
+    if is_float_product(call):
+        geometry = Geometry(kernel, weight.shape[-1], width, height, strides, unit=1)
+        workload = Workload(FLOATS.name, geometry, outputs)
+        return Subject((workload,), tuple(from_table(offers[FLOATS.name])))
+    bits = int(dtype_of(data.ty).lstrip("uint"))
     geometry = Geometry(kernel, weight.shape[-1], width, height, strides, unit)
     algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)
     if algorithm:

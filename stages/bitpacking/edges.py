@@ -38,18 +38,20 @@ class Layout:
     width: int
     channels: int
     bits: int
-    """Width of a level."""
+    """Width of a level, or of a float."""
     stored: Stored | None = None
     """What planes hold; None for other forms."""
     halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     fill: int = 0
     block: int = BLOCK
     pictures: int = 1
-    """Pictures of a batch; more than one only as bytes."""
+    """Pictures of a batch; more than one only as bytes or floats."""
 
     @property
     def padded_channels(self) -> int:
-        """Channels with padding to whole words or blocks."""
+        """Channels with padding to whole words or blocks; floats have none."""
+        if self.form == "floats":
+            return self.channels
         return round_up(self.channels, self.block if self.form == "bytes" else WORD_BITS)
 
     @property
@@ -59,13 +61,14 @@ class Layout:
         size = (self.height + top + bottom, self.width + left + right)
         if self.stored is not None:
             return (self.stored.words, *size, self.padded_channels // WORD_BITS)
-        channels = self.padded_channels * (1 if self.form == "bytes" else ENTRIES // GROUP)
+        is_table = self.form in ("tables", "balanced_tables")
+        channels = self.padded_channels * (ENTRIES // GROUP if is_table else 1)
         return (self.pictures, *size, channels) if self.pictures > 1 else (*size, channels)
 
     @property
     def dtype(self) -> str:
         """Element type of the stored tensor."""
-        return "uint32" if self.form == "planes" else "uint8"
+        return {"planes": "uint32", "floats": "float32"}.get(self.form, "uint8")
 
 
 Edges = dict[tuple[Any, Form], Layout]
@@ -84,7 +87,9 @@ def pictures(tensor_type: Any) -> int:
 
 
 def store(value: Any, layout: Layout) -> Any:
-    """The call that writes levels [1, H, W, C] as an edge is laid out."""
+    """The call that writes levels [1, H, W, C] as an edge is laid out; floats lie so."""
+    if layout.form == "floats":
+        return relax.op.reshape(value, layout.shape)
     if (stored := layout.stored) is not None:
         return packed.bitpack(
             value,

@@ -156,7 +156,7 @@ def _product(
 
 def _layout(call: Any, signature: KernelSignature, window: Window) -> Layout:
     """How a product's data lies for its kernel."""
-    bits = int(dtype_of(call.args[0].ty).lstrip("uint"))
+    bits = 32 if signature.is_float else int(dtype_of(call.args[0].ty).lstrip("uint"))
     edge = Layout(signature.form, *nhwc(call.args[0].ty), bits, signature.stored)
     edge.halo, edge.pictures = list(window.padding), pictures(call.args[0].ty)
     if edge.form == "bytes":

@@ -43,10 +43,10 @@ from stages.qnn.builder import (
 from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS
 from stages.qnn.depthwise import packed_depthwise
 from stages.qnn.measured import Subject
-from stages.qnn.packing import pack_weights
+from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.rewriting import Rewriting
-from stages.qnn.signature import WORD_BYTES
+from stages.qnn.signature import BLOCK, WORD_BYTES
 
 Array = np.ndarray[Any, Any]
 
@@ -119,19 +119,8 @@ class _Packer(Rewriting):
     def _products(self, variable: Any, product: Product) -> Any:
         layer, attrs = str(variable.name), attributes(product.inner.value)
         q, edge, signature = product.q, product.edge, product.signature
-        point, channels = attrs["data_zero_point_x2"], edge.padded_channels
-        scale = signature.scale * factor(point)
-        bias, border = fold_bias(
-            signature,
-            scale,
-            q,
-            channels,
-            point,
-            attrs["weight_zero_point_x2"],
-            attrs.get("pad_value", 0),
-            edge.fill,
-            product.window,
-        )
+        channels = edge.padded_channels
+        scale, bias, border = _corrected(product, attrs)
         padded = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])])
         arguments = [self._edge(product.data, edge, layer)]
         builder = FunctionBuilder()
@@ -219,7 +208,7 @@ class _Packer(Rewriting):
         """The tensor laid out for a product, made once for all products that read it alike."""
         key = _key(source, edge)
         if key not in self.edges:
-            make = self._bytes if edge.form == "bytes" else self._bits
+            make = self._bytes if edge.form in ("bytes", "floats") else self._bits
             self.edges[key] = make(source, edge, layer)
         return self.edges[key]
 
@@ -252,8 +241,8 @@ class _Packer(Rewriting):
         """Whether a tensor that the package computes lies in memory as an edge wants it."""
         # What is the user's may end where it ends: kernels read some bytes further.
         is_ours = source not in self.turned and source not in list(self.main.params)
-        is_bytes = dtype_of(source.ty) == "uint8" and edge.padded_channels == edge.channels
-        return is_ours and is_bytes and not any(edge.halo)
+        is_whole = dtype_of(source.ty) == edge.dtype and edge.padded_channels == edge.channels
+        return is_ours and is_whole and not any(edge.halo)
 
     def _bits(self, source: Any, edge: Layout, layer: str) -> Any:
         """Planes or tables, by an elementwise composite that reads bytes in whole blocks."""
@@ -265,6 +254,27 @@ class _Packer(Rewriting):
         written = builder.emit(store(levels, edge), edge.form)
         function = builder.finish([written], {"composite": "elementwise"})
         return self._call(function, [data], f"{layer}.{edge.form}")
+
+
+def _corrected(product: Product, attrs: dict[str, Any]) -> tuple[int, Array, list[int]]:
+    """What raw sums are multiplied by, what is added, and around which border other rows of it."""
+    signature, outputs = product.signature, product.q.shape[0]
+    if signature.is_float:
+        return 1, np.zeros((1, round_up(outputs, BLOCK)), np.float32), [0, 0, 0, 0]
+    point = attrs["data_zero_point_x2"]
+    scale = signature.scale * factor(point)
+    bias, border = fold_bias(
+        signature,
+        scale,
+        product.q,
+        product.edge.padded_channels,
+        point,
+        attrs["weight_zero_point_x2"],
+        attrs.get("pad_value", 0),
+        product.edge.fill,
+        product.window,
+    )
+    return scale, bias, border
 
 
 def _key(source: Any, edge: Layout) -> tuple[Any, ...]:

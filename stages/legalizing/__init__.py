@@ -18,12 +18,13 @@ from stages.errors import StageError
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, Layer, choose, layer_of, shared, subject
 from stages.legalizing.direct import legalize
-from stages.options import Algorithm, LegalizeOptions, is_match
+from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import is_plain
 from stages.qnn.measured import Subject
+from stages.qnn.offers import Method
 from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.rewriting import Rewriting
 
@@ -111,7 +112,7 @@ class Legalizer(Rewriting):
         results = [self.mapping[output] for output in outputs_of(self.main)]
         return self.builder.model_after(self.source, results)
 
-    def _shared(self, wishes: Mapping[str, Any]) -> dict[str, Algorithm]:
+    def _shared(self, wishes: Mapping[str, Any]) -> dict[str, Method]:
         """Layer → the algorithm that it shares with other readers of its input."""
         readers: dict[Any, list[Layer]] = {}
         for binding in bindings_of(self.main):
@@ -119,7 +120,7 @@ class Legalizer(Rewriting):
             if is_free and any(is_op(binding.value, name) for name in LINEAR):
                 data, weight = binding.value.args
                 readers.setdefault(data, []).append(layer_of(binding, self.constants[weight]))
-        found: dict[str, Algorithm] = {}
+        found: dict[str, Method] = {}
         for layers in readers.values():
             if len(layers) > 1 and (algorithm := shared(layers, self.offers)):
                 found |= {layer.name: algorithm for layer in layers}

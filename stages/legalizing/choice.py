@@ -15,7 +15,7 @@ from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.composites import bits_obstacle
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import LINE, Geometry, Offer, Problem, from_table, products_for
+from stages.qnn.offers import LINE, Geometry, Method, Offer, Problem, from_table, products_for
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.tables import ENTRIES, GROUP
 from stages.qnn.terms import encoding_of
@@ -108,7 +108,7 @@ def layer_of(binding: Any, weight: np.ndarray[Any, Any]) -> Layer:
     return Layer(name, data, stored, attributes(call), weight, (height, width))
 
 
-def choose(layer: Layer, wanted: Algorithm | None, offers: Table, choices: Table) -> Algorithm:
+def choose(layer: Layer, wanted: Algorithm | None, offers: Table, choices: Table) -> Method:
     """The recipe's wish where there is one, else the algorithm of the kernel picked."""
     obstacle = bitserial_obstacle(layer)
     if wanted in _ON_BITS and obstacle:
@@ -129,7 +129,7 @@ def choose(layer: Layer, wanted: Algorithm | None, offers: Table, choices: Table
     return wanted
 
 
-def shared(readers: Sequence[Layer], offers: Table) -> Algorithm | None:
+def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     """The algorithm for all readers of the same levels; None where each is better off with its own.
 
     Tables are much to write beside planes or bytes, so one reader alone must gain by them what they
@@ -148,9 +148,9 @@ def shared(readers: Sequence[Layer], offers: Table) -> Algorithm | None:
     return best if totals[best] < alone else None
 
 
-def _costs(layer: Layer, offers: Sequence[Offer]) -> dict[Algorithm, float]:
+def _costs(layer: Layer, offers: Sequence[Offer]) -> dict[Method, float]:
     """Cycles of a layer's cheapest kernel of each algorithm."""
-    work, costs = layer.workload(layer.problem.name), dict[Algorithm, float]()
+    work, costs = layer.workload(layer.problem.name), dict[Method, float]()
     for offer in offers:
         if work.geometry.takes(offer.signature):
             cost = work.cycles(offer)

@@ -46,7 +46,7 @@ class Convolution(Lowering):
         attrs = attributes(self.composite.main)
         data = self.composite.main.args[0]
         *_, self.input_height, self.input_width, words = shape_of(data.ty)
-        pixel = words * (4 if dtype_of(data.ty) == "uint32" else 1)
+        pixel = words * storage_dtype(dtype_of(data.ty)).itemsize
         window = attrs["window"]
         self.is_joined = list(attrs["strides"]) == [1, 1] and self._is_shorter_joined
         strides = (

@@ -36,6 +36,7 @@ class Lowering:
     """Neighbouring output pixels whose sums are computed together."""
     uses_tiles = False
     """Whether the sums are computed in tiles, whose registers have a shape."""
+    sums_dtype = "int32"
 
     def __init__(
         self, composite: Composite, symbol: str, schedule: Table, bodies: Table, hardware: Hardware
@@ -118,7 +119,7 @@ class Lowering:
         self.arguments = {p.name: T.arg(str(p.name), buffer(p)) for p in self.composite.parameters}
         outputs = enumerate(self.composite.outputs)
         self.results = [T.arg(f"o{number}", buffer(output)) for number, output in outputs]
-        self.scratch = T.arg("scratch", T.Buffer((self._scratch_words,), "int32"))
+        self.scratch = T.arg("scratch", T.Buffer((self._scratch_words,), self.sums_dtype))
         self.task = T.arg("task", tirx.Var("task", "int32"))
         self.tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
 

@@ -91,6 +91,7 @@ class Products(Convolution):
     def include_epilogue(self, hardware: Hardware) -> None:
         """Only what fetches; the rest is TIR."""
         self.hardware = hardware
+        self.sums_dtype = dtype_of(self.composite.main.ty)
         code = FunctionText()
         code.prefetch("%place", NEAREST)
         code.do("ret void")

@@ -33,6 +33,9 @@ MAX_PLANES = 3
 ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in ("conv2d", "dense"))
 """Products that legalizing has given to kernels of stored bits."""
 
+ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense")
+"""Products of floats for micro-kernels."""
+
 RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
 
 
@@ -80,9 +83,14 @@ def takes_bits(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     return is_one and data.startswith("uint") and not bits_obstacle(data, stored, attributes(call))
 
 
+def is_float_product(call: Any) -> bool:
+    """Whether an expression is a product of floats for a micro-kernel."""
+    return str(getattr(getattr(call, "op", None), "name", "")) in ON_FLOATS
+
+
 def is_product(call: Any) -> bool:
     """Whether legalizing has left a product for a micro-kernel."""
-    if str(getattr(getattr(call, "op", None), "name", "")) in ON_BITS:
+    if is_float_product(call) or str(getattr(getattr(call, "op", None), "name", "")) in ON_BITS:
         return True
     if not _has_form(call) or attributes(call)["weight_zero_point_x2"]:
         return False

@@ -107,7 +107,6 @@ def add(types: Sequence[Any], _attrs: Attrs) -> Any:
 
 def _pool(types: Sequence[Any], attrs: Attrs, dtype: str) -> Any:
     kernel, padding = attrs["kernel"], attrs["padding"]
-    _integer(types[0], "data")
     _require(len(kernel) == 2 and min(kernel) >= 1, f"a window of {kernel}")
     pairs = zip(padding, [kernel[0], kernel[1]] * 2, strict=False)
     _require(
@@ -117,12 +116,15 @@ def _pool(types: Sequence[Any], attrs: Attrs, dtype: str) -> Any:
 
 
 def max_pool2d(types: Sequence[Any], attrs: Attrs) -> Any:
-    """NHWC of the data's dtype."""
+    """NHWC of the data's dtype, integers or float32."""
+    if dtype_of(types[0]) != "float32":
+        _integer(types[0], "data")
     return _pool(types, attrs, dtype_of(types[0]))
 
 
 def sum_pool2d(types: Sequence[Any], attrs: Attrs) -> Any:
     """NHWC, int32."""
+    _integer(types[0], "data")
     return _pool(types, attrs, "int32")
 
 

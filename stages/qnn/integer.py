@@ -123,7 +123,7 @@ def max_pool2d(
     data: Array, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
 ) -> Array:
     """Maximum over windows; padded positions never win."""
-    lowest = np.iinfo(data.dtype).min
+    lowest = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
     return windows(pad_spatial(data, padding, lowest), kernel, strides).max(axis=(4, 5))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -13,7 +14,14 @@ from stages.qnn.signature import BLOCK, Family, Flush, KernelSignature
 
 LINE = 64
 """Bytes of a line of the caches."""
-_ALGORITHMS: dict[Family, Algorithm] = {"popcount": "bitserial", "lookup": "lookup", "mac8": "mac8"}
+Method = Algorithm | Literal["macf32"]
+"""What layers of levels may choose, or multiplication of floats."""
+_ALGORITHMS: dict[Family, Method] = {
+    "popcount": "bitserial",
+    "lookup": "lookup",
+    "mac8": "mac8",
+    "macf32": "macf32",
+}
 
 
 @dataclass(frozen=True)
@@ -23,11 +31,19 @@ class Problem:
     activation_bits: int
     weight_bits: int
     weights: Encoding
+    is_float: bool = False
+    """Whether both operands are floats, of which the rest says nothing."""
 
     @property
     def name(self) -> str:
         """Its key in a table of offers, for example `a2w1_bipolar`."""
+        if self.is_float:
+            return "f32"
         return f"a{self.activation_bits}w{self.weight_bits}_{self.weights}"
+
+
+FLOATS = Problem(32, 32, "signed", is_float=True)
+"""The product of two floats (IEEE 754 binary32)."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +109,7 @@ class Offer:
     """Bytes of the first cache."""
 
     @property
-    def algorithm(self) -> Algorithm:
+    def algorithm(self) -> Method:
         """The algorithm it belongs to."""
         return _ALGORITHMS[self.signature.family]
 
@@ -154,6 +170,7 @@ def products_for(table: Table, activation_bits: int, weight_limit: int) -> list[
         for data in table.values()
         for offer in from_table(data)
         if (products := offer.signature.products) is not None
+        and products.element == "int8"
         and activation_bits <= products.activation_bits
         and weight_limit <= products.weight_limit
     }

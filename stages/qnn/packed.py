@@ -62,11 +62,11 @@ def class_count(size: int, before: int, after: int) -> int:
 def _conv_type(types: Sequence[Any], attrs: Attrs) -> Any:
     oh, ow = attrs["output"]
     channels = round_up(attrs["channels"][1], BLOCK)
-    return tensor_type((pictures_in(types[0]), oh, ow, channels), "int32")
+    return tensor_type((pictures_in(types[0]), oh, ow, channels), str(types[2].dtype))
 
 
 def pictures_in(kind: Any) -> int:
-    """How many pictures an edge of a type holds: several only as bytes [N, Hp, Wp, Cp]."""
+    """How many pictures an edge of a type holds: several only as bytes or floats, N first."""
     shape = shape_of(kind)
     return shape[0] if len(shape) == 4 and str(kind.dtype) != "uint32" else 1
 
@@ -89,7 +89,8 @@ def packed_conv2d(
     """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
 
     `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables), uint8
-    [Hp, Wp, Cp] or, of a batch, uint8 [N, Hp, Wp, Cp]; `bias` is int32 [classes, OCp].
+    [Hp, Wp, Cp] or, of a batch, uint8 [N, Hp, Wp, Cp]; `bias` is int32 [classes, OCp]. Floats come
+    as float32 [Hp, Wp, C] or [N, Hp, Wp, C]; then weights, bias and result are float32 too.
     """
     kernel = parse_signature(signature)
     levels = unpack_activations(kernel, data)
@@ -107,7 +108,7 @@ def packed_conv2d(
     across = class_count(output[1], left, right)
     classes = border_classes(output[0], top, bottom)[:, None] * across
     classes = classes + border_classes(output[1], left, right)[None, :]
-    return (scale * raw + bias[classes]).astype(np.int32)
+    return (scale * raw + bias[classes]).astype(bias.dtype)
 
 
 def _bytes_type(types: Sequence[Any], attrs: Attrs) -> Any:

@@ -82,15 +82,18 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
     that are looked up indices of them; mac8 weights are int8. Padded channels, input and output,
-    are 0.
+    are 0. Floats stay floats: float32 instead of uint32.
     """
     o, kh, kw, c = q.shape
     outputs = round_up(o, BLOCK)
     padded = np.pad(
-        q.astype(np.int32),
+        q if signature.is_float else q.astype(np.int32),
         [(0, outputs - o), (0, 0), (0, 0), (0, round_up(c, signature.channels_per_word) - c)],
     )
     blocks = outputs // signature.channels
+    if signature.is_float:
+        columns = padded.reshape(blocks, signature.channels, -1).transpose(0, 2, 1)
+        return np.ascontiguousarray(columns)[:, None]
     if (tables := signature.tables) is not None:
         return pack_indices(tables, padded & ((1 << tables.weight_bits) - 1), signature.channels)
     if signature.plan is not None:
@@ -109,8 +112,11 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
 def unpack_weights(
     signature: KernelSignature, packed: Array, shape: tuple[int, int, int, int]
 ) -> Array:
-    """Weights q int32 of `shape` [O, KH, KW, C]: undoes `pack_weights`."""
+    """Weights q int32, or floats, of `shape` [O, KH, KW, C]: undoes `pack_weights`."""
     o, kh, kw, c = shape
+    if signature.is_float:
+        by_channel = packed[:, 0].transpose(0, 2, 1)
+        return by_channel.reshape(-1, kh, kw, c)[:o]
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:
         planes = packed.transpose(1, 0, 3, 2).reshape(len(plan.weight_planes), -1, kh, kw, words)
@@ -140,10 +146,12 @@ def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     """What a kernel computes over one window, activation sums included: int32 [..., O].
 
     `data` holds unsigned levels [..., K] and `weights` stored integers [O, K]. This is the meaning
-    of the term plan or the tables themselves, level pair by level pair.
+    of the term plan or the tables themselves, level pair by level pair. Sums of floats are float32
+    of sums in float64: kernels round after every product.
     """
     if signature.products is not None:
-        return (data.astype(np.float64) @ weights.astype(np.float64).T).astype(np.int32)
+        sums = data.astype(np.float64) @ weights.astype(np.float64).T
+        return sums.astype(np.float32 if signature.is_float else np.int32)
     table = signature.table().astype(np.float64)
     patterns = weights.astype(np.int32) & (table.shape[1] - 1)
     total = np.zeros((*data.shape[:-1], weights.shape[0]), np.float64)

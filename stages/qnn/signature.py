@@ -2,13 +2,14 @@
 
 A micro-kernel computes, for `rows` neighbouring output pixels and `channels` output channels, the
 sum over a window of a term plan (family `popcount`, see `stages.qnn.terms`), of entries of tables
-(family `lookup`, see `stages.qnn.tables`) or of 8-bit products (family `mac8`). The layer's
-integers follow from its raw sums as `scale * raw + bias`, where the bias per channel (and border
-class) is folded at build time.
+(family `lookup`, see `stages.qnn.tables`), of 8-bit products (family `mac8`) or of products of
+floats (family `macf32`). The layer's numbers follow from its raw sums as `scale * raw + bias`,
+where the bias per channel (and border class) is folded at build time.
 
 A signature's name is a grammar:
 
-    name    := ("popcount_" plan | "lookup_" problem | "mac8_" method) "_" tile "_" flush "_" isa
+    name    := family "_" tile "_" flush "_" isa
+    family  := "popcount_" plan | "lookup_" problem | "mac8_" method | "macf32_" method
     plan    := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums] [step]
     kind    := ("and" | "xor" | "choose_a" | "choose_w" | "mix") terms
     planes  := ("x" table)*             the truth table of each plane over levels, hexadecimal
@@ -45,20 +46,22 @@ and give them up."""
 FALLBACK_ROWS = 14
 """Pixels that 28 registers of 16 lanes can add up for 32 channels; four are left."""
 
-Family = Literal["popcount", "lookup", "mac8"]
-Form = Literal["planes", "tables", "balanced_tables", "bytes"]
-"""How levels are stored."""
+Family = Literal["popcount", "lookup", "mac8", "macf32"]
+Form = Literal["planes", "tables", "balanced_tables", "bytes", "floats"]
+"""How levels, or floats, are stored."""
+Element = Literal["int8", "float32"]
+"""What weights of products are."""
 Flush = Literal["window", "row", "chunk", "none"]
 
 
 @dataclass(frozen=True)
 class Products:
-    """How 8-bit products are accumulated.
+    """How products of bytes, or of floats, are accumulated.
 
     `group` neighbouring channels go to one lane in one step; `bits` is the width of the lane they
     are added up in (32: no flush needed). Narrow lanes rely on `activation_bits` and on no weight
     being larger than `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
-    0 is a kernel of vectors.
+    0 is a kernel of vectors. Floats are multiplied one channel a lane.
     """
 
     group: int
@@ -66,6 +69,12 @@ class Products:
     activation_bits: int = 8
     weight_limit: int = 128
     tile: int = 0
+    element: Element = "int8"
+
+    @property
+    def channels_per_word(self) -> int:
+        """Channels whose weights are in one word."""
+        return WORD_BYTES // np.dtype(self.element).itemsize
 
     @property
     def name(self) -> str:
@@ -110,7 +119,7 @@ class KernelSignature:
     plan: TermPlan | None
     """The term plan of a popcount kernel."""
     products: Products | None
-    """The method of an 8-bit kernel."""
+    """The method of a kernel of products."""
     rows: int
     channels: int
     flush: Flush
@@ -138,9 +147,9 @@ class KernelSignature:
 
     @property
     def family(self) -> Family:
-        """Popcounts of bit planes, entries of tables, or 8-bit products."""
+        """Popcounts of bit planes, entries of tables, or products of bytes or floats."""
         if self.products is not None:
-            return "mac8"
+            return "macf32" if self.is_float else "mac8"
         return "popcount" if self.tables is None else "lookup"
 
     @property
@@ -148,12 +157,19 @@ class KernelSignature:
         """How the kernel wants its activations stored."""
         if self.tables is not None:
             return "balanced_tables" if self.tables.is_balanced else "tables"
+        if self.is_float:
+            return "floats"
         return "bytes" if self.plan is None else "planes"
 
     @property
     def channels_per_word(self) -> int:
         """Channels in one word of weights, 32 bits: K is padded to a multiple of it."""
-        return WORD_BITS if self.products is None else WORD_BYTES
+        return WORD_BITS if self.products is None else self.products.channels_per_word
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it multiplies floats, and its sums are floats."""
+        return self.products is not None and self.products.element == "float32"
 
     @property
     def is_tiled(self) -> bool:
@@ -240,7 +256,7 @@ class KernelSignature:
         """The kernel's name, a C identifier; different signatures have different names."""
         tile = f"{self.rows}x{self.channels}_{self.flush}_{self.isa}"
         if self.products is not None:
-            return f"mac8_{self.products.name}_{tile}"
+            return f"{self.family}_{self.products.name}_{tile}"
         if self.tables is not None:
             return f"lookup_{self.tables.name}_{tile}"
         assert self.plan is not None and self.stored is not None

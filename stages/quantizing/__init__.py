@@ -19,7 +19,8 @@ __all__ = ["check", "run"]
 def run(*, model: Model) -> Model:
     """Rewrite an imported model; raises StageError naming the layer that has no integer form."""
     if is_plain(model):
-        return simplify(channels_last(model))
+        # Once before, so that weights which are turned or scaled are constants.
+        return simplify(channels_last(simplify(model)))
     result = rewrite(model)
     check(result)
     return result

@@ -1,10 +1,14 @@
-"""Float convolutions as plain kernels compute them fast: in vectors of output channels.
+"""Float products as kernels compute them fast: in vectors of output channels.
 
-    conv2d(x, w), NCHW and OIHW -> transpose(float32(direct_conv2d(float64(pad(transpose(x))), w')))
+    conv2d(x, w), NCHW and OIHW -> transpose(float_conv2d(pad(transpose(x)), w'))
+    matmul(x, w)                -> float_dense(x, w')
+    max_pool2d(x)               -> transpose(qnn.max_pool2d(transpose(x)))
 
-Most transposes cancel when the model is simplified. The picture is padded and widened on its own,
-so that no sum asks where it is, and none widens what others have widened before. Sums are float64,
-rounded once, as they were.
+Most transposes cancel when the model is simplified. The picture is padded on its own, so that no
+sum asks where it is. Where something is quantized later, a sum in another order could end on
+another level: there, as for convolutions of groups, sums stay float64, rounded once:
+
+    conv2d(x, w) -> transpose(float32(direct_conv2d(float64(pad(transpose(x))), w')))
 """
 
 from __future__ import annotations
@@ -15,14 +19,14 @@ import numpy as np
 from tvm import relax
 
 from stages.kinds import Model
-from stages.qnn import direct
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.registry import dtype_of, is_op, shape_of
+from stages.qnn import direct, floats, integer
+from stages.qnn.builder import bindings_of, outputs_of, variables_in
+from stages.qnn.registry import dtype_of, is_op, shape_of, tensor_types
 from stages.qnn.rewriting import Rewriting
 
 
 def channels_last(model: Model) -> Model:
-    """The model with its float convolutions of constant weights turned."""
+    """The model with its float products of constant weights turned."""
     return _Walk(model).run()
 
 
@@ -31,15 +35,20 @@ class _Walk(Rewriting):
 
     def run(self) -> Model:
         """Walk, and build the model anew."""
+        self.quantized = _quantized(self.main)
         for binding in bindings_of(self.main):
-            value = binding.value
+            value, name = binding.value, str(binding.var.name)
             if isinstance(value, relax.Var):
                 self.mapping[binding.var] = self.read(value)
             elif self._is_turned(value):
-                self.mapping[binding.var] = self._convolution(value, str(binding.var.name))
+                is_exact = binding.var in self.quantized
+                self.mapping[binding.var] = self._convolution(value, name, is_exact)
+            elif _is_pool(value):
+                self.mapping[binding.var] = self._pool(value, name)
+            elif self._is_dense(value) and binding.var not in self.quantized:
+                self.mapping[binding.var] = self._dense(value, name)
             else:
-                emitted = self.builder.emit(self.remapped(value), str(binding.var.name))
-                self.mapping[binding.var] = emitted
+                self.mapping[binding.var] = self.builder.emit(self.remapped(value), name)
         results = [self.mapping[output] for output in outputs_of(self.main)]
         return self.builder.model_after(self.source, results)
 
@@ -50,24 +59,58 @@ class _Walk(Rewriting):
             return False
         attrs, depth = expr.attrs, shape_of(expr.args[1].ty)[1]
         is_plain = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
-        is_float = dtype_of(expr.args[0].ty) == dtype_of(expr.ty) == "float32"
-        return is_plain and is_float and (int(attrs.groups) == 1 or depth == 1)
+        return is_plain and _is_float(expr) and (int(attrs.groups) == 1 or depth == 1)
 
-    def _convolution(self, call: Any, name: str) -> Any:
-        attrs, weight = call.attrs, self.constants[call.args[1]]
+    def _is_dense(self, expr: Any) -> bool:
+        """Whether an expression is a float matrix times a constant one."""
+        if not is_op(expr, "relax.matmul") or expr.args[1] not in self.constants:
+            return False
+        return _is_float(expr) and all(len(a.ty.shape) == 2 for a in expr.args)
+
+    def _dense(self, call: Any, name: str) -> Any:
+        data, weight = call.args
+        turned = np.ascontiguousarray(self.constants[weight].T)
+        tensor = self.builder.tensor(f"{weight.name}.oi", turned)
+        return self.builder.emit(floats.float_dense(self.read(data), tensor), name)
+
+    def _turned(self, call: Any, name: str) -> Any:
+        """The picture that an operator reads, channels last."""
         data = relax.op.permute_dims(self.read(call.args[0]), [0, 2, 3, 1])
-        data = self.builder.emit(data, f"{name}.nhwc")
+        return self.builder.emit(data, f"{name}.nhwc")
+
+    def _pool(self, call: Any, name: str) -> Any:
+        kernel, strides, padding = (
+            [int(n) for n in values]
+            for values in (call.attrs.pool_size, call.attrs.strides, call.attrs.padding)
+        )
+        pooled = integer.max_pool2d(
+            self._turned(call, name), kernel=kernel, strides=strides, padding=padding
+        )
+        inner = self.builder.emit(pooled, f"{name}.inner")
+        return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), name)
+
+    def _convolution(self, call: Any, name: str, is_exact: bool) -> Any:
+        attrs, weight = call.attrs, self.constants[call.args[1]]
+        data = self._turned(call, name)
         top, left, bottom, right = (int(count) for count in attrs.padding)
         if any((top, left, bottom, right)):
             width = [0, 0, top, bottom, left, right, 0, 0]
             data = self.builder.emit(relax.op.nn.pad(data, width, pad_value=0.0), f"{name}.padded")
+        strides, dilation = ([int(n) for n in pair] for pair in (attrs.strides, attrs.dilation))
+        is_simple = int(attrs.groups) == 1 and dilation == [1, 1]
+        if is_simple and not is_exact:
+            turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
+            tensor = self.builder.tensor(f"{call.args[1].name}.ohwi", turned)
+            sums = floats.float_conv2d(data, tensor, strides=strides)
+            inner = self.builder.emit(sums, f"{name}.inner")
+            return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), name)
         data = self.builder.emit(relax.op.astype(data, "float64"), f"{name}.wide")
         turned = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))
         sums = direct.direct_conv2d(
             data,
             self.builder.tensor(f"{call.args[1].name}.hwio", turned),
-            strides=[int(count) for count in attrs.strides],
-            dilation=[int(count) for count in attrs.dilation],
+            strides=strides,
+            dilation=dilation,
             groups=int(attrs.groups),
             data_zero_point=0,
             weight_zero_point=0,
@@ -76,3 +119,29 @@ class _Walk(Rewriting):
         result = relax.op.astype(self.builder.emit(sums, f"{name}.sums"), "float32")
         inner = self.builder.emit(result, f"{name}.inner")
         return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), name)
+
+
+def _is_pool(expr: Any) -> bool:
+    """Whether an expression is a maximum over windows of neighbours in a float picture."""
+    if not is_op(expr, "relax.nn.max_pool2d") or not _is_float(expr):
+        return False
+    attrs = expr.attrs
+    is_simple = not bool(attrs.ceil_mode) and [int(n) for n in attrs.dilation] == [1, 1]
+    pairs = zip(attrs.padding, [*attrs.pool_size] * 2, strict=True)
+    is_reached = all(int(before) < int(extent) for before, extent in pairs)
+    return is_simple and is_reached and str(attrs.layout) == "NCHW"
+
+
+def _is_float(call: Any) -> bool:
+    """Whether an operator reads float32 and gives it."""
+    return dtype_of(call.args[0].ty) == dtype_of(call.ty) == "float32"
+
+
+def _quantized(main: Any) -> set[Any]:
+    """The variables from which an integer is computed, however much later."""
+    found: set[Any] = set()
+    for binding in reversed(bindings_of(main)):
+        kinds = tensor_types(binding.var.ty)
+        if binding.var in found or not all(dtype_of(kind).startswith("float") for kind in kinds):
+            found.update(variables_in(binding.value))
+    return found

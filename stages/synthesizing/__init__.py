@@ -19,10 +19,10 @@ from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
-from stages.qnn.composites import is_plain, takes_bits, takes_products
-from stages.qnn.offers import Problem, to_table
+from stages.qnn.composites import is_float_product, is_plain, takes_bits, takes_products
+from stages.qnn.offers import FLOATS, Problem, to_table
 from stages.qnn.packed import parse_signature, signature_text
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import encoding_of
 from stages.synthesizing.carried import body_of
@@ -128,7 +128,8 @@ def _problems(model: Model) -> set[Problem]:
             not takes_bits(call, weight) and takes_products(call, weight)
             for call, weight in constants
         )
-        return on_bits | {BYTES} if is_on_bytes else on_bits
+        on_floats = {FLOATS} if any(map(is_float_product, values)) else set()
+        return on_bits | on_floats | ({BYTES} if is_on_bytes else set())
     return set(map(_problem, calls))
 
 
@@ -155,7 +156,7 @@ def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
     """Words of a window, and how many of them are counted before counters are emptied."""
     rows, columns = attributes(call)["window"]
     *_, width = shape_of(call.args[0].ty)
-    size = 4 if dtype_of(call.args[0].ty) == "uint32" else 1
+    size = storage_dtype(dtype_of(call.args[0].ty)).itemsize
     row = columns * width * size // signature.word_bytes
     by_flush = {
         "none": rows * row,

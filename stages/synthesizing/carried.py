@@ -33,22 +33,24 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
         return tiles_body(signature)
     if signature.family == "popcount" and signature.step > 1:
         return carry_save_body(signature, isa)
-    bodies = {"popcount": popcount_body, "lookup": lookup_body, "mac8": products_body}
+    if signature.products is not None:
+        return products_body(signature, isa)
+    bodies = {"popcount": popcount_body, "lookup": lookup_body}
     return bodies[signature.family](signature, isa)
 
 
 def products_body(signature: KernelSignature, isa: Isa) -> Body:
-    """The body of 8-bit products: `group` neighbouring channels a step, four a word."""
+    """The body of products: `group` neighbouring channels a step, of four bytes or one float."""
     products = signature.products
     assert products is not None
-    step = step_of(isa, products.bits)
+    step = _FLOATS if signature.is_float else step_of(isa, products.bits)
     assert step is not None
     counter, a_kind, w_kind = step.kinds(isa)
     program = Program(part=min(kind.bytes for kind in (counter, a_kind, w_kind)))
     vectors = signature.channels // isa.lanes
     tile = [(m, n) for m in range(signature.rows) for n in range(vectors)]
     sums = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}
-    for part in range(4 // products.group):
+    for part in range(products.channels_per_word // products.group):
         for m, n in tile:
             a = program.input(f"a{part}.{m}", a_kind)
             w = program.input(f"w{part}.{n}", w_kind)
@@ -79,6 +81,9 @@ class _Step:
         if len(self.parts) == 1:
             return program.apply(first, total, a, w)
         return program.apply(isa[self.parts[1]], total, program.apply(first, a, w))
+
+
+_FLOATS = _Step(("float_mac",))
 
 
 def step_of(isa: Isa, bits: int) -> _Step | None:

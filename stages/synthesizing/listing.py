@@ -34,6 +34,8 @@ def explanation(signature: KernelSignature) -> list[str]:
             f"a * w by products of byte matrices, {signature.step} words of four channels a step:",
             "a row of the one is a pixel, a row of the other a word of 16 output channels",
         ]
+    if signature.is_float:
+        return ["a * w by multiplication of floats, added up in the order of the window's channels"]
     return [
         f"a * w by multiplication of bytes, {products.group} neighbouring channels a step, "
         f"added up in lanes of {products.bits} bits",

@@ -60,11 +60,13 @@ class MicroKernel:
         self.vectors = signature.channels // isa.lanes
         self.tile = self.body.counters(signature.rows, signature.channels, isa.lanes)
         self.kinds = [self.body.counter(n) for _, n in self.tile]
+        self.stores = signature.products is not None and signature.flush == "none"
+        """Whether the counters are the sums, so that nothing is added to what is there."""
 
     def text(self) -> tuple[str, list[str]]:
         """The function and the declarations it needs."""
         for m in range(self.signature.rows):
-            for n in range(self.vectors):
+            for n in range(0 if self.stores else self.vectors):
                 self._store(m, n, "zeroinitializer")
         window = self.code.let("mul nuw nsw i64 %kh, %kw")
         counters: list[str] = []
@@ -186,7 +188,7 @@ class MicroKernel:
         if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
             return self._pair(place, plane, kind)
         word = self.code.load("i32", place, 4, 4 * number)
-        if self.signature.plan is None:
+        if self.signature.plan is None and not self.signature.is_float:
             return self._part(word, plane, kind)
         return self.code.splat(word, "i32", self.isa.lanes)
 
@@ -241,6 +243,8 @@ class MicroKernel:
             offset = part * channels * 4 // parts + n * self.isa.bytes
             return code.load(kind.llvm, pointer, 4, offset)
         pointer = code.pointer("%weights", self._times(word, channels * 4))
+        if self.signature.is_float:
+            return code.load(kind.llvm, pointer, 4, n * self.isa.bytes)
         group = kind.lanes // self.isa.lanes
         loaded = Vector(kind.lanes, 8)
         value = code.load(loaded.llvm, pointer, 1, plane * channels * group + n * kind.lanes)
@@ -278,6 +282,9 @@ class MicroKernel:
         self.code.store(self.word.llvm, value, "%sums", 4, self._place(m, n))
 
     def _increase(self, m: int, n: int, value: str) -> None:
+        if self.stores:
+            self._store(m, n, value)
+            return
         before = self.code.load(self.word.llvm, "%sums", 4, self._place(m, n))
         self._store(m, n, self.code.let(f"add {self.word.llvm} {before}, {value}"))
 

@@ -69,7 +69,8 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     kept = _without_spills({s: counted.stores for s, counted in counts.items()})
     offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
     far = [replace(o, line=costs.line, cache=1024 * hardware.l1d_kib) for o in offers]
-    return sorted([*far, *tile_offers(isa, costs)], key=_rank)
+    tiles = [] if problem.is_float else tile_offers(isa, costs)
+    return sorted([*far, *tiles], key=_rank)
 
 
 def _compiled(
@@ -139,6 +140,9 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         blank = KernelSignature(
             isa.name, None, Products(isa.dot_group), rows, vectors * isa.lanes, "none", 0
         )
+        if problem.is_float:
+            yield replace(blank, products=Products(1, element="float32"))
+            continue
         yield blank
         for products, period in _narrow(problem, isa):
             yield replace(blank, products=products, flush="window", flush_period=period)

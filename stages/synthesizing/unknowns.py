@@ -100,11 +100,14 @@ def corners(
 ) -> tuple[dict[str, list[SumLane]], Vector]:
     """Levels of the bytes of a step, at the corners of their ranges, and their products.
 
-    What the domain makes of two levels is a multiple of their product, which its corners tell.
+    What the domain makes of two levels is a multiple of their product, which its corners tell. Of
+    floats, as real numbers, any four pairs that are no multiples of one another tell it.
     """
     products = signature.products
     assert products is not None
     top, limit = (1 << products.activation_bits) - 1, products.weight_limit
+    if signature.is_float:
+        top = limit = 1
     a = np.array([0, 0, top, top], np.int64)
     w = np.array([-limit, limit - (limit == 128), -limit, limit - (limit == 128)], np.int64)
     word = body.passes[0].word

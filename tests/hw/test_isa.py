@@ -44,11 +44,35 @@ def limits(isa: Isa, row: Instruction) -> list[tuple[str, int, int]]:
     return [(f"uint{kind.bits}", 0, (1 << kind.bits) - 1) for kind in row.operands]
 
 
+def floats(row: Instruction) -> list[Array]:
+    """Registers [round, lane] of floats: sums that cancel, ties, far apart, and random ones.
+
+    None is so small that 32-bit ARM takes it for 0.
+    """
+    rng = np.random.default_rng(7)
+    one, ulp = 1.0, 2.0**-23
+    special = [
+        (0.0, 0.0, -0.0),
+        (-one, one, one),
+        (2.0**-80, one + ulp, one + ulp / 2 * 2**12),  # a tie of float32 that the addend decides
+        (-(2.0**-80), one + ulp, one + ulp / 2 * 2**12),
+        (-(one + 2 * ulp), one + ulp, one + ulp),  # all but the last bits cancel
+        (one, 2.0**60, 2.0**60),
+    ]
+    shape = (ROUNDS, row.result.lanes)
+    rounds = [np.repeat(np.array(s, np.float32)[:, None], shape[1], 1) for s in special]
+    random = rng.normal(size=(3, *shape)).astype(np.float32)
+    found = [np.concatenate([[r[i] for r in rounds], random[i]]) for i in range(3)]
+    return [np.ascontiguousarray(values, np.float32).view(np.uint32) for values in found]
+
+
 def operands(isa: Isa, row: Instruction) -> list[Array]:
     """Registers [round, lane] of each operand: combinations of extremes, then random values.
 
     The extremes of both signs are among them; each fills a register or every other lane of it.
     """
+    if row.name == isa["float_mac"].name:
+        return floats(row)
     rng = np.random.default_rng(len(row.name))
     ranges = limits(isa, row)
     extremes = [sorted({low, 1, high // 2, high // 2 + 1, high}) for _, low, high in ranges]
@@ -103,6 +127,11 @@ def test_sums_of_four_bytes_never_saturate(hardware: Hardware) -> None:
 # What the compiler selects for a part; one of several, where it depends on the registers.
 MNEMONICS = [
     (SSE2, "dot", "pmaddwd"),
+    (SSE2, "float_mac", "mulps"),
+    (AVX2, "float_mac", "vfmadd132ps vfmadd213ps vfmadd231ps"),
+    (AVX512BW, "float_mac", "vfmadd132ps vfmadd213ps vfmadd231ps"),
+    (AARCH64, "float_mac", "fmla"),
+    (ARMV7, "float_mac", "vfma.f32"),
     (AVX2, "pair_widen.8", "vpmaddubsw"),
     (AVX2, "pair_widen.16", "vpmaddwd"),
     (AVX2, "products.8", "vpmaddubsw"),

@@ -25,6 +25,7 @@ from tests.targets import PROFILES
 
 BITWISE = {"and", "or", "xor", "select", "bit_sum", "bit_carry", "count"}
 PRODUCTS = {"dot", "mac", "products"}
+FLOATS = {"float_mac"}
 LOOKUPS = {"lookup", "low_nibble", "high_nibble"}
 """See `tests.hw.test_lookups`."""
 KINDS = {
@@ -107,7 +108,7 @@ def counted(bits: Any, vector: Any) -> Any:
     return sum(z3.If(z3.Extract(i, i, bits) == 1, one, zero) for i in range(width))
 
 
-@cases(lambda kind: kind not in BITWISE | PRODUCTS | LOOKUPS)
+@cases(lambda kind: kind not in BITWISE | PRODUCTS | FLOATS | LOOKUPS)
 def test_sums_have_their_linear_form(row: Instruction, immediate: int | None) -> None:
     """For all operands of their types, signed or not, where the exact domain accepts them."""
     proved = 0
@@ -199,6 +200,29 @@ def test_products_have_their_value_for_every_pair_of_levels(
     assert proved
 
 
+@cases(lambda kind: kind in FLOATS)
+def test_floats_are_added_up_as_numbers_where_nothing_is_rounded(
+    row: Instruction, immediate: int | None
+) -> None:
+    """The exact domain takes them for such; integers of few bits are."""
+    rng = np.random.default_rng(3)
+    kind, trials = row.result, 64
+    totals = rng.integers(-(1 << 22), 1 << 22, (trials, kind.lanes))
+    x, y = rng.integers(-(1 << 10), 1 << 10, (2, trials, kind.lanes))
+    operands = [array_lanes(values.astype(np.float32)) for values in (totals, x, y)]
+    found = registers(row.execute(operands, immediate)).view(np.float32)
+    np.testing.assert_array_equal(found, totals + x * y)
+    total = Opaque(0, kind, False)
+    exact = row.execute([total.exact(), *exact_levels(kind, *LEVELS[2])], immediate)
+    products = np.outer(*LEVELS[2]).ravel()
+    for number, claimed in enumerate(exact):
+        assert claimed.constant == 0
+        terms = dict(claimed.terms)
+        np.testing.assert_array_equal(terms.pop(total.group(number)), total.vector)
+        assert list(terms) == [Group(0, 0, number, 1)]
+        np.testing.assert_array_equal(terms[Group(0, 0, number, 1)], products)
+
+
 def exact_levels(kind: Vector, *levels: Sequence[int]) -> list[list[SumLane]]:
     """A register of activations and one of weights, with every pair of their levels."""
     activations, weights = (np.array(values, np.int64) for values in levels)
@@ -237,6 +261,8 @@ def test_the_solver_and_numpy_read_the_same_meaning(
         rng.integers(0, 256, (2, kind.bytes), np.uint8).view(f"u{kind.bits // 8}")
         for kind in row.operands
     ]
+    if KINDS[row.name] in FLOATS:  # of what is no number, neither says which
+        values = [np.exp2(v.astype(np.float32) / 2**28).view(np.uint32) for v in values]
     expected = registers(row.execute([array_lanes(v) for v in values], immediate))
     for trial, wanted in enumerate(expected):
         constants = [

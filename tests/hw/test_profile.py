@@ -64,7 +64,7 @@ def test_every_isa_belongs_to_one_architecture_and_has_a_width() -> None:
                 "core": "icelake",
                 "features": ("+avx2", "+avx512f"),
             },
-            "needs the features \\+avx512bw, \\+avx512vpopcntdq",
+            "needs the features \\+fma, \\+avx512bw, \\+avx512vpopcntdq",
         ),
     ],
 )

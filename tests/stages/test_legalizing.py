@@ -19,7 +19,7 @@ from stages.legalizing.choice import Layer, bitserial_obstacle, choose, shared
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
-from stages.qnn.offers import Offer, from_table, to_table
+from stages.qnn.offers import Method, Offer, from_table, to_table
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import KernelSignature, Products
 from stages.qnn.tables import Tables
@@ -28,7 +28,7 @@ from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import algorithm, assert_same, board, offered, offers_of, random_inputs
 
 BOARDS = ("rpi3", "rpi3_armv7", "rpi4", "x86_64")
-AVX512 = ("+avx2", "+avx512bw", "+avx512f")
+AVX512 = ("+avx2", "+avx512bw", "+avx512f", "+fma")
 
 
 def server(core: str, *features: str) -> Hardware:
@@ -78,9 +78,9 @@ def table(hardware: Hardware, found: Layer) -> Table:
     return {found.problem.name: to_table(offered(found.problem, hardware))}
 
 
-def cycles(hardware: Hardware, found: Layer) -> dict[Algorithm, float]:
+def cycles(hardware: Hardware, found: Layer) -> dict[Method, float]:
     """What the cheapest kernel of each algorithm is predicted to cost."""
-    costs: dict[Algorithm, float] = {}
+    costs: dict[Method, float] = {}
     for offer in offered(found.problem, hardware):
         if offer.signature.rows <= found.output[1]:
             cost = offer.cycles(found.geometry)

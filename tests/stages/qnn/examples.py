@@ -16,6 +16,7 @@ from stages.qnn import (
     rescale,
     source,
 )
+from stages.qnn import floats as products_of_floats
 from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
@@ -220,6 +221,22 @@ OTHERS: dict[str, Example] = {
             (depthwise.pack_depthwise(RNG.integers(-128, 128, (3, 2, 5)), 2, "int16"), "int16"),
         ),
         {"window": [3, 2], "strides": [2, 1], "dilation": [1, 2], "offset": 128},
+    ),
+    "float_conv2d": Example(
+        products_of_floats.float_conv2d,
+        (
+            (RNG.normal(size=(2, 6, 7, 5)).astype(np.float32), "float32"),
+            (RNG.normal(size=(9, 3, 2, 5)).astype(np.float32), "float32"),
+        ),
+        {"strides": [2, 1]},
+    ),
+    "float_dense": Example(
+        products_of_floats.float_dense,
+        (
+            (RNG.normal(size=(3, 17)).astype(np.float32), "float32"),
+            (RNG.normal(size=(10, 17)).astype(np.float32), "float32"),
+        ),
+        {},
     ),
     "packed_conv2d": Example(
         packed.packed_conv2d,
