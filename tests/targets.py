@@ -32,7 +32,7 @@ def _x86(isa: str, *more: str) -> Hardware:
     return Hardware.model_validate(fields)
 
 
-SSE2, AVX2 = _x86("sse2"), _x86("avx2", "+fma")
+SSE2, AVX2 = _x86("sse2"), _x86("avx2")
 AVX512BW, AVX512VNNI = _x86("avx512bw"), _x86("avx512bw", "+avx512vnni")
 AVX512BITALG = _x86("avx512bw", "+avx512bitalg")
 AVX512VPOPCNTDQ = _x86("avx512vpopcntdq")

@@ -35,7 +35,7 @@ class Work:
     """What a kernel multiplies."""
 
     how: str
-    """`mac8`, `macf32`, `tiles`, `popcount` or `lookup`; `plain` for loops of tensor expressions."""
+    """`mac8`, `macf32`, `tiles`, `popcount` or `lookup`; `plain` for tensor expressions."""
     macs: int
     popcounts: int
     """Popcounts a pair of operands, for `popcount`."""

@@ -1,4 +1,4 @@
-"""Float convolutions of integer models: in vectors of output channels, and with the same bits."""
+"""Products of floats by micro-kernels, or, before something is quantized, with the same bits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from stages.kinds import Model
 from stages.qnn import interpret
 from stages.qnn.builder import needed_bindings
 from stages.quantizing.channels_last import channels_last
-from tests.stages.packaging.programs import assert_exact
+from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack
 from tests.stages.packaging.test_plain import Net, op
-from tests.targets import AARCH64, AVX2, AVX512BW, skip_unless_runnable
+from tests.targets import AARCH64, AVX2, AVX512BW, EVERY, skip_unless_runnable
+
+Array = np.ndarray[Any, Any]
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "window": ((1, 5, 9, 7), (20, 5, 3, 3), {"padding": (1, 0, 2, 1)}),
@@ -29,16 +31,49 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 }
 
 
-def model_of(name: str) -> tuple[Net, Model]:
-    """Floats of a graph input, a convolution, a bias per channel and ReLU."""
+def model_of(name: str, *, is_whole: bool = False, is_quantized: bool = False) -> tuple[Net, Model]:
+    """Floats of a graph input, a convolution, a bias per channel and ReLU.
+
+    Whole weights give sums without rounding.
+    """
     shape, filters, attrs = CASES[name]
     net = Net(shape)
     x = net.emit(op.astype(net.x, "float32"), "real")
-    weight = net.builder.tensor("w", net.rng.normal(size=filters).astype(np.float32))
+    weight = net.builder.tensor("w", _floats(net, filters, is_whole))
     x = net.emit(op.nn.conv2d(x, weight, **attrs), "conv")
-    bias = net.rng.normal(size=(1, filters[0], 1, 1)).astype(np.float32)
+    bias = _floats(net, (1, filters[0], 1, 1), is_whole)
     x = net.emit(op.add(x, net.builder.tensor("b", bias)), "moved")
-    return net, net.model(net.emit(op.nn.relu(x), "relu"))
+    x = net.emit(op.nn.relu(x), "relu")
+    if is_quantized:
+        x = net.emit(op.astype(net.emit(op.floor(x), "whole"), "int32"), "levels")
+    return net, net.model(x)
+
+
+def dense_model(is_whole: bool) -> tuple[Net, Model]:
+    """Rows of floats times a matrix, and a bias."""
+    net = Net((3, 45))
+    x = net.emit(op.astype(net.x, "float32"), "real")
+    weight = net.builder.tensor("w", _floats(net, (45, 37), is_whole))
+    x = net.emit(op.matmul(x, weight), "product")
+    bias = net.builder.tensor("b", _floats(net, (37,), is_whole))
+    return net, net.model(net.emit(op.add(x, bias), "moved"))
+
+
+def pooled_model() -> tuple[Net, Model]:
+    """A convolution, the largest of its neighbours, and another convolution: no transpose left."""
+    net = Net((1, 3, 17, 15))
+    x = net.emit(op.astype(net.x, "float32"), "real")
+    for number, channels in enumerate((3, 40)):
+        weight = net.builder.tensor(f"w{number}", _floats(net, (40, channels, 3, 3), True))
+        x = net.emit(op.nn.conv2d(x, weight, padding=1), f"c{number}")
+        pool = op.nn.max_pool2d(x, pool_size=(3, 2), strides=(2, 1), padding=(1, 0, 1, 1))
+        x = net.emit(pool, f"p{number}")
+    return net, net.model(x)
+
+
+def _floats(net: Net, shape: tuple[int, ...], is_whole: bool) -> Array:
+    found = net.rng.integers(-9, 10, shape) if is_whole else net.rng.normal(size=shape)
+    return found.astype(np.float32)
 
 
 def operators(model: Model) -> Counter[str]:
@@ -48,23 +83,56 @@ def operators(model: Model) -> Counter[str]:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("hardware", (AVX2, AVX512BW, AARCH64), ids=lambda item: item.name)
-def test_float_convolutions_keep_their_bits(name: str, hardware: Hardware) -> None:
+def test_what_is_quantized_later_keeps_its_bits(name: str, hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
-    net, model = model_of(name)
+    net, model = model_of(name, is_quantized=True)
     assert_exact(model, net.inputs(), hardware)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_convolutions_are_turned_where_that_makes_vectors(name: str) -> None:
-    net, model = model_of(name)
-    turned = channels_last(model)
-    is_kept = name == "groups"
-    assert operators(turned)["relax.nn.conv2d"] == is_kept
-    assert operators(turned)["relax.qnn.direct_conv2d"] == 1 - is_kept
+@pytest.mark.parametrize("name", [*CASES, "dense", "pooled"])
+@EVERY
+def test_sums_without_rounding_are_exact(name: str, hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    special = {"dense": lambda: dense_model(True), "pooled": pooled_model}
+    net, model = special[name]() if name in special else model_of(name, is_whole=True)
+    assert_exact(model, net.inputs(), hardware)
+
+
+@pytest.mark.parametrize("name", ["window", "strides", "point", "dense"])
+@EVERY
+def test_sums_of_floats_are_close(name: str, hardware: Hardware) -> None:
+    """A sum of n products that is rounded n times is wrong by n half units at most."""
+    skip_unless_runnable(hardware)
+    net, model = dense_model(False) if name == "dense" else model_of(name)
     inputs = net.inputs()
     (expected,) = interpret.run(model, inputs).values()
-    (found,) = interpret.run(turned, inputs).values()
+    packed = pack(model, hardware)
+    (found,) = Executor(compile_program(packed, hardware), hardware).run(inputs).values()
+    largest = 128 * 45 * 4  # of the sums of sizes: of bytes, and weights rarely above 4
+    np.testing.assert_allclose(found, expected, rtol=0, atol=45 * 2.0**-24 * largest)
+    assert not np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_convolutions_are_turned_where_that_makes_vectors(name: str, is_quantized: bool) -> None:
+    net, model = model_of(name, is_quantized=is_quantized)
+    turned = operators(channels_last(model))
+    is_kept, is_direct = name == "groups", name in ("dilation", "depthwise", "multiplier")
+    assert turned["relax.nn.conv2d"] == is_kept
+    assert turned["relax.qnn.direct_conv2d"] == (is_direct or (is_quantized and not is_kept))
+    assert turned["relax.qnn.float_conv2d"] == (not (is_direct or is_kept or is_quantized))
+    inputs = net.inputs()
+    (expected,) = interpret.run(model, inputs).values()
+    (found,) = interpret.run(channels_last(model), inputs).values()
     np.testing.assert_array_equal(found, expected)
+
+
+def test_pools_of_floats_are_turned() -> None:
+    _, model = pooled_model()
+    found = operators(quantizing.run(model=model))
+    assert found["relax.permute_dims"] == 2
+    assert found["relax.qnn.max_pool2d"] == 2
 
 
 def test_transposes_between_convolutions_cancel() -> None:
@@ -81,4 +149,4 @@ def test_transposes_between_convolutions_cancel() -> None:
         x = net.emit(op.nn.relu(x), f"r{number}")
     found = operators(quantizing.run(model=net.model(x)))
     assert found["relax.permute_dims"] == 2
-    assert found["relax.qnn.direct_conv2d"] == 3
+    assert found["relax.qnn.float_conv2d"] == 3
