@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 NAME = "verifying"
 GOLDEN = "golden"
-CLOSE = 1e-5
-"""Relative to the largest value: as near as float arithmetic in another order comes."""
+CLOSE = 1e-4
+"""Relative to the largest value: as near as float arithmetic in another order comes. A ResNet-50
+in float32 departs from float64 sums by 1.4e-5 here, by 0.8e-5 in ONNX Runtime."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def _window_type(data: Any, kernel: Sequence[int], channels: int, dtype: str, at
 
 
 def conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
-    """NHWC data, OHWI weights of `C / groups` channels: int32, int64 or float64 (of floats)."""
+    """NHWC data, OHWI weights of `C / groups` channels: int32, int64 or, of floats, a float."""
     data, weight = types
     accumulator = _accumulator(attrs)
     for kind, what in ((data, "data"), (weight, "weights")):
@@ -72,14 +72,15 @@ def conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _accumulator(attrs: Attrs) -> str:
-    dtype, known = str(attrs.get("dtype", "int32")), ("int32", "int64", "float64")
+    dtype = str(attrs.get("dtype", "int32"))
+    known = ("int32", "int64", "float32", "float64")
     _require(dtype in known, f"accumulators of {dtype}; {', '.join(known)} exist")
     return dtype
 
 
 def _number(kind: Any, what: str, accumulator: str) -> None:
     """Integers are added up as integers, floats as floats."""
-    if accumulator != "float64":
+    if not accumulator.startswith("float"):
         _integer(kind, what)
         return
     dtype = dtype_of(kind)

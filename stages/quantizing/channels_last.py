@@ -5,8 +5,9 @@
     max_pool2d(x)               -> transpose(qnn.max_pool2d(transpose(x)))
 
 Most transposes cancel when the model is simplified. The picture is padded on its own, so that no
-sum asks where it is. Where something is quantized later, a sum in another order could end on
-another level: there, as for convolutions of groups, sums stay float64, rounded once:
+sum asks where it is. Convolutions of each channel on its own, or of windows with gaps, become plain
+ones (`direct_conv2d`). So do all where something is quantized later, as a sum in another order
+could end on another level: there sums stay float64, rounded once:
 
     conv2d(x, w) -> transpose(float32(direct_conv2d(float64(pad(transpose(x))), w')))
 """
@@ -104,7 +105,8 @@ class _Walk(Rewriting):
             sums = floats.float_conv2d(data, tensor, strides=strides)
             inner = self.builder.emit(sums, f"{name}.inner")
             return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), name)
-        data = self.builder.emit(relax.op.astype(data, "float64"), f"{name}.wide")
+        if is_exact:
+            data = self.builder.emit(relax.op.astype(data, "float64"), f"{name}.wide")
         turned = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))
         sums = direct.direct_conv2d(
             data,
@@ -114,10 +116,11 @@ class _Walk(Rewriting):
             groups=int(attrs.groups),
             data_zero_point=0,
             weight_zero_point=0,
-            dtype="float64",
+            dtype=dtype_of(data.ty),
         )
-        result = relax.op.astype(self.builder.emit(sums, f"{name}.sums"), "float32")
-        inner = self.builder.emit(result, f"{name}.inner")
+        inner = self.builder.emit(sums, f"{name}.sums")
+        if is_exact:
+            inner = self.builder.emit(relax.op.astype(inner, "float32"), f"{name}.inner")
         return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), name)
 
 
