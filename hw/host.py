@@ -37,6 +37,7 @@ X86_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "avx512vbmi": ("avx512vbmi", ("avx512bw",)),
     "avx512_vbmi2": ("avx512vbmi2", ("avx512bw",)),
     "avx512_vnni": ("avx512vnni", ("avx512f",)),
+    "avx512_bf16": ("avx512bf16", ("avx512bw",)),
     "avx512_bitalg": ("avx512bitalg", ("avx512bw",)),
     "avx512_vpopcntdq": ("avx512vpopcntdq", ("avx512f",)),
     # Where the system refuses them, kernels of AVX512-VNNI take the place of those of tiles.

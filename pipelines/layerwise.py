@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.execute import Workshop
 from pipelines.patterns import matching
-from pipelines.verifying import CLOSE, GOLDEN
+from pipelines.verifying import CLOSE, GOLDEN, tolerance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +42,7 @@ class Layer:
     largest_difference: float = 0.0
     largest_value: float = 0.0
     """Of floats; 0 for integers, which are equal or not."""
+    tolerance: float = CLOSE
 
     @property
     def verdict(self) -> str:
@@ -50,7 +51,8 @@ class Layer:
             return "new"
         if not self.differing:
             return "exact"
-        return "close" if self.largest_difference <= CLOSE * self.largest_value else "departs"
+        is_close = self.largest_difference <= self.tolerance * self.largest_value
+        return "close" if is_close else "departs"
 
     def __str__(self) -> str:
         if not self.like:
@@ -97,7 +99,7 @@ def by_layer(workshop: Workshop, pattern: str) -> list[Layer]:
     """
     from stages.qnn import interpret
 
-    golden = workshop.load(workshop.plan.step(GOLDEN))
+    golden, close = workshop.load(workshop.plan.step(GOLDEN)), tolerance(workshop.plan)
     models = {s.name: workshop.load(s) for s in workshop.plan.steps if s.stage.gives == "model"}
     found: dict[tuple[str, str], Layer] = {}
     for index in range(len(next(iter(golden.inputs.values())))):
@@ -112,7 +114,7 @@ def by_layer(workshop: Workshop, pattern: str) -> list[Layer]:
                 if not isinstance(value, tuple) and not name.endswith(_ALIAS)
             }
             for layer, value in arrays.items():
-                row = found.setdefault((stage, layer), Layer(stage, layer))
+                row = found.setdefault((stage, layer), Layer(stage, layer, tolerance=close))
                 _compare(row, value, known)
             _learn(known, stage, model, arrays)
     matched = set(matching(pattern, [layer for _, layer in found], "layer"))

@@ -105,6 +105,7 @@ def of(resolved: Resolved) -> Plan:
         "ImportOptions": slicing.import_options(recipe),
         "CalibrateOptions": slicing.calibrate_options(recipe),
         "GoldenOptions": slicing.golden_options(recipe),
+        "QuantizeOptions": slicing.quantize_options(recipe),
         "LegalizeOptions": slicing.legalize_options(recipe),
         "PackageOptions": slicing.package_options(recipe, resolved.name),
     }

@@ -21,6 +21,7 @@ from stages.options import (
     ActivationScheme,
     CalibrateOptions,
     CalibrationMethod,
+    FloatPrecision,
     GoldenOptions,
     ImportOptions,
     LayerAlgorithm,
@@ -29,6 +30,7 @@ from stages.options import (
     ModelFormat,
     PackageFormat,
     PackageOptions,
+    QuantizeOptions,
     ScheduleOptions,
     WeightScheme,
     ZooName,
@@ -196,6 +198,9 @@ class Recipe(Section):
         default=(), examples=[[{"match": "layer4.*", "weights": {"bits": 2}}]]
     )
     """What is different about some layers, in order; later entries win."""
+    floats: FloatPrecision = "float32"
+    """What the products of layers left in float are made of; bfloat16 is nearly as fast as bytes
+    where the processor has instructions for it, and keeps three digits."""
     golden: GoldenOptions = GoldenOptions()
     """The golden vectors that `verify` replays."""
     calibration: Calibration | None = None
@@ -358,6 +363,11 @@ def import_options(recipe: Recipe) -> ImportOptions:
 def golden_options(recipe: Recipe) -> GoldenOptions:
     """Return which golden vectors to compute."""
     return recipe.golden
+
+
+def quantize_options(recipe: Recipe) -> QuantizeOptions:
+    """Return how layers left in float are multiplied."""
+    return QuantizeOptions(floats=recipe.floats)
 
 
 def legalize_options(recipe: Recipe) -> LegalizeOptions:

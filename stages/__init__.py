@@ -43,7 +43,12 @@ STAGES: tuple[Stage, ...] = (
         tools=("onnx", "numpy", *_TVM),
     ),
     Stage(
-        "quantizing", "stages.quantizing:run", "model", takes={"model": "calibrating"}, tools=_TVM
+        "quantizing",
+        "stages.quantizing:run",
+        "model",
+        takes={"model": "calibrating"},
+        options={"options": "QuantizeOptions"},
+        tools=_TVM,
     ),
     Stage(
         "offering",

@@ -151,6 +151,7 @@ class GoldenOptions(Options):
     seed: int = Field(default=0, ge=0, description="Seed of the golden inputs.")
 
 
+FloatPrecision = Literal["float32", "bfloat16"]
 CalibrationMethod = Literal["minmax", "entropy", "mse", "percentile"]
 RangeEncoding = Literal["asymmetric", "symmetric"]
 Granularity = Literal["per_channel", "per_tensor"]
@@ -198,6 +199,13 @@ class CalibrateOptions(Options):
     def is_narrow(self) -> bool:
         """Whether inner layers have fewer than 8 bits."""
         return self.activations.bits < 8 or self.weights.bits < 8
+
+
+class QuantizeOptions(Options):
+    """What becomes of layers that nothing quantizes."""
+
+    floats: FloatPrecision = "float32"
+    """What their factors are rounded to."""
 
 
 class LegalizeOptions(Options):

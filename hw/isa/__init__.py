@@ -7,7 +7,7 @@ from dataclasses import replace
 from hw.isa.instruction import Instruction, Isa, Vector
 from hw.isa.neon import AARCH64, ARMV7
 from hw.isa.tiles import FEATURES
-from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2, VPDPBUSD, VPOPCNTB, WEIGHED
+from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2, VDPBF16PS, VPDPBUSD, VPOPCNTB, WEIGHED
 from hw.profile import Hardware
 
 __all__ = ["ISAS", "Instruction", "Isa", "Vector", "isa_of"]
@@ -28,6 +28,8 @@ def isa_of(hardware: Hardware) -> Isa:
         parts["weighed.8"] = WEIGHED
     # Where the use of tiles is refused, the same weights are multiplied by dot products.
     tiles = group == 4 and set(FEATURES) <= set(hardware.features)
+    if isa.lanes == 16 and "+avx512bf16" in hardware.features:
+        parts["bfloat16_dot"] = VDPBF16PS
     if isa.name == "avx512bw" and "+avx512bitalg" in hardware.features:
         parts["count"] = VPOPCNTB
     return replace(isa, parts=parts, dot_group=group, tiles=tiles)

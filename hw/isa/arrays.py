@@ -99,6 +99,10 @@ class ArrayLane(Lane):
         with np.errstate(over="ignore", invalid="ignore"):
             return self._new(floats.astype(np.float32).view(np.uint32).astype(np.uint64))
 
+    def bfloat16(self) -> ArrayLane:
+        """Its bits above 16 zeros."""
+        return self._new(self.values << np.uint64(16), 32)
+
     def fadd(self, other: ArrayLane) -> ArrayLane:
         """The sum of two floats; float64 in between does not change it (Figueroa 1995)."""
         with np.errstate(invalid="ignore"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hw.isa.instruction import Instruction, Vector, each, helper
+from hw.isa.instruction import Instruction, Meaning, Vector, each, helper
 
 
 def fused(name: str, lanes: int) -> Instruction:
@@ -29,6 +29,51 @@ def rounded_twice(name: str, lanes: int) -> Instruction:
     floats = f"<{lanes} x float>"
     lines = [f"fmul {floats} %b, %c", f"fadd {floats} %a, %d"]
     return _row(name, lanes, lines, lambda total, x, y: total.fadd(x.fmul(y)))
+
+
+def bfloat16_dot(product: Instruction) -> Instruction:
+    """`total + x * y` of both bfloat16 of a lane, the upper first, each as `product` does it."""
+    word = product.result
+    half = Vector(2 * word.lanes, 16)
+    lines = [
+        f"bitcast {half.llvm} %1 to {word.llvm}",
+        f"bitcast {half.llvm} %2 to {word.llvm}",
+        f"and {word.llvm} %a, {word.splat(-1 << 16)}",
+        f"and {word.llvm} %b, {word.splat(-1 << 16)}",
+        f"shl {word.llvm} %a, {word.splat(16)}",
+        f"shl {word.llvm} %b, {word.splat(16)}",
+        product.text(["%0", "%c", "%d"]),
+        product.text(["%g", "%e", "%f"]),
+    ]
+    name, declares = f"{product.name}_bf16", product.declares or ""
+    return helper(name, (word, half, half), word, "\n".join(lines), _of_pairs(product), declares)
+
+
+def vdpbf16ps(product: Instruction) -> Instruction:
+    """AVX512-BF16's instruction for the same; what is smaller than normal floats is 0 to it."""
+    word, half = product.result, Vector(2 * product.result.lanes, 16)
+    floats, brain = f"<{word.lanes} x float>", f"<{half.lanes} x bfloat>"
+    intrinsic = f"llvm.x86.avx512bf16.dpbf16ps.{8 * word.bytes}"
+    lines = [
+        f"bitcast {word.llvm} %0 to {floats}",
+        f"bitcast {half.llvm} %1 to {brain}",
+        f"bitcast {half.llvm} %2 to {brain}",
+        f"call {floats} @{intrinsic}({floats} %a, {brain} %b, {brain} %c)",
+        f"bitcast {floats} %d to {word.llvm}",
+    ]
+    declares = f"declare {floats} @{intrinsic}({floats}, {brain}, {brain})"
+    return helper(
+        "vdpbf16ps", (word, half, half), word, "\n".join(lines), _of_pairs(product), declares
+    )
+
+
+def _of_pairs(product: Instruction) -> Meaning:
+    def meaning(total: Any, x: Any, y: Any) -> list[Any]:
+        wide = [[lane.bfloat16() for lane in register] for register in (x, y)]
+        low, high = ([register[half::2] for register in wide] for half in (0, 1))
+        return product.meaning(product.meaning(total, *high), *low)
+
+    return meaning
 
 
 def _row(

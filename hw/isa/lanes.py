@@ -74,6 +74,10 @@ class Lane(ABC):
     def fma(self, other: Self, addend: Self) -> Self:
         """Their product and another float added to it, rounded once."""
 
+    @abstractmethod
+    def bfloat16(self) -> Self:
+        """The float of 32 bits that is a bfloat16 of 16 bits: its upper half."""
+
     def as_operand(self) -> Self:
         """The same lane, as other instructions read it: readers may forget how it was computed."""
         return self

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hw.isa.floats import fused
+from hw.isa.floats import bfloat16_dot, fused
 from hw.isa.instruction import (
     Instruction,
     Isa,
@@ -198,6 +198,8 @@ def _lookups() -> dict[str, Instruction]:
 
 _A64, _A32 = "llvm.aarch64.neon.", "llvm.arm.neon."
 
+_FMA, _VFMA = fused("fma", 4), fused("vfma", 4)
+
 AARCH64 = Isa(
     name="neon_aarch64",
     lanes=4,
@@ -207,7 +209,8 @@ AARCH64 = Isa(
         **_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
         "dot": _smlal("smlal"),
         "mac.16": _smlal("smlal.s8", 8),
-        "float_mac": fused("fma", 4),
+        "float_mac": _FMA,
+        "bfloat16_dot": bfloat16_dot(_FMA),
         **_lookups(),
     },
     dot_group=1,
@@ -225,7 +228,8 @@ ARMV7 = Isa(
         **_halves(_D_ROWS),
         "dot": _smlal("smlal"),
         "mac.16": _smlal("smlal.s8", 8),
-        "float_mac": fused("vfma", 4),
+        "float_mac": _VFMA,
+        "bfloat16_dot": bfloat16_dot(_VFMA),
     },
     dot_group=1,
     halves=True,

@@ -83,6 +83,10 @@ class SolverLane(Lane):
     def _float(self) -> Any:
         return z3.fpBVToFP(self.term, z3.Float32())
 
+    def bfloat16(self) -> SolverLane:
+        """Its bits above 16 zeros."""
+        return SolverLane(32, z3.Concat(self.term, z3.BitVecVal(0, 16)))
+
     def fadd(self, other: SolverLane) -> SolverLane:
         """The sum of two floats."""
         total = z3.fpAdd(z3.RNE(), self._float(), other._float())

@@ -102,7 +102,7 @@ class ExactLane(Lane):
 
     __and__ = __or__ = __xor__ = __invert__ = __add__ = __sub__ = __mul__ = _refuse
     times = popcount = extend = saturate = split = join = lookup = _refuse
-    fadd = fmul = fma = _refuse
+    fadd = fmul = fma = bfloat16 = _refuse
     function = property(_refuse)
 
 
@@ -143,6 +143,10 @@ class SumLane(ExactLane):
         if not (isinstance(one, Group) and isinstance(two, Group)) or one.positions != 1:
             raise InexactError("multiplies sums over several positions")
         return SumLane(self.bits, {one.joined(two): x * y})
+
+    def bfloat16(self) -> SumLane:
+        """The same number."""
+        return SumLane(32, self.terms, self.constant)
 
     def fadd(self, other: SumLane) -> SumLane:
         """The sum of floats, as of numbers: rounding is left out."""

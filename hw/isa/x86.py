@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hw.isa.floats import fused, rounded_twice
+from hw.isa.floats import bfloat16_dot, fused, rounded_twice, vdpbf16ps
 from hw.isa.instruction import (
     Instruction,
     Isa,
@@ -99,6 +99,11 @@ def _madd(name: str, intrinsic: str, lanes: int) -> Instruction:
     )
 
 
+def _floats(product: Instruction) -> dict[str, Instruction]:
+    """Products of floats, and of pairs of bfloat16."""
+    return {"float_mac": product, "bfloat16_dot": bfloat16_dot(product)}
+
+
 def _sums_of_bytes(suffix: str, ubsw: str, wd: str, lanes: int) -> dict[str, Instruction]:
     """Pair sums by multiplication with ones, and products of small bytes in 16 bits."""
     byte, word, wide = Vector(4 * lanes, 8), Vector(2 * lanes, 16), Vector(lanes, 32)
@@ -183,7 +188,7 @@ SSE2 = Isa(
         "count": popcount("popcount_bytes_xmm", Vector(16, 8)),
         **_shifted_sums(4),
         "dot": _madd("pmaddwd", "llvm.x86.sse2.pmadd.wd", 4),
-        "float_mac": rounded_twice("mulps_addps", 4),
+        **_floats(rounded_twice("mulps_addps", 4)),
     },
     dot_group=2,
 )
@@ -197,7 +202,7 @@ AVX2 = Isa(
         "count": popcount("popcount_bytes_ymm", Vector(32, 8)),
         **_sums_of_bytes("_ymm", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 8),
         "dot": _madd("vpmaddwd_ymm", "llvm.x86.avx2.pmadd.wd", 8),
-        "float_mac": fused("vfmadd_ymm", 8),
+        **_floats(fused("vfmadd_ymm", 8)),
         **_lookups("v", "llvm.x86.avx2.pshuf.b", 8),
     },
     dot_group=2,
@@ -220,7 +225,7 @@ _ZMM_ROWS = {
     "bit_carry": _ternary("carry", 0xE8, lambda x, y, z: select(x ^ y, z, x)),
     **_sums_of_bytes("_zmm", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", 16),
     "dot": _madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16),
-    "float_mac": fused("vfmadd_zmm", 16),
+    **_floats(fused("vfmadd_zmm", 16)),
     **_lookups("z", "llvm.x86.avx512.pshuf.b.512", 16),
     "add_quarters.32": _quarter_sums("zadd_quarters"),
 }
@@ -240,6 +245,9 @@ AVX512VPOPCNTDQ = Isa(
     parts={**_ZMM_ROWS, "count": popcount("vpopcntd", _ZMM)},
     dot_group=2,
 )
+
+VDPBF16PS = vdpbf16ps(_ZMM_ROWS["float_mac"])
+"""Where AVX512-BF16 exists, pairs of bfloat16 are multiplied by it."""
 
 VPOPCNTB = popcount("vpopcntb", Vector(64, 8))
 """AVX512-BITALG's byte count; where it exists, `avx512bw` profiles count with it."""

@@ -178,7 +178,8 @@ def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
     """Return what runs a published package, after its golden vectors came out right."""
     package = open_package(packages.folder(plan))
     runner = stack.enter_context(NativeRunner(package))
-    for item in verifying.compare(Golden(*package.golden()), runner.run):
+    golden = Golden(*package.golden())
+    for item in verifying.compare(golden, runner.run, verifying.tolerance(plan)):
         if item.verdict == "departs":
             raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
     return runner

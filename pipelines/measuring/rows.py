@@ -11,14 +11,14 @@ from hw.isa import Instruction, Vector, isa_of
 from hw.profile import ISAS, NEEDED, Core, Hardware, Isa
 
 # What each core has: its widest instruction sets and the features with rows of their own.
-_VNNI, _BITALG = "+avx512vnni", "+avx512bitalg"
+_VNNI, _BITALG, _BF16 = "+avx512vnni", "+avx512bitalg", "+avx512bf16"
 _X86_SETS: dict[Core, tuple[int, tuple[str, ...]]] = {
     "haswell": (2, ()),
     "cascadelake": (3, (_VNNI,)),
     "icelake": (4, (_VNNI, _BITALG)),
-    "sapphirerapids": (4, (_VNNI, _BITALG)),
-    "zen5": (4, (_VNNI, _BITALG)),
-    "generic-x86-64": (4, (_VNNI, _BITALG)),
+    "sapphirerapids": (4, (_VNNI, _BITALG, _BF16)),
+    "zen5": (4, (_VNNI, _BITALG, _BF16)),
+    "generic-x86-64": (4, (_VNNI, _BITALG, _BF16)),
 }
 ENTRIES = 16
 """Bytes of a table that is looked up."""

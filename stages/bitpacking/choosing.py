@@ -12,7 +12,7 @@ from stages.kinds import Table
 from stages.qnn.builder import bindings_of
 from stages.qnn.composites import is_float_product
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import FLOATS, Geometry, Problem, from_table, products_for
+from stages.qnn.offers import FLOAT_PROBLEMS, Geometry, Problem, from_table, products_for
 from stages.qnn.registry import attributes, dtype_of
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.terms import encoding_of
@@ -57,9 +57,10 @@ def subject_of(
     attrs = attributes(call)
     strides = tuple(attrs.get("strides", (1, 1)))
     if is_float_product(call):
+        problem = FLOAT_PROBLEMS[dtype_of(data.ty)].name
         geometry = Geometry(kernel, weight.shape[-1], width, height, strides, unit=1)
-        workload = Workload(FLOATS.name, geometry, outputs)
-        return Subject((workload,), tuple(from_table(offers[FLOATS.name])))
+        workload = Workload(problem, geometry, outputs)
+        return Subject((workload,), tuple(from_table(offers[problem])))
     bits = int(dtype_of(data.ty).lstrip("uint"))
     geometry = Geometry(kernel, weight.shape[-1], width, height, strides, unit)
     algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)

@@ -49,10 +49,9 @@ class Layout:
 
     @property
     def padded_channels(self) -> int:
-        """Channels with padding to whole words or blocks; floats have none."""
-        if self.form == "floats":
-            return self.channels
-        return round_up(self.channels, self.block if self.form == "bytes" else WORD_BITS)
+        """Channels with padding to whole words or blocks."""
+        is_whole = self.form in ("bytes", "floats")
+        return round_up(self.channels, self.block if is_whole else WORD_BITS)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,7 +67,9 @@ class Layout:
     @property
     def dtype(self) -> str:
         """Element type of the stored tensor."""
-        return {"planes": "uint32", "floats": "float32"}.get(self.form, "uint8")
+        if self.form == "floats":
+            return "float32" if self.bits == 32 else "bfloat16"
+        return "uint32" if self.form == "planes" else "uint8"
 
 
 Edges = dict[tuple[Any, Form], Layout]
@@ -87,9 +88,15 @@ def pictures(tensor_type: Any) -> int:
 
 
 def store(value: Any, layout: Layout) -> Any:
-    """The call that writes levels [1, H, W, C] as an edge is laid out; floats lie so."""
+    """The call that writes levels [1, H, W, C] as an edge is laid out.
+
+    Floats lie so, but for channels that fill up words.
+    """
     if layout.form == "floats":
-        return relax.op.reshape(value, layout.shape)
+        if layout.padded_channels == layout.channels:
+            return relax.op.reshape(value, layout.shape)
+        width = [0] * 7 + [layout.padded_channels - layout.channels]
+        return relax.op.nn.pad(value, width)
     if (stored := layout.stored) is not None:
         return packed.bitpack(
             value,

@@ -21,7 +21,7 @@ from stages.kinds import Model, Table
 from stages.qnn.algebra import factor
 from stages.qnn.builder import bindings_of, calls_of, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import WORD_BYTES, KernelSignature
 
 Array = np.ndarray[Any, Any]
@@ -156,9 +156,12 @@ def _product(
 
 def _layout(call: Any, signature: KernelSignature, window: Window) -> Layout:
     """How a product's data lies for its kernel."""
-    bits = 32 if signature.is_float else int(dtype_of(call.args[0].ty).lstrip("uint"))
+    dtype = dtype_of(call.args[0].ty)
+    bits = 8 * storage_dtype(dtype).itemsize if signature.is_float else int(dtype.lstrip("uint"))
     edge = Layout(signature.form, *nhwc(call.args[0].ty), bits, signature.stored)
     edge.halo, edge.pictures = list(window.padding), pictures(call.args[0].ty)
+    if signature.is_float:
+        edge.block = signature.channels_per_word
     if edge.form == "bytes":
         # What a byte cannot hold, or means half of, the bias corrects per border class.
         point = attributes(call)["data_zero_point_x2"]

@@ -16,8 +16,10 @@ from stages.canonicalizing.grouping import Group
 from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product, is_reshape
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
-from stages.qnn.registry import shape_of
+from stages.qnn.registry import is_op, shape_of
 
+WIDENING = "relax.qnn.from_bfloat16"
+"""What is done where its result is read, so that no wider tensor is stored; it has one reader."""
 MAX_MEMBERS = 24
 """Longest chain of operators in one composite."""
 
@@ -29,10 +31,15 @@ def group_plain(function: Any) -> list[Group | Any]:
     readers, params = _readers(function), set(function.params)
     items: list[Group | Any] = []
     home: dict[Any, Group] = {}
+    widened: dict[Any, Any] = {}
     for binding in needed_bindings(function):
         if binding.var in outputs:
             continue
+        if is_op(binding.value, WIDENING) and binding.var not in returned:
+            widened[binding.var] = binding
+            continue
         if is_reshape(binding.value) and binding.var not in returned:
+            items += [Group(PLAIN, str(w.var.name), [w]) for w in _read(widened, binding)]
             items.append(binding)
             continue
         joined = _host(binding, home, readers, returned)
@@ -46,9 +53,14 @@ def group_plain(function: Any) -> list[Group | Any]:
             # It runs where its last operand is ready, which may be later than its host was.
             items.remove(joined)
             items.append(joined)
-        joined.bindings.append(binding)
+        joined.bindings += [*_read(widened, binding), binding]
         home[binding.var] = joined
     return items
+
+
+def _read(widened: dict[Any, Any], binding: Any) -> list[Any]:
+    """The widenings that a binding reads."""
+    return [widened[v] for v in variables_in(binding.value) if v in widened]
 
 
 def _host(

@@ -25,7 +25,7 @@ from stages.packaging.plain import vectorizes
 from stages.qnn.elementwise import WHOLE, WIDENED
 from stages.qnn.expressions import clipped, scalar
 from stages.qnn.llvm import NEAREST, FunctionText
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
 
@@ -132,7 +132,8 @@ class Products(Convolution):
             with T.If(self.task == 0), T.Then():
                 for result, output, around in stores:
                     if around is not None:
-                        shape, dtype = shape_of(output.ty), dtype_of(output.ty)
+                        shape = shape_of(output.ty)
+                        dtype = str(storage_dtype(dtype_of(output.ty)))
                         fills = [around.fill] * self.composite.pictures
                         fill_halo(result, shape, dtype, around.halo, fills)
 

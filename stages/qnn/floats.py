@@ -1,7 +1,8 @@
 """Products of floats that micro-kernels compute: NHWC pictures, constant OHWI weights.
 
-Pictures come with their padding. Meanings and tensor expressions take sums in float64 and round
-them once; kernels round after every product, so that the two differ in the last bits.
+Pictures come with their padding. Both factors are float32, or both bfloat16: the upper halves of
+floats, stored as uint16. Meanings and tensor expressions take sums in float64 and round them once;
+kernels round after every product, so that the two differ in the last bits.
 """
 
 from __future__ import annotations
@@ -13,15 +14,57 @@ import numpy as np
 from tvm import te
 
 from stages.qnn import infer
+from stages.qnn.elementwise import ARITHMETIC, elementwise, of_type
 from stages.qnn.integer import convolve
+from stages.qnn.numbers import NUMPY, TIR, Numbers, Value
 from stages.qnn.registry import dtype_of, register, shape_of, tensor_type
 
 Array = np.ndarray[Any, Any]
+HALF = 1 << 16
+
+
+@elementwise("to_bfloat16", ["x"], of_type("bfloat16"), accepts={"x": ["float32"]})
+def to_bfloat16(m: Numbers, x: Value) -> Value:
+    """The nearest bfloat16, of two the even one; what is no number stays none."""
+    bits = m.bits_of(x, "uint32")
+    upper = bits // m.constant(HALF, "uint32")
+    even = upper & m.constant(1, "uint32")
+    rounded = (bits + m.constant(HALF // 2 - 1, "uint32") + even) // m.constant(HALF, "uint32")
+    return m.cast(m.where(x == x, rounded, m.constant(0x7FC0, "uint32")), "uint16")
+
+
+@elementwise("from_bfloat16", ["x"], of_type("float32"), accepts={"x": ["bfloat16"]})
+def from_bfloat16(m: Numbers, x: Value) -> Value:
+    """The same number as float32."""
+    return m.bits_of(m.cast(x, "uint32") * m.constant(HALF, "uint32"), "float32")
+
+
+FROM_BFLOAT16 = ARITHMETIC["relax.qnn.from_bfloat16"]
 
 
 def _conv_type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    _check(types)
+    floats = [tensor_type(shape_of(kind), "float32") for kind in types]
     whole = {**attrs, "padding": [0, 0, 0, 0], "groups": 1, "dtype": "float64"}
-    return tensor_type(shape_of(infer.conv2d(types, whole)), "float32")
+    return tensor_type(shape_of(infer.conv2d(floats, whole)), "float32")
+
+
+def _check(types: Sequence[Any]) -> None:
+    kinds = {dtype_of(kind) for kind in types}
+    if kinds not in ({"float32"}, {"bfloat16"}):
+        raise ValueError(f"factors of {' and '.join(sorted(kinds))}; one kind of float is expected")
+
+
+def _wide(value: Any) -> Any:
+    """A factor of a tensor expression as float64."""
+    is_half = str(value.dtype) == "uint16"
+    return (FROM_BFLOAT16(TIR, value) if is_half else value).astype("float64")
+
+
+def float64_of(factor: Array) -> Array:
+    """float32, or bfloat16 stored as uint16, as float64."""
+    whole = FROM_BFLOAT16(NUMPY, factor) if factor.dtype == np.uint16 else factor
+    return whole.astype(np.float64)
 
 
 def _conv_expression(data: Any, weight: Any, *, strides: Sequence[int]) -> Any:
@@ -34,8 +77,8 @@ def _conv_expression(data: Any, weight: Any, *, strides: Sequence[int]) -> Any:
     ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
 
     def at(b: Any, y: Any, x: Any, o: Any) -> Any:
-        value = data[b, y * strides[0] + ry, x * strides[1] + rx, rk].astype("float64")
-        return te.sum(value * weight[o, ry, rx, rk].astype("float64"), axis=[ry, rx, rk])
+        value = _wide(data[b, y * strides[0] + ry, x * strides[1] + rx, rk])
+        return te.sum(value * _wide(weight[o, ry, rx, rk]), axis=[ry, rx, rk])
 
     sums = te.compute((n, *size, outputs), at, name="conv2d")
     return te.compute(sums.shape, lambda *i: sums[i].astype("float32"), name="rounded")
@@ -43,14 +86,15 @@ def _conv_expression(data: Any, weight: Any, *, strides: Sequence[int]) -> Any:
 
 @register("float_conv2d", ["data", "weight"], _conv_type, _conv_expression)
 def float_conv2d(data: Array, weight: Array, *, strides: Sequence[int]) -> Array:
-    """Convolution of float32 [N, H, W, C], padded already, by float32 [O, KH, KW, C]."""
-    return convolve(data, weight, strides, 1, dtype="float32")
+    """Convolution of floats [N, H, W, C], padded already, by [O, KH, KW, C]: float32."""
+    return convolve(float64_of(data), float64_of(weight), strides, 1, dtype="float32")
 
 
 def _dense_type(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
+    _check(types)
     (rows, depth), (outputs, own) = shape_of(types[0]), shape_of(types[1])
-    if depth != own or {dtype_of(kind) for kind in types} != {"float32"}:
-        raise ValueError(f"data of {depth} channels, weights of {own}; float32 is expected")
+    if depth != own:
+        raise ValueError(f"data of {depth} channels, weights of {own}")
     return tensor_type((rows, outputs), "float32")
 
 
@@ -58,7 +102,7 @@ def _dense_expression(data: Any, weight: Any) -> Any:
     k = te.reduce_axis((0, data.shape[1]))
 
     def at(row: Any, o: Any) -> Any:
-        return te.sum(data[row, k].astype("float64") * weight[o, k].astype("float64"), axis=k)
+        return te.sum(_wide(data[row, k]) * _wide(weight[o, k]), axis=k)
 
     sums = te.compute((data.shape[0], weight.shape[0]), at, name="dense")
     return te.compute(sums.shape, lambda *i: sums[i].astype("float32"), name="rounded")
@@ -66,5 +110,5 @@ def _dense_expression(data: Any, weight: Any) -> Any:
 
 @register("float_dense", ["data", "weight"], _dense_type, _dense_expression)
 def float_dense(data: Array, weight: Array) -> Array:
-    """Matrix product of float32 [N, K] by float32 [O, K]: [N, O]."""
-    return (data.astype(np.float64) @ weight.astype(np.float64).T).astype(np.float32)
+    """Matrix product of floats [N, K] by [O, K]: float32 [N, O]."""
+    return (float64_of(data) @ float64_of(weight).T).astype(np.float32)

@@ -14,13 +14,14 @@ from stages.qnn.signature import BLOCK, Family, Flush, KernelSignature
 
 LINE = 64
 """Bytes of a line of the caches."""
-Method = Algorithm | Literal["macf32"]
+Method = Algorithm | Literal["macf32", "macbf16"]
 """What layers of levels may choose, or multiplication of floats."""
 _ALGORITHMS: dict[Family, Method] = {
     "popcount": "bitserial",
     "lookup": "lookup",
     "mac8": "mac8",
     "macf32": "macf32",
+    "macbf16": "macbf16",
 }
 
 
@@ -38,12 +39,16 @@ class Problem:
     def name(self) -> str:
         """Its key in a table of offers, for example `a2w1_bipolar`."""
         if self.is_float:
-            return "f32"
+            return "f32" if self == FLOATS else "bf16"
         return f"a{self.activation_bits}w{self.weight_bits}_{self.weights}"
 
 
 FLOATS = Problem(32, 32, "signed", is_float=True)
 """The product of two floats (IEEE 754 binary32)."""
+BFLOATS = Problem(16, 16, "signed", is_float=True)
+"""The product of two bfloat16, the upper halves of floats."""
+FLOAT_PROBLEMS = {"float32": FLOATS, "bfloat16": BFLOATS}
+"""By what is multiplied."""
 
 
 @dataclass(frozen=True)

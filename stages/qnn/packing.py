@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from stages.options import Encoding
+from stages.qnn.floats import float64_of
 from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
 
 Array = np.ndarray[Any, Any]
+_WORD = {"float32": np.float32, "uint16": np.uint32}
+"""Type of weights that are floats, or bits of bfloat16 → that of a word of them."""
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -82,7 +85,8 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
     that are looked up indices of them; mac8 weights are int8. Padded channels, input and output,
-    are 0. Floats stay floats: float32 instead of uint32.
+    are 0. Floats stay floats: float32 instead of uint32. Of bfloat16, bits in uint16, two
+    neighbours are a word.
     """
     o, kh, kw, c = q.shape
     outputs = round_up(o, BLOCK)
@@ -92,7 +96,8 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
     )
     blocks = outputs // signature.channels
     if signature.is_float:
-        columns = padded.reshape(blocks, signature.channels, -1).transpose(0, 2, 1)
+        words = np.ascontiguousarray(padded).reshape(outputs, -1).view(_WORD[padded.dtype.name])
+        columns = words.reshape(blocks, signature.channels, -1).transpose(0, 2, 1)
         return np.ascontiguousarray(columns)[:, None]
     if (tables := signature.tables) is not None:
         return pack_indices(tables, padded & ((1 << tables.weight_bits) - 1), signature.channels)
@@ -115,8 +120,11 @@ def unpack_weights(
     """Weights q int32, or floats, of `shape` [O, KH, KW, C]: undoes `pack_weights`."""
     o, kh, kw, c = shape
     if signature.is_float:
-        by_channel = packed[:, 0].transpose(0, 2, 1)
-        return by_channel.reshape(-1, kh, kw, c)[:o]
+        by_channel = np.ascontiguousarray(packed[:, 0].transpose(0, 2, 1))
+        is_whole = signature.channels_per_word == 1
+        elements = by_channel if is_whole else by_channel.view(np.uint16)
+        depth = round_up(c, signature.channels_per_word)
+        return elements.reshape(-1, kh, kw, depth)[:o, ..., :c]
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:
         planes = packed.transpose(1, 0, 3, 2).reshape(len(plan.weight_planes), -1, kh, kw, words)
@@ -150,8 +158,9 @@ def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     of sums in float64: kernels round after every product.
     """
     if signature.products is not None:
-        sums = data.astype(np.float64) @ weights.astype(np.float64).T
-        return sums.astype(np.float32 if signature.is_float else np.int32)
+        if signature.is_float:
+            return (float64_of(data) @ float64_of(weights).T).astype(np.float32)
+        return (data.astype(np.float64) @ weights.astype(np.float64).T).astype(np.int32)
     table = signature.table().astype(np.float64)
     patterns = weights.astype(np.int32) & (table.shape[1] - 1)
     total = np.zeros((*data.shape[:-1], weights.shape[0]), np.float64)

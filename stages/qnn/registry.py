@@ -165,7 +165,12 @@ def tensor_type(shape: Sequence[int], dtype: str) -> Any:
 
 
 def storage_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy dtype that holds a dialect dtype: `uint2` is stored as uint8, `int3` as int8."""
+    """The NumPy dtype that holds a dialect dtype: `uint2` is stored as uint8, `int3` as int8.
+
+    NumPy has no bfloat16, whose bits are stored as uint16.
+    """
+    if dtype == "bfloat16":
+        return np.dtype(np.uint16)
     if dtype.startswith(("int", "uint")):
         kind, bits = dtype.rstrip("0123456789"), int(dtype.lstrip("uint"))
         return np.dtype(f"{kind}{max(8, 1 << (bits - 1).bit_length())}")

@@ -9,7 +9,7 @@ where the bias per channel (and border class) is folded at build time.
 A signature's name is a grammar:
 
     name    := family "_" tile "_" flush "_" isa
-    family  := "popcount_" plan | "lookup_" problem | "mac8_" method | "macf32_" method
+    family  := "popcount_" plan | "lookup_" problem | ("mac8_" | "macf32_" | "macbf16_") method
     plan    := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums] [step]
     kind    := ("and" | "xor" | "choose_a" | "choose_w" | "mix") terms
     planes  := ("x" table)*             the truth table of each plane over levels, hexadecimal
@@ -46,11 +46,13 @@ and give them up."""
 FALLBACK_ROWS = 14
 """Pixels that 28 registers of 16 lanes can add up for 32 channels; four are left."""
 
-Family = Literal["popcount", "lookup", "mac8", "macf32"]
+Family = Literal["popcount", "lookup", "mac8", "macf32", "macbf16"]
 Form = Literal["planes", "tables", "balanced_tables", "bytes", "floats"]
 """How levels, or floats, are stored."""
-Element = Literal["int8", "float32"]
+Element = Literal["int8", "float32", "bfloat16"]
 """What weights of products are."""
+_FAMILIES: dict[Element, Family] = {"int8": "mac8", "float32": "macf32", "bfloat16": "macbf16"}
+_PER_WORD: dict[Element, int] = {"int8": 4, "float32": 1, "bfloat16": 2}
 Flush = Literal["window", "row", "chunk", "none"]
 
 
@@ -61,7 +63,7 @@ class Products:
     `group` neighbouring channels go to one lane in one step; `bits` is the width of the lane they
     are added up in (32: no flush needed). Narrow lanes rely on `activation_bits` and on no weight
     being larger than `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
-    0 is a kernel of vectors. Floats are multiplied one channel a lane.
+    0 is a kernel of vectors. Floats are multiplied one channel a lane, bfloat16 two.
     """
 
     group: int
@@ -74,7 +76,7 @@ class Products:
     @property
     def channels_per_word(self) -> int:
         """Channels whose weights are in one word."""
-        return WORD_BYTES // np.dtype(self.element).itemsize
+        return _PER_WORD[self.element]
 
     @property
     def name(self) -> str:
@@ -149,7 +151,7 @@ class KernelSignature:
     def family(self) -> Family:
         """Popcounts of bit planes, entries of tables, or products of bytes or floats."""
         if self.products is not None:
-            return "macf32" if self.is_float else "mac8"
+            return _FAMILIES[self.products.element]
         return "popcount" if self.tables is None else "lookup"
 
     @property
@@ -169,7 +171,7 @@ class KernelSignature:
     @property
     def is_float(self) -> bool:
         """Whether it multiplies floats, and its sums are floats."""
-        return self.products is not None and self.products.element == "float32"
+        return self.products is not None and self.products.element != "int8"
 
     @property
     def is_tiled(self) -> bool:

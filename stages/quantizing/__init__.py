@@ -6,21 +6,29 @@ activation have become thresholds or requantization, exact against the source's 
 
 from __future__ import annotations
 
+from stages.errors import StageError
 from stages.kinds import Model
+from stages.options import QuantizeOptions
 from stages.qnn.composites import is_plain
 from stages.qnn.simplifying import simplify
+from stages.quantizing.bfloat16 import HINT, halved
 from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
 from stages.quantizing.rewrite import rewrite
 
 __all__ = ["check", "run"]
 
+DEFAULT = QuantizeOptions()
 
-def run(*, model: Model) -> Model:
+
+def run(*, model: Model, options: QuantizeOptions = DEFAULT) -> Model:
     """Rewrite an imported model; raises StageError naming the layer that has no integer form."""
     if is_plain(model):
         # Once before, so that weights which are turned or scaled are constants.
-        return simplify(channels_last(simplify(model)))
+        result = simplify(channels_last(simplify(model)))
+        return halved(result) if options.floats == "bfloat16" else result
+    if options.floats == "bfloat16":
+        raise StageError("no layer is left in float to be rounded to bfloat16", hint=HINT)
     result = rewrite(model)
     check(result)
     return result

@@ -20,7 +20,7 @@ from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
 from stages.qnn.composites import is_float_product, is_plain, takes_bits, takes_products
-from stages.qnn.offers import FLOATS, Problem, to_table
+from stages.qnn.offers import FLOAT_PROBLEMS, Problem, to_table
 from stages.qnn.packed import parse_signature, signature_text
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import KernelSignature
@@ -128,7 +128,9 @@ def _problems(model: Model) -> set[Problem]:
             not takes_bits(call, weight) and takes_products(call, weight)
             for call, weight in constants
         )
-        on_floats = {FLOATS} if any(map(is_float_product, values)) else set()
+        on_floats = {
+            FLOAT_PROBLEMS[dtype_of(call.args[0].ty)] for call in values if is_float_product(call)
+        }
         return on_bits | on_floats | ({BYTES} if is_on_bytes else set())
     return set(map(_problem, calls))
 

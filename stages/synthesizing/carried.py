@@ -43,7 +43,7 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
     """The body of products: `group` neighbouring channels a step, of four bytes or one float."""
     products = signature.products
     assert products is not None
-    step = _FLOATS if signature.is_float else step_of(isa, products.bits)
+    step = _FLOATS.get(products.element) or step_of(isa, products.bits)
     assert step is not None
     counter, a_kind, w_kind = step.kinds(isa)
     program = Program(part=min(kind.bytes for kind in (counter, a_kind, w_kind)))
@@ -83,7 +83,7 @@ class _Step:
         return program.apply(isa[self.parts[1]], total, program.apply(first, a, w))
 
 
-_FLOATS = _Step(("float_mac",))
+_FLOATS = {"float32": _Step(("float_mac",)), "bfloat16": _Step(("bfloat16_dot",))}
 
 
 def step_of(isa: Isa, bits: int) -> _Step | None:

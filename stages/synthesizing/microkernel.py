@@ -185,10 +185,13 @@ class MicroKernel:
             size = tables.groups * ENTRIES
             loaded = self.code.load(f"<{size} x i8>", place, ENTRIES, plane * size)
             return self.code.repeated(loaded, size, kind)
+        if self.signature.is_float:
+            word = self.code.splat(self.code.load("i32", place, 4), "i32", self.isa.lanes)
+            return self.code.bitcast(word, self.word.llvm, kind.llvm)
         if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
             return self._pair(place, plane, kind)
         word = self.code.load("i32", place, 4, 4 * number)
-        if self.signature.plan is None and not self.signature.is_float:
+        if self.signature.plan is None:
             return self._part(word, plane, kind)
         return self.code.splat(word, "i32", self.isa.lanes)
 

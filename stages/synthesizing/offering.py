@@ -16,7 +16,7 @@ import numpy as np
 from hw.costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.qnn.offers import Offer, Problem
+from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
 from stages.qnn.signature import BLOCK, KernelSignature, Products
 from stages.qnn.tables import ENTRIES
 from stages.qnn.terms import weight_values
@@ -38,6 +38,7 @@ LONG_ROWS = (10, 12, 14)
 of the cache gain by them: there the weights of a step are the most that has to come from one."""
 BYTE_MAX = 255
 BITS_PER_BYTE = 8
+FLOAT_PRODUCTS = {FLOATS: Products(1, element="float32"), BFLOATS: Products(2, element="bfloat16")}
 SPARE = 3
 """Registers beside counters and planes."""
 NEAR = 1.3
@@ -141,7 +142,7 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             isa.name, None, Products(isa.dot_group), rows, vectors * isa.lanes, "none", 0
         )
         if problem.is_float:
-            yield replace(blank, products=Products(1, element="float32"))
+            yield replace(blank, products=FLOAT_PRODUCTS[problem])
             continue
         yield blank
         for products, period in _narrow(problem, isa):

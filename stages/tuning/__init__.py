@@ -14,14 +14,12 @@ from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
 from stages.qnn.measured import order_of, shape_name
 from stages.qnn.packed import parse_signature
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
 __all__ = ["ORDERS", "run"]
 
 ORDERS = ("rows_inner", "blocks_inner")
 """What the inner loop over a kernel's work items goes through."""
-
-BYTES = {"uint32": 4, "int32": 4, "uint8": 1, "float32": 4}
 
 
 def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
@@ -57,8 +55,7 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     """`rows_inner` keeps a block's weights in cache; `blocks_inner` keeps rows of activations."""
     attrs = attributes(call)
     blocks = -(-attrs["channels"][1] // 32)
-    weight_bytes = prod(shape_of(weights)) * BYTES[dtype_of(weights)]
-    data_bytes = prod(shape_of(data)) * BYTES[dtype_of(data)]
+    weight_bytes, data_bytes = _bytes(weights), _bytes(data)
     for extent, stride in zip(attrs["window"], attrs["strides"], strict=True):
         data_bytes = data_bytes * min(extent, stride) // stride  # what lies between is not read
     rows = attrs["output"][0]
@@ -68,3 +65,7 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     if weight_bytes <= cache and blocks > 1:
         return "blocks_inner"
     return "rows_inner" if rows_inner <= blocks_inner else "blocks_inner"
+
+
+def _bytes(kind: Any) -> int:
+    return prod(shape_of(kind)) * storage_dtype(dtype_of(kind)).itemsize

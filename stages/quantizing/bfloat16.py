@@ -1,0 +1,105 @@
+"""Products of floats as products of bfloat16: every tensor that one reads is rounded once.
+
+    float_conv2d(pad(x), w), x + y -> float_conv2d(pad(to_bfloat16(x)), to_bfloat16(w)),
+                                      from_bfloat16(to_bfloat16(x)) + y
+
+What else reads such a tensor reads it rounded, so that it is stored once, in half the bytes. Sums
+stay float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from stages.errors import StageError
+from stages.kinds import Model
+from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
+from stages.qnn.composites import is_float_product
+from stages.qnn.elementwise import ARITHMETIC
+from stages.qnn.floats import from_bfloat16, to_bfloat16
+from stages.qnn.numbers import NUMPY
+from stages.qnn.registry import is_op
+from stages.qnn.rewriting import Rewriting
+
+HINT = "leave floats out of the recipe"
+PAD = "relax.nn.pad"
+
+
+def halved(model: Model) -> Model:
+    """The model with bfloat16 between its layers; StageError for one without float products."""
+    return _Walk(model).run()
+
+
+class _Walk(Rewriting):
+    """One pass over `main`."""
+
+    def __init__(self, source: Model) -> None:
+        super().__init__(source)
+        self.bindings = {binding.var: binding for binding in bindings_of(self.main)}
+        self.pads: set[Any] = set()
+        """Paddings that nothing but products reads."""
+        self.rounded = self._read_by_products()
+        """Variables that products read, or paddings in front of them."""
+        self.halves: dict[Any, Any] = {}
+        """Old variable → its bfloat16 in the new model."""
+
+    def _read_by_products(self) -> set[Any]:
+        readers: dict[Any, list[Any]] = {}
+        for binding in self.bindings.values():
+            for variable in variables_in(binding.value):
+                readers.setdefault(variable, []).append(binding.value)
+        found: set[Any] = set()
+        for binding in self.bindings.values():
+            if is_float_product(binding.value):
+                variable = binding.value.args[0]
+                origin: Any = self.bindings[variable].value if variable in self.bindings else None
+                if is_op(origin, PAD) and all(map(is_float_product, readers[variable])):
+                    self.pads.add(variable)
+                    variable = origin.args[0]
+                found.add(variable)
+        if not found:
+            raise StageError("no layer is left in float to be rounded to bfloat16", hint=HINT)
+        return found
+
+    def run(self) -> Model:
+        """Walk, and build the model anew."""
+        for variable in list(self.mapping):
+            self._round(variable, str(variable.name))
+        for variable, binding in self.bindings.items():
+            name = str(variable.name)
+            if isinstance(binding.value, relax.Var):
+                self.mapping[variable] = self.read(binding.value)
+            elif variable in self.pads:
+                half = {binding.value.args[0]: self.halves[binding.value.args[0]]}
+                self.halves[variable] = self.builder.emit(remap(binding.value, half), name)
+            else:
+                self.mapping[variable] = self.builder.emit(self._value(binding.value), name)
+                self._round(variable, name)
+        results = [self.mapping[output] for output in outputs_of(self.main)]
+        return self.builder.model_after(self.source, results)
+
+    def _round(self, variable: Any, name: str) -> None:
+        """From here on a variable that products read is known by its bfloat16."""
+        if variable in self.rounded:
+            half = to_bfloat16(self.mapping.pop(variable))
+            self.halves[variable] = self.builder.emit(half, f"{name}.bfloat16")
+
+    def read(self, variable: Any) -> Any:
+        """The new variable for an old one; of one that is rounded anew for every reader."""
+        if variable in self.halves:
+            wide = from_bfloat16(self.halves[variable])
+            return self.builder.emit(wide, f"{variable.name}.float32")
+        return super().read(variable)
+
+    def _value(self, expr: Any) -> Any:
+        if not is_float_product(expr):
+            return self.remapped(expr)
+        data, weight = expr.args
+        bits = ROUNDED(NUMPY, self.constants[weight])
+        tensor = self.builder.tensor(str(weight.name), bits, "bfloat16")
+        return remap(expr, {data: self.halves[data], weight: tensor})
+
+
+ROUNDED = ARITHMETIC["relax.qnn.to_bfloat16"]
