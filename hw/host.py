@@ -42,6 +42,7 @@ X86_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "avx512_vpopcntdq": ("avx512vpopcntdq", ("avx512f",)),
     # Where the system refuses them, kernels of AVX512-VNNI take the place of those of tiles.
     "amx_tile": ("amx-tile", ("avx512bw", "avx512vnni")),
+    "amx_bf16": ("amx-bf16", ("amx-tile",)),
     "amx_int8": ("amx-int8", ("amx-tile",)),
 }
 # Advanced SIMD is part of every aarch64 Linux processor.
@@ -232,7 +233,7 @@ def may_use_tiles() -> bool:
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return False
     flags = parse_cpuinfo(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
-    if not {"amx_tile", "amx_int8"} <= set(flags.get("flags", "").split()):
+    if not {"amx_tile", "amx_bf16", "amx_int8"} <= set(flags.get("flags", "").split()):
         return False
     arguments = (_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)
     return bool(ctypes.CDLL(None).syscall(*map(ctypes.c_long, arguments)) == 0)

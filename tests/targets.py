@@ -36,6 +36,8 @@ SSE2, AVX2 = _x86("sse2"), _x86("avx2")
 AVX512BW, AVX512VNNI = _x86("avx512bw"), _x86("avx512bw", "+avx512vnni")
 AVX512BITALG = _x86("avx512bw", "+avx512bitalg")
 AVX512VPOPCNTDQ = _x86("avx512vpopcntdq")
+AVX512BF16 = _x86("avx512bw", "+avx512bf16")
+"""Not among PROFILES: but for one row it is AVX512BW."""
 AMX = _x86("avx512bw", "+avx512vnni", *FEATURES).model_copy(update={"name": "amx"})
 """Not among PROFILES: its vector instructions are AVX512VNNI's."""
 # Its kernels' text, on processors that count words in several instructions.

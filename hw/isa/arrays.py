@@ -110,7 +110,8 @@ class ArrayLane(Lane):
 
     def fmul(self, other: ArrayLane) -> ArrayLane:
         """The product of two floats, which float64 holds exactly."""
-        return self._rounded(self._floats() * other._floats())
+        with np.errstate(invalid="ignore"):
+            return self._rounded(self._floats() * other._floats())
 
     def fma(self, other: ArrayLane, addend: ArrayLane) -> ArrayLane:
         """Product and sum, rounded once.
@@ -118,10 +119,11 @@ class ArrayLane(Lane):
         A sum rounded to odd in float64 is rounded to float32 as if it were exact (Boldo and
         Melquiond, *Emulation of FMA and correctly rounded sums*, 2008).
         """
-        product, added = self._floats() * other._floats(), addend._floats()
-        total = product + added
-        own = total - product
-        rest = (product - (total - own)) + (added - own)
+        with np.errstate(invalid="ignore"):
+            product, added = self._floats() * other._floats(), addend._floats()
+            total = product + added
+            own = total - product
+            rest = (product - (total - own)) + (added - own)
         is_even = total.view(np.int64) & 1 == 0
         odd = np.nextafter(total, np.where(rest > 0, np.inf, -np.inf))
         return self._rounded(np.where((rest != 0) & is_even, odd, total))

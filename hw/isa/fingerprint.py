@@ -9,7 +9,7 @@ import numpy as np
 
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Instruction, Isa
-from hw.isa.tiles import COLUMNS, ROWS, tile_dot
+from hw.isa.tiles import COLUMNS, ROWS, bfloat16_dot, tile_dot
 
 TRIALS = 4
 
@@ -18,7 +18,8 @@ def fingerprint(isa: Isa) -> str:
     """Changes whenever a row's LLVM IR, or its meaning on some fixed inputs, does."""
     rows = "\n".join(f"{part} {_row(isa[part])}" for part in sorted(isa.parts))
     if isa.tiles:
-        rows += f"\ntiles {_row(tile_dot(ROWS, COLUMNS))}"
+        dots = (tile_dot(ROWS, COLUMNS), bfloat16_dot(ROWS, COLUMNS))
+        rows += f"\ntiles {' '.join(map(_row, dots))}"
     return hashlib.sha256(rows.encode()).hexdigest()
 
 

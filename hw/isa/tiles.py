@@ -1,8 +1,8 @@
 """Tiles of x86-64 (AMX): eight registers of rows of bytes, and products of two of them.
 
 Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18, and volume 2:
-TDPBUSD, TILELOADD, TILESTORED, LDTILECFG. How many rows and bytes a register has is set for all of
-them together, before they are used.
+TDPBUSD, TDPBF16PS, TILELOADD, TILESTORED, LDTILECFG. How many rows and bytes a register has is set
+for all of them together, before they are used.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ ROW_BYTES = 64
 """Bytes of a row, at most."""
 COLUMNS = ROW_BYTES // 4
 """Lanes of 32 bits in a row, at most."""
-NAMES = DOT, LOAD, STORE = "tdpbusd", "tileloadd", "tilestored"
+NAMES = DOT, BFLOAT16_DOT, LOAD, STORE = "tdpbusd", "tdpbf16ps", "tileloadd", "tilestored"
 """Names in tables of costs, of whole registers."""
-FEATURES = ("+amx-int8", "+amx-tile")
+FEATURES = ("+amx-bf16", "+amx-int8", "+amx-tile")
+"""All that there is of them: no processor has tiles without both products."""
 
 
 @cache
@@ -45,6 +46,47 @@ def tile_dot(rows: int, words: int) -> Instruction:
         _products(rows, words),
         "declare void @llvm.x86.tdpbusd(i8 immarg, i8 immarg, i8 immarg)",
     )
+
+
+@cache
+def bfloat16_dot(rows: int, words: int) -> Instruction:
+    """TDPBF16PS: the same of pairs of bfloat16, added up in floats.
+
+    What is smaller than normal floats is 0 to it.
+    """
+    return Instruction(
+        BFLOAT16_DOT,
+        (
+            Vector(rows * COLUMNS, 32),
+            Vector(rows * words * 2, 16),
+            Vector(words * COLUMNS * 2, 16),
+        ),
+        Vector(rows * COLUMNS, 32),
+        "call void @llvm.x86.tdpbf16ps(i8 {0}, i8 {1}, i8 {2})",
+        _float_products(rows, words),
+        "declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)",
+    )
+
+
+def _float_products(rows: int, words: int) -> Meaning:
+    """Lower and upper halves of words are added up on their own, then both, then all to the sum."""
+
+    def meaning(total: Any, a: Any, w: Any) -> list[Any]:
+        left, right = ([lane.bfloat16() for lane in lanes] for lanes in (a, w))
+        sums = []
+        for lane, (row, column) in zip(total, _places(rows), strict=True):
+            halves = []
+            for half in (0, 1):
+                x = [left[2 * (row * words + k) + half] for k in range(words)]
+                y = [right[2 * (k * COLUMNS + column) + half] for k in range(words)]
+                found = x[0].fmul(y[0])
+                for p, q in zip(x[1:], y[1:], strict=True):
+                    found = p.fma(q, found)
+                halves.append(found)
+            sums.append(lane.fadd(halves[0].fadd(halves[1])))
+        return sums
+
+    return meaning
 
 
 def _products(rows: int, words: int) -> Meaning:

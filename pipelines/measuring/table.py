@@ -52,6 +52,7 @@ TILED: tuple[Core, ...] = ("sapphirerapids", "generic-x86-64")
 """Cores that have AMX, or may have it."""
 _TILES: Mapping[str, dict[str, Any]] = {
     tiles.DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
+    tiles.BFLOAT16_DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
     tiles.LOAD: {"uses": {"tload": 8}, "latency": 45, "source": "tiles"},
     tiles.STORE: {"uses": {"tstore": 16}, "latency": 16, "source": "tiles"},
 }

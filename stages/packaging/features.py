@@ -102,7 +102,7 @@ _ICX = (
 # No AMX: a compiler never uses tiles on its own, and virtual machines often hide them.
 _SPR = (*_ICX, "avx512bf16", "avx512fp16", "avxvnni")
 
-OPTIONAL = frozenset({"amx-int8", "amx-tile"})
+OPTIONAL = frozenset({"amx-bf16", "amx-int8", "amx-tile"})
 """What kernels use where they may; where not, others take their place."""
 
 # What LLVM may use when told -mcpu, as far as generated kernels could contain it. Every 64-bit

@@ -28,7 +28,7 @@ from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import CACHE_LINE, MicroKernel
 from stages.synthesizing.program import Program
 from stages.synthesizing.recounting import Recount, recount_loops
-from stages.synthesizing.tiles import tile_offers
+from stages.synthesizing.tiles import BYTES, tile_offers
 
 MAX_BITS = 3
 """Kernels of stored bits exist for up to three of each operand."""
@@ -70,7 +70,8 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     kept = _without_spills({s: counted.stores for s, counted in counts.items()})
     offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
     far = [replace(o, line=costs.line, cache=1024 * hardware.l1d_kib) for o in offers]
-    tiles = [] if problem.is_float else tile_offers(isa, costs)
+    products = FLOAT_PRODUCTS.get(problem, BYTES)
+    tiles = [] if problem == FLOATS else tile_offers(isa, costs, products)
     return sorted([*far, *tiles], key=_rank)
 
 

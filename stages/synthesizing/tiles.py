@@ -2,7 +2,8 @@
 
 A register of data holds a row of bytes for each of up to 16 pixels, read where the picture lies: no
 copy is made of it (im2col), as the bytes of a window row follow one another. Weights are those of
-the dot products: 16 channels' words of four bytes, one behind the other, are a row. Two registers
+the dot products: 16 channels' words of four bytes, or of two bfloat16, one behind the other, are a
+row. Two registers
 of each make four of sums, so that every one that is loaded is used twice. Registers are shaped once
 for all calls, by `shaping_text`.
 """
@@ -32,6 +33,8 @@ STEPS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16)
 """Words of a window's row that are taken at a time; a row must be a multiple."""
 LOOP = 6
 """Scalar instructions of the loop over steps: addresses, a comparison and a branch."""
+BYTES = Products(4)
+"""Products of bytes; those of bfloat16 have tiles too."""
 FETCHED = 4
 """Words between those whose share of later weights is fetched."""
 
@@ -52,7 +55,8 @@ def shape_of(signature: KernelSignature) -> tuple[int, int]:
 def tiles_body(signature: KernelSignature) -> Body:
     """The body of a kernel of tiles: a step of `signature.step` words, for every pair of them."""
     count, rows = shape_of(signature)
-    dot = tiles.tile_dot(rows, signature.step)
+    make = tiles.bfloat16_dot if signature.is_float else tiles.tile_dot
+    dot = make(rows, signature.step)
     counter, data, weights = dot.operands
     columns = signature.channels // tiles.COLUMNS
     program = Program(part=0)
@@ -68,20 +72,20 @@ def tiles_body(signature: KernelSignature) -> Body:
     return Body((Pass(1, program, 0, True),), empty, pixels=rows)
 
 
-def tile_signatures(isa: Isa) -> list[KernelSignature]:
-    """Every kernel of tiles, where the instruction set has them."""
-    blank = KernelSignature(isa.name, None, Products(4), 1, BLOCK, "none", 0)
+def tile_signatures(isa: Isa, products: Products = BYTES) -> list[KernelSignature]:
+    """Every kernel of tiles for products, where the instruction set has them."""
+    blank = KernelSignature(isa.name, None, products, 1, BLOCK, "none", 0)
     return [
-        replace(blank, products=Products(4, tile=step), rows=rows)
+        replace(blank, products=replace(products, tile=step), rows=rows)
         for rows in PIXELS
         for step in STEPS
         if isa.tiles
     ]
 
 
-def tile_offers(isa: Isa, costs: CoreCosts) -> list[Offer]:
+def tile_offers(isa: Isa, costs: CoreCosts, products: Products = BYTES) -> list[Offer]:
     """The same with their costs on a core."""
-    return [_offer(signature, costs) for signature in tile_signatures(isa)]
+    return [_offer(signature, costs) for signature in tile_signatures(isa, products)]
 
 
 def _offer(signature: KernelSignature, costs: CoreCosts) -> Offer:
@@ -89,10 +93,11 @@ def _offer(signature: KernelSignature, costs: CoreCosts) -> Offer:
     count, rows = shape_of(signature)
     columns = signature.channels // tiles.COLUMNS
     loads = (count * rows + columns * signature.step) / tiles.ROWS
-    step = costs.block({tiles.DOT: count * columns, tiles.LOAD: loads}, LOOP)
+    dot = tiles.BFLOAT16_DOT if signature.is_float else tiles.DOT
+    step = costs.block({dot: count * columns, tiles.LOAD: loads}, LOOP)
     # Nothing can be stored before the last product is there.
     stores = costs.cycles({tiles.STORE: count * columns * rows / tiles.ROWS})
-    empty = stores + costs.latency(tiles.DOT)
+    empty = stores + costs.latency(dot)
     return Offer(signature, round(step / signature.step, 3), round(empty, 3))
 
 

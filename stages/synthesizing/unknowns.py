@@ -10,7 +10,7 @@ import numpy as np
 from hw.isa import Isa
 from hw.isa.exact import BitsLane
 from hw.isa.sums import Group, Place, SumLane, Vector
-from hw.isa.tiles import COLUMNS, ROW_BYTES
+from hw.isa.tiles import COLUMNS
 from stages.qnn.signature import WORD_BYTES, KernelSignature
 from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
 from stages.qnn.terms import TermPlan, plane_bits
@@ -117,7 +117,7 @@ def corners(
             continue
         part, place = (int(x) for x in name[1:].split("."))
         if signature.is_tiled:
-            groups = _in_tile(name[0], place, kind.lanes, signature.step)
+            groups = _in_tile(name[0], place, kind.lanes, signature)
         else:
             groups = _in_vector(name[0], part, place, kind.lanes // isa.lanes, isa)
         operands[name] = [SumLane(kind.bits, {g: a if name[0] == "a" else w}) for g in groups]
@@ -134,19 +134,17 @@ def _in_vector(operand: str, part: int, place: int, per_lane: int, isa: Isa) -> 
     return groups
 
 
-def _in_tile(operand: str, place: int, size: int, step: int) -> list[Group]:
-    """Bytes of a tile: a row of data is a pixel, one of weights a word of every output channel."""
-    groups = []
+def _in_tile(operand: str, place: int, size: int, signature: KernelSignature) -> list[Group]:
+    """Channels of a tile: a row of data is a pixel, one of weights a word of output channels."""
+    per_word, groups = signature.channels_per_word, []
+    in_row = per_word * (signature.step if operand == "a" else COLUMNS)
     for number in range(size):
+        row, rest = divmod(number, in_row)
         if operand == "a":
-            pixels = size // (WORD_BYTES * step)
-            pixel, byte = divmod(number, WORD_BYTES * step)
-            groups.append(Group(None, place * pixels + pixel, byte, 1))
+            groups.append(Group(None, place * (size // in_row) + row, rest, 1))
         else:
-            word, rest = divmod(number, ROW_BYTES)
-            channel, byte = divmod(rest, WORD_BYTES)
-            row = place * COLUMNS + channel
-            groups.append(Group(row, None, WORD_BYTES * word + byte, 1))
+            channel, part = divmod(rest, per_word)
+            groups.append(Group(place * COLUMNS + channel, None, per_word * row + part, 1))
     return groups
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from hw import host
 from hw.host import _cache_sizes, detect, from_cpuinfo, from_flags, x86_processor
+from hw.isa.tiles import FEATURES
 
 _X86_64 = (
     "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse "
@@ -136,7 +137,7 @@ def test_nothing_is_claimed_above_what_a_hypervisor_hides(hidden: str) -> None:
 
 
 def test_tiles_are_named_with_the_dot_products_that_replace_them() -> None:
-    tiles = {"+amx-int8", "+amx-tile"}
+    tiles = {"+amx-bf16", "+amx-int8", "+amx-tile"}
     found = from_cpuinfo(intel(143, _SAPPHIRE_RAPIDS), machine="x86_64")
     assert tiles <= set(found.features) and found.core == "sapphirerapids"
     assert found == from_cpuinfo(intel(173, _SAPPHIRE_RAPIDS), machine="x86_64")
@@ -152,7 +153,7 @@ def test_tiles_that_the_system_refuses_are_not_named(monkeypatch: pytest.MonkeyP
     for granted in (True, False):
         monkeypatch.setattr(host, "may_use_tiles", lambda granted=granted: granted)
         found[granted] = set(detect().features)
-    assert found[True] - found[False] == {"+amx-int8", "+amx-tile"}
+    assert found[True] - found[False] == set(FEATURES)
 
 
 def test_the_order_of_flags_does_not_matter() -> None:

@@ -17,6 +17,7 @@ from tests.targets import (
     AARCH64,
     ARMV7,
     AVX2,
+    AVX512BF16,
     AVX512BITALG,
     AVX512BW,
     AVX512VNNI,
@@ -31,8 +32,9 @@ Array = np.ndarray[Any, Any]
 ROUNDS = 24
 CASES = [
     pytest.param(hardware, number, id=f"{hardware.name}-{row.name}" + f"-{k}" * (k is not None))
-    for hardware in PROFILES
+    for hardware in (*PROFILES, AVX512BF16)
     for number, (row, k) in enumerate(cases_of(isa_of(hardware)))
+    if hardware != AVX512BF16 or row.name == "vdpbf16ps"
 ]
 
 
@@ -42,6 +44,15 @@ def limits(isa: Isa, row: Instruction) -> list[tuple[str, int, int]]:
         wide = row.operands[1].bits
         return [("int32", -(1 << 30), 1 << 30), (f"uint{wide}", 0, 255), (f"int{wide}", -128, 127)]
     return [(f"uint{kind.bits}", 0, (1 << kind.bits) - 1) for kind in row.operands]
+
+
+def pairs_of_bfloat16(row: Instruction) -> list[Array]:
+    """Registers of floats and of bfloat16, two a lane: numbers of all sizes that are normal."""
+    rng = np.random.default_rng(11)
+    rounds, lanes = 2 * ROUNDS, row.result.lanes
+    totals = rng.normal(size=(rounds, lanes)).astype(np.float32).view(np.uint32)
+    wide = rng.normal(size=(2, rounds, 2 * lanes)) * 2.0 ** rng.integers(-20, 20, (rounds, 1))
+    return [totals, *(wide.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)]
 
 
 def floats(row: Instruction) -> list[Array]:
@@ -73,6 +84,8 @@ def operands(isa: Isa, row: Instruction) -> list[Array]:
     """
     if row.name == isa["float_mac"].name:
         return floats(row)
+    if row.name == isa["bfloat16_dot"].name:
+        return pairs_of_bfloat16(row)
     rng = np.random.default_rng(len(row.name))
     ranges = limits(isa, row)
     extremes = [sorted({low, 1, high // 2, high // 2 + 1, high}) for _, low, high in ranges]
@@ -130,6 +143,7 @@ MNEMONICS = [
     (SSE2, "float_mac", "mulps"),
     (AVX2, "float_mac", "vfmadd132ps vfmadd213ps vfmadd231ps"),
     (AVX512BW, "float_mac", "vfmadd132ps vfmadd213ps vfmadd231ps"),
+    (AVX512BF16, "bfloat16_dot", "vdpbf16ps"),
     (AARCH64, "float_mac", "fmla"),
     (ARMV7, "float_mac", "vfma.f32"),
     (AVX2, "pair_widen.8", "vpmaddubsw"),

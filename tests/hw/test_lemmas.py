@@ -23,9 +23,10 @@ from hw.isa.sums import Group, InexactError, SumLane
 from tests.hw.isa_code import cases_of
 from tests.targets import PROFILES
 
+Array = np.ndarray[Any, Any]
 BITWISE = {"and", "or", "xor", "select", "bit_sum", "bit_carry", "count"}
 PRODUCTS = {"dot", "mac", "products"}
-FLOATS = {"float_mac"}
+FLOATS = {"float_mac", "bfloat16_dot"}
 LOOKUPS = {"lookup", "low_nibble", "high_nibble"}
 """See `tests.hw.test_lookups`."""
 KINDS = {
@@ -206,21 +207,32 @@ def test_floats_are_added_up_as_numbers_where_nothing_is_rounded(
 ) -> None:
     """The exact domain takes them for such; integers of few bits are."""
     rng = np.random.default_rng(3)
-    kind, trials = row.result, 64
+    kind, (count, bits), trials = row.result, (row.operands[1].lanes, row.operands[1].bits), 64
+    per_lane = count // kind.lanes
     totals = rng.integers(-(1 << 22), 1 << 22, (trials, kind.lanes))
-    x, y = rng.integers(-(1 << 10), 1 << 10, (2, trials, kind.lanes))
-    operands = [array_lanes(values.astype(np.float32)) for values in (totals, x, y)]
+    x, y = rng.integers(-(1 << 7), 1 << 7, (2, trials, count))
+    factors = [_as_floats(values, bits) for values in (x, y)]
+    operands = [array_lanes(values) for values in (totals.astype(np.float32), *factors)]
     found = registers(row.execute(operands, immediate)).view(np.float32)
-    np.testing.assert_array_equal(found, totals + x * y)
+    added = (x * y).reshape(trials, kind.lanes, per_lane).sum(2)
+    np.testing.assert_array_equal(found, totals + added)
     total = Opaque(0, kind, False)
-    exact = row.execute([total.exact(), *exact_levels(kind, *LEVELS[2])], immediate)
+    exact = row.execute([total.exact(), *exact_levels(row.operands[1], *LEVELS[2])], immediate)
     products = np.outer(*LEVELS[2]).ravel()
     for number, claimed in enumerate(exact):
         assert claimed.constant == 0
         terms = dict(claimed.terms)
         np.testing.assert_array_equal(terms.pop(total.group(number)), total.vector)
-        assert list(terms) == [Group(0, 0, number, 1)]
-        np.testing.assert_array_equal(terms[Group(0, 0, number, 1)], products)
+        own = {Group(0, 0, number * per_lane + part, 1) for part in range(per_lane)}
+        assert terms.keys() == own
+        for group in own:
+            np.testing.assert_array_equal(terms[group], products)
+
+
+def _as_floats(values: Array, bits: int) -> Array:
+    """Whole numbers as floats, or as bfloat16."""
+    floats = values.astype(np.float32)
+    return floats if bits == 32 else (floats.view(np.uint32) >> 16).astype(np.uint16)
 
 
 def exact_levels(kind: Vector, *levels: Sequence[int]) -> list[list[SumLane]]:
@@ -262,7 +274,8 @@ def test_the_solver_and_numpy_read_the_same_meaning(
         for kind in row.operands
     ]
     if KINDS[row.name] in FLOATS:  # of what is no number, neither says which
-        values = [np.exp2(v.astype(np.float32) / 2**28).view(np.uint32) for v in values]
+        values = [_as_floats(v >> (v.itemsize * 8 - 8), v.itemsize * 8) for v in values]
+        values = [v.view(f"u{v.itemsize}") for v in values]
     expected = registers(row.execute([array_lanes(v) for v in values], immediate))
     for trial, wanted in enumerate(expected):
         constants = [

@@ -9,9 +9,17 @@ import pytest
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from hw.isa import isa_of
+from hw.isa import Instruction, isa_of
 from hw.isa.arrays import array_lanes, registers
-from hw.isa.tiles import COLUMNS, ROW_BYTES, configuration, configuration_text, tile_dot
+from hw.isa.tiles import (
+    COLUMNS,
+    FEATURES,
+    ROW_BYTES,
+    bfloat16_dot,
+    configuration,
+    configuration_text,
+    tile_dot,
+)
 from hw.isa.x86 import VPDPBUSD
 from stages.codegen import compile_object
 from tests.compiled import Library
@@ -37,6 +45,41 @@ def products(sums: Array, a: Array, w: Array) -> Array:
     return (sums.astype(np.int64) + added).astype(np.int32)
 
 
+def halves(rows: int, words: int) -> tuple[Array, Array, Array]:
+    """Sums and factors of bfloat16 that are whole numbers, so that nothing is rounded."""
+    rng = np.random.default_rng(rows * 19 + words)
+    sums = rng.integers(-99, 100, (rows, COLUMNS)).astype(np.float32)
+    shapes = ((rows, words, 2), (words, COLUMNS, 2))
+    wide = (rng.integers(-128, 128, shape).astype(np.float32) for shape in shapes)
+    a, w = ((x.view(np.uint32) >> 16).astype(np.uint16) for x in wide)
+    return sums, a, w
+
+
+def float_products(sums: Array, a: Array, w: Array) -> Array:
+    """The same as a matrix product of floats."""
+    left, right = ((x.astype(np.uint32) << 16).view(np.float32) for x in (a, w))
+    return sums + np.einsum("rkb,knb->rn", left, right)
+
+
+@pytest.mark.parametrize(("rows", "words"), SHAPES)
+def test_a_product_of_tiles_of_bfloat16_is_one_of_matrices(rows: int, words: int) -> None:
+    sums, a, w = halves(rows, words)
+    inputs = [x.reshape(1, -1).view(f"u{x.itemsize}") for x in (sums, a, w)]
+    found = registers(bfloat16_dot(rows, words).execute([array_lanes(x) for x in inputs]))
+    expected = float_products(sums, a, w)
+    np.testing.assert_array_equal(found.view(np.float32).reshape(rows, -1), expected)
+
+
+def test_halves_of_words_are_added_up_on_their_own() -> None:
+    """Of the lower halves a large number is lost with its negative, and what lies between."""
+    values = np.array([[[2.0**30, 1], [1, 2], [-(2.0**30), 4]]], np.float32)
+    a = (values.view(np.uint32) >> 16).astype(np.uint16)
+    w = np.full((3, COLUMNS, 2), 0x3F80, np.uint16)
+    inputs: list[Array] = [np.zeros((1, COLUMNS), np.uint32), a.reshape(1, -1), w.reshape(1, -1)]
+    found = registers(bfloat16_dot(1, 3).execute([array_lanes(x) for x in inputs]))
+    assert set(found.view(np.float32).ravel().tolist()) == {0.0 + 7.0}
+
+
 @pytest.mark.parametrize(("rows", "words"), SHAPES)
 def test_a_product_of_tiles_is_one_of_matrices(rows: int, words: int) -> None:
     sums, a, w = operands(rows, words)
@@ -55,10 +98,9 @@ def test_a_row_and_a_word_are_the_dot_product_of_vectors() -> None:
     np.testing.assert_array_equal(found, products(sums, a, w))
 
 
-def compiled(rows: int, words: int) -> Any:
+def compiled(row: Instruction, rows: int, words: int) -> Any:
     """`f(sums, a, w)`, which adds the products of two registers to a third."""
     shapes = [(rows, ROW_BYTES), (rows, 4 * words), (words, ROW_BYTES)]
-    row = tile_dot(rows, words)
     loads = [
         f"  call void @llvm.x86.tileloadd64(i8 {n}, ptr %p{n}, i64 {size})"
         for n, (_, size) in enumerate(shapes)
@@ -94,11 +136,14 @@ def compiled(rows: int, words: int) -> Any:
 def test_a_processor_computes_the_meaning(rows: int, words: int) -> None:
     """Where it has no tiles, what emulates them in other tests does."""
     skip_unless_runnable(AMX)
-    library = Library({"f.o": compile_object({"f": compiled(rows, words)}, AMX)}, AMX)
-    sums, a, w = operands(rows, words)
-    expected = products(sums, a, w)
-    library.call("f", sums, a, w)
-    np.testing.assert_array_equal(sums, expected)
+    for row, (sums, a, w), meaning in (
+        (tile_dot(rows, words), operands(rows, words), products),
+        (bfloat16_dot(rows, words), halves(rows, words), float_products),
+    ):
+        object_ = compile_object({"f": compiled(row, rows, words)}, AMX)
+        expected = meaning(sums, a, w)
+        Library({"f.o": object_}, AMX).call("f", sums, a, w)
+        np.testing.assert_array_equal(sums, expected)
 
 
 def test_registers_are_shaped_as_the_manual_says() -> None:
@@ -119,5 +164,5 @@ def test_a_shape_that_no_register_has_is_refused(shapes: list[tuple[int, int]]) 
 def test_tiles_need_the_dot_products_that_replace_them() -> None:
     assert isa_of(AMX).tiles
     assert not isa_of(AVX512VNNI).tiles
-    alone = AVX512BW.model_copy(update={"features": (*AVX512BW.features, "+amx-int8", "+amx-tile")})
+    alone = AVX512BW.model_copy(update={"features": (*AVX512BW.features, *FEATURES)})
     assert not isa_of(alone).tiles

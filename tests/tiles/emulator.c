@@ -2,6 +2,7 @@
  * handler of the signal carries them out; everything else runs as it is. Written after the Intel
  * SDM, volume 2, and stricter than it: shapes that do not fit end the program with a sentence. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -90,6 +91,36 @@ static void multiply(struct registers *r, int c, int a, int b, int is_signed_a, 
         memset(r->data[c][y], 0, ROW_BYTES);
 }
 
+static float widened(const uint8_t *from)
+{
+    uint8_t bytes[4] = {0, 0, from[0], from[1]};
+    float value;
+    memcpy(&value, bytes, 4);
+    return value;
+}
+
+static void multiply_floats(struct registers *r, int c, int a, int b)
+{
+    int m = rows(r, c), n = row_bytes(r, c) / 4, k = rows(r, b);
+    if (rows(r, a) != m || row_bytes(r, a) != 4 * k || row_bytes(r, b) != 4 * n)
+        refuse("tiles: shapes do not fit\n");
+    if (a == b || a == c || b == c)
+        refuse("tiles: one register twice\n");
+    for (int y = 0; y < m; y++)
+        for (int x = 0; x < n; x++) {
+            float halves[2] = {0, 0}, sum;
+            for (int word = 0; word < k; word++)
+                for (int half = 0; half < 2; half++)
+                    halves[half] = fmaf(widened(&r->data[a][y][4 * word + 2 * half]),
+                                        widened(&r->data[b][word][4 * x + 2 * half]), halves[half]);
+            memcpy(&sum, &r->data[c][y][4 * x], 4);
+            sum += halves[0] + halves[1];
+            memcpy(&r->data[c][y][4 * x], &sum, 4);
+        }
+    for (int y = m; y < ROWS; y++)
+        memset(r->data[c][y], 0, ROW_BYTES);
+}
+
 static void move(struct registers *r, int tile, uint8_t *base, int64_t stride, int is_store)
 {
     int count = rows(r, tile), bytes = row_bytes(r, tile);
@@ -162,6 +193,10 @@ static int carry_out(const greg_t *general, const uint8_t *code)
     int prefix = code[2] & 3, other = (~code[2] >> 3) & 7, opcode = code[3];
     int is_register = code[4] >> 6 == 3, tile = code[4] >> 3 & 7, last = code[4] & 7;
     struct registers *r = own();
+    if (opcode == 0x5C && is_register && prefix == PF3) {
+        multiply_floats(r, tile, last, other);
+        return 5;
+    }
     if (opcode == 0x5E && is_register) {
         multiply(r, tile, last, other, prefix == PF3 || prefix == PF2,
                  prefix == P66 || prefix == PF2);

@@ -10,15 +10,16 @@ enum {
     XFEATURE_XTILEDATA = 18,
 };
 
-/* AMX-TILE and AMX-INT8 in edx of leaf 7, and the states TILECFG and TILEDATA. */
+/* AMX-BF16, AMX-TILE and AMX-INT8 in edx of leaf 7, and the states TILECFG and TILEDATA. */
 static const struct rt_feature tiles[] = {
+    {{7, 0, 3, 22, 0x60000}},
     {{7, 0, 3, 24, 0x60000}},
     {{7, 0, 3, 25, 0x60000}},
 };
 
 int rt_may_use_tiles(void)
 {
-    if (!rt_has_features(tiles, 2))
+    if (!rt_has_features(tiles, 3))
         return 0;
     long result;
     __asm__ volatile("syscall"
