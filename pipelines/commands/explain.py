@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FULL = re.compile(r"full(8|16)_a([1-3])w([1-3])_(unipolar|bipolar)")
 _PROBLEM = re.compile(r"a([1-3])w([1-3])_(unipolar|bipolar|signed)")
-_FAMILIES = ("popcount_", "lookup_", "mac8_")
+_FAMILIES = ("popcount_", "lookup_", "mac8_", "macf32_", "macbf16_")
 _FORMS = (
     "a kernel's name, as `doit kernels` writes it with json=FILE; or a product such as "
     "a2w2_bipolar, whose best kernel is shown; or full8_a2w2_bipolar, reduced in one call (NEON)"
@@ -86,20 +86,18 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
 
 def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelSignature:
     """The tile of one pixel and fewest channels, whose program a larger tile's repeats."""
-    from stages.synthesizing.offering import candidates
-    from stages.synthesizing.tiles import tile_signatures
+    from stages.synthesizing.offering import candidates, tiles_of
 
-    known = (*candidates(problem, isa), *tile_signatures(isa))
+    known = (*candidates(problem, isa), *tiles_of(problem, isa))
     alike = [s for s in known if s.method == signature.method]
     return min(alike, key=lambda s: (s.rows, s.channels))
 
 
 def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     """The candidate of a name, of whichever problem; UserError if there is none."""
-    from stages.qnn.offers import Problem
-    from stages.synthesizing.offering import candidates
+    from stages.qnn.offers import FLOAT_PROBLEMS, Problem
+    from stages.synthesizing.offering import candidates, tiles_of
     from stages.synthesizing.survey import PRECISIONS
-    from stages.synthesizing.tiles import tile_signatures
 
     isa = isa_of(hardware)
     if not name.startswith(_FAMILIES):
@@ -111,8 +109,8 @@ def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
         if (m, encoding) != (1, "signed")
     ]
     found: dict[str, tuple[KernelSignature, Problem]] = {}
-    for problem in problems:
-        for signature in (*candidates(problem, isa), *tile_signatures(isa)):
+    for problem in (*problems, *FLOAT_PROBLEMS.values()):
+        for signature in (*candidates(problem, isa), *tiles_of(problem, isa)):
             for flush in (signature.flush, "row", "chunk"):
                 flushed = signature.flushed(flush)
                 found.setdefault(flushed.name, (flushed, problem))

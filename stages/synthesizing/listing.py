@@ -30,12 +30,17 @@ def explanation(signature: KernelSignature) -> list[str]:
     products = signature.products
     assert products is not None
     if signature.is_tiled:
+        what = f"{signature.channels_per_word} channels"
         return [
-            f"a * w by products of byte matrices, {signature.step} words of four channels a step:",
+            f"a * w by products of {products.element} matrices, {signature.step} words of {what} a "
+            "step:",
             "a row of the one is a pixel, a row of the other a word of 16 output channels",
         ]
     if signature.is_float:
-        return ["a * w by multiplication of floats, added up in the order of the window's channels"]
+        return [
+            f"a * w by multiplication of {products.element}, {products.group} a lane and step, "
+            "added up in the order of the window's channels"
+        ]
     return [
         f"a * w by multiplication of bytes, {products.group} neighbouring channels a step, "
         f"added up in lanes of {products.bits} bits",

@@ -28,7 +28,7 @@ from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import CACHE_LINE, MicroKernel
 from stages.synthesizing.program import Program
 from stages.synthesizing.recounting import Recount, recount_loops
-from stages.synthesizing.tiles import BYTES, tile_offers
+from stages.synthesizing.tiles import BYTES, tile_offer, tile_signatures
 
 MAX_BITS = 3
 """Kernels of stored bits exist for up to three of each operand."""
@@ -70,8 +70,7 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     kept = _without_spills({s: counted.stores for s, counted in counts.items()})
     offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
     far = [replace(o, line=costs.line, cache=1024 * hardware.l1d_kib) for o in offers]
-    products = FLOAT_PRODUCTS.get(problem, BYTES)
-    tiles = [] if problem == FLOATS else tile_offers(isa, costs, products)
+    tiles = [tile_offer(signature, costs) for signature in tiles_of(problem, isa)]
     return sorted([*far, *tiles], key=_rank)
 
 
@@ -134,6 +133,11 @@ def _copies(body: Body, counted: Recount) -> float:
     """Copies of registers per step, from their share of the arithmetic in the compiled loops."""
     steps = sum(len(one.word.steps) for one in body.passes)
     return steps * counted.moves / max(counted.arithmetic, 1)
+
+
+def tiles_of(problem: Problem, isa: Isa) -> list[KernelSignature]:
+    """Kernels of tiles for a problem; of float32 there are none."""
+    return [] if problem == FLOATS else tile_signatures(isa, FLOAT_PRODUCTS.get(problem, BYTES))
 
 
 def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:

@@ -83,13 +83,11 @@ def tile_signatures(isa: Isa, products: Products = BYTES) -> list[KernelSignatur
     ]
 
 
-def tile_offers(isa: Isa, costs: CoreCosts, products: Products = BYTES) -> list[Offer]:
-    """The same with their costs on a core."""
-    return [_offer(signature, costs) for signature in tile_signatures(isa, products)]
+def tile_offer(signature: KernelSignature, costs: CoreCosts) -> Offer:
+    """A kernel of tiles with its cost.
 
-
-def _offer(signature: KernelSignature, costs: CoreCosts) -> Offer:
-    """A product keeps the multiplier busy for as long as a whole one, whatever its shape."""
+    A product keeps the multiplier busy for as long as a whole one, whatever its shape.
+    """
     count, rows = shape_of(signature)
     columns = signature.channels // tiles.COLUMNS
     loads = (count * rows + columns * signature.step) / tiles.ROWS

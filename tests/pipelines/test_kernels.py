@@ -84,12 +84,29 @@ def test_a_kernel_is_explained_by_its_identity(capsys: pytest.CaptureFixture[str
     assert "vpternlogd_select" in text and "level pairs: 16" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("macf32_dot1_14x32_none_avx512bw", "multiplication of float32, 1 a lane and step"),
+        ("macbf16_dot2_7x32_none_avx512bw", "multiplication of bfloat16, 2 a lane and step"),
+        ("macf32_dot1_4x8_none_neon_armv7", "vfma "),
+    ],
+)
+def test_kernels_of_floats_are_explained(
+    name: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explain.run(variables=variables(kernel=name))
+    text = capsys.readouterr().out
+    assert says in text
+    assert "rounding: left out: sums of real numbers" in text
+
+
 def test_a_kernel_of_tiles_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     """Of its tile, the part that one register of data makes."""
     name = "mac8_tile12_28x32_none_avx512bw"
     explain.run(variables=variables(kernel=name, core="sapphirerapids"))
     text = capsys.readouterr().out
-    assert "12 words of four channels a step" in text
+    assert "12 words of 4 channels a step" in text
     assert "tdpbusd              c0.0, a0.0, w0.0" in text and "c1." not in text
     assert "weight limit: 128" in text and "predicted: 1." in text
 

@@ -9,17 +9,19 @@ import pytest
 
 from hw.costs import core_costs
 from hw.isa import isa_of
-from stages.qnn.offers import Geometry, Offer
+from stages.qnn.offers import BFLOATS, FLOATS, Geometry, Offer, Problem
 from stages.qnn.packing import pack_weights, unpack_weights
 from stages.qnn.signature import KernelSignature, Products
 from stages.synthesizing import synthesized
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove
-from stages.synthesizing.tiles import PIXELS, STEPS, shape_of, shaping_text, tile_offers
+from stages.synthesizing.offering import tiles_of
+from stages.synthesizing.tiles import PIXELS, STEPS, shape_of, shaping_text, tile_offer
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
 from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
 
 ISA = isa_of(AMX)
+BYTES = Problem(8, 8, "signed")
 BLANK = KernelSignature(ISA.name, None, Products(4, tile=16), 32, 32, "none", 0)
 
 
@@ -96,7 +98,7 @@ def test_the_fallback_reads_the_same_weights(rows: int) -> None:
 
 
 def offers() -> list[Offer]:
-    return tile_offers(ISA, core_costs(AMX.core))
+    return [tile_offer(one, core_costs(AMX.core)) for one in tiles_of(BYTES, ISA)]
 
 
 def test_there_is_an_offer_for_every_tile() -> None:
@@ -104,10 +106,16 @@ def test_there_is_an_offer_for_every_tile() -> None:
     assert {(o.signature.rows, o.signature.step) for o in made} == {
         (rows, step) for rows in PIXELS for step in STEPS
     }
-    assert tile_offers(isa_of(AVX512VNNI), core_costs(AVX512VNNI.core)) == []
+    assert tiles_of(BYTES, isa_of(AVX512VNNI)) == []
     # A whole product takes 16 cycles for 16 x 16 lanes of 64 bytes.
     best = min(made, key=lambda o: o.cycles_per_mac)
     assert best.signature.step == 16 and 900 < 1 / best.cycles_per_mac <= 1024
+
+
+def test_tiles_multiply_bytes_and_bfloat16_alone() -> None:
+    assert {s.family for s in tiles_of(BYTES, ISA)} == {"mac8"}
+    assert {s.family for s in tiles_of(BFLOATS, ISA)} == {"macbf16"}
+    assert tiles_of(FLOATS, ISA) == []
 
 
 @pytest.mark.parametrize(
