@@ -110,6 +110,32 @@ def test_resnet18_is_exact_on_this_machine(precision: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("floats", ["float32", "bfloat16"])
+def test_a_float_network_is_close(floats: str) -> None:
+    """Stages before kernels take sums in float64; bfloat16 is rounded from its stage on."""
+    found = verdicts(ROOT, HOST, "model.format=float", f"floats={floats}")
+    rounded = "close" if floats == "bfloat16" else "exact"
+    assert found["importing"] == "exact"
+    assert found["quantizing"] == found["bitpacking"] == rounded
+    assert found["library natively, 2 threads"] == "close"
+    assert "departs" not in found.values()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ARM)
+def test_a_float_network_is_close_on_emulated_arm(board: str) -> None:
+    pytest.importorskip("unicorn", reason="the emulator extra is not installed")
+    fields = ("model.format=float", f"hardware={board}", "golden.samples=1")
+    output = doit(ROOT, "build", f"recipe={HOST}", *fields)
+    assert "close, emulated" in output or states(output)["verifying"] == "cached"
+
+
+def test_bfloat16_without_float_layers_is_refused(clone: Path) -> None:
+    with pytest.raises(AssertionError, match="no layer is left in float to be rounded"):
+        doit(clone, "build", f"recipe={HOST}", "floats=bfloat16")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["bitserial", "mac8"])
 def test_resnet18_is_exact_under_either_algorithm(algorithm: str) -> None:
     layers = f"layers=[{{match: layer*, algorithm: {algorithm}}}]"
