@@ -54,7 +54,7 @@ CASES = {
         0.6,
         "{resize: 224, crop: 224}",
         first_class=1,
-        samples=80,
+        samples=40,
     ),
 }
 

@@ -165,8 +165,10 @@ def test_every_plan_with_every_flush(hardware: Hardware, flush: Flush) -> None:
     skip_unless_runnable(hardware)
     if flush != "window" and not isa_of(hardware).counts_bytes:
         pytest.skip("never empties its counters")
-    cases = [filled(of_plan(hardware, plan, 1 + n % 3), flush) for n, plan in enumerate(PLANS)]
-    check(cases, hardware)
+    # In turn where counters are emptied more often: what differs is the loop around them.
+    part = slice(None) if flush == "window" else slice(FLUSHES.index(flush), None, 3)
+    plans = list(enumerate(PLANS))[part]
+    check([filled(of_plan(hardware, plan, 1 + n % 3), flush) for n, plan in plans], hardware)
 
 
 def by_tile(hardware: Hardware) -> list[list[KernelSignature]]:
