@@ -57,8 +57,8 @@ class Comparison:
 
 def tolerance(plan: Plan) -> float:
     """How near the source graph a recipe's float outputs must come."""
-    options = plan.step("quantizing").options["options"]
-    return CLOSE_OF_BFLOAT16 if options["floats"] == "bfloat16" else CLOSE
+    stated = [data.get("floats") for step in plan.steps for data in step.options.values()]
+    return CLOSE_OF_BFLOAT16 if "bfloat16" in stated else CLOSE
 
 
 def compare(golden: Golden, run: Execute, tolerance: float = CLOSE) -> list[Comparison]:

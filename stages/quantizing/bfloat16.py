@@ -25,6 +25,7 @@ from stages.qnn.rewriting import Rewriting
 
 HINT = "leave floats out of the recipe"
 PAD = "relax.nn.pad"
+ROUNDED = ARITHMETIC["relax.qnn.to_bfloat16"]
 
 
 def halved(model: Model) -> Model:
@@ -100,6 +101,3 @@ class _Walk(Rewriting):
         bits = ROUNDED(NUMPY, self.constants[weight])
         tensor = self.builder.tensor(str(weight.name), bits, "bfloat16")
         return remap(expr, {data: self.halves[data], weight: tensor})
-
-
-ROUNDED = ARITHMETIC["relax.qnn.to_bfloat16"]

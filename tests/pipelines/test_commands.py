@@ -187,7 +187,7 @@ class _Workshop:
         calibration=None,
         step=lambda name: SimpleNamespace(name=name),
         steps=[
-            SimpleNamespace(name=name, stage=SimpleNamespace(gives=gives))
+            SimpleNamespace(name=name, stage=SimpleNamespace(gives=gives), options={})
             for name, gives in [("importing", "model"), ("golden", "golden"),
                                 ("quantizing", "model"), ("bitpacking", "model")]
         ],

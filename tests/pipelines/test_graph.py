@@ -141,6 +141,7 @@ def test_the_plan_gives_each_stage_its_own_slice_only() -> None:
         options={
             "ImportOptions": {"inputs": {}},
             "GoldenOptions": {"samples": 1},
+            "QuantizeOptions": {},
             "LegalizeOptions": {},
             "ScheduleOptions": {},
             "PackageOptions": {"name": "net"},

@@ -45,7 +45,7 @@ def compared(*models: Model, pattern: str = ALL) -> list[layerwise.Layer]:
     artifacts: dict[str, Any] = {f"stage{index}": model for index, model in enumerate(models)}
     artifacts["golden"] = Golden({"x": x}, {})
     steps = [
-        SimpleNamespace(name=name, stage=SimpleNamespace(gives="model"))
+        SimpleNamespace(name=name, stage=SimpleNamespace(gives="model"), options={})
         for name in artifacts
         if name != "golden"
     ]
