@@ -35,7 +35,7 @@ class Work:
     """What a kernel multiplies."""
 
     how: str
-    """`mac8`, `macf32`, `tiles`, `popcount` or `lookup`; `plain` for tensor expressions."""
+    """A family of kernels, `tiles` or `tiles_bf16`; `plain` for tensor expressions."""
     macs: int
     popcounts: int
     """Popcounts a pair of operands, for `popcount`."""
@@ -73,8 +73,9 @@ def _work(call: Any) -> Work | None:
         channels, outputs = attrs["channels"]
         macs = prod(attrs["window"]) * channels * outputs * prod(shape_of(call.ty)[:3])
         terms = len(signature.plan.terms) if signature.plan else 0
+        tiled = "tiles_bf16" if signature.is_float else "tiles"
         is_tiled = signature.is_tiled and may_use_tiles()
-        return Work("tiles" if is_tiled else signature.family, macs, terms)
+        return Work(tiled if is_tiled else signature.family, macs, terms)
     if is_op(call, _DEPTHWISE):
         pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[3]
         return Work("mac8", prod(attributes(call)["window"]) * channels * pixels, 0)

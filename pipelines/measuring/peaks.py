@@ -19,7 +19,7 @@ from hw.isa import tiles
 from hw.profile import Hardware
 
 if TYPE_CHECKING:
-    from hw.isa import Isa, Vector
+    from hw.isa import Instruction, Isa, Vector
     from stages.qnn.llvm import FunctionText
 
 CHAINS, STEPS, CALLS = 12, 64, 100
@@ -33,9 +33,9 @@ Step = Callable[["FunctionText", str, str, str], str]
 
 
 def peaks(hardware: Hardware) -> dict[str, float]:
-    """Return multiply-accumulates a second of one thread: of `mac8`, of `macf32`, of `tiles` where
-    there are any, and of `popcount` the pairs of single bits that it ands, counts and adds; the
-    best of some runs."""
+    """Return multiply-accumulates a second of one thread: of `mac8`, `macf32` and `macbf16`, of
+    `tiles` and `tiles_bf16` where there are any, and of `popcount` the pairs of single bits that it
+    ands, counts and adds; the best of some runs."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
 
@@ -43,13 +43,16 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     texts = {
         "mac8": products_text(isa, "mac8", "dot"),
         "macf32": products_text(isa, "macf32", "float_mac"),
+        "macbf16": products_text(isa, "macbf16", "bfloat16_dot"),
         "popcount": popcounts_text(isa),
     }
-    channels = {"mac8": isa.dot_group, "macf32": 1, "popcount": 32}
+    channels = {"mac8": isa.dot_group, "macf32": 1, "macbf16": 2, "popcount": 32}
     macs = {name: CHAINS * isa.lanes * count for name, count in channels.items()}
     if isa.tiles and host.may_use_tiles():
-        texts["tiles"] = tile_products_text()
-        macs["tiles"] = TILE_CHAINS * tiles.ROWS * tiles.COLUMNS * tiles.ROW_BYTES
+        whole = TILE_CHAINS * tiles.ROWS * tiles.COLUMNS * tiles.ROW_BYTES
+        texts["tiles"], macs["tiles"] = tile_products_text("tiles", tiles.tile_dot), whole
+        texts["tiles_bf16"] = tile_products_text("tiles_bf16", tiles.bfloat16_dot)
+        macs["tiles_bf16"] = whole // 2
     functions = {name: caller(name, f"bk_{name}", text) for name, text in texts.items()}
     library = linked({"peaks.o": compile_object(functions, hardware)})
     memory = np.zeros(3 * _MEMORY, np.uint8)
@@ -80,12 +83,12 @@ def products_text(isa: Isa, name: str, part: str) -> list[str]:
     return _chains(f"bk_{name}", total, (activations, weights), step)
 
 
-def tile_products_text() -> list[str]:
+def tile_products_text(name: str, make: Callable[[int, int], Instruction]) -> list[str]:
     """The same by tiles: whole registers, whatever is in them."""
     from stages.qnn.llvm import FunctionText
 
     shapes = [(tiles.ROWS, tiles.ROW_BYTES)] * tiles.REGISTERS
-    dot = tiles.tile_dot(tiles.ROWS, tiles.COLUMNS)
+    dot = make(tiles.ROWS, tiles.COLUMNS)
     factors = (str(TILE_CHAINS), str(TILE_CHAINS + 1))
     code = FunctionText()
     code.do("call void @llvm.x86.ldtilecfg(ptr @bk_shapes)")
@@ -106,7 +109,7 @@ def tile_products_text() -> list[str]:
         "declare void @llvm.x86.tilezero(i8 immarg)",
         "declare void @llvm.x86.tilerelease()",
         str(dot.declares),
-        code.function("bk_tiles", ["ptr %a", "ptr %w", "ptr %sums"]),
+        code.function(f"bk_{name}", ["ptr %a", "ptr %w", "ptr %sums"]),
     ]
 
 
