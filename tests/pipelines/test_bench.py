@@ -85,7 +85,10 @@ def test_each_kernel_alone(tmp_path: Path) -> None:
     done = doit("bench", f"recipe={RECIPE}", "layer=all", f"json={target}")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(target.read_text())
-    assert set(found["peaks"]) == {"mac8", "macf32", "macbf16", "popcount"} and min(found["peaks"].values()) > 0
+    assert (
+        set(found["peaks"]) == {"mac8", "macf32", "macbf16", "popcount"}
+        and min(found["peaks"].values()) > 0
+    )
     rows = {row["layer"]: row for row in found["layers"]}
     # A 3x3 kernel over 64 channels to as many, 8x8 pixels.
     assert rows["layer1.0.conv1"]["macs"] == 9 * 64 * 64 * 8 * 8
