@@ -87,8 +87,12 @@ class _Walk(Rewriting):
         pooled = integer.max_pool2d(
             self._turned(call, name), kernel=kernel, strides=strides, padding=padding
         )
-        inner = self.builder.emit(pooled, f"{name}.inner")
-        return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), name)
+        return self._back(pooled, name)
+
+    def _back(self, call: Any, name: str) -> Any:
+        """The result of a layer, channels last, turned back; it keeps the layer's name."""
+        inner = self.builder.emit(call, name)
+        return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), f"{name}.nchw")
 
     def _convolution(self, call: Any, name: str, is_exact: bool) -> Any:
         attrs, weight = call.attrs, self.constants[call.args[1]]
@@ -102,9 +106,7 @@ class _Walk(Rewriting):
         if is_simple and not is_exact:
             turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
             tensor = self.builder.tensor(f"{call.args[1].name}.ohwi", turned)
-            sums = floats.float_conv2d(data, tensor, strides=strides)
-            inner = self.builder.emit(sums, f"{name}.inner")
-            return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), name)
+            return self._back(floats.float_conv2d(data, tensor, strides=strides), name)
         if is_exact:
             data = self.builder.emit(relax.op.astype(data, "float64"), f"{name}.wide")
         turned = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))
@@ -118,10 +120,9 @@ class _Walk(Rewriting):
             weight_zero_point=0,
             dtype=dtype_of(data.ty),
         )
-        inner = self.builder.emit(sums, f"{name}.sums")
         if is_exact:
-            inner = self.builder.emit(relax.op.astype(inner, "float32"), f"{name}.inner")
-        return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), name)
+            sums = relax.op.astype(self.builder.emit(sums, f"{name}.sums"), "float32")
+        return self._back(sums, name)
 
 
 def _is_pool(expr: Any) -> bool:
