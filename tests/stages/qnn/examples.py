@@ -225,17 +225,23 @@ OTHERS: dict[str, Example] = {
     "float_conv2d": Example(
         products_of_floats.float_conv2d,
         (
-            (RNG.normal(size=(2, 6, 7, 5)).astype(np.float32), "float32"),
-            (RNG.normal(size=(9, 3, 2, 5)).astype(np.float32), "float32"),
+            (RNG.integers(-9, 10, (2, 6, 7, 5)).astype(np.float32), "float32"),
+            (RNG.integers(-9, 10, (9, 3, 2, 5)).astype(np.float32), "float32"),
         ),
         {"strides": [2, 1]},
     ),
     "float_dense": Example(
         products_of_floats.float_dense,
         (
-            (RNG.normal(size=(3, 17)).astype(np.float32), "float32"),
-            (RNG.normal(size=(10, 17)).astype(np.float32), "float32"),
+            (RNG.integers(-9, 10, (3, 17)).astype(np.float32), "float32"),
+            (RNG.integers(-9, 10, (10, 17)).astype(np.float32), "float32"),
         ),
+        {},
+    ),
+    "to_bfloat16": Example(products_of_floats.to_bfloat16, (_PICTURE,), {}),
+    "from_bfloat16": Example(
+        products_of_floats.from_bfloat16,
+        ((RNG.integers(0, 0x7F00, (1, 3, 4, 4)).astype(np.uint16), "bfloat16"),),
         {},
     ),
     "packed_conv2d": Example(

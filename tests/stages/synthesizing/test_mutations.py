@@ -86,9 +86,9 @@ def mutated(program: Program, isa: Isa, rng: random.Random) -> Program:
         changed = Step(rng.choice(rows), step.result, step.operands)
     elif rng.random() < 0.5:
         operands[rng.randrange(len(operands))] = rng.choice(alike)
-        changed = Step(step.instruction, step.result, tuple(operands))
+        changed = replace(step, operands=tuple(operands))
     else:
-        changed = Step(step.instruction, step.result, tuple(reversed(operands)))
+        changed = replace(step, operands=tuple(reversed(operands)))
     steps[number] = changed
     return replace(program, steps=steps)
 
