@@ -17,7 +17,7 @@ from tests.stages.qnn.test_standard import CASES, network
 from tests.targets import AARCH64, AVX2, skip_unless_runnable
 
 HARDWARE = AVX2 if platform.machine() == "x86_64" else AARCH64
-NARROW = re.compile("u?int[1-7]")
+NARROW = re.compile("u?int[1-7]|bfloat16")
 
 
 def is_package(name: str) -> bool:
@@ -28,9 +28,7 @@ def is_package(name: str) -> bool:
     return has_types and OPERATORS[PREFIX + name].legalize is not None
 
 
-# No package takes or gives bfloat16: `tests/stages/test_bfloat16.py` runs these inside of one.
-INSIDE = {"to_bfloat16", "from_bfloat16"}
-COMPILED = [name for name in ALL if is_package(name) and name not in INSIDE]
+COMPILED = [name for name in ALL if is_package(name)]
 
 
 def plain(model: Model) -> Model:
