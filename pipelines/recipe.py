@@ -199,8 +199,8 @@ class Recipe(Section):
     )
     """What is different about some layers, in order; later entries win."""
     floats: FloatPrecision = "float32"
-    """What the products of layers left in float are made of; bfloat16 is nearly as fast as bytes
-    where the processor has instructions for it, and keeps three digits."""
+    """What the products of layers left in float are made of; bfloat16, of 8 bits of precision, is
+    for processors that have instructions for it."""
     golden: GoldenOptions = GoldenOptions()
     """The golden vectors that `verify` replays."""
     calibration: Calibration | None = None

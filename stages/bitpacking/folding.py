@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,31 @@ def border(window: Window) -> list[int]:
         after = int((start + window.kernel[axis] > window.size[axis]).sum())
         counts.append((before, after))
     return [counts[0][0], counts[1][0], counts[0][1], counts[1][1]]
+
+
+def corrected(
+    signature: KernelSignature,
+    q: Array,
+    channels: int,
+    attrs: Mapping[str, Any],
+    fill: int,
+    window: Window,
+) -> tuple[int, Array, list[int]]:
+    """What raw sums of a product with attributes are multiplied by, and what `fold_bias` gives."""
+    point = attrs["data_zero_point_x2"]
+    scale = signature.scale * factor(point)
+    bias, border = fold_bias(
+        signature,
+        scale,
+        q,
+        channels,
+        point,
+        attrs["weight_zero_point_x2"],
+        attrs.get("pad_value", 0),
+        fill,
+        window,
+    )
+    return scale, bias, border
 
 
 def fold_bias(

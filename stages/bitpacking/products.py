@@ -19,7 +19,7 @@ from stages.bitpacking import narrow
 from stages.bitpacking.choosing import subject_of
 from stages.bitpacking.depthwise import Depthwise, depthwise_of
 from stages.bitpacking.edges import Layout, load, store
-from stages.bitpacking.folding import fold_bias
+from stages.bitpacking.folding import corrected
 from stages.bitpacking.handing import (
     Handed,
     Product,
@@ -31,7 +31,6 @@ from stages.bitpacking.handing import (
 from stages.bitpacking.narrow import is_narrow
 from stages.kinds import Model, Table
 from stages.qnn import packed
-from stages.qnn.algebra import factor
 from stages.qnn.builder import (
     FunctionBuilder,
     bindings_of,
@@ -257,24 +256,15 @@ class _Packer(Rewriting):
 
 
 def _corrected(product: Product, attrs: dict[str, Any]) -> tuple[int, Array, list[int]]:
-    """What raw sums are multiplied by, what is added, and around which border other rows of it."""
+    """What raw sums are multiplied by, what is added, and around which border other rows of it.
+
+    Floats have neither zero points nor scales.
+    """
     signature, outputs = product.signature, product.q.shape[0]
     if signature.is_float:
         return 1, np.zeros((1, round_up(outputs, BLOCK)), np.float32), [0, 0, 0, 0]
-    point = attrs["data_zero_point_x2"]
-    scale = signature.scale * factor(point)
-    bias, border = fold_bias(
-        signature,
-        scale,
-        product.q,
-        product.edge.padded_channels,
-        point,
-        attrs["weight_zero_point_x2"],
-        attrs.get("pad_value", 0),
-        product.edge.fill,
-        product.window,
-    )
-    return scale, bias, border
+    edge = product.edge
+    return corrected(signature, product.q, edge.padded_channels, attrs, edge.fill, product.window)
 
 
 def _key(source: Any, edge: Layout) -> tuple[Any, ...]:

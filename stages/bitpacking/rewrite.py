@@ -10,11 +10,10 @@ from tvm.ir import Call
 
 from stages.bitpacking.choosing import choose
 from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, load, nhwc, readings, solve, store
-from stages.bitpacking.folding import Window, fold_bias, pad_channels
+from stages.bitpacking.folding import Window, corrected, pad_channels
 from stages.bitpacking.pools import pool_planes
 from stages.kinds import Model, Table
 from stages.qnn import packed
-from stages.qnn.algebra import factor
 from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
@@ -222,18 +221,8 @@ class Composite:
         widened = np.pad(q, [(0, 0)] * 3 + [(0, layout.padded_channels - q.shape[3])])
         if layout.stored is not None:
             signature = signature.reading(layout.stored)
-        point = attrs["data_zero_point_x2"]
-        scale = signature.scale * factor(point)
-        bias, border = fold_bias(
-            signature,
-            scale,
-            q,
-            layout.padded_channels,
-            point,
-            attrs["weight_zero_point_x2"],
-            attrs.get("pad_value", 0),
-            layout.fill,
-            window,
+        scale, bias, border = corrected(
+            signature, q, layout.padded_channels, attrs, layout.fill, window
         )
         return packed.packed_conv2d(
             self._stored(data, form),

@@ -37,6 +37,7 @@ class Lowering:
     uses_tiles = False
     """Whether the sums are computed in tiles, whose registers have a shape."""
     sums_dtype = "int32"
+    """Type of the sums in scratch."""
 
     def __init__(
         self, composite: Composite, symbol: str, schedule: Table, bodies: Table, hardware: Hardware

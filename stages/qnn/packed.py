@@ -90,7 +90,7 @@ def packed_conv2d(
 
     `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables), uint8
     [Hp, Wp, Cp] or, of a batch, uint8 [N, Hp, Wp, Cp]; `bias` is int32 [classes, OCp]. Floats come
-    as float32 [Hp, Wp, C] or [N, Hp, Wp, C]; then weights, bias and result are float32 too.
+    as float32 or bfloat16 [Hp, Wp, C] or [N, Hp, Wp, C]; then bias and result are float32.
     """
     kernel = parse_signature(signature)
     levels = unpack_activations(kernel, data)

@@ -3,7 +3,7 @@
 A micro-kernel computes, for `rows` neighbouring output pixels and `channels` output channels, the
 sum over a window of a term plan (family `popcount`, see `stages.qnn.terms`), of entries of tables
 (family `lookup`, see `stages.qnn.tables`), of 8-bit products (family `mac8`) or of products of
-floats (family `macf32`). The layer's numbers follow from its raw sums as `scale * raw + bias`,
+floats (`macf32`, `macbf16`). The layer's numbers follow from its raw sums as `scale * raw + bias`,
 where the bias per channel (and border class) is folded at build time.
 
 A signature's name is a grammar:

@@ -36,17 +36,17 @@ class _Walk(Rewriting):
 
     def run(self) -> Model:
         """Walk, and build the model anew."""
-        self.quantized = _quantized(self.main)
+        quantized = _quantized(self.main)
         for binding in bindings_of(self.main):
             value, name = binding.value, str(binding.var.name)
             if isinstance(value, relax.Var):
                 self.mapping[binding.var] = self.read(value)
             elif self._is_turned(value):
-                is_exact = binding.var in self.quantized
+                is_exact = binding.var in quantized
                 self.mapping[binding.var] = self._convolution(value, name, is_exact)
             elif _is_pool(value):
                 self.mapping[binding.var] = self._pool(value, name)
-            elif self._is_dense(value) and binding.var not in self.quantized:
+            elif self._is_dense(value) and binding.var not in quantized:
                 self.mapping[binding.var] = self._dense(value, name)
             else:
                 self.mapping[binding.var] = self.builder.emit(self.remapped(value), name)

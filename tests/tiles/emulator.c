@@ -68,13 +68,23 @@ static void configure(struct registers *r, const uint8_t *from)
     }
 }
 
-static void multiply(struct registers *r, int c, int a, int b, int is_signed_a, int is_signed_b)
+/* Of a product of `a` and `b`, added to `c`: shapes fit, and rows that `c` does not have are 0. */
+static void begin_product(struct registers *r, int c, int a, int b)
 {
-    int m = rows(r, c), n = row_bytes(r, c) / 4, k = rows(r, b);
-    if (rows(r, a) != m || row_bytes(r, a) != 4 * k || row_bytes(r, b) != 4 * n)
+    int m = rows(r, c);
+    if (rows(r, a) != m || row_bytes(r, a) != 4 * rows(r, b)
+        || row_bytes(r, b) != 4 * (row_bytes(r, c) / 4))
         refuse("tiles: shapes do not fit\n");
     if (a == b || a == c || b == c)
         refuse("tiles: one register twice\n");
+    for (int y = m; y < ROWS; y++)
+        memset(r->data[c][y], 0, ROW_BYTES);
+}
+
+static void multiply(struct registers *r, int c, int a, int b, int is_signed_a, int is_signed_b)
+{
+    int m = rows(r, c), n = row_bytes(r, c) / 4, k = rows(r, b);
+    begin_product(r, c, a, b);
     for (int y = 0; y < m; y++)
         for (int x = 0; x < n; x++) {
             uint32_t sum;
@@ -87,8 +97,6 @@ static void multiply(struct registers *r, int c, int a, int b, int is_signed_a, 
                 }
             memcpy(&r->data[c][y][4 * x], &sum, 4);
         }
-    for (int y = m; y < ROWS; y++)
-        memset(r->data[c][y], 0, ROW_BYTES);
 }
 
 static float widened(const uint8_t *from)
@@ -102,10 +110,7 @@ static float widened(const uint8_t *from)
 static void multiply_floats(struct registers *r, int c, int a, int b)
 {
     int m = rows(r, c), n = row_bytes(r, c) / 4, k = rows(r, b);
-    if (rows(r, a) != m || row_bytes(r, a) != 4 * k || row_bytes(r, b) != 4 * n)
-        refuse("tiles: shapes do not fit\n");
-    if (a == b || a == c || b == c)
-        refuse("tiles: one register twice\n");
+    begin_product(r, c, a, b);
     for (int y = 0; y < m; y++)
         for (int x = 0; x < n; x++) {
             float halves[2] = {0, 0}, sum;
@@ -117,8 +122,6 @@ static void multiply_floats(struct registers *r, int c, int a, int b)
             sum += halves[0] + halves[1];
             memcpy(&r->data[c][y][4 * x], &sum, 4);
         }
-    for (int y = m; y < ROWS; y++)
-        memset(r->data[c][y], 0, ROW_BYTES);
 }
 
 static void move(struct registers *r, int tile, uint8_t *base, int64_t stride, int is_store)
