@@ -53,10 +53,12 @@ ARM_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 
 # Intel family 6 models; a shrink counts as the core it was shrunk from, and Skylake-SP (85, like
-# Cascade Lake) as Cascade Lake: one core. Granite Rapids (173, 174) counts as Sapphire Rapids.
+# Cascade Lake) as Cascade Lake: one core. Granite Rapids (173, 174) counts as Sapphire Rapids, and
+# Raptor Lake and Meteor Lake (170 to 191) as Alder Lake, whose large cores they have.
 # Source: Linux arch/x86/include/asm/intel-family.h
 _INTEL_CORES: Mapping[int, Core] = {
     **dict.fromkeys((60, 63, 69, 70, 61, 71, 79, 86), "haswell"),
+    **dict.fromkeys((151, 154, 170, 172, 183, 186, 191), "alderlake"),
     **dict.fromkeys((85,), "cascadelake"),
     **dict.fromkeys((106, 108, 125, 126), "icelake"),
     **dict.fromkeys((143, 207, 173, 174), "sapphirerapids"),
@@ -74,6 +76,7 @@ _CACHES: Mapping[Core, tuple[int, int]] = {
     "cortex-a72": (32, 1024),
     "generic-aarch64": (32, 512),
     "haswell": (32, 256),
+    "alderlake": (48, 1280),
     "cascadelake": (32, 1024),
     "icelake": (48, 1280),
     "sapphirerapids": (48, 2048),

@@ -16,6 +16,7 @@ Core = Literal[
     "cortex-a72",
     "generic-aarch64",
     "haswell",
+    "alderlake",
     "cascadelake",
     "icelake",
     "sapphirerapids",
@@ -46,7 +47,10 @@ NEEDED: dict[Isa, tuple[str, ...]] = {
     "neon_armv7": ("+neon", "+vfp4"),
 }
 CORES: dict[Architecture, tuple[Core, ...]] = {
-    "x86_64": ("haswell", "cascadelake", "icelake", "sapphirerapids", "zen5", "generic-x86-64"),
+    "x86_64": (
+        *("haswell", "alderlake", "cascadelake", "icelake", "sapphirerapids", "zen5"),
+        "generic-x86-64",
+    ),
     "aarch64": ("cortex-a53", "cortex-a72", "generic-aarch64"),
     "armv7": ("cortex-a53", "cortex-a72"),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pipelines import keys, model_files, recipe, roots
+from pipelines import keys, model_files, roots, slicing
 from pipelines.errors import UserError
 from pipelines.execute import STORE, Workshop
 from pipelines.graph import DESCRIBING
@@ -52,7 +52,7 @@ def describe(plan: Plan, resolved: Resolved) -> dict[str, Any]:
     from stages import artifacts, importing
 
     ingredients = _ingredients(plan, resolved)
-    options = recipe.import_options(resolved.recipe)
+    options = slicing.import_options(resolved.recipe)
     try:
         found = importing.describe(source=source(plan), options=options)
     except StageError as error:
@@ -97,7 +97,7 @@ def _ingredients(plan: Plan, resolved: Resolved) -> dict[str, Any]:
     importing = plan.step("importing")
     return {
         "inputs": {"source": workshop.ingredients(importing)["inputs"]["source"]},
-        "options": recipe.import_options(resolved.recipe).model_dump(mode="json"),
+        "options": slicing.import_options(resolved.recipe).model_dump(mode="json"),
         "code": keys.code_at_start("stages.importing"),
         "tools": {name: keys.tool_version(name) for name in TOOLS},
     }

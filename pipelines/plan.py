@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from pipelines import recipe as slicing
+from pipelines import slicing
 from pipelines.calibration import Data
 from pipelines.tuning.snapshot import PREDICTED, Snapshot
 from stages import STAGES

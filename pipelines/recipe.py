@@ -1,4 +1,4 @@
-"""Everything a recipe may say, and the slice of it that each stage sees."""
+"""Everything a recipe may say."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pydantic import Field, field_validator, model_validator
 
 from pipelines.precision import (
     INT8,
-    LEVELS,
     Quantization,
     Section,
     tensor,
@@ -18,23 +17,14 @@ from pipelines.precision import (
 from stages.options import (
     LOW_BIT_NETWORKS,
     PACKAGE_FORMATS,
-    ActivationScheme,
-    CalibrateOptions,
     CalibrationMethod,
     FloatPrecision,
     GoldenOptions,
-    ImportOptions,
-    LayerAlgorithm,
     LayerOverride,
-    LegalizeOptions,
     ModelFormat,
     PackageFormat,
-    PackageOptions,
-    QuantizeOptions,
     ScheduleOptions,
-    WeightScheme,
     ZooName,
-    ZooOptions,
     c_identifier,
     formats_in_order,
 )
@@ -292,98 +282,17 @@ def model_format(recipe: Recipe) -> ModelFormat:
         return recipe.model.format or "float"
     whole = recipe.quantization
     widths = {whole.activations.bits, whole.weights.bits}
-    is_int8 = widths == {INT8} and not _precise_layers(recipe)
+    is_int8 = widths == {INT8} and not precise_layers(recipe)
     return "qdq" if is_int8 else "qonnx"
 
 
-def _precise_layers(recipe: Recipe) -> tuple[LayerOverride, ...]:
+def precise_layers(recipe: Recipe) -> tuple[LayerOverride, ...]:
     """The overrides of precision, without algorithms."""
     return tuple(
         layer.model_copy(update={"algorithm": None})
         for layer in recipe.layers
         if layer.activations is not None or layer.weights is not None
     )
-
-
-def zoo_options(recipe: Recipe) -> ZooOptions | None:
-    """Return what the zoo builds; None for a recipe with a model file."""
-    name, whole = recipe.model.zoo, recipe.quantization
-    if name is None:
-        return None
-    form = model_format(recipe)
-    seed, size = recipe.model.seed, recipe.model.image_size or IMAGE_SIZES[name]
-    if form == "float":
-        return ZooOptions(name=name, format=form, seed=seed, image_size=size)
-    if whole is None:
-        return None
-    return ZooOptions(
-        name=name,
-        format=form,
-        activations=tensor(whole.activations),
-        weights=tensor(whole.weights),
-        stem=whole.stem,
-        head=whole.head,
-        layers=_precise_layers(recipe),
-        seed=seed,
-        image_size=size,
-    )
-
-
-def calibrate_options(recipe: Recipe) -> CalibrateOptions | None:
-    """Return how a float model is quantized; None for a recipe without `calibration`."""
-    if recipe.calibration is None:
-        return None
-    activations: dict[str, Any] = {}
-    weights: dict[str, Any] = {}
-    if recipe.quantization is not None:
-        for scheme, whole in (
-            (activations, recipe.quantization.activations),
-            (weights, recipe.quantization.weights),
-        ):
-            scheme["bits"] = whole.bits
-            if whole.encoding in LEVELS:
-                scheme["encoding"] = whole.encoding
-        granularity = recipe.quantization.weights.granularity
-        asymmetric = weights.get("encoding") == "asymmetric"
-        weights["granularity"] = granularity or ("per_tensor" if asymmetric else "per_channel")
-    return CalibrateOptions(
-        activations=ActivationScheme(**activations),
-        weights=WeightScheme(**weights),
-        method=recipe.calibration.method,
-    )
-
-
-def import_options(recipe: Recipe) -> ImportOptions:
-    """Return what the importer must know beyond the file."""
-    return ImportOptions(
-        inputs={name: spec.shape for name, spec in recipe.inputs.items() if spec.shape is not None}
-    )
-
-
-def golden_options(recipe: Recipe) -> GoldenOptions:
-    """Return which golden vectors to compute."""
-    return recipe.golden
-
-
-def quantize_options(recipe: Recipe) -> QuantizeOptions:
-    """Return how layers left in float are multiplied."""
-    return QuantizeOptions(floats=recipe.floats)
-
-
-def legalize_options(recipe: Recipe) -> LegalizeOptions:
-    """Return the algorithms the recipe chooses, by layer."""
-    return LegalizeOptions(
-        layers=tuple(
-            LayerAlgorithm(match=layer.match, algorithm=layer.algorithm)
-            for layer in recipe.layers
-            if layer.algorithm is not None
-        )
-    )
-
-
-def package_options(recipe: Recipe, name: str) -> PackageOptions:
-    """Return what to package; `name` is the recipe's name, used where it gives no other."""
-    return PackageOptions(name=recipe.package.name or name, formats=recipe.package.formats)
 
 
 def flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:

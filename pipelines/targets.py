@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hw import host
 from hw.isa.tiles import FEATURES
-from hw.profile import CORES, ISAS, NEEDED, Architecture, Core, Hardware, Isa
+from hw.profile import CORES, ISAS, NEEDED, VECTOR_BITS, Architecture, Core, Hardware, Isa
 from pipelines.errors import UserError, did_you_mean
 
 _TYPICAL: Mapping[Isa, Core] = {
@@ -17,12 +17,13 @@ _TYPICAL: Mapping[Isa, Core] = {
     "neon_aarch64": "cortex-a53",
     "neon_armv7": "cortex-a53",
 }
-# Features of a core that add rows to the instruction sets it is named with.
-_MORE: Mapping[Core, tuple[str, ...]] = {
-    "cascadelake": ("+avx512vnni",),
-    "icelake": ("+avx512vnni", "+avx512bitalg"),
-    "sapphirerapids": ("+avx512vnni", "+avx512bitalg", *FEATURES),
-    "zen5": ("+avx512vnni", "+avx512bitalg"),
+# Features of a core that add rows to the instruction sets of its widest registers, by their bits.
+_MORE: Mapping[tuple[Core, int], tuple[str, ...]] = {
+    ("alderlake", 256): ("+avxvnni",),
+    ("cascadelake", 512): ("+avx512vnni",),
+    ("icelake", 512): ("+avx512vnni", "+avx512bitalg"),
+    ("sapphirerapids", 512): ("+avx512vnni", "+avx512bitalg", *FEATURES),
+    ("zen5", 512): ("+avx512vnni", "+avx512bitalg"),
 }
 
 
@@ -61,13 +62,12 @@ def _profile(isa: Isa, core: Core) -> Hardware | None:
     architecture = next(a for a, names in ISAS.items() if isa in names)
     if core not in CORES[architecture]:
         return None
-    is_wide = isa.startswith("avx512")
     fields = {
         "name": isa,
         "architecture": architecture,
         "triple": _TRIPLES[architecture],
         "cpu": "x86-64" if architecture == "x86_64" else core.replace("generic-aarch64", "generic"),
-        "features": (*NEEDED[isa], *(_MORE.get(core, ()) if is_wide else ())),
+        "features": (*NEEDED[isa], *_MORE.get((core, VECTOR_BITS[isa]), ())),
         "zig_target": _ZIG[architecture],
         "isa": isa,
         "core": core,

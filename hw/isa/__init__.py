@@ -7,29 +7,44 @@ from dataclasses import replace
 from hw.isa.instruction import Instruction, Isa, Vector
 from hw.isa.neon import AARCH64, ARMV7
 from hw.isa.tiles import FEATURES
-from hw.isa.x86 import AVX2, AVX512BW, AVX512VPOPCNTDQ, SSE2, VDPBF16PS, VPDPBUSD, VPOPCNTB, WEIGHED
+from hw.isa.x86 import (
+    AVX2,
+    AVX512BW,
+    AVX512VPOPCNTDQ,
+    SSE2,
+    VDPBF16PS,
+    VPDPBUSD,
+    VPDPBUSD_YMM,
+    VPOPCNTB,
+    WEIGHED,
+)
 from hw.profile import Hardware
 
-__all__ = ["ISAS", "Instruction", "Isa", "Vector", "isa_of"]
+__all__ = ["ISAS", "VNNI_256", "Instruction", "Isa", "Vector", "isa_of"]
 
 ISAS: dict[str, Isa] = {
     isa.name: isa for isa in (SSE2, AVX2, AVX512BW, AVX512VPOPCNTDQ, AARCH64, ARMV7)
 }
 
+VNNI_256 = ("+avx512vnni", "+avx512vl")
+"""What has AVX-VNNI's instructions too, encoded otherwise."""
+
 
 def isa_of(hardware: Hardware) -> Isa:
     """The instruction set of a profile, with the rows its features allow beyond the name's."""
     isa = ISAS[hardware.isa]
+    features = set(hardware.features)
     parts = dict(isa.parts)
     group = isa.dot_group
-    # AVX-VNNI alone has the dot product in 256 bits only.
-    if isa.lanes == 16 and "+avx512vnni" in hardware.features:
+    if isa.lanes == 16 and "+avx512vnni" in features:
         parts["dot"], group = VPDPBUSD, 4
         parts["weighed.8"] = WEIGHED
+    if isa.lanes == 8 and ("+avxvnni" in features or features.issuperset(VNNI_256)):
+        parts["dot"], group = VPDPBUSD_YMM, 4
     # Where the use of tiles is refused, the same weights are multiplied by dot products.
-    tiles = group == 4 and set(FEATURES) <= set(hardware.features)
-    if isa.lanes == 16 and "+avx512bf16" in hardware.features:
+    tiles = isa.lanes == 16 and group == 4 and set(FEATURES) <= features
+    if isa.lanes == 16 and "+avx512bf16" in features:
         parts["bfloat16_dot"] = VDPBF16PS
-    if isa.name == "avx512bw" and "+avx512bitalg" in hardware.features:
+    if isa.name == "avx512bw" and "+avx512bitalg" in features:
         parts["count"] = VPOPCNTB
     return replace(isa, parts=parts, dot_group=group, tiles=tiles)

@@ -1,8 +1,8 @@
 """x86-64 vector instructions (Intel 64 and IA-32 Software Developer's Manual, volume 2).
 
 PMADDUBSW and PMADDWD by ones sum the four bytes of a lane. PMADDUBSW saturates at 16 bits, which
-255 * 127 * 2 exceeds, so products of 8-bit values go through PMADDWD on widened operands; only
-VPDPBUSD multiplies bytes directly.
+255 * 127 * 2 exceeds, so products of 8-bit values go through PMADDWD on widened operands unless all
+weights are small; only VPDPBUSD multiplies any bytes directly.
 """
 
 from __future__ import annotations
@@ -252,14 +252,17 @@ VDPBF16PS = vdpbf16ps(_ZMM_ROWS["float_mac"])
 VPOPCNTB = popcount("vpopcntb", Vector(64, 8))
 """AVX512-BITALG's byte count; where it exists, `avx512bw` profiles count with it."""
 
-VPDPBUSD = call(
-    "vpdpbusd",
-    "llvm.x86.avx512.vpdpbusd.512",
-    (_ZMM, Vector(64, 8), Vector(64, 8)),
-    _ZMM,
-    _dot(4, False),
-)
-"""AVX512-VNNI's dot product of four u8 x s8 pairs per 32-bit lane."""
+
+def _vpdpbusd(suffix: str, lanes: int) -> Instruction:
+    """VNNI's dot product of four u8 x s8 pairs per 32-bit lane."""
+    total, byte = Vector(lanes, 32), Vector(4 * lanes, 8)
+    intrinsic = f"llvm.x86.avx512.vpdpbusd.{8 * total.bytes}"
+    return call(f"vpdpbusd{suffix}", intrinsic, (total, byte, byte), total, _dot(4, False))
+
+
+VPDPBUSD = _vpdpbusd("", 16)
+VPDPBUSD_YMM = _vpdpbusd("_ymm", 8)
+"""The same in 256 bits, by AVX-VNNI or by AVX512-VNNI with AVX512-VL."""
 
 
 def _weighed(total: Any, counts: Any, weight: int) -> list[Any]:

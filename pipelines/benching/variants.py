@@ -11,8 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines import checking
-from pipelines import recipe as slicing
+from pipelines import checking, slicing
 from pipelines.errors import UserError
 from pipelines.execute import Workshop
 from pipelines.load import Resolved

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import checking, labelled, packages, recipe, samples, tables
+from pipelines import checking, labelled, packages, samples, slicing, tables
 from pipelines.commands import arguments
 from pipelines.errors import UserError
 from pipelines.labelled import Labelled
@@ -87,7 +87,7 @@ def _reference(
 ) -> Reference:
     """Return what the package is compared with: reference=source, or reference=framework."""
     wanted = variables.command.get("reference", "source")
-    source, options = checking.source(plan), recipe.import_options(resolved.recipe)
+    source, options = checking.source(plan), slicing.import_options(resolved.recipe)
     if wanted == "source":
         return Reference.of_source(source, tensor.name, output, options)
     if wanted == "framework":

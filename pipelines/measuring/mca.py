@@ -17,6 +17,7 @@ PROGRAM = "llvm-mca"
 _NAMES: Mapping[Core, str] = {"icelake": "icelake-server"}
 # A core whose model llvm-mca lacks, or of which nothing is known → the model that stands in.
 _STAND_INS: Mapping[Core, str] = {
+    "alderlake": "icelake-server",
     "sapphirerapids": "icelake-server",
     "generic-x86-64": "icelake-server",
     "generic-aarch64": "cortex-a72",

@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hw.isa import Instruction, Vector, isa_of
+from hw.isa import VNNI_256, Instruction, Vector, isa_of
 from hw.profile import ISAS, NEEDED, Core, Hardware, Isa
 
 # What each core has: its widest instruction sets and the features with rows of their own.
 _VNNI, _BITALG, _BF16 = "+avx512vnni", "+avx512bitalg", "+avx512bf16"
 _X86_SETS: dict[Core, tuple[int, tuple[str, ...]]] = {
     "haswell": (2, ()),
+    # llvm-mca's models do not know AVX-VNNI itself.
+    "alderlake": (2, VNNI_256),
     "cascadelake": (3, (_VNNI,)),
     "icelake": (4, (_VNNI, _BITALG)),
     "sapphirerapids": (4, (_VNNI, _BITALG, _BF16)),
@@ -66,12 +68,12 @@ def _profiles(core: Core) -> list[Hardware]:
     count, extra = _X86_SETS[core]
     names = ISAS["x86_64"][:count]
     plain = [profile_of(core, "x86_64", name, "x86-64", NEEDED[name]) for name in names]
-    more = [
-        profile_of(core, "x86_64", name, "x86-64", (*NEEDED[name], *extra))
+    more = {"avx2": VNNI_256, "avx512bw": extra} if extra else {}
+    return plain + [
+        profile_of(core, "x86_64", name, "x86-64", (*NEEDED[name], *more[name]))
         for name in names
-        if name == "avx512bw"
+        if name in more
     ]
-    return plain + more
 
 
 def profile_of(

@@ -16,10 +16,10 @@ from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.kinds import Model, Table
 from stages.packaging.composite import Composite
-from stages.packaging.epilogue import CHOICES, FLOAT_OPS
 from stages.packaging.kernel import Kernel, digest_of
 from stages.packaging.lowering import lower
 from stages.packaging.program import Call, Fallback, Program, Slot, TensorSpec
+from stages.packaging.values import CHOICES, FLOAT_OPS
 from stages.qnn.builder import bindings_of, outputs_of, quantization_of
 from stages.qnn.composites import PLAIN, is_reshape
 from stages.qnn.interpret import output_names

@@ -31,6 +31,8 @@ from stages.qnn.signature import BLOCK
 
 MIN_LANES = 8
 """Channels that an epilogue computes at once, at least: bytes are stored by eight."""
+FEW_REGISTERS = 16
+"""With no more an epilogue computes one register at a time: two were slower as often as faster."""
 SAME = ("relax.qnn.take_channels", "relax.reshape")
 """Operators that hand on the value at a position as it is."""
 FETCH = "bk_fetch"
@@ -96,7 +98,9 @@ class Products(Convolution):
         code.prefetch("%place", NEAREST)
         code.do("ret void")
         self.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
-        self.lanes = max(MIN_LANES, isa_of(hardware).lanes)
+        isa = isa_of(hardware)
+        # The steps of one value wait for each other: with registers to spare, two take turns.
+        self.lanes = max(MIN_LANES, isa.lanes * (2 if isa.registers > FEW_REGISTERS else 1))
 
     @cached_property
     def _floats(self) -> dict[Any, int]:

@@ -93,7 +93,7 @@ def pick(offers: Sequence[Offer], workload: Workload, choices: Table) -> Offer:
         for offer in offers:
             if geometry.takes(offer.signature) and offer.fitted(geometry).name == choice["kernel"]:
                 return offer
-    return best(list(offers), geometry)
+    return best(offers, geometry)
 
 
 def order_of(kernel: str, shape: str, choices: Mapping[str, Any]) -> str | None:

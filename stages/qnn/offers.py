@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
@@ -182,13 +183,9 @@ def products_for(table: Table, activation_bits: int, weight_limit: int) -> list[
     return [found[name] for name in sorted(found)]
 
 
-def best(offers: list[Offer], geometry: Geometry, algorithm: Algorithm | None = None) -> Offer:
+def best(offers: Sequence[Offer], geometry: Geometry) -> Offer:
     """The cheapest offer for a layer; ties go to the smaller name, so that builds repeat."""
-    fitting = [
-        offer
-        for offer in offers
-        if algorithm in (None, offer.algorithm) and geometry.takes(offer.signature)
-    ]
+    fitting = [offer for offer in offers if geometry.takes(offer.signature)]
     return min(fitting, key=lambda offer: (offer.cycles(geometry), offer.signature.name))
 
 

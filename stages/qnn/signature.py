@@ -16,7 +16,7 @@ A signature's name is a grammar:
     sums    := ("s" value ("_" value)*)*         "m" for a minus
     problem := "a" bits "w" bits "_" encoding [step]
     step    := "_by" words
-    method  := "dot" group | "tile" words | "narrow" bits "_a" bits "_w" limit
+    method  := "dot" group ["_w" limit] | "tile" words | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
     flush   := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
 
@@ -37,6 +37,8 @@ from stages.qnn.terms import TermPlan
 WORD_BITS = 32
 """A lane: 32 packed channels of one plane, or four 8-bit channels."""
 WORD_BYTES = WORD_BITS // 8
+BYTE_LIMIT = 128
+"""The largest magnitude of a signed byte."""
 BLOCK = 32
 """Output channels a kernel finishes together: one packed word of its consumer."""
 ALIGNMENT = 64
@@ -61,15 +63,16 @@ class Products:
     """How products of bytes, or of floats, are accumulated.
 
     `group` neighbouring channels go to one lane in one step; `bits` is the width of the lane they
-    are added up in (32: no flush needed). Narrow lanes rely on `activation_bits` and on no weight
-    being larger than `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
+    are added up in (32: no flush needed). Narrow lanes, and pairs that are added up in 16 bits on
+    the way to wide ones, rely on `activation_bits` and on no weight being larger than
+    `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
     0 is a kernel of vectors. Floats are multiplied one channel a lane, bfloat16 two.
     """
 
     group: int
     bits: int = 32
     activation_bits: int = 8
-    weight_limit: int = 128
+    weight_limit: int = BYTE_LIMIT
     tile: int = 0
     element: Element = "int8"
 
@@ -79,12 +82,17 @@ class Products:
         return _PER_WORD[self.element]
 
     @property
+    def is_paired(self) -> bool:
+        """Whether sums of two products, of small weights, are taken in 16 bits before 32."""
+        return self.bits == 32 and self.weight_limit < BYTE_LIMIT
+
+    @property
     def name(self) -> str:
         """The method's name in the grammar."""
         if self.tile:
             return f"tile{self.tile}"
         if self.bits == 32:
-            return f"dot{self.group}"
+            return f"dot{self.group}" + (f"_w{self.weight_limit}" if self.is_paired else "")
         return f"narrow{self.bits}_a{self.activation_bits}_w{self.weight_limit}"
 
 

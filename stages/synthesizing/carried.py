@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hw.isa import Isa, Vector
-from stages.qnn.signature import KernelSignature
+from stages.qnn.signature import KernelSignature, Products
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
 from stages.synthesizing.counting import emptied, popcount_body
@@ -17,7 +17,7 @@ from stages.synthesizing.looked_up import lookup_body
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.tiles import tiles_body
 
-__all__ = ["Body", "Pass", "body_of", "narrow_products", "step_of"]
+__all__ = ["Body", "Pass", "body_of", "narrow_products", "paired_products", "step_of"]
 
 _STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
     8: (("mac.8",),),
@@ -25,6 +25,11 @@ _STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
     32: (("dot",),),
 }
 """Width of the lanes that products are added up in → rows that do it."""
+PAIRED = ("products.8", "pair_widen_signed.16", "add.32")
+"""Rows that add up four products in 32 bits by way of 16 (PMADDUBSW, PMADDWD, PADDD)."""
+PAIRED_GROUP = 4
+PAIRED_LIMIT = ((1 << 15) - 1) // (2 * 255)
+"""The largest weight of which two, times 255, fit 16 bits."""
 
 
 def body_of(signature: KernelSignature, isa: Isa) -> Body:
@@ -43,8 +48,7 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
     """The body of products: `group` neighbouring channels a step, of four bytes or one float."""
     products = signature.products
     assert products is not None
-    step = _FLOATS.get(products.element) or step_of(isa, products.bits)
-    assert step is not None
+    step = _step_for(products, isa)
     counter, a_kind, w_kind = step.kinds(isa)
     program = Program(part=min(kind.bytes for kind in (counter, a_kind, w_kind)))
     vectors = signature.channels // isa.lanes
@@ -59,19 +63,27 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
     return Body((Pass(1, program, 0, True),), emptied(isa, counter, signed=True))
 
 
+def _step_for(products: Products, isa: Isa) -> _Step:
+    if products.is_paired:
+        return _Step(PAIRED)
+    step = _FLOATS.get(products.element) or step_of(isa, products.bits)
+    assert step is not None
+    return step
+
+
 @dataclass(frozen=True)
 class _Step:
     """How products get into lanes of one width."""
 
     parts: tuple[str, ...]
-    """Rows of the instruction set: one that multiplies and adds, or two."""
+    """Rows of the instruction set: one that multiplies and adds, or one each, others between."""
 
     def kinds(self, isa: Isa) -> tuple[Vector, Vector, Vector]:
         """Types of counters, activations and weights."""
         first = isa[self.parts[0]]
         if len(self.parts) == 1:
             return first.operands[0], first.operands[1], first.operands[2]
-        return first.result, first.operands[0], first.operands[1]
+        return isa[self.parts[-1]].result, first.operands[0], first.operands[1]
 
     def emit(
         self, program: Program, isa: Isa, total: Register, a: Register, w: Register
@@ -80,7 +92,10 @@ class _Step:
         first = isa[self.parts[0]]
         if len(self.parts) == 1:
             return program.apply(first, total, a, w)
-        return program.apply(isa[self.parts[1]], total, program.apply(first, a, w))
+        value = program.apply(first, a, w)
+        for part in self.parts[1:-1]:
+            value = program.apply(isa[part], value)
+        return program.apply(isa[self.parts[-1]], total, value)
 
 
 _FLOATS = {"float32": _Step(("float_mac",)), "bfloat16": _Step(("bfloat16_dot",))}
@@ -92,6 +107,13 @@ def step_of(isa: Isa, bits: int) -> _Step | None:
         if all(part in isa for part in parts):
             return _Step(parts)
     return None
+
+
+def paired_products(isa: Isa) -> Products | None:
+    """Four products a lane by way of sums of two, where nothing multiplies four at once."""
+    if isa.dot_group == PAIRED_GROUP or not all(part in isa for part in PAIRED):
+        return None
+    return Products(PAIRED_GROUP, weight_limit=PAIRED_LIMIT)
 
 
 def narrow_products(isa: Isa, bits: int) -> int:

@@ -8,7 +8,7 @@ least, by the pipes they go to (`hw.costs`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from stages.qnn.signature import BLOCK, KernelSignature, Products
 from stages.qnn.tables import ENTRIES
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
-from stages.synthesizing.carried import body_of, narrow_products
+from stages.synthesizing.carried import body_of, narrow_products, paired_products
 from stages.synthesizing.carry_save import MOST_PIXELS, steps_of
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
@@ -37,7 +37,7 @@ LONG_ROWS = (10, 12, 14)
 """Pixels of longer tiles, which pictures are often multiples of. Only registers as wide as a line
 of the cache gain by them: there the weights of a step are the most that has to come from one."""
 BYTE_MAX = 255
-BITS_PER_BYTE = 8
+BYTE_BITS = 8
 FLOAT_PRODUCTS = {FLOATS: Products(1, element="float32"), BFLOATS: Products(2, element="bfloat16")}
 SPARE = 3
 """Registers beside counters and planes."""
@@ -107,11 +107,12 @@ def _promising(
     """What is worth compiling: per method and number of pixels a tile, and what may replace it.
 
     A method much dearer than another of its algorithm with as many pixels has only its best tile.
-    Those that take several words a step do not compare: not every window has as many.
+    Those that take several words a step do not compare: not every window has as many. Nor do those
+    for small weights.
     """
     offers = sorted((_offer(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=_rank)
     groups: dict[tuple[object, int], list[Offer]] = {}
-    cheapest: dict[tuple[str, int, bool], float] = {}
+    cheapest: dict[Hashable, float] = {}
     for offer in offers:
         signature = offer.signature
         groups.setdefault((signature.method, signature.rows), []).append(offer)
@@ -125,8 +126,11 @@ def _promising(
     return kept
 
 
-def _rivals(offer: Offer) -> tuple[str, int, bool]:
-    return offer.algorithm, offer.signature.rows, offer.signature.step > 1
+def _rivals(offer: Offer) -> Hashable:
+    """What offers of one method and another have in common that may replace each other."""
+    signature, products = offer.signature, offer.signature.products
+    is_paired = products is not None and products.is_paired
+    return offer.algorithm, signature.rows, signature.step > 1, is_paired
 
 
 def _copies(body: Body, counted: Recount) -> float:
@@ -150,6 +154,8 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             yield replace(blank, products=FLOAT_PRODUCTS[problem])
             continue
         yield blank
+        if problem.activation_bits == BYTE_BITS and (paired := paired_products(isa)) is not None:
+            yield replace(blank, products=paired)
         for products, period in _narrow(problem, isa):
             yield replace(blank, products=products, flush="window", flush_period=period)
         if max(problem.activation_bits, problem.weight_bits) > MAX_BITS:
@@ -161,11 +167,11 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         for plan in plans(problem.activation_bits, problem.weight_bits, problem.weights):
             signature = replace(blank, plan=plan, products=None)
             if isa.counts_bytes:
-                period = BYTE_MAX // (BITS_PER_BYTE * plan.widest)
+                period = BYTE_MAX // (BYTE_BITS * plan.widest)
                 signature = replace(signature, flush="window", flush_period=period)
             yield signature
             for words in steps_of(plan, isa) if rows <= MOST_PIXELS else ():
-                period = BYTE_MAX // BITS_PER_BYTE * words
+                period = BYTE_MAX // BYTE_BITS * words
                 yield replace(signature, words=words, flush_period=period)
 
 
@@ -175,7 +181,7 @@ def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[Products, int]]:
     limit = int(np.abs(weight_values(problem.weights, problem.weight_bits)).max())
     for bits in (8, 16):
         group = narrow_products(isa, bits)
-        if not group or problem.activation_bits == 8:
+        if not group or problem.activation_bits == BYTE_BITS:
             continue
         # A word's four products a channel are spread over the lanes of a 32-bit one.
         per_word = 4 * bits // 32 * top * limit

@@ -11,7 +11,7 @@ from hw.isa import Isa
 from hw.isa.exact import BitsLane
 from hw.isa.sums import Group, Place, SumLane, Vector
 from hw.isa.tiles import COLUMNS
-from stages.qnn.signature import WORD_BYTES, KernelSignature
+from stages.qnn.signature import BYTE_LIMIT, WORD_BYTES, KernelSignature
 from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
 from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.body import Body
@@ -109,7 +109,7 @@ def corners(
     if signature.is_float:
         top = limit = 1
     a = np.array([0, 0, top, top], np.int64)
-    w = np.array([-limit, limit - (limit == 128), -limit, limit - (limit == 128)], np.int64)
+    w = np.array([-limit, limit - (limit == BYTE_LIMIT)] * 2, np.int64)
     word = body.passes[0].word
     operands: dict[str, list[SumLane]] = {}
     for name, kind in word.types.items():

@@ -15,12 +15,13 @@ from hw.costs import CoreCosts, UnknownInstructionError, core_costs
 from hw.isa import ISAS, isa_of, tiles
 from hw.profile import CORES, Architecture, Core, Hardware
 from hw.profile import ISAS as ISAS_OF
-from tests.targets import AVX512VNNI, PROFILES
+from tests.targets import AVX512VNNI, AVXVNNI, PROFILES
 
 PAIRS = [(architecture, core) for architecture, cores in CORES.items() for core in cores]
 # Cores without AVX-512, and with it but without VPOPCNTDQ.
 WITHOUT = {
     "haswell": {"avx512bw", "avx512vpopcntdq"},
+    "alderlake": {"avx512bw", "avx512vpopcntdq"},
     "cascadelake": {"avx512vpopcntdq"},
 }
 TABLES = sorted((Path(costs.__file__).parent / "cores").glob("*.yaml"))
@@ -75,9 +76,15 @@ def test_cores_have_the_rows_of_their_features(core: Core) -> None:
     assert all(core_costs(core).knows(row.name) for row in isa_of(hardware).instructions())
 
 
+@pytest.mark.parametrize("core", ["alderlake", "sapphirerapids", "zen5", "generic-x86-64"])
+def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
+    hardware = Hardware.model_validate(AVXVNNI.model_dump() | {"core": core})
+    assert core_costs(core).knows(isa_of(hardware)["dot"].name)
+
+
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:
     rows = {row.name for profile in PROFILES for row in isa_of(profile).instructions()}
-    rows |= {"vpopcntb", "vdpbf16ps", *tiles.NAMES}
+    rows |= {"vpopcntb", "vpdpbusd_ymm", "vdpbf16ps", *tiles.NAMES}
     assert {path.stem for path in TABLES} == {core for _, core in PAIRS}
     for path in TABLES:
         names = CoreCosts.model_validate(yaml.safe_load(path.read_text())).instructions

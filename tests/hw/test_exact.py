@@ -320,7 +320,7 @@ STEPS = st.lists(
 def test_programs_mean_the_same_exactly_and_in_numpy(isa: Isa) -> None:
     widths = set[int]()
 
-    @settings(max_examples=30, derandomize=True)
+    @settings(max_examples=20, derandomize=True)
     @given(STEPS, st.integers(0, 1 << 16))
     def programs(steps: list[tuple[int, ...]], seed: int) -> None:
         for value in run(isa, steps, seed):

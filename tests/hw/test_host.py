@@ -61,8 +61,13 @@ def arm(part: str, features: str) -> str:
         (intel(106, _ICE_LAKE), "x86_64", "avx512vpopcntdq", "icelake", True),
         (intel(143, _SAPPHIRE_RAPIDS), "x86_64", "avx512vpopcntdq", "sapphirerapids", True),
         (intel(207, _SAPPHIRE_RAPIDS), "x86_64", "avx512vpopcntdq", "sapphirerapids", True),
-        # Alder Lake: no AVX-512, but AVX-VNNI; its core has no cost table.
-        (intel(151, _HASWELL + "avx_vnni gfni"), "x86_64", "avx2", "generic-x86-64", True),
+        # Alder Lake and Raptor Lake: no AVX-512, but AVX-VNNI.
+        (intel(151, _HASWELL + "avx_vnni gfni"), "x86_64", "avx2", "alderlake", True),
+        (intel(183, _HASWELL + "avx_vnni gfni"), "x86_64", "avx2", "alderlake", True),
+        # Lunar Lake, whose costs are unknown.
+        (intel(189, _HASWELL + "avx_vnni gfni"), "x86_64", "avx2", "generic-x86-64", True),
+        # A hypervisor that hides AVX-512.
+        (intel(143, _HASWELL + "avx_vnni"), "x86_64", "avx2", "sapphirerapids", True),
         (intel(26, _X86_64), "x86_64", "sse2", "generic-x86-64", False),
         (amd(25, 33, _HASWELL), "x86_64", "avx2", "generic-x86-64", False),
         (amd(25, 97, _ICE_LAKE), "x86_64", "avx512vpopcntdq", "generic-x86-64", True),

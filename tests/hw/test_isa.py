@@ -22,19 +22,23 @@ from tests.targets import (
     AVX512BW,
     AVX512VNNI,
     AVX512VPOPCNTDQ,
+    AVXVNNI,
     EVERY,
     PROFILES,
     SSE2,
+    VNNI_256,
     skip_unless_runnable,
 )
 
 Array = np.ndarray[Any, Any]
 ROUNDS = 24
+OWN_ROWS = {AVX512BF16: "vdpbf16ps", AVXVNNI: "vpdpbusd_ymm", VNNI_256: "vpdpbusd_ymm"}
+"""Profiles of which one row alone is no other's."""
 CASES = [
     pytest.param(hardware, number, id=f"{hardware.name}-{row.name}" + f"-{k}" * (k is not None))
-    for hardware in (*PROFILES, AVX512BF16)
+    for hardware in (*PROFILES, *OWN_ROWS)
     for number, (row, k) in enumerate(cases_of(isa_of(hardware)))
-    if hardware != AVX512BF16 or row.name == "vdpbf16ps"
+    if row.name == OWN_ROWS.get(hardware, row.name)
 ]
 
 
@@ -154,6 +158,7 @@ MNEMONICS = [
     (AVX512BW, "pair_widen.8", "vpmaddubsw"),
     (AVX512BW, "dot", "vpmaddwd"),
     (AVX512VNNI, "dot", "vpdpbusd"),
+    (AVXVNNI, "dot", "vpdpbusd"),
     (AVX512BITALG, "count", "vpopcntb"),
     (AVX512VPOPCNTDQ, "count", "vpopcntd"),
     (AARCH64, "count", "cnt"),
@@ -195,7 +200,8 @@ MNEMONICS = [
 
 def mnemonics(row: Instruction, immediate: int | None, hardware: Hardware) -> set[str]:
     """The instructions of a row's function."""
-    lines = assembly(function_of(row, "one", immediate), hardware).split("\none:")[1].splitlines()
+    text = assembly(function_of(row, "one", immediate), hardware).replace("{vex}", "")
+    lines = text.split("\none:")[1].splitlines()
     end = next(i for i, line in enumerate(lines) if line.split()[:1] in (["ret"], ["retq"], ["bx"]))
     return {word for line in lines[:end] for word in line.split()[:1]}
 
@@ -245,9 +251,12 @@ def test_a_profile_has_the_dot_product_that_its_features_name() -> None:
     assert isa_of(AVX512VNNI)["dot"].name == "vpdpbusd"
     assert isa_of(AVX512VNNI).dot_group == 4
     assert isa_of(AVX512BW).dot_group == isa_of(AVX2).dot_group == 2
+    for hardware in (AVXVNNI, VNNI_256):
+        assert isa_of(hardware)["dot"].name == "vpdpbusd_ymm"
+        assert isa_of(hardware).dot_group == 4
     # AVX-VNNI has the dot product in 256 bits only.
-    avx_vnni = AVX512BW.model_copy(update={"features": (*AVX512BW.features, "+avxvnni")})
-    assert isa_of(avx_vnni).dot_group == 2
+    wide = AVX512BW.model_copy(update={"features": (*AVX512BW.features, "+avxvnni")})
+    assert isa_of(wide).dot_group == 2
 
 
 def test_a_profile_counts_bytes_in_one_instruction_where_it_can() -> None:

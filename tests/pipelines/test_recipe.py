@@ -9,12 +9,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from pipelines import fields
-from pipelines.recipe import (
-    IMAGE_SIZES,
-    Recipe,
+from pipelines.recipe import IMAGE_SIZES, Recipe, contradictions, flatten
+from pipelines.slicing import (
     calibrate_options,
-    contradictions,
-    flatten,
     golden_options,
     import_options,
     legalize_options,

@@ -20,7 +20,7 @@ from tests.stages.packaging.kernel_cases import Net as FewBits
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net
 from tests.stages.pipeline import kept
-from tests.targets import AARCH64, AMX, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
+from tests.targets import AARCH64, AMX, AVX2, AVX512VNNI, SSE2, VNNI_256, skip_unless_runnable
 
 SIZES = [(1, 9, 5), (3, 9, 5), (1, 7, 7), (2, 7, 7), (1, 9, 3), (5, 3, 1)]
 """Pictures, height and width, of which tiles of several pixels fill rows badly."""
@@ -47,7 +47,7 @@ def convolutions(packed: Model, hardware: Hardware) -> list[Convolution]:
 
 
 @pytest.mark.parametrize(
-    "hardware", (AVX2, AVX512VNNI, AMX, SSE2, AARCH64), ids=lambda item: item.name
+    "hardware", (AVX2, VNNI_256, AVX512VNNI, AMX, SSE2, AARCH64), ids=lambda item: item.name
 )
 def test_rows_that_are_joined_give_the_same_bits(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)

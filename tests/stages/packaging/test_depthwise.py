@@ -30,13 +30,16 @@ from tests.targets import (
     AVX512BW,
     AVX512VNNI,
     SSE2,
+    VNNI_256,
     is_native,
     skip_unless_runnable,
 )
 
 op = relax.op
 TARGETS = pytest.mark.parametrize(
-    "hardware", (SSE2, AVX2, AVX512BW, AVX512VNNI, AARCH64, ARMV7), ids=lambda p: p.name
+    "hardware",
+    (SSE2, AVX2, VNNI_256, AVX512BW, AVX512VNNI, AARCH64, ARMV7),
+    ids=lambda p: p.name,
 )
 CASES = st.fixed_dictionaries(
     {

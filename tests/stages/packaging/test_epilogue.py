@@ -8,7 +8,8 @@ from tvm import relax
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.errors import StageError
-from stages.packaging.epilogue import MAX_MASKS, Epilogue
+from stages.packaging.epilogue import Epilogue
+from stages.packaging.values import MAX_MASKS
 from stages.packaging.vectors import FLOATS, ROUNDING_MODES, Vectors
 from stages.qnn import integer
 from stages.qnn.builder import FunctionBuilder

@@ -31,11 +31,12 @@ class Net:
         self.x = self.builder.input("x", shape, dtype)
 
     def conv(self, x: Any, name: str, outputs: int, kernel: int = 3, **more: Any) -> Any:
-        """A convolution with bias and requantization."""
+        """A convolution with bias and requantization, of weights from -limit to less than it."""
         channels = int(x.ty.shape[-1])
         groups = more.pop("groups", 1)
         window = more.pop("window", (kernel, kernel))
-        weight = self.rng.integers(-128, 128, (outputs, *window, channels // groups))
+        limit = more.pop("limit", 128)
+        weight = self.rng.integers(-limit, limit, (outputs, *window, channels // groups))
         attrs = {
             "strides": [1, 1],
             "padding": [kernel // 2] * 4,

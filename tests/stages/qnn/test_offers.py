@@ -121,13 +121,6 @@ def test_tiles_go_on_from_row_to_row(
     assert geometry.takes(replace(POPCOUNT, rows=rows)) == (tiles < inf)
 
 
-def test_the_best_offer_of_an_algorithm() -> None:
-    geometry = Geometry((3, 3), 64, 8)
-    offers = [Offer(POPCOUNT, 1.0, 0.0), Offer(DOT, 9.0, 0.0)]
-    assert best(offers, geometry) == best(offers, geometry, "bitserial") == offers[0]
-    assert best(offers, geometry, "mac8") == offers[1]
-
-
 def test_ties_go_to_the_smaller_name() -> None:
     offers = [Offer(replace(DOT, isa=isa), 1.0, 0.0) for isa in ("b", "a", "c")]
     assert best(offers, Geometry((1, 1), 32, 8)).signature.isa == "a"

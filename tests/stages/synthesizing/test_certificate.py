@@ -12,11 +12,11 @@ from hw.profile import Hardware
 from stages.qnn.offers import Problem
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing import synthesized
-from stages.synthesizing.carried import Body, body_of
+from stages.synthesizing.carried import Body, body_of, paired_products
 from stages.synthesizing.certificate import ProofError, certify, digest, prove
 from stages.synthesizing.offering import candidates
 from tests.stages.synthesizing.plans import PLANS, PROBLEMS, mac8, plan_named, popcount
-from tests.targets import AARCH64, AVX512BW, AVX512VNNI, AVX512VPOPCNTDQ, EVERY
+from tests.targets import AARCH64, AVX2, AVX512BW, AVX512VNNI, AVX512VPOPCNTDQ, EVERY
 
 
 @EVERY
@@ -37,6 +37,18 @@ def test_products_of_every_method_are_proved(hardware: Hardware) -> None:
         for signature in candidates(problem, isa):
             if signature.products is not None and signature.rows == 1:
                 assert prove(signature, isa, body_of(signature, isa))["scale"] == 1
+
+
+@pytest.mark.parametrize("hardware", (AVX2, AVX512BW), ids=lambda item: item.name)
+def test_pairs_of_larger_weights_cannot_be_proved(hardware: Hardware) -> None:
+    isa = isa_of(hardware)
+    paired = paired_products(isa)
+    assert paired is not None and paired.weight_limit == 64
+    one = replace(mac8(hardware), products=paired)
+    assert prove(one, isa, body_of(one, isa))["weight_limit"] == 64
+    larger = replace(one, products=replace(paired, weight_limit=65))
+    with pytest.raises(ProofError, match="bits"):
+        prove(larger, isa, body_of(larger, isa))
 
 
 @EVERY

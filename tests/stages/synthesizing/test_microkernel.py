@@ -11,8 +11,10 @@ import pytest
 
 from hw.isa import ISAS, isa_of
 from hw.profile import Hardware
+from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
+from stages.synthesizing.carried import paired_products
 from stages.synthesizing.carry_save import WORDS, steps_of
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
@@ -54,7 +56,7 @@ NAME = re.compile(
     r"(popcount_(and|xor|choose_a|choose_w|mix)[1-9][0-9]*"
     rf"_a[1-3]{PLANES}_w[1-3]{PLANES}_(?P<encoding>unipolar|bipolar|signed)(_of{PLANES}{SUMS})?"
     r"(_by([468]|1[26]))?"
-    r"|mac8_(dot[124]|narrow(8|16)_a[1-7]_w[1-9][0-9]*))"
+    r"|mac8_(dot[124](_w64)?|narrow(8|16)_a[1-7]_w[1-9][0-9]*))"
     r"_(?P<tile>([1-8]|1[024])x(4|8|16|32))_(?P<flush>window|row|chunk|none)"
     rf"_(?P<isa>{'|'.join(ISAS)})"
 )
@@ -125,7 +127,12 @@ def test_bits_that_are_added_up_before_they_are_counted(hardware: Hardware) -> N
 def test_products_of_bytes_at_their_extremes(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     last = tiles(hardware)[-1]
-    check([Case(mac8(hardware, 1), 3, 3, 16), Case(mac8(hardware, 3, last), 2, 3, 5, 2)], hardware)
+    one, three = mac8(hardware, 1), mac8(hardware, 3, last)
+    cases = [Case(one, 3, 3, 16), Case(three, 2, 3, 5, 2)]
+    if (paired := paired_products(isa_of(hardware))) is not None:
+        small = replace(one, products=paired), replace(three, products=paired)
+        cases += [Case(small[0], 3, 3, 16), Case(small[1], 2, 3, 5, 2)]
+    check(cases, hardware)
 
 
 def narrow_cases(hardware: Hardware, longest: int) -> Iterator[Case]:
@@ -250,7 +257,7 @@ def test_one_plan_with_counters_that_overflow_is_wrong(hardware: Hardware) -> No
 def everything(hardware: Hardware) -> Iterator[KernelSignature]:
     """Every signature there can be: all tiles, all flushes, beside the planes of one other."""
     isa = isa_of(hardware)
-    for number, problem in enumerate([*PROBLEMS, *WIDER]):
+    for number, problem in enumerate([*PROBLEMS, *WIDER, Problem(8, 8, "signed")]):
         for signature in candidates(problem, isa):
             if signature.tables is not None:
                 continue  # see tests.stages.synthesizing.test_lookup
