@@ -8,6 +8,7 @@ positions, of which those in the halo are computed in vain, so that tiles need n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -24,6 +25,16 @@ from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, WORD_BYTES
 
 Pixel = Callable[[Any], tuple[Any, Any]]
 """Number of a pixel in a tile → its row, among those of all pictures, and its column."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The windows of a tile: its first one's position, counted in the padded pictures."""
+
+    first: Any
+    before: Any
+    """Tiles of the block that came before, each of which fetched as much of the next weights."""
+    pixel: Pixel
 
 
 class Convolution(Lowering):
@@ -43,13 +54,14 @@ class Convolution(Lowering):
         self.uses_tiles = self.signature.is_tiled
         if self.uses_tiles:
             self.include(*body["shaping"])
+            self.products = int(body["products"])
         attrs = attributes(self.composite.main)
         data = self.composite.main.args[0]
         *_, self.input_height, self.input_width, words = shape_of(data.ty)
         pixel = words * storage_dtype(dtype_of(data.ty)).itemsize
         window = attrs["window"]
         self.is_joined = list(attrs["strides"]) == [1, 1] and self._is_shorter_joined
-        strides = (
+        self.strides = (
             window[0],
             window[1] * pixel // self.signature.word_bytes,
             self.input_width * pixel,
@@ -57,7 +69,10 @@ class Convolution(Lowering):
             self.input_height * self.input_width * pixel,
             self._share,
         )
-        self.help(self.signature.name, (body["text"], body["declarations"]), 4, strides)
+        if self.uses_tiles:
+            self.include(body["text"], body["declarations"])
+        else:
+            self.help(self.signature.name, (body["text"], body["declarations"]), 4, self.strides)
 
     @property
     def positions(self) -> int:
@@ -78,7 +93,7 @@ class Convolution(Lowering):
     @property
     def calls(self) -> int:
         """Tiles of a block of channels."""
-        return self.runs * (1 if self.is_joined else tile_count(self.width, self.rows))
+        return self.runs * self.tiles
 
     @property
     def _share(self) -> int:
@@ -105,63 +120,130 @@ class Convolution(Lowering):
         self.helpers.append(Helper(self.inner, function, problem))
 
     def items(self, begin: Any, end: Any) -> None:
-        """A task's work items, its thread's registers shaped for them."""
-        if self.uses_tiles:
-            T.evaluate(T.call_extern("void", TILES_BEGIN))
-        super().items(begin, end)
-        if self.uses_tiles:
-            T.evaluate(T.call_extern("void", TILES_END))
+        """A task's work items.
 
-    def run(self, block: Any, number: Any) -> None:
-        """A row of tiles, or a tile of joined rows, of which pixels in the halo are left out."""
-        if not self.is_joined:
-            super().run(block, number)
+        Matrix tiles are a unit of their own: between their products for a tile of pixels stands
+        the epilogue of the one before. Each half of scratch holds the sums of every other one.
+        """
+        if not self.uses_tiles:
+            super().items(begin, end)
             return
-        # As in a row, the last tile overlaps its neighbour.
-        first = T.bind(tirx.min(number * self.rows, self.positions - self.rows))
-
-        def pixel(m: Any) -> tuple[Any, Any]:
-            row, x = divided(first + m, self.input_width)
-            picture, line = divided(row, self.input_height)
-            return (picture * self.height + line if self.composite.pictures > 1 else row), x
-
-        self.tile(block, first, number, pixel)
+        T.evaluate(T.call_extern("void", TILES_BEGIN))
+        first = T.bind(begin * self.tiles)
+        count = T.bind(end * self.tiles - first)
+        with T.serial(0, count) as number:
+            before = tirx.max(number - 1, 0)
+            finish = self.finisher(*self._tile_of(first + before), self._half(before))
+            self._products(first + number, self._half(number), tirx.min(number, 1), finish)
+        finish = self.finisher(*self._tile_of(first + count - 1), self._half(count - 1))
         with T.serial(0, self.rows) as m:
-            y, x = (T.bind(coordinate) for coordinate in pixel(m))
+            finish(m)
+        T.evaluate(T.call_extern("void", TILES_END))
+
+    def _half(self, number: Any) -> Any:
+        return T.bind(number % 2 * (self.rows * BLOCK))
+
+    @property
+    def sums_words(self) -> int:
+        """Sums of a tile of pixels, or of two in turns."""
+        return super().sums_words * (2 if self.uses_tiles else 1)
+
+    def _tile_of(self, number: Any) -> tuple[Any, Any, Any]:
+        """Block, run and tile of the run, by a tile's number among all."""
+        item, tile = divided(number, self.tiles)
+        return *self.place_of(item), T.bind(tile)
+
+    def _products(self, number: Any, place: Any, ready: Any, finish: Callable[[Any], None]) -> None:
+        """A tile's sums; pixels of the one before, if it is `ready`, are finished meanwhile.
+
+        What the epilogue reads need not be fetched: products do not wait for it.
+        """
+        kh, words, *_ = self.strides
+        steps, name = words // self.signature.step, self.signature.name
+        block, run, tile = self._tile_of(number)
+        data, weights, sums, later = self._pointers(block, 0, self._window(run, tile), place)
+        several = -(-self.rows // (kh * steps))
+        T.evaluate(T.call_extern("void", f"{name}_begin"))
+        with T.serial(0, kh) as row, T.serial(0, steps) as step:
+            numbers = (T.Cast("int64", row), T.Cast("int64", step), *map(T.int64, self.strides))
+            for product in range(self.products):
+                called = f"{name}_product{product}"
+                T.evaluate(T.call_extern("void", called, data, weights, later, *numbers))
+                begin, end = (several * (product + i) // self.products for i in (0, 1))
+                if begin == end:
+                    continue
+                with T.serial(begin, end) as part:
+                    m = T.bind((row * steps + step) * several + part)
+                    with T.If(m < ready * self.rows), T.Then():
+                        finish(m)
+        T.evaluate(T.call_extern("void", f"{name}_end", sums))
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a work item."""
+        return 1 if self.is_joined else tile_count(self.width, self.rows)
+
+    def start(self, block: Any, run: Any, tile: Any) -> None:
+        """The sums of a tile, int32 [rows][32]."""
+        window = self._window(run, tile)
+        self.fetch(block, window.pixel)
+        with T.serial(0, BLOCK // self.signature.channels) as part:
+            pointers = self._pointers(block, part, window, 0)
+            T.evaluate(T.call_extern("void", self.inner, *pointers))
+
+    def fetch(self, block: Any, pixel: Pixel) -> None:
+        """Bring closer what the epilogue of a tile will read."""
+
+    def finisher(self, block: Any, run: Any, tile: Any, place: Any) -> Callable[[Any], None]:
+        """The epilogue of a pixel; those of joined rows that are in the halo are left out."""
+        if not self.is_joined:
+            return super().finisher(block, run, tile, place)
+        first = self._first(run)
+
+        def finish(m: Any) -> None:
+            y, x = (T.bind(coordinate) for coordinate in self._joined(first + m))
             is_inside = x < self.width
             if self.composite.pictures > 1:
-                _, place = divided(first + m, self.input_height * self.input_width)
-                is_inside = tirx.all(is_inside, place < self.height * self.input_width)
+                _, within = divided(first + m, self.input_height * self.input_width)
+                is_inside = tirx.all(is_inside, within < self.height * self.input_width)
             with T.If(is_inside), T.Then():
-                self._pixel(block, y, x, m * BLOCK)
+                self._pixel(block, y, x, place + m * BLOCK)
 
-    def sums(self, block: Any, y: Any, x: Any) -> None:
-        """Raw sums of neighbours in a row."""
+        return finish
+
+    def _first(self, number: Any) -> Any:
+        """First position of a tile of joined rows; as in a row, the last one overlaps another."""
+        return T.bind(tirx.min(number * self.rows, self.positions - self.rows))
+
+    def _joined(self, position: Any) -> tuple[Any, Any]:
+        """Row, among those of all pictures, and column of a position in joined rows."""
+        row, x = divided(position, self.input_width)
+        picture, line = divided(row, self.input_height)
+        return (picture * self.height + line if self.composite.pictures > 1 else row), x
+
+    def _window(self, run: Any, tile: Any) -> Window:
+        if self.is_joined:
+            first = self._first(run)
+            return Window(first, run, lambda m: self._joined(first + m))
         strides = attributes(self.composite.main)["strides"]
-        picture, line = self.line_of(y)
+        picture, line = self.line_of(run)
+        x = self.column_of(tile)
         row = picture * self.input_height + line * strides[0]
-        in_row = tirx.truncdiv(x + self.rows - 1, self.rows)
-        before = y * tile_count(self.width, self.rows) + in_row
-        self.tile(block, row * self.input_width + x * strides[1], before, lambda m: (y, x + m))
+        before = run * self.tiles + tirx.truncdiv(x + self.rows - 1, self.rows)
+        return Window(row * self.input_width + x * strides[1], before, lambda m: (run, x + m))
 
-    def tile(self, block: Any, first: Any, before: Any, pixel: Pixel) -> None:
-        """Raw sums of a tile, int32 [rows][32], whose first window is at position `first`.
-
-        `before` counts the tiles of this block that came before, each of which fetched as much of
-        the next block's weights.
-        """
-        del pixel
+    def _pointers(self, block: Any, part: Any, window: Window, place: Any) -> tuple[Any, ...]:
+        """A call's data, weights, sums and the weights to fetch; `part` of the block's channels."""
         data, weights, _ = self.composite.main.args
         top, left = attributes(self.composite.main)["origin"]
-        words = shape_of(data.ty)[-1]
-        tiles = BLOCK // self.signature.channels
-        tile_words = prod(shape_of(weights.ty)[1:])
-        following = (block + 1) * tiles * tile_words + before * tiles * self.fetched
-        with T.serial(0, tiles) as tile:
-            pointers = (
-                self.arguments[data.name][(top * self.input_width + left + first) * words],
-                self.arguments[weights.name][(block * tiles + tile) * tile_words],
-                self.scratch[tile * self.signature.channels],
-                self.arguments[weights.name][following + tile * self.fetched],
-            )
-            T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, pointers)))
+        parts = BLOCK // self.signature.channels
+        size = prod(shape_of(weights.ty)[1:])
+        following = (block + 1) * parts * size + window.before * parts * self.fetched
+        position = top * self.input_width + left + window.first
+        elements = (
+            self.arguments[data.name][position * shape_of(data.ty)[-1]],
+            self.arguments[weights.name][(block * parts + part) * size],
+            self.scratch[place + part * self.signature.channels],
+            self.arguments[weights.name][following + part * self.fetched],
+        )
+        return tuple(map(T.address_of, elements))

@@ -76,17 +76,17 @@ class Depthwise(Products):
         """Channels of the result."""
         return int(shape_of(self.composite.main.args[0].ty)[3])
 
-    def sums(self, block: Any, y: Any, x: Any) -> None:
+    def start(self, block: Any, run: Any, tile: Any) -> None:
         """Raw sums of the tile's pixels, int32 [rows][32]."""
         data, weights = self.composite.main.args
         strides = attributes(self.composite.main)["strides"]
         _, height, width, channels = shape_of(data.ty)
-        picture, line = self.line_of(y)
-        row = picture * height + line * strides[0]
+        picture, line = self.line_of(run)
+        row, x = picture * height + line * strides[0], self.column_of(tile)
         first = (row * width + x * strides[1]) * channels + block * BLOCK
         block_size = prod(shape_of(weights.ty)[1:])
-        with T.serial(0, BLOCK // self.tile_channels) as tile:
-            channel = tile * self.tile_channels
+        with T.serial(0, BLOCK // self.tile_channels) as part:
+            channel = part * self.tile_channels
             pointers = (
                 self.arguments[data.name][first + channel],
                 self.arguments[weights.name][block * block_size + channel * self.group],

@@ -7,7 +7,7 @@ scratch that the caller passes. SIMD text comes in by `pragma_import_llvm`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -73,14 +73,19 @@ class Lowering:
         """Work items of a block."""
         return self.lines
 
+    @property
+    def tiles(self) -> int:
+        """Tiles of a work item."""
+        return -(-self.width // (self.rows * self.pixels))
+
     def line_of(self, y: Any) -> tuple[Any, Any]:
         """Picture of a batch, and row in it, of a row among all of them."""
         if self.lines == self.height:
             return 0, y
         return divided(y, self.height)
 
-    def sums(self, block: Any, y: Any, x: Any) -> None:
-        """Emit what puts the sums of `rows` pixels from x and one block into scratch."""
+    def start(self, block: Any, run: Any, tile: Any) -> None:
+        """Emit what puts the sums of a tile, `rows` pixels of a block, into scratch."""
 
     def include(self, text: str, declarations: Sequence[str]) -> None:
         """Import LLVM IR text once, its declarations in front."""
@@ -103,14 +108,19 @@ class Lowering:
 
     @property
     def _scratch_words(self) -> int:
-        """Sums of a tile's pixels, then one pixel's block of every float output."""
-        return (self.rows + len(self._floats)) * BLOCK
+        """Sums, then one pixel's block of every float output."""
+        return self.sums_words + len(self._floats) * BLOCK
+
+    @property
+    def sums_words(self) -> int:
+        """Sums of a tile."""
+        return self.rows * BLOCK
 
     @cached_property
     def _floats(self) -> dict[Any, int]:
         """Float output → where its block stands in scratch."""
         outputs = [o for o in self.composite.outputs if dtype_of(o.ty) == "float32"]
-        return {output: (self.rows + number) * BLOCK for number, output in enumerate(outputs)}
+        return {o: self.sums_words + number * BLOCK for number, o in enumerate(outputs)}
 
     def _declare(self) -> None:
         def buffer(variable: Any) -> Any:
@@ -140,24 +150,31 @@ class Lowering:
     def items(self, begin: Any, end: Any) -> None:
         """Emit a task's work items."""
         with T.serial(0, T.bind(end - begin)) as item:
-            self._item(begin + item)
+            block, run = self.place_of(begin + item)
+            with T.serial(0, self.tiles) as tile:
+                self.start(block, run, tile)
+                finish = self.finisher(block, run, tile, 0)
+                with T.serial(0, self.rows) as m:
+                    finish(m)
 
-    def _item(self, item: Any) -> None:
+    def place_of(self, item: Any) -> tuple[Any, Any]:
+        """Block of channels and run of a work item."""
         if self.schedule["order"] == "rows_inner":
             block, run = divided(item, self.runs)
         else:
             run, block = divided(item, self.blocks)
-        self.run(T.bind(block), T.bind(run))
+        return T.bind(block), T.bind(run)
 
-    def run(self, block: Any, y: Any) -> None:
-        """Emit one work item: a block of channels of an output row."""
+    def column_of(self, tile: Any) -> Any:
+        """First pixel of a tile of a row."""
         step = self.rows * self.pixels
-        with T.serial(0, -(-self.width // step)) as tile:
-            # The last tile overlaps its neighbour: the same pixels are written twice, alike.
-            x = T.bind(tirx.min(tile * step, self.width - step))
-            self.sums(block, y, x)
-            with T.serial(0, self.rows) as m:
-                self._pixel(block, y, x + m * self.pixels, m * BLOCK)
+        # The last tile overlaps its neighbour: the same pixels are written twice, alike.
+        return T.bind(tirx.min(tile * step, self.width - step))
+
+    def finisher(self, block: Any, run: Any, tile: Any, place: Any) -> Callable[[Any], None]:
+        """What emits the epilogue of the m-th pixel of a tile whose sums are at `place`."""
+        x = self.column_of(tile)
+        return lambda m: self._pixel(block, run, x + m * self.pixels, place + m * BLOCK)
 
     def _pixel(self, block: Any, y: Any, x: Any, sums: Any) -> None:
         """The epilogue of one pixel and block, then what it left for a float output."""
@@ -203,12 +220,12 @@ class Pool(Lowering):
         zero_point = attributes(self.composite.main).get("zero_point", 0)
         self.include(*pool_text(self.pool, kind, zero_point, width * channels, channels))
 
-    def sums(self, block: Any, y: Any, x: Any) -> None:
+    def start(self, block: Any, run: Any, tile: Any) -> None:
         """The pooled levels of one pixel."""
         attrs, source = attributes(self.composite.main), attributes(self.source)
         _, width, channels = shape_of(self.source.args[0].ty)
         starts, extents = [], []
-        for axis, position in enumerate((y, x)):
+        for axis, position in enumerate((run, self.column_of(tile))):
             start = position * attrs["strides"][axis] - attrs["padding"][axis]
             first = T.bind(tirx.max(start, 0))
             last = tirx.min(start + attrs["kernel"][axis], source["size"][axis])
@@ -223,16 +240,16 @@ class Pool(Lowering):
 class FloatInput(Lowering):
     """Channels of a float graph input, gathered as they lie there: NCHW, or flat."""
 
-    def sums(self, block: Any, y: Any, x: Any) -> None:
+    def start(self, block: Any, run: Any, tile: Any) -> None:
         """The floats of a block's pixels, zeros behind the last channel."""
         parameter = self.composite.parameters[0]
         data, shape = self.arguments[parameter.name], shape_of(parameter.ty)
         is_nchw = any(is_op(c, "relax.permute_dims") for c in self.composite.calls.values())
         channels = shape[1] if is_nchw else prod(shape) // (self.height * self.width)
-        lanes = BLOCK // self.pixels
+        lanes, x = BLOCK // self.pixels, self.column_of(tile)
         with T.serial(0, lanes) as lane, T.serial(0, self.pixels) as neighbour:
             c = block * BLOCK + lane
-            pixel = y * self.width + x + neighbour
+            pixel = run * self.width + x + neighbour
             index = c * self.height * self.width + pixel if is_nchw else pixel * channels + c
             value = T.if_then_else(c < channels, data[index], T.float32(0))
             place = neighbour * lanes + lane

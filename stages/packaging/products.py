@@ -106,12 +106,7 @@ class Products(Convolution):
     def _floats(self) -> dict[Any, int]:
         return {}
 
-    def tile(self, block: Any, first: Any, before: Any, pixel: Pixel) -> None:
-        """The sums; what follows them finds its operands in the first cache."""
-        self._fetch(block, pixel)
-        super().tile(block, first, before, pixel)
-
-    def _fetch(self, block: Any, pixel: Pixel) -> None:
+    def fetch(self, block: Any, pixel: Pixel) -> None:
         """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
         extent = self.height, self.width, self.outputs
         shape = (self.composite.pictures, *extent)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from hw.costs import CoreCosts
 from hw.isa import Isa, Vector, tiles
 from stages.qnn.llvm import SECOND, FunctionText
-from stages.qnn.offers import Offer
+from stages.qnn.offers import LINE, Offer
 from stages.qnn.signature import (
     BLOCK,
     TILES_BEGIN,
@@ -35,8 +35,6 @@ LOOP = 6
 """Scalar instructions of the loop over steps: addresses, a comparison and a branch."""
 BYTES = Products(4)
 """Products of bytes; those of bfloat16 have tiles too."""
-FETCHED = 4
-"""Words between those whose share of later weights is fetched."""
 
 
 def shape_of(signature: KernelSignature) -> tuple[int, int]:
@@ -100,84 +98,141 @@ def tile_offer(signature: KernelSignature, costs: CoreCosts) -> Offer:
 
 
 class TileKernel:
-    """Emits a signature; the interface is that of `stages.synthesizing.microkernel`."""
+    """Emits a signature; the interface is that of `stages.synthesizing.microkernel`.
+
+    A kernel is made of parts, so that something else may stand between its products: `name_begin()`
+    clears the sums, `name_productN(data, weights, later, ky, step, kh, …)` is the N-th product of a
+    step of row `ky` of the window, `name_end(sums)` stores the sums.
+    """
 
     def __init__(self, signature: KernelSignature, body: Body) -> None:
         self.signature, self.body = signature, body
-        self.code = FunctionText()
-        inputs = body.passes[0].word.inputs
+        self.declarations: dict[str, None] = {}
         # Sums first, then data, then weights: as `shaping_text` shapes registers.
+        inputs = body.passes[0].word.inputs
         ordered = sorted(inputs, key=lambda name: ("caw".index(name[0]), name))
         self.numbers = {name: str(number) for number, name in enumerate(ordered)}
+        self.counters = [name for name in ordered if name[0] == "c"]
 
     def text(self, parameters: tuple[str, ...]) -> tuple[str, list[str]]:
-        """The function and the declarations it needs."""
-        code = self.code
-        counters = [name for name in self.numbers if name[0] == "c"]
-        for name in counters:
-            self._call("tilezero", f"i8 {self.numbers[name]}", "i8 immarg")
+        """The functions and the declarations they need."""
+        pointers = [p for p in parameters if p.startswith("ptr") and "%sums" not in p]
+        numbers = [p for p in parameters if p.startswith("i64")]
+        given = (*pointers, "i64 %ky", "i64 %step", *numbers)
+        parts = (
+            self._begin(),
+            *self._products(given),
+            self._end(),
+            self._whole(parameters, given),
+        )
+        return "\n".join(parts), list(self.declarations)
+
+    def _whole(self, parameters: tuple[str, ...], given: tuple[str, ...]) -> str:
+        """All parts, one after the other."""
+        name, code = self.signature.name, FunctionText()
+        arguments = ", ".join(f"{each.split()[0]} {each.split()[-1]}" for each in given)
         steps = code.let(f"udiv i64 %kw, {self.signature.step}")
+        code.do(f"call void @{name}_begin()")
 
         def one_row(ky: str, _: list[str]) -> list[str]:
-            row = code.let(f"mul nuw nsw i64 {ky}, %row")
-            words = code.let(f"mul nuw nsw i64 {ky}, %kw")
-            code.loop(steps, [], lambda step, _: self._step(row, words, step), unroll=False)
-            return []
+            def one_step(step: str, _: list[str]) -> list[str]:
+                here = arguments.replace("%ky", ky).replace("%step", step)
+                for number in range(len(self.body.passes[0].word.steps)):
+                    code.do(f"call void @{name}_product{number}({here})")
+                return []
+
+            return code.loop(steps, [], one_step, unroll=False)
 
         code.loop("%kh", [], one_row)
+        code.do(f"call void @{name}_end(ptr %sums)")
+        code.do("ret void")
+        return code.function(name, parameters)
+
+    def _begin(self) -> str:
+        code = FunctionText()
+        for name in self.counters:
+            self._call(code, "tilezero", f"i8 {self.numbers[name]}", "i8 immarg")
+        code.do("ret void")
+        return code.function(f"{self.signature.name}_begin", ())
+
+    def _end(self) -> str:
+        code = FunctionText()
         stride = BLOCK * WORD_BYTES
-        for name in counters:
+        for name in self.counters:
             m, n = (int(x) for x in name[1:].split("."))
             offset = m * self.body.pixels * stride + n * tiles.ROW_BYTES
             place = code.pointer("%sums", str(offset))
-            self._move(tiles.STORE, name, place, str(stride))
+            self._move(code, tiles.STORE, name, place, str(stride))
         code.do("ret void")
-        return code.function(self.signature.name, parameters), list(code.declarations)
+        return code.function(f"{self.signature.name}_end", ("ptr %sums",))
 
-    def _step(self, row: str, words: str, step: str) -> list[str]:
-        """The products of `signature.step` words of a window's row."""
-        code = self.code
-        first = code.let(f"mul nuw nsw i64 {step}, {self.signature.step}")
-        offset = code.let(f"mul nuw nsw i64 {first}, {WORD_BYTES}")
-        data = code.pointer("%data", code.let(f"add nuw nsw i64 {row}, {offset}"))
-        word = code.let(f"add nuw nsw i64 {words}, {first}")
-        stride = self.signature.channels * WORD_BYTES
-        weights = code.pointer("%weights", code.let(f"mul nuw nsw i64 {word}, {stride}"))
-        for later in range(0, self.signature.step, FETCHED):
-            moved = code.let(f"add nuw nsw i64 {word}, {later}")
-            code.prefetch(code.pointer("%later", code.let(f"mul i64 {moved}, %share")), SECOND)
+    def _products(self, given: tuple[str, ...]) -> list[str]:
+        """The products of a step, each in a function of its own that loads what is new to it."""
         program = self.body.passes[0].word
         named = {register: name for name, register in program.inputs.items()}
         loaded: set[str] = set()
-        for one in program.steps:
+        functions = []
+        for number, one in enumerate(program.steps):
+            code = FunctionText()
+            word = self._word(code)
+            if not number:
+                self._fetch(code, word)
             total, *factors = (named[register] for register in one.operands)
             for name in factors:
                 if name not in loaded:
                     loaded.add(name)
-                    self._load(name, data, weights, stride)
-            numbers = [self.numbers[name] for name in (total, *factors)]
-            code.do(one.instruction.text(numbers))
+                    self._load(code, name, word)
+            code.do(one.instruction.text([self.numbers[name] for name in (total, *factors)]))
             assert one.instruction.declares is not None
             code.declarations[one.instruction.declares] = None
             named[one.result] = total  # which the instruction overwrites
-        return []
+            code.do("ret void")
+            functions.append(code.function(f"{self.signature.name}_product{number}", given))
+            self.declarations.update(code.declarations)
+        return functions
 
-    def _load(self, name: str, data: str, weights: str, stride: int) -> None:
+    def _word(self, code: FunctionText) -> str:
+        """The first word of the window that a step takes."""
+        words = code.let("mul nuw nsw i64 %ky, %kw")
+        first = code.let(f"mul nuw nsw i64 %step, {self.signature.step}")
+        return code.let(f"add nuw nsw i64 {words}, {first}")
+
+    def _fetch(self, code: FunctionText, word: str) -> None:
+        """Bring the share of later weights that belongs to a step's words closer, line by line."""
+        start = code.pointer("%later", code.let(f"mul i64 {word}, %share"))
+        size = code.let(f"mul i64 %share, {self.signature.step}")
+        lines = code.let(f"add i64 {code.let(f'udiv i64 {size}, {LINE}')}, 1")
+
+        def one_line(line: str, _: list[str]) -> list[str]:
+            offset = code.let(f"mul nuw nsw i64 {line}, {LINE}")
+            code.prefetch(code.pointer(start, offset), SECOND)
+            return []
+
+        code.loop(lines, [], one_line)
+
+    def _load(self, code: FunctionText, name: str, word: str) -> None:
         place = int(name.split(".")[1])
         if name[0] == "w":
-            pointer = self.code.pointer(weights, str(place * tiles.ROW_BYTES))
-            self._move(tiles.LOAD, name, pointer, str(stride))
+            stride = self.signature.channels * WORD_BYTES
+            weights = code.pointer("%weights", code.let(f"mul nuw nsw i64 {word}, {stride}"))
+            pointer = code.pointer(weights, str(place * tiles.ROW_BYTES))
+            self._move(code, tiles.LOAD, name, pointer, str(stride))
             return
-        distance = self.code.let(f"mul i64 %pixel, {place * self.body.pixels}")
-        self._move(tiles.LOAD, name, self.code.pointer(data, distance), "%pixel")
+        row = code.let("mul nuw nsw i64 %ky, %row")
+        offset = code.let(f"mul nuw nsw i64 %step, {self.signature.step * WORD_BYTES}")
+        data = code.pointer("%data", code.let(f"add nuw nsw i64 {row}, {offset}"))
+        distance = code.let(f"mul i64 %pixel, {place * self.body.pixels}")
+        self._move(code, tiles.LOAD, name, code.pointer(data, distance), "%pixel")
 
-    def _move(self, instruction: str, name: str, place: str, stride: str) -> None:
+    def _move(
+        self, code: FunctionText, instruction: str, name: str, place: str, stride: str
+    ) -> None:
         operands = f"i8 {self.numbers[name]}, ptr {place}, i64 {stride}"
-        self._call(f"{instruction}64", operands, "i8 immarg, ptr, i64")
+        self._call(code, f"{instruction}64", operands, "i8 immarg, ptr, i64")
 
-    def _call(self, intrinsic: str, operands: str, types: str) -> None:
-        self.code.declarations[f"declare void @llvm.x86.{intrinsic}({types})"] = None
-        self.code.do(f"call void @llvm.x86.{intrinsic}({operands})")
+    def _call(self, code: FunctionText, intrinsic: str, operands: str, types: str) -> None:
+        self.declarations[f"declare void @llvm.x86.{intrinsic}({types})"] = None
+        code.do(f"call void @llvm.x86.{intrinsic}({operands})")
 
 
 def shaping_text(signature: KernelSignature) -> tuple[str, list[str]]:
