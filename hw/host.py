@@ -109,7 +109,7 @@ def from_flags(
     if machine in ("x86_64", "amd64"):
         features = _named(flags, X86_FEATURES)
         isa = next(isa for isa in _X86_ISAS if set(NEEDED[isa]) <= set(features))
-        core = _x86_core(vendor, family, model)
+        core = _x86_core(vendor, family, model, features)
         l1d, l2 = _CACHES[core]
         return Hardware(
             name="host",
@@ -146,9 +146,11 @@ def from_flags(
     )
 
 
-def _x86_core(vendor: str, family: int, model: int) -> Core:
+def _x86_core(vendor: str, family: int, model: int, features: Collection[str]) -> Core:
     if vendor == "GenuineIntel" and family == 6:
-        return _INTEL_CORES.get(model, "generic-x86-64")
+        # No earlier core has tiles, whatever model a hypervisor shows.
+        has_tiles = set(FEATURES) <= set(features)
+        return "sapphirerapids" if has_tiles else _INTEL_CORES.get(model, "generic-x86-64")
     if vendor == "AuthenticAMD" and family == _ZEN5_FAMILY:
         return "zen5" if any(model in models for models in _ZEN5_MODELS) else "generic-x86-64"
     return "generic-x86-64"
@@ -169,8 +171,8 @@ def x86_processor(text: str) -> tuple[Core, tuple[str, ...]]:
     """The core and the LLVM features of an x86-64 /proc/cpuinfo; needs no costs of that core."""
     cpu = parse_cpuinfo(text)
     family, model = (_number(cpu.get(name, "0")) for name in ("cpu family", "model"))
-    core = _x86_core(cpu.get("vendor_id", ""), family, model)
-    return core, _named(cpu.get("flags", "").split(), X86_FEATURES)
+    features = _named(cpu.get("flags", "").split(), X86_FEATURES)
+    return _x86_core(cpu.get("vendor_id", ""), family, model, features), features
 
 
 def parse_cpuinfo(text: str) -> dict[str, str]:

@@ -45,6 +45,8 @@ class Convolution(Lowering):
 
     is_joined = False
     """Whether tiles go on from row to row."""
+    is_interleaved = False
+    """Whether the epilogue of a tile stands between the products of the next one."""
 
     def include_bodies(self, bodies: Table) -> None:
         """The micro-kernel of the signature, for the strides of this layer."""
@@ -54,7 +56,6 @@ class Convolution(Lowering):
         self.uses_tiles = self.signature.is_tiled
         if self.uses_tiles:
             self.include(*body["shaping"])
-            self.products = int(body["products"])
         attrs = attributes(self.composite.main)
         data = self.composite.main.args[0]
         *_, self.input_height, self.input_width, words = shape_of(data.ty)
@@ -69,10 +70,12 @@ class Convolution(Lowering):
             self.input_height * self.input_width * pixel,
             self._share,
         )
-        if self.uses_tiles:
-            self.include(body["text"], body["declarations"])
+        self.is_interleaved = self.uses_tiles and self.schedule["interleaved"]
+        text = body["text"], body["declarations"]
+        if self.is_interleaved:
+            self.include(*text)
         else:
-            self.help(self.signature.name, (body["text"], body["declarations"]), 4, self.strides)
+            self.help(self.signature.name, text, 4, self.strides)
 
     @property
     def positions(self) -> int:
@@ -120,25 +123,31 @@ class Convolution(Lowering):
         self.helpers.append(Helper(self.inner, function, problem))
 
     def items(self, begin: Any, end: Any) -> None:
-        """A task's work items.
-
-        Matrix tiles are a unit of their own: between their products for a tile of pixels stands
-        the epilogue of the one before. Each half of scratch holds the sums of every other one.
-        """
-        if not self.uses_tiles:
+        """A task's work items, its thread's registers shaped for them."""
+        if self.uses_tiles:
+            T.evaluate(T.call_extern("void", TILES_BEGIN))
+        if self.is_interleaved:
+            self._interleaved(begin, end)
+        else:
             super().items(begin, end)
-            return
-        T.evaluate(T.call_extern("void", TILES_BEGIN))
+        if self.uses_tiles:
+            T.evaluate(T.call_extern("void", TILES_END))
+
+    def _interleaved(self, begin: Any, end: Any) -> None:
+        """Tiles between whose products stands the epilogue of the one before.
+
+        Each half of scratch holds the sums of every other tile.
+        """
         first = T.bind(begin * self.tiles)
         count = T.bind(end * self.tiles - first)
         with T.serial(0, count) as number:
             before = tirx.max(number - 1, 0)
             finish = self.finisher(*self._tile_of(first + before), self._half(before))
             self._products(first + number, self._half(number), tirx.min(number, 1), finish)
-        finish = self.finisher(*self._tile_of(first + count - 1), self._half(count - 1))
-        with T.serial(0, self.rows) as m:
-            finish(m)
-        T.evaluate(T.call_extern("void", TILES_END))
+        with T.If(count > 0), T.Then():
+            finish = self.finisher(*self._tile_of(first + count - 1), self._half(count - 1))
+            with T.serial(0, self.rows) as m:
+                finish(m)
 
     def _half(self, number: Any) -> Any:
         return T.bind(number % 2 * (self.rows * BLOCK))
@@ -146,7 +155,7 @@ class Convolution(Lowering):
     @property
     def sums_words(self) -> int:
         """Sums of a tile of pixels, or of two in turns."""
-        return super().sums_words * (2 if self.uses_tiles else 1)
+        return super().sums_words * (2 if self.is_interleaved else 1)
 
     def _tile_of(self, number: Any) -> tuple[Any, Any, Any]:
         """Block, run and tile of the run, by a tile's number among all."""
@@ -162,14 +171,14 @@ class Convolution(Lowering):
         steps, name = words // self.signature.step, self.signature.name
         block, run, tile = self._tile_of(number)
         data, weights, sums, later = self._pointers(block, 0, self._window(run, tile), place)
-        several = -(-self.rows // (kh * steps))
+        several, products = -(-self.rows // (kh * steps)), self.signature.products_a_step
         T.evaluate(T.call_extern("void", f"{name}_begin"))
         with T.serial(0, kh) as row, T.serial(0, steps) as step:
             numbers = (T.Cast("int64", row), T.Cast("int64", step), *map(T.int64, self.strides))
-            for product in range(self.products):
+            for product in range(products):
                 called = f"{name}_product{product}"
                 T.evaluate(T.call_extern("void", called, data, weights, later, *numbers))
-                begin, end = (several * (product + i) // self.products for i in (0, 1))
+                begin, end = (several * (product + i) // products for i in (0, 1))
                 if begin == end:
                     continue
                 with T.serial(begin, end) as part:

@@ -31,6 +31,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hw.isa import tiles
 from stages.qnn.tables import ENTRIES, GROUP, Tables
 from stages.qnn.terms import TermPlan
 
@@ -194,6 +195,11 @@ class KernelSignature:
         if self.plan is not None:
             return self.words
         return self.products.tile if self.products is not None and self.is_tiled else 1
+
+    @property
+    def products_a_step(self) -> int:
+        """Products of matrix tiles in a step: registers of pixels times registers of channels."""
+        return -(-self.rows // tiles.ROWS) * (self.channels // tiles.COLUMNS)
 
     @property
     def word_bytes(self) -> int:

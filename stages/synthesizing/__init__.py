@@ -78,8 +78,7 @@ def run(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
 def synthesized(signature: KernelSignature, hardware: Hardware) -> Table:
     """The body of one signature with its certificate; ProofError if it cannot be proved.
 
-    A body of tiles comes with `shaping`, the functions that go around all calls of a thread, and
-    the number of `products` in a step, between which something else may stand.
+    A body of tiles comes with `shaping`, the functions that go around all calls of a thread.
     """
     isa = isa_of(hardware)
     body = body_of(signature, isa)
@@ -88,7 +87,6 @@ def synthesized(signature: KernelSignature, hardware: Hardware) -> Table:
     entry: Table = {"text": text, "declarations": declarations, "certificate": certificate}
     if signature.is_tiled:
         entry["shaping"] = shaping_text(signature)
-        entry["products"] = len(body.passes[0].word.steps)
     return entry
 
 
