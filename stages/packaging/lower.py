@@ -29,6 +29,10 @@ from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_d
 from stages.qnn.signature import BLOCK
 
 
+RUNS_A_TASK = 4
+"""Work items of a block in a task, at least, that reads all weights on its own."""
+
+
 class Lowering:
     """A composite without a main operator; subclasses put sums into scratch first."""
 
@@ -95,16 +99,33 @@ class Lowering:
     def kernel(self) -> Kernel:
         """Emit the whole kernel."""
         items = self.blocks * self.runs
+        tasks = max(1, self.runs // RUNS_A_TASK) if self.is_split_by_runs else items
         with IRBuilder() as builder, T.prim_func():
             T.func_name(self.symbol)
             T.func_attr({"global_symbol": self.symbol})
             self._declare()
             with T.attr(0, "pragma_import_llvm", "\n".join(self.texts)):
                 self._fill_halos()
-                begin, end = slice_of(items, self.task, self.tasks)
-                self.items(T.bind(begin), end)
+                self._slice(items)
         scratch, helpers = self._scratch_words * 4, tuple(self.helpers)
-        return Kernel(builder.get(), scratch, items, helpers=helpers, uses_tiles=self.uses_tiles)
+        return Kernel(builder.get(), scratch, tasks, helpers=helpers, uses_tiles=self.uses_tiles)
+
+    def _slice(self, items: int) -> None:
+        """A task's part of the work."""
+        if not self.is_split_by_runs:
+            begin, end = slice_of(items, self.task, self.tasks)
+            self.items(T.bind(begin), end)
+            return
+        begin, end = map(T.bind, slice_of(self.runs, self.task, self.tasks))
+        with T.serial(0, self.blocks) as block:
+            self.block = block
+            self.items(begin, end)
+
+    @cached_property
+    def is_split_by_runs(self) -> bool:
+        """Whether every task has its part of the runs, of all blocks."""
+        by_runs = self.schedule.get("split") == "runs" and self.schedule["order"] == "rows_inner"
+        return by_runs and self.runs >= 2 * RUNS_A_TASK
 
     @property
     def _scratch_words(self) -> int:
@@ -159,6 +180,8 @@ class Lowering:
 
     def place_of(self, item: Any) -> tuple[Any, Any]:
         """Block of channels and run of a work item."""
+        if self.is_split_by_runs:
+            return self.block, item
         if self.schedule["order"] == "rows_inner":
             block, run = divided(item, self.runs)
         else:

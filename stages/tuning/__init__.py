@@ -72,7 +72,10 @@ def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
         if is_op(binding.value, "relax.qnn.packed_conv2d"):
             data, weights, _ = binding.value.args
             chosen = order_of(*_known_by(binding.value), choices)
-            return {"order": chosen or _order(binding.value, data.ty, weights.ty, hardware)}
+            return {
+                "order": chosen or _order(binding.value, data.ty, weights.ty, hardware),
+                "split": "runs" if _bytes(weights.ty) < _bytes(data.ty) else "blocks",
+            }
         if is_op(binding.value, "relax.qnn.packed_depthwise"):
             # A few rows of the picture fit the cache, and its lines hold several blocks.
             return {"order": "blocks_inner"}
