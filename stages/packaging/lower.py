@@ -124,7 +124,7 @@ class Lowering:
     @cached_property
     def is_split_by_runs(self) -> bool:
         """Whether every task has its part of the runs, of all blocks."""
-        by_runs = self.schedule.get("split") == "runs" and self.schedule["order"] == "rows_inner"
+        by_runs = (self.schedule["split"], self.schedule["order"]) == ("runs", "rows_inner")
         return by_runs and self.runs >= 2 * RUNS_A_TASK
 
     @property

@@ -16,7 +16,7 @@ from typing import Any
 
 from hw.profile import Hardware
 from stages.kinds import Model, Table
-from stages.qnn.builder import bindings_of
+from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.measured import order_of, shape_name
 from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
@@ -28,16 +28,19 @@ ORDERS = ("rows_inner", "blocks_inner")
 """What the inner loop over a kernel's work items goes through."""
 
 
+SPLITS = ("blocks", "runs")
+"""What threads have a part of each: weights, or positions, which they find in their own cache where
+they computed them themselves."""
 SLOTS_A_PIXEL = 0.5
 """Products of tiles for every pixel of a tile, at least, for an epilogue to stand between them."""
 GAINING = 0.6
 """The part of a network's products, at least, that such kernels must have. As measured, ResNet-18
-(0.99) and ResNet-50 (0.83) take 0.90 and 0.94 of the time so, MobileNet v2 (0.42) takes 1.11."""
+(0.99) and ResNet-50 (0.90) take 0.90 and 0.94 of the time so, MobileNet v2 (0.40) takes 1.11."""
 
 
 def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
-    """Composite name → schedule: `order`, one of `ORDERS`, and for convolutions by matrix tiles
-    whether they are `interleaved`."""
+    """Composite name → schedule: `order`, one of `ORDERS`, `split`, one of `SPLITS`, and for
+    convolutions by matrix tiles whether they are `interleaved`."""
     composites = {
         str(variable.name_hint): function
         for variable, function in model.module.functions.items()
@@ -46,11 +49,11 @@ def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
     schedules = {
         name: _schedule(function, hardware, choices) for name, function in composites.items()
     }
-    gain = {name: _interleaving(function) for name, function in composites.items()}
-    total = sum(macs for macs, _ in gain.values())
-    is_worth_it = sum(macs for macs, gains in gain.values() if gains) >= GAINING * total
-    for name, (_, gains) in gain.items():
-        schedules[name]["interleaved"] = gains and is_worth_it
+    called = [_interleaving(function) for _, function in calls_of(model)]
+    gaining = sum(macs for macs, gains in called if gains)
+    is_worth_it = gaining >= GAINING * sum(macs for macs, _ in called)
+    for name, function in composites.items():
+        schedules[name]["interleaved"] = is_worth_it and _interleaving(function)[1]
     return schedules
 
 
@@ -68,18 +71,17 @@ def _interleaving(function: Any) -> tuple[int, bool]:
 
 
 def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
+    order, split = ORDERS[0], "blocks"
     for binding in bindings_of(function):
         if is_op(binding.value, "relax.qnn.packed_conv2d"):
             data, weights, _ = binding.value.args
             chosen = order_of(*_known_by(binding.value), choices)
-            return {
-                "order": chosen or _order(binding.value, data.ty, weights.ty, hardware),
-                "split": "runs" if _bytes(weights.ty) < _bytes(data.ty) else "blocks",
-            }
+            order = chosen or _order(binding.value, data.ty, weights.ty, hardware)
+            split = SPLITS[_bytes(weights.ty) < _bytes(data.ty)]
         if is_op(binding.value, "relax.qnn.packed_depthwise"):
             # A few rows of the picture fit the cache, and its lines hold several blocks.
-            return {"order": "blocks_inner"}
-    return {"order": ORDERS[0]}
+            order = "blocks_inner"
+    return {"order": order, "split": split}
 
 
 def _known_by(call: Any) -> tuple[str, str]:

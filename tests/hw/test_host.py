@@ -61,6 +61,8 @@ def arm(part: str, features: str) -> str:
         (intel(106, _ICE_LAKE), "x86_64", "avx512vpopcntdq", "icelake", True),
         (intel(143, _SAPPHIRE_RAPIDS), "x86_64", "avx512vpopcntdq", "sapphirerapids", True),
         (intel(207, _SAPPHIRE_RAPIDS), "x86_64", "avx512vpopcntdq", "sapphirerapids", True),
+        # A hypervisor that shows the model of a Rocket Lake, which has no tiles.
+        (intel(167, _SAPPHIRE_RAPIDS), "x86_64", "avx512vpopcntdq", "sapphirerapids", True),
         # Alder Lake and Raptor Lake: no AVX-512, but AVX-VNNI.
         (intel(151, _HASWELL + "avx_vnni gfni"), "x86_64", "avx2", "alderlake", True),
         (intel(183, _HASWELL + "avx_vnni gfni"), "x86_64", "avx2", "alderlake", True),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
+import numpy as np
 import pytest
 
 from hw.profile import Hardware
@@ -12,12 +13,16 @@ from stages.codegen import target_of
 from stages.kinds import Model
 from stages.packaging.composite import Composite
 from stages.packaging.convolution import Convolution
+from stages.packaging.graph import program_of
+from stages.packaging.lower import RUNS_A_TASK
 from stages.packaging.products import Products
+from stages.qnn import interpret
 from stages.qnn.builder import calls_of
 from stages.qnn.composites import PLAIN, PRODUCTS
+from stages.tuning import SPLITS
 from tests.stages.packaging.kernel_cases import BIT, Case
 from tests.stages.packaging.kernel_cases import Net as FewBits
-from tests.stages.packaging.programs import assert_exact, pack
+from tests.stages.packaging.programs import Executor, assert_exact, compile_at_once, pack
 from tests.stages.packaging.test_plain import Net
 from tests.stages.pipeline import kept
 from tests.targets import AARCH64, AMX, AVX2, AVX512VNNI, SSE2, VNNI_256, skip_unless_runnable
@@ -36,7 +41,7 @@ def residual(size: tuple[int, int, int]) -> Model:
 
 def convolutions(packed: Model, hardware: Hardware) -> list[Convolution]:
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedule = {"order": "rows_inner"}
+    schedule = {"order": "rows_inner", "split": "blocks", "interleaved": False}
     found = []
     for _, function in calls_of(packed):
         if str(function.attrs["composite"]) != PLAIN and Composite(function).is_convolution:
@@ -74,6 +79,38 @@ def test_bits_of_rows_that_are_joined(hardware: Hardware) -> None:
         packed, _ = assert_exact(case.model, case.inputs(), hardware, case.options)
         joined += sum(one.is_joined for one in convolutions(packed, hardware))
     assert joined
+
+
+@pytest.mark.parametrize("hardware", (AVX2, AVX512VNNI, AMX), ids=lambda item: item.name)
+@pytest.mark.parametrize("pictures", (1, 2))
+def test_how_work_is_shared_changes_no_result(hardware: Hardware, pictures: int) -> None:
+    """By blocks or by runs; epilogues behind the sums, or between products of the next tile."""
+    skip_unless_runnable(hardware)
+    size = (pictures, 19, 21)
+    packed = pack(residual(size), hardware)
+    inputs = Net((*size, 12)).inputs()
+    expected = interpret.run(packed, inputs)
+    bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
+    names = [str(n.name_hint) for n, f in packed.module.functions.items() if "composite" in f.attrs]
+    for split, interleaved in product(SPLITS, (False, True)):
+        schedule = {"order": "rows_inner", "split": split, "interleaved": interleaved}
+        schedules = dict.fromkeys(names, schedule)
+        program = program_of(packed, bodies, schedules, hardware, compile_at_once)
+        for tasks in (1, 2, 5):
+            outputs = Executor(program, hardware).run(inputs, tasks)
+            for name, value in expected.items():
+                np.testing.assert_array_equal(outputs[name], value, f"{schedule}, {tasks} tasks")
+
+
+def test_work_split_by_runs_is_no_work_for_many() -> None:
+    """Every task reads all weights, for a few tiles at least."""
+    packed = pack(residual((1, 19, 21)), AVX512VNNI)
+    bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
+    schedule = {"order": "rows_inner", "split": "runs", "interleaved": False}
+    for function in [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]:
+        with target_of(AVX512VNNI):
+            made = Products(Composite(function), "k", schedule, bodies, AVX512VNNI)
+            assert made.kernel().max_tasks == made.runs // RUNS_A_TASK > 1
 
 
 def test_joined_rows_are_work_for_as_many_tasks_as_there_are_tiles() -> None:

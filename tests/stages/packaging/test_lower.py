@@ -32,6 +32,8 @@ from tests.stages.packaging.programs import Executor, compile_at_once, lowered, 
 from tests.stages.pipeline import algorithm, kept
 from tests.targets import AARCH64, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
 
+SCHEDULE = {"order": "rows_inner", "split": "blocks", "interleaved": False}
+
 
 @pytest.mark.parametrize(
     ("size", "before", "after"),
@@ -59,7 +61,7 @@ def test_the_order_of_work_changes_no_result(hardware: Hardware) -> None:
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
     names = [n.name_hint for n, f in packed.module.functions.items() if "composite" in f.attrs]
     for order in ("rows_inner", "blocks_inner"):
-        schedules = {str(name): {"order": order} for name in names}
+        schedules = {str(name): {**SCHEDULE, "order": order} for name in names}
         program = program_of(packed, bodies, schedules, hardware, compile_at_once)
         for tasks in (1, 2, 5):
             outputs = Executor(program, hardware).run(case.inputs(), tasks)
@@ -125,7 +127,9 @@ def test_calls_for_a_block_fetch_the_next_one_between_them(
     bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
     (function,) = [f for _, f in calls_of(packed) if _is_convolution(f)]
     for order in ("rows_inner", "blocks_inner"):
-        made = Convolution(Composite(function), "k", {"order": order}, bodies, AVX512VNNI)
+        made = Convolution(
+            Composite(function), "k", {**SCHEDULE, "order": order}, bodies, AVX512VNNI
+        )
         weights = prod(shape_of(made.composite.main.args[1].ty)[1:])
         fetched = made.calls * made.fetched
         if order == "blocks_inner":
@@ -144,7 +148,7 @@ def test_kernels_of_bits_fetch_the_next_block_too(channels: int) -> None:
     packed = pack(net.model(net.conv(bits, "c", 64)), AVX512VNNI, algorithm("bitserial"))
     bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
     (function,) = [f for _, f in calls_of(packed) if _is_convolution(f)]
-    made = Convolution(Composite(function), "k", {"order": "rows_inner"}, bodies, AVX512VNNI)
+    made = Convolution(Composite(function), "k", SCHEDULE, bodies, AVX512VNNI)
     words = 9 * channels // 32
     each = prefetches(listing(made.helpers[0].function, AVX512VNNI))
     assert each == -(-made.signature.words // SHARES)
