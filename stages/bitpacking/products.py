@@ -43,7 +43,7 @@ from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS
 from stages.qnn.depthwise import packed_depthwise
 from stages.qnn.measured import Subject
 from stages.qnn.packing import pack_weights, round_up
-from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 from stages.qnn.signature import BLOCK, WORD_BYTES
 
@@ -120,6 +120,9 @@ class _Packer(Rewriting):
         q, edge, signature = product.q, product.edge, product.signature
         channels = edge.padded_channels
         scale, bias, border = _corrected(product, attrs)
+        added, constant = self._added(product.function, product.inner.var, product.actual)
+        if len(constant):
+            bias = bias + np.pad(constant, (0, bias.shape[1] - len(constant)))
         padded = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])])
         arguments = [self._edge(product.data, edge, layer)]
         builder = FunctionBuilder()
@@ -145,7 +148,7 @@ class _Packer(Rewriting):
         shape = shape_of(product.inner.var.ty)
         if shape_of(value.ty) != shape:
             value = builder.emit(relax.op.reshape(value, shape), "shaped")
-        inside = {product.inner.var: value}
+        inside = {product.inner.var: value, added: value}
         results = _epilogue(product.function, inside, product.actual, builder, arguments, self.read)
         wanted = self.handed.get(variable, Handed())
         plain = [] if wanted.is_written else results
@@ -176,14 +179,33 @@ class _Packer(Rewriting):
         value = builder.emit(
             packed.take_channels(builder.emit(sums, "sums"), channels=channels), "taken"
         )
-        if found.offset:
+        added, constant = self._added(found.function, found.inner.var, found.actual)
+        if found.offset or len(constant):
             # What the offset adds to every sum is known.
-            arguments.append(self.builder.tensor(f"{layer}.offset", found.correction))
-            less = builder.param("p2", found.correction.shape, "int32")
+            constant = constant + found.correction if found.offset else constant
+            arguments.append(self.builder.tensor(f"{layer}.offset", constant))
+            less = builder.param("p2", constant.shape, "int32")
             value = builder.emit(relax.op.add(value, less), "moved")
-        inside = {found.inner.var: value}
+        inside = {found.inner.var: value, added: value}
         results = _epilogue(found.function, inside, found.actual, builder, arguments, self.read)
         return self._call(builder.finish(results, {"composite": DEPTHWISE}), arguments, layer)
+
+    def _added(self, function: Any, sums: Any, actual: dict[Any, Any]) -> tuple[Any, Array]:
+        """What to read for the sums of a composite, once a constant per channel is added to them.
+
+        That is what adds one in the composite, a layer's own bias, if nothing else reads the sums;
+        else the sums themselves, and a constant without channels.
+        """
+        none = sums, np.zeros(0, np.int32)
+        readers = [b for b in bindings_of(function) if sums in variables_in(b.value)]
+        if len(readers) != 1 or not is_op(readers[0].value, "relax.add"):
+            return none
+        others = [a for a in readers[0].value.args if not a.same_as(sums)]
+        constant = self.source.params.get(str(actual[others[0]].name)) if others else None
+        channels = shape_of(sums.ty)[-1]
+        if constant is None or constant.dtype != np.int32 or constant.size != channels:
+            return none
+        return readers[0].var, constant.reshape(channels)
 
     def _hand_on(self, variable: Any, wanted: Handed, value: Any) -> Any:
         """Note what the readers of a product find of it; return what is read as it is."""
