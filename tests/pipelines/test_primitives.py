@@ -17,6 +17,8 @@ from tests.pipelines.fake_clone import doit
 from tests.targets import AVX2, SSE2, skip_unless_runnable
 
 RECIPE = "ci/residual_block_a2w1_host"
+BITS = "layers=[{match: layer1.0.conv1, algorithm: bitserial}]"
+"""On every processor: some multiply bytes faster."""
 
 
 @pytest.mark.parametrize("hardware", (SSE2, AVX2), ids=lambda item: item.name)
@@ -44,12 +46,12 @@ def test_loops_count_the_bits_that_both_have(steps: int, hardware: Hardware) -> 
 def test_one_primitive_more_at_a_time(tmp_path: Path) -> None:
     target = tmp_path / "r.json"
     given = ("primitives=layer1.0.conv1", "threads=2", f"json={target}")
-    done = doit("bench", f"recipe={RECIPE}", *given)
+    done = doit("bench", f"recipe={RECIPE}", BITS, *given)
     assert done.returncode == 0, done.stdout + done.stderr
     seconds = json.loads(target.read_text())["seconds"]
     assert list(seconds) == [*PRIMITIVES, "+ 2 threads", "the package's kernel"]
     assert all(each > 0 for each in seconds.values())
     assert all(name in done.stdout for name in seconds)
     for layer, said in (("fc", "the layer has no kernel of 1 to 3 bits"), ("x", "no such layer")):
-        done = doit("bench", f"recipe={RECIPE}", f"primitives={layer}")
+        done = doit("bench", f"recipe={RECIPE}", BITS, f"primitives={layer}")
         assert done.returncode != 0 and said in done.stderr
