@@ -60,7 +60,7 @@ _TILES: Mapping[str, dict[str, Any]] = {
 }
 _TILES_SOURCE = (
     _INTEL.partition(":")[0] + ", chapter on AMX: cycles of whole registers, each instruction on "
-    "a pipe of its own; at second hand, confirmed on a Sapphire Rapids (16.0, 8.6 and 15.5 cycles) "
+    "a pipe of its own; at second hand, confirmed on a Xeon (16.0, 8.6 and 15.5 cycles) "
     "but for latencies"
 )
 

@@ -34,7 +34,7 @@ STEPS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16)
 LOOP = 6
 """Scalar instructions of the loop over steps: addresses, a comparison and a branch."""
 LEAST = 9
-"""Rows whose product takes as long as that of fewer, as timed on a Sapphire Rapids: 9.3 cycles for
+"""Rows whose product takes as long as that of fewer, as timed on a Xeon: 9.3 cycles for
 4 to 8 rows, 13.9 for 14, 16 for 16."""
 BYTES = Products(4)
 """Products of bytes; those of bfloat16 have tiles too."""

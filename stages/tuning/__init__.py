@@ -5,7 +5,7 @@ larger than the first-level cache should stay put while the other streams past i
 
 Matrix tiles (AMX) are a unit of their own, which need not wait for an epilogue: that of a tile can
 stand between the products of the next one. But while the unit is busy the whole core runs slower: a
-Sapphire Rapids at 2.5 instead of 2.8 to 3.0 GHz. So all of a network's kernels do so or none,
+Xeon at 2.5 instead of 2.8 to 3.0 GHz. So all of a network's kernels do so or none,
 whether most of its products gain.
 """
 
