@@ -12,7 +12,7 @@ import numpy as np
 from pipelines.benching.engines import Timed
 
 _TURN_SECONDS = 2e-2
-"""What one turn measures at least, so that the clock's own steps do not count."""
+"""What one turn measures at least: a core's clock and its caches take some of it to settle."""
 _QUARTILES = (25, 50, 75)
 
 

@@ -26,8 +26,6 @@ __all__ = ["ORDERS", "run"]
 
 ORDERS = ("rows_inner", "blocks_inner")
 """What the inner loop over a kernel's work items goes through."""
-
-
 SPLITS = ("blocks", "runs")
 """What threads have a part of each: weights, or positions, which they find in their own cache where
 they computed them themselves."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.fake_clone import Clone
+from tests.pipelines.fake_clone import ROOT, Clone
 
 
 @pytest.fixture
@@ -22,3 +23,16 @@ def realdata() -> Path:
     if not folder:
         pytest.skip("BITKILN_REALDATA is unset: real models are not part of the project")
     return Path(folder).resolve()
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Callable[[str], str]:
+    """A copy of a recipe of another name, whose package no test beside this one replaces."""
+
+    def copied(recipe: str) -> str:
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+        path = tmp_path / f"{worker}_{tmp_path.name}.yaml"
+        path.write_text(f"extends: {ROOT / 'recipes' / recipe}.yaml\n")
+        return str(path)
+
+    return copied

@@ -61,19 +61,6 @@ def kernels(root: Path) -> set[str]:
     return {path.name for path in (root / "artifacts/items/kernel").iterdir()}
 
 
-@pytest.fixture
-def alone(tmp_path: Path) -> Callable[[str], str]:
-    """A copy of a recipe of another name, whose package no test beside this one replaces."""
-
-    def copied(recipe: str) -> str:
-        worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-        path = tmp_path / f"{worker}_{tmp_path.name}.yaml"
-        path.write_text(f"extends: {ROOT / 'recipes' / recipe}.yaml\n")
-        return str(path)
-
-    return copied
-
-
 def size_of(precision: str) -> list[str]:
     """The README's network as it is; others of one size, so that all processors share a model."""
     return [] if precision == "a2w1" else ["model.image_size=64"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,15 +44,16 @@ def test_loops_count_the_bits_that_both_have(steps: int, hardware: Hardware) -> 
 
 
 @pytest.mark.slow
-def test_one_primitive_more_at_a_time(tmp_path: Path) -> None:
+def test_one_primitive_more_at_a_time(tmp_path: Path, alone: Callable[[str], str]) -> None:
     target = tmp_path / "r.json"
     given = ("primitives=layer1.0.conv1", "threads=2", f"json={target}")
-    done = doit("bench", f"recipe={RECIPE}", BITS, *given)
+    recipe = alone(RECIPE)
+    done = doit("bench", f"recipe={recipe}", BITS, *given)
     assert done.returncode == 0, done.stdout + done.stderr
     seconds = json.loads(target.read_text())["seconds"]
     assert list(seconds) == [*PRIMITIVES, "+ 2 threads", "the package's kernel"]
     assert all(each > 0 for each in seconds.values())
     assert all(name in done.stdout for name in seconds)
     for layer, said in (("fc", "the layer has no kernel of 1 to 3 bits"), ("x", "no such layer")):
-        done = doit("bench", f"recipe={RECIPE}", BITS, f"primitives={layer}")
+        done = doit("bench", f"recipe={recipe}", BITS, f"primitives={layer}")
         assert done.returncode != 0 and said in done.stderr

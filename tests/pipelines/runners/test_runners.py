@@ -15,7 +15,7 @@ from hw.profile import Hardware
 from pipelines.errors import UserError
 from pipelines.runners import choose, open_package
 from pipelines.runners.emulated import EmulatedRunner
-from pipelines.runners.native import NativeRunner
+from pipelines.runners.native import NativeRunner, placed
 from pipelines.runners.replay import qemu_prefix, qemu_replay, replay
 from tests.stages.packaging.support import AARCH64, ARMV7, TARGETS, X86_64, package, write
 
@@ -180,3 +180,13 @@ def test_a_folder_that_is_no_package_is_named(hardware: Hardware, folder: Path) 
     (folder / "libtoy.so").unlink()
     with pytest.raises(UserError, match=r"has no libtoy\.so; it was built with formats: shared"):
         open_package(folder).library()
+
+
+@pytest.mark.parametrize("size", [1, 4032, 4096, 3 * 4096 - 64, 3 * 4096])
+def test_inputs_lie_where_packages_read_them_in_place(size: int) -> None:
+    array = np.arange(size, dtype=np.uint8)
+    for _ in range(4):
+        copy = placed(array)
+        assert copy.tobytes() == array.tobytes()
+        assert copy.ctypes.data % 64 == 0
+        assert (copy.ctypes.data + size - 1) % 4096 + 64 < 4096
