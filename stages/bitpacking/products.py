@@ -180,9 +180,10 @@ class _Packer(Rewriting):
             packed.take_channels(builder.emit(sums, "sums"), channels=channels), "taken"
         )
         added, constant = self._added(found.function, found.inner.var, found.actual)
-        if found.offset or len(constant):
+        if found.offset:
             # What the offset adds to every sum is known.
-            constant = constant + found.correction if found.offset else constant
+            constant = constant + found.correction if len(constant) else found.correction
+        if len(constant):
             arguments.append(self.builder.tensor(f"{layer}.offset", constant))
             less = builder.param("p2", constant.shape, "int32")
             value = builder.emit(relax.op.add(value, less), "moved")
@@ -203,7 +204,9 @@ class _Packer(Rewriting):
         others = [a for a in readers[0].value.args if not a.same_as(sums)]
         constant = self.source.params.get(str(actual[others[0]].name)) if others else None
         channels = shape_of(sums.ty)[-1]
-        if constant is None or constant.dtype != np.int32 or constant.size != channels:
+        if constant is None or constant.dtype != np.int32:
+            return none
+        if constant.shape[-1:] != (channels,) or constant.size != channels:
             return none
         return readers[0].var, constant.reshape(channels)
 

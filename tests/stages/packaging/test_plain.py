@@ -11,7 +11,8 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.kinds import Model
 from stages.qnn import integer, rescale
-from stages.qnn.builder import ModelBuilder, bindings_of
+from stages.qnn.builder import ModelBuilder, bindings_of, calls_of
+from stages.qnn.composites import PLAIN
 from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, is_op
 from tests.stages.packaging.programs import assert_exact, pack
@@ -288,3 +289,43 @@ def test_neighbouring_transposes_cancel() -> None:
     model, inputs = channels_first()
     packed, _ = assert_exact(model, inputs, AARCH64, tasks=(1,))
     assert str(packed.module).count("permute_dims") == 2
+
+
+@pytest.mark.parametrize("groups", [1, 16], ids=["product", "depthwise"])
+def test_a_bias_is_a_part_of_the_sums_correction(groups: int) -> None:
+    """Of one constant a channel; it stays an addition of its own where it is any other."""
+    skip_unless_runnable(AVX2)
+    net = Net((1, 5, 6, 16))
+    packed, _ = assert_exact(net.model(net.conv(net.x, "b", 16, groups=groups)), net.inputs(), AVX2)
+    assert additions(packed) == (0 if groups == 1 else 1)
+
+    net = Net((1, 5, 16, 16))
+    sums = net.emit(integer.conv2d(net.x, *weights(net, groups), **ATTRS, groups=groups), "sums")
+    rows = net.rng.integers(-999, 999, (1, 1, 16, 1)).astype("int32")
+    total = net.emit(op.add(sums, net.builder.tensor("rows", rows)), "total")
+    packed, _ = assert_exact(net.model(net.requantize(total, "y")), net.inputs(), AVX2)
+    assert additions(packed) >= 1
+
+
+ATTRS = {
+    "strides": [1, 1],
+    "padding": [1, 1, 1, 1],
+    "data_zero_point_x2": -10,
+    "weight_zero_point_x2": 0,
+    "pad_value": 0,
+}
+
+
+def weights(net: Net, groups: int) -> list[Any]:
+    values = net.rng.integers(-128, 128, (16, 3, 3, 16 // groups)).astype("int8")
+    return [net.builder.tensor("w", values)]
+
+
+def additions(packed: Model) -> int:
+    """Of composites around products, those that add something to the sums."""
+    return sum(
+        is_op(binding.value, "relax.add")
+        for _, function in calls_of(packed)
+        if str(function.attrs["composite"]) != PLAIN
+        for binding in bindings_of(function)
+    )
