@@ -25,8 +25,8 @@ def aligned(nbytes: int) -> np.ndarray:
 
 
 def placed(array: np.ndarray) -> np.ndarray:
-    """A copy of an array where packages read it in place, as the header of every package says:
-    aligned, and the 64 bytes behind it in its last page."""
+    """A copy of an array where packages read it in place (`rt_in_place` in their runtime): aligned,
+    and the 64 bytes behind it in its last page."""
     room = aligned(array.nbytes + _ALIGNMENT)
     last = room.ctypes.data + array.nbytes - 1
     begin = _ALIGNMENT if last % _PAGE + _ALIGNMENT >= _PAGE else 0

@@ -8,12 +8,10 @@ from typing import Any
 from tvm.ir import Call
 
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.packed import parse_signature
+from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK, KernelSignature
 
-CONVOLUTION = "relax.qnn.packed_conv2d"
-DEPTHWISE_CONVOLUTION = "relax.qnn.packed_depthwise"
 POOLS = {"relax.qnn.max_pool2d": "max", "relax.qnn.sum_pool2d": "sum"}
 PLAIN_INPUT = {"permute_dims", "reshape", "qnn.pad_channels", "qnn.quantize", "qnn.to_bytes"}
 """Operators that treat every channel of a float input alike, up to bytes."""

@@ -190,7 +190,7 @@ class Convolution(Lowering):
     @property
     def tiles(self) -> int:
         """Tiles of a work item."""
-        return 1 if self.is_joined else tile_count(self.width, self.rows)
+        return 1 if self.is_joined else super().tiles
 
     def start(self, block: Any, run: Any, tile: Any) -> None:
         """The sums of a tile, int32 [rows][32]."""

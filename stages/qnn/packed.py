@@ -31,6 +31,8 @@ from stages.qnn.tables import pack_tables
 Array = np.ndarray[Any, Any]
 _SIGNATURE = TypeAdapter(KernelSignature)
 Attrs = Mapping[str, Any]
+CONVOLUTION = "relax.qnn.packed_conv2d"
+DEPTHWISE_CONVOLUTION = "relax.qnn.packed_depthwise"
 
 
 def signature_text(signature: KernelSignature) -> str:

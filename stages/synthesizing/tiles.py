@@ -111,10 +111,11 @@ class TileKernel:
     """
 
     def __init__(self, signature: KernelSignature, body: Body) -> None:
-        self.signature, self.body = signature, body
+        self.signature, self.program = signature, body.passes[0].word
+        self.pixels = body.pixels
         self.declarations: dict[str, None] = {}
         # Sums first, then data, then weights: as `shaping_text` shapes registers.
-        inputs = body.passes[0].word.inputs
+        inputs = self.program.inputs
         ordered = sorted(inputs, key=lambda name: ("caw".index(name[0]), name))
         self.numbers = {name: str(number) for number, name in enumerate(ordered)}
         self.counters = [name for name in ordered if name[0] == "c"]
@@ -142,7 +143,7 @@ class TileKernel:
         def one_row(ky: str, _: list[str]) -> list[str]:
             def one_step(step: str, _: list[str]) -> list[str]:
                 here = arguments.replace("%ky", ky).replace("%step", step)
-                for number in range(len(self.body.passes[0].word.steps)):
+                for number in range(len(self.program.steps)):
                     code.do(f"call void @{name}_product{number}({here})")
                 return []
 
@@ -150,34 +151,36 @@ class TileKernel:
 
         code.loop("%kh", [], one_row)
         code.do(f"call void @{name}_end(ptr %sums)")
+        return self._function(code, "", parameters)
+
+    def _function(self, code: FunctionText, part: str, parameters: tuple[str, ...]) -> str:
+        """The finished function of a part."""
         code.do("ret void")
-        return code.function(name, parameters)
+        self.declarations.update(code.declarations)
+        return code.function(self.signature.name + part, parameters)
 
     def _begin(self) -> str:
         code = FunctionText()
         for name in self.counters:
             self._call(code, "tilezero", f"i8 {self.numbers[name]}", "i8 immarg")
-        code.do("ret void")
-        return code.function(f"{self.signature.name}_begin", ())
+        return self._function(code, "_begin", ())
 
     def _end(self) -> str:
         code = FunctionText()
         stride = BLOCK * WORD_BYTES
         for name in self.counters:
             m, n = (int(x) for x in name[1:].split("."))
-            offset = m * self.body.pixels * stride + n * tiles.ROW_BYTES
+            offset = m * self.pixels * stride + n * tiles.ROW_BYTES
             place = code.pointer("%sums", str(offset))
             self._move(code, tiles.STORE, name, place, str(stride))
-        code.do("ret void")
-        return code.function(f"{self.signature.name}_end", ("ptr %sums",))
+        return self._function(code, "_end", ("ptr %sums",))
 
     def _products(self, given: tuple[str, ...]) -> list[str]:
         """The products of a step, each in a function of its own that loads what is new to it."""
-        program = self.body.passes[0].word
-        named = {register: name for name, register in program.inputs.items()}
+        named = {register: name for name, register in self.program.inputs.items()}
         loaded: set[str] = set()
         functions = []
-        for number, one in enumerate(program.steps):
+        for number, one in enumerate(self.program.steps):
             code = FunctionText()
             word = self._word(code)
             if not number:
@@ -191,9 +194,7 @@ class TileKernel:
             assert one.instruction.declares is not None
             code.declarations[one.instruction.declares] = None
             named[one.result] = total  # which the instruction overwrites
-            code.do("ret void")
-            functions.append(code.function(f"{self.signature.name}_product{number}", given))
-            self.declarations.update(code.declarations)
+            functions.append(self._function(code, f"_product{number}", given))
         return functions
 
     def _word(self, code: FunctionText) -> str:
@@ -226,7 +227,7 @@ class TileKernel:
         row = code.let("mul nuw nsw i64 %ky, %row")
         offset = code.let(f"mul nuw nsw i64 %step, {self.signature.step * WORD_BYTES}")
         data = code.pointer("%data", code.let(f"add nuw nsw i64 {row}, {offset}"))
-        distance = code.let(f"mul i64 %pixel, {place * self.body.pixels}")
+        distance = code.let(f"mul i64 %pixel, {place * self.pixels}")
         self._move(code, tiles.LOAD, name, code.pointer(data, distance), "%pixel")
 
     def _move(
@@ -235,8 +236,9 @@ class TileKernel:
         operands = f"i8 {self.numbers[name]}, ptr {place}, i64 {stride}"
         self._call(code, f"{instruction}64", operands, "i8 immarg, ptr, i64")
 
-    def _call(self, code: FunctionText, intrinsic: str, operands: str, types: str) -> None:
-        self.declarations[f"declare void @llvm.x86.{intrinsic}({types})"] = None
+    @staticmethod
+    def _call(code: FunctionText, intrinsic: str, operands: str, types: str) -> None:
+        code.declarations[f"declare void @llvm.x86.{intrinsic}({types})"] = None
         code.do(f"call void @llvm.x86.{intrinsic}({operands})")
 
 

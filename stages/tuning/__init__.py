@@ -1,12 +1,12 @@
-"""Tuning: the loop order of every composite, as measured or from the cost model (deterministic).
+"""Tuning: the loops of every composite, as measured or from the cost model (deterministic).
 
 A kernel's work items are pairs (block of 32 output channels, output row). Whichever operand is
 larger than the first-level cache should stay put while the other streams past it.
 
 Matrix tiles (AMX) are a unit of their own, which need not wait for an epilogue: that of a tile can
-stand between the products of the next one. But while the unit is busy the whole core runs slower: a
-Xeon at 2.5 instead of 2.8 to 3.0 GHz. So all of a network's kernels do so or none,
-whether most of its products gain.
+stand between the products of the next one. But while the unit is busy the whole core runs slower, a
+Xeon at 2.5 instead of 2.8 to 3.0 GHz. So either all of a network's kernels that gain by it do so,
+where these have most of its products, or none.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.measured import order_of, shape_name
-from stages.qnn.packed import parse_signature
+from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import WORD_BYTES
 
-__all__ = ["ORDERS", "run"]
+__all__ = ["ORDERS", "SPLITS", "run"]
 
 ORDERS = ("rows_inner", "blocks_inner")
 """What the inner loop over a kernel's work items goes through."""
@@ -55,31 +55,39 @@ def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
     return schedules
 
 
+def _main(function: Any) -> Any:
+    """The convolution of a composite, depthwise or not; None where it has none."""
+    names = CONVOLUTION, DEPTHWISE_CONVOLUTION
+    calls = (binding.value for binding in bindings_of(function))
+    return next((call for call in calls if any(is_op(call, name) for name in names)), None)
+
+
 def _interleaving(function: Any) -> tuple[int, bool]:
     """Products of a composite, with those of padding, and whether their kernel would gain."""
-    for binding in bindings_of(function):
-        if is_op(binding.value, "relax.qnn.packed_conv2d"):
-            weights = binding.value.args[1].ty
-            signature = parse_signature(attributes(binding.value)["signature"])
-            macs = prod(shape_of(binding.value.ty)[:3]) * prod(shape_of(weights))
-            words = _bytes(weights) // shape_of(weights)[0] // (signature.channels * WORD_BYTES)
-            slots = words // signature.step * signature.products_a_step
-            return macs, signature.is_tiled and slots >= SLOTS_A_PIXEL * signature.rows
-    return 0, False
+    call = _main(function)
+    if call is None or is_op(call, DEPTHWISE_CONVOLUTION):
+        return 0, False
+    weights = call.args[1].ty
+    signature = parse_signature(attributes(call)["signature"])
+    macs = prod(shape_of(call.ty)[:3]) * prod(shape_of(weights))
+    words = _bytes(weights) // shape_of(weights)[0] // (signature.channels * WORD_BYTES)
+    slots = words // signature.step * signature.products_a_step
+    return macs, signature.is_tiled and slots >= SLOTS_A_PIXEL * signature.rows
 
 
 def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
-    order, split = ORDERS[0], "blocks"
-    for binding in bindings_of(function):
-        if is_op(binding.value, "relax.qnn.packed_conv2d"):
-            data, weights, _ = binding.value.args
-            chosen = order_of(*_known_by(binding.value), choices)
-            order = chosen or _order(binding.value, data.ty, weights.ty, hardware)
-            split = SPLITS[_bytes(weights.ty) < _bytes(data.ty)]
-        if is_op(binding.value, "relax.qnn.packed_depthwise"):
-            # A few rows of the picture fit the cache, and its lines hold several blocks.
-            order = "blocks_inner"
-    return {"order": order, "split": split}
+    call = _main(function)
+    if call is None:
+        return {"order": ORDERS[0], "split": "blocks"}
+    if is_op(call, DEPTHWISE_CONVOLUTION):
+        # A few rows of the picture fit the cache, and its lines hold several blocks.
+        return {"order": "blocks_inner", "split": "blocks"}
+    data, weights, _ = call.args
+    chosen = order_of(*_known_by(call), choices)
+    return {
+        "order": chosen or _order(call, data.ty, weights.ty, hardware),
+        "split": "runs" if _bytes(weights.ty) < _bytes(data.ty) else "blocks",
+    }
 
 
 def _known_by(call: Any) -> tuple[str, str]:
