@@ -262,6 +262,10 @@ def _inputs(graph: GraphProto) -> tuple[GraphInput, ...]:
             raise StageError(f"input '{value.name}' is not a tensor")
         extents = [extent.dim_value for extent in tensor.shape.dim]
         shape = tuple(extent if extent > 0 else None for extent in extents)
+        if tensor.elem_type not in TensorProto.DataType.values():
+            raise StageError(
+                f"input '{value.name}' has the unknown element type {tensor.elem_type}"
+            )
         dtype = TensorProto.DataType.Name(tensor.elem_type).lower()
         dtype = "float32" if dtype == "float" else dtype
         inputs.append(GraphInput(value.name, dtype, shape))

@@ -51,3 +51,12 @@ def test_mxnet_adds_a_float() -> None:
     empty = next(n for n in params.files if n.startswith("quantize_v2") and n.endswith("params"))
     bundle = mxnet.bundle(json.dumps(symbol).encode(), params[empty].tobytes())
     assert "int8 and uint8 are accepted" in refusal(bundle, data=(1, 4, 6, 7))
+
+
+def test_onnx_declares_an_input_of_no_known_type() -> None:
+    from onnx import helper
+
+    x, y = (helper.make_tensor_value_info(name, 63, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    assert "input 'x' has the unknown element type 63" in refusal(model.SerializeToString())

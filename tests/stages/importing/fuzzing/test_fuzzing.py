@@ -18,10 +18,12 @@ QUICK = 150
 """Files a format in every run of the tests."""
 SECONDS = int(os.environ.get("BITKILN_FUZZ_SECONDS", "6"))
 """Of each fuzzer, for each format, in the slow tests."""
+SEED = os.environ.get("BITKILN_FUZZ_SEED", "1")
+"""Fixed, so that a failure is the change's own; libFuzzer draws one where it is 0."""
 
 
 def run(module: str, *arguments: str, folder: Path, seconds: float) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
     try:
         done = subprocess.run(
             [sys.executable, "-m", f"{FUZZING}.{module}", *arguments],
@@ -77,6 +79,6 @@ def test_files_that_coverage_leads_to(ending: str, tmp_path: Path) -> None:
     assert corpus.write(tmp_path / "corpus", ending, real=True)
     limits = ("-max_len=70000", "-timeout=60", "-rss_limit_mb=8192", "-close_fd_mask=1")
     run(
-        "guided", str(tmp_path / "corpus"), *limits, f"-max_total_time={SECONDS}",
+        "guided", str(tmp_path / "corpus"), *limits, f"-max_total_time={SECONDS}", f"-seed={SEED}",
         folder=tmp_path, seconds=6 * SECONDS + 120,
     )  # fmt: skip
