@@ -30,6 +30,8 @@ _INTEGER_LAYERS = {
     "MatMulInteger": (1, 2, 3),
 }
 """The same for operators on integers: weights, zero points of the data and of the weights."""
+_WIDTHS = range(1, 33)
+"""Bits that quantizers have; what a file says otherwise is nothing to describe."""
 _KEEPS_VALUES = {
     "Transpose",
     "Reshape",
@@ -209,13 +211,18 @@ def _layers(graph: SourceGraph) -> list[Table]:
 
 def _stored(graph: SourceGraph, node: Node, position: int) -> Table | None:
     """Bits and encoding of integers whose zero point is an input of a node; 8 bits without one."""
-    name = node.inputs[position] if len(node.inputs) > position else ""
+    name = _input_of(node, position)
     points = graph.constants.get(name, np.zeros((), np.uint8) if not name else None)
     match = None if points is None else re.fullmatch(r"(u?)int(\d+)", str(points.dtype))
     if match is None or points is None:
         return None
     encoding = "unipolar" if match[1] else "signed"
     return {"bits": int(match[2]), "encoding": "asymmetric" if points.any() else encoding}
+
+
+def _input_of(node: Node, position: int) -> str:
+    """The name of a node's input; empty where it has fewer."""
+    return node.inputs[position] if len(node.inputs) > position else ""
 
 
 def _weight_shape(
@@ -248,8 +255,8 @@ def _quantization(graph: SourceGraph, producers: Mapping[str, Node], tensor: str
 
 
 def _quant(graph: SourceGraph, node: Node) -> Table | None:
-    zero_point, bits = (graph.constants.get(name) for name in node.inputs[2:4])
-    if zero_point is None or bits is None or bits.size != 1:
+    zero_point, bits = (graph.constants.get(_input_of(node, position)) for position in (2, 3))
+    if zero_point is None or bits is None or bits.size != 1 or bits.item() not in _WIDTHS:
         return None
     width, signed = int(bits.item()), bool(node.attributes.get("signed", 1))
     encoding = "signed" if signed else "unipolar"

@@ -60,3 +60,22 @@ def test_onnx_declares_an_input_of_no_known_type() -> None:
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     assert "input 'x' has the unknown element type 63" in refusal(model.SerializeToString())
+
+
+@pytest.mark.parametrize("quantized", [[], ["x", "s", "z", "b"]])
+def test_onnx_quantizes_by_operands_that_are_missing_or_odd(quantized: list[str]) -> None:
+    from onnx import helper
+
+    x, y = (helper.make_tensor_value_info(name, 1, [2, 2]) for name in "xy")
+    numbers = {"s": 1.0, "z": 0.0, "b": 1e30}
+    constants = [helper.make_tensor(name, 1, [], [value]) for name, value in numbers.items()]
+    weight = helper.make_tensor("w", 1, [2, 2], [1.0] * 4)
+    nodes = [
+        helper.make_node("Quant", quantized, ["q"], domain="qonnx.custom_op.general"),
+        helper.make_node("MatMul", ["q", "w"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y], [*constants, weight])
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("qonnx.custom_op.general", 1)]
+    model = helper.make_model(graph, opset_imports=domains).SerializeToString()
+    assert importing.describe(source=model)["layers"][0]["activations"] is None
+    assert "Quant (1x: " in refusal(model)
