@@ -5,11 +5,9 @@ What of the importers' Python a file reaches decides which variants are pursued.
 
 from __future__ import annotations
 
-import io
 import random
 import resource
 import sys
-import zipfile
 from pathlib import Path
 
 import atheris
@@ -26,7 +24,7 @@ with atheris.instrument_imports(include=["stages.importing"]):
 def _mutated(source: bytes, most: int, seed: int) -> bytes:
     """What libFuzzer makes of a file; of an archive, of one of its members."""
     rng = random.Random(seed)
-    if rng.random() < IN_ARCHIVES and zipfile.is_zipfile(io.BytesIO(source)):
+    if rng.random() < IN_ARCHIVES:
         return in_archive(source, rng, lambda member: atheris.Mutate(member, most))
     return bytes(atheris.Mutate(source, most))
 

@@ -23,7 +23,7 @@ def mutated(source: bytes, others: Sequence[bytes], rng: random.Random) -> bytes
 
     Of an archive it is as a rule one member that is damaged, and the checksums are right.
     """
-    if rng.random() < IN_ARCHIVES and zipfile.is_zipfile(io.BytesIO(source)):
+    if rng.random() < IN_ARCHIVES:
         return in_archive(source, rng, lambda member: _damaged(member, others, rng))
     return _damaged(source, others, rng)
 
