@@ -211,18 +211,13 @@ def _layers(graph: SourceGraph) -> list[Table]:
 
 def _stored(graph: SourceGraph, node: Node, position: int) -> Table | None:
     """Bits and encoding of integers whose zero point is an input of a node; 8 bits without one."""
-    name = _input_of(node, position)
-    points = graph.constants.get(name, np.zeros((), np.uint8) if not name else None)
+    is_given = len(node.inputs) > position and node.inputs[position]
+    points = graph.tensor(node, position) if is_given else np.zeros((), np.uint8)
     match = None if points is None else re.fullmatch(r"(u?)int(\d+)", str(points.dtype))
     if match is None or points is None:
         return None
     encoding = "unipolar" if match[1] else "signed"
     return {"bits": int(match[2]), "encoding": "asymmetric" if points.any() else encoding}
-
-
-def _input_of(node: Node, position: int) -> str:
-    """The name of a node's input; empty where it has fewer."""
-    return node.inputs[position] if len(node.inputs) > position else ""
 
 
 def _weight_shape(
@@ -255,10 +250,10 @@ def _quantization(graph: SourceGraph, producers: Mapping[str, Node], tensor: str
 
 
 def _quant(graph: SourceGraph, node: Node) -> Table | None:
-    zero_point, bits = (graph.constants.get(_input_of(node, position)) for position in (2, 3))
-    if zero_point is None or bits is None or bits.size != 1 or bits.item() not in _WIDTHS:
+    zero_point, bits = graph.tensor(node, 2), graph.number(node, 3)
+    if zero_point is None or bits is None or bits not in _WIDTHS:
         return None
-    width, signed = int(bits.item()), bool(node.attributes.get("signed", 1))
+    width, signed = int(bits), bool(node.attributes.get("signed", 1))
     encoding = "signed" if signed else "unipolar"
     has_odd_levels = not signed and bool((zero_point == (2**width - 1) / 2).all())
     if has_odd_levels or (width == 1 and signed):

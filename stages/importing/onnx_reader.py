@@ -80,6 +80,16 @@ class SourceGraph:
     datatypes: dict[str, str] = field(default_factory=dict)
     """FINN's datatype annotations, tensor name to a name such as `UINT8`."""
 
+    def tensor(self, node: Node, position: int) -> Array | None:
+        """The constant that is an input of a node, None where there is none."""
+        return self.constants.get(node.inputs[position]) if len(node.inputs) > position else None
+
+    def number(self, node: Node, position: int) -> float | None:
+        """The same of a single number."""
+        value = self.tensor(node, position)
+        is_number = value is not None and value.size == 1 and value.dtype.kind in "fiu"
+        return float(value.item()) if value is not None and is_number else None
+
 
 def read(source: bytes) -> SourceGraph:
     """Decode and check the bytes of an ONNX file; StageError says what is wrong with it."""

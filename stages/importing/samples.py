@@ -88,11 +88,8 @@ def _first_readers(graph: SourceGraph, name: str) -> Iterator[tuple[Node, str]]:
 def _grid(graph: SourceGraph, node: Node) -> Draw | None:
     if node.domain != QONNX or node.op not in ("Quant", "IntQuant"):
         return None
-    values = [graph.constants.get(tensor) for tensor in node.inputs[1:4]]
-    if any(value is None or value.size != 1 for value in values):
-        return None
-    scale, zero_point, bits = (float(np.asarray(value).item()) for value in values)
-    if not 1 <= bits <= 24:
+    scale, zero_point, bits = (graph.number(node, position) for position in (1, 2, 3))
+    if scale is None or zero_point is None or bits is None or not 1 <= bits <= 24:
         return None
     signed, narrow = bool(node.attributes.get("signed", 1)), bool(node.attributes.get("narrow", 0))
     return _integers(*quant_limits(int(bits), signed, narrow), scale, zero_point)
@@ -101,7 +98,7 @@ def _grid(graph: SourceGraph, node: Node) -> Draw | None:
 def _pixels(graph: SourceGraph, node: Node, tensor: str) -> Draw | None:
     if node.domain or node.op != "Div" or node.inputs[0] != tensor:
         return None
-    divisor = graph.constants.get(node.inputs[1])
-    if divisor is None or divisor.size != 1 or not 1 < divisor.item() <= 2**24:
+    divisor = graph.number(node, 1)
+    if divisor is None or not 1 < divisor <= 2**24:
         return None
-    return _integers(0, int(divisor.item()))
+    return _integers(0, int(divisor))

@@ -62,7 +62,7 @@ def test_onnx_declares_an_input_of_no_known_type() -> None:
     assert "input 'x' has the unknown element type 63" in refusal(model.SerializeToString())
 
 
-@pytest.mark.parametrize("quantized", [[], ["x", "s", "z", "b"]])
+@pytest.mark.parametrize("quantized", [[], ["x"], ["x", "s", "z", "b"]])
 def test_onnx_quantizes_by_operands_that_are_missing_or_odd(quantized: list[str]) -> None:
     from onnx import helper
 
