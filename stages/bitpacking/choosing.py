@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm.ir import Call
 
-from stages.bitpacking.edges import LINEAR, nhwc, pictures
+from stages.bitpacking.edges import LINEAR, narrow_inputs, nhwc, pictures
+from stages.bitpacking.window import Chosen, Window
 from stages.kinds import Table
-from stages.qnn.builder import bindings_of
+from stages.qnn.builder import bindings_of, outputs_of, variables_in
 from stages.qnn.composites import is_float_product
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import FLOAT_PROBLEMS, Geometry, Problem, from_table, products_for
-from stages.qnn.registry import attributes, dtype_of
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.qnn.offers import FLOAT_PROBLEMS, Geometry, Problem, best, from_table, products_for
+from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.signature import BLOCK, WORD_BYTES
 from stages.qnn.terms import encoding_of
 
 Tensors = dict[str, np.ndarray[Any, Any]]
+DRAWING = {"relax.permute_dims", "relax.qnn.quantize"}
+"""Operators that a pass over an input picture may consist of."""
 
 
-def choose(
-    module: Any, tensors: Tensors, offers: Table, choices: Table
-) -> dict[Any, KernelSignature]:
-    """Call of a composite in `main` → the signature of its convolution or matrix product."""
-    chosen: dict[Any, KernelSignature] = {}
+def choose(module: Any, tensors: Tensors, offers: Table, choices: Table) -> dict[Any, Chosen]:
+    """Call of a composite in `main` → what is chosen for its convolution or matrix product."""
+    chosen: dict[Any, Chosen] = {}
+    drawn = _drawn(module)
     for binding in bindings_of(module["main"]):
         if not isinstance(binding.value, Call):
             continue
@@ -32,9 +36,29 @@ def choose(
         actual = dict(zip(function.params, binding.value.args, strict=True))
         for inner in bindings_of(function):
             if isinstance(inner.value, Call) and linear_name(inner.value):
-                weight = tensors[actual[inner.value.args[1]].name]
-                chosen[binding.var] = signature_of(inner.value, weight, offers, choices)
+                data, weight = (actual[argument] for argument in inner.value.args)
+                unit = WORD_BYTES if data in drawn else BLOCK
+                chosen[binding.var] = kernel_of(
+                    inner.value, tensors[weight.name], offers, choices, unit
+                )
     return chosen
+
+
+def _drawn(module: Any) -> set[Any]:
+    """Pictures of few channels, from a float input to one product, that a pass of their own makes:
+    their rows can be stacked."""
+    bindings = bindings_of(module["main"])
+    readers = Counter(v for b in bindings for v in variables_in(b.value))
+    narrow, found = narrow_inputs(module), set()
+    for binding in bindings:
+        if binding.var in narrow and readers[binding.var] == 1 and isinstance(binding.value, Call):
+            function = module[binding.value.op]
+            calls = [b.value for b in bindings_of(function) if b.var not in outputs_of(function)]
+            source = function.params[0].ty
+            is_picture = dtype_of(source) == "float32" and len(shape_of(source)) == 4
+            if is_picture and {str(call.op.name) for call in calls} <= DRAWING:
+                found.add(binding.var)
+    return found
 
 
 def linear_name(call: Any) -> str:
@@ -72,17 +96,35 @@ def subject_of(
         limit = int(np.abs(weight.astype(np.int32)).max(initial=0))
         problem = products_problem(bits, limit)
         offered = products_for(offers, bits, limit)
-    return Subject((Workload(problem, geometry, outputs),), tuple(offered))
+    return _cheaper(Subject((Workload(problem, geometry, outputs),), tuple(offered)))
 
 
-def signature_of(
+def _cheaper(subject: Subject) -> Subject:
+    """The same with rows of its data stacked, if that is predicted to be cheaper."""
+    work = subject.workload
+    if (geometry := work.geometry.as_stacked) is None:
+        return subject
+    stacked = replace(work, geometry=geometry)
+    mine, other = (w.cycles(best(subject.offers, w.geometry)) for w in (work, stacked))
+    return replace(subject, workloads=(stacked,)) if other < mine else subject
+
+
+def kernel_of(
     call: Any,
     weight: np.ndarray[Any, Any],
     offers: Table,
     choices: Table,
     unit: int = BLOCK,
-) -> KernelSignature:
-    """The kernel picked for a product."""
+) -> Chosen:
+    """What is picked for a product, among the kernels that `subject_of` gives."""
     subject = subject_of(call, weight, offers, unit)
-    picked = pick(subject.offers, subject.workload, choices)
-    return picked.fitted(subject.workload.geometry)
+    picked, geometry = pick(subject.offers, subject.workload, choices), subject.workload.geometry
+    attrs = attributes(call)
+    window = Window(
+        kernel=(1, 1) if weight.ndim == 2 else weight.shape[1:3],
+        strides=tuple(attrs.get("strides", (1, 1))),
+        padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
+        size=nhwc(call.args[0].ty)[:2],
+        output=nhwc(call.ty)[:2],
+    )
+    return Chosen(picked.fitted(geometry), window, geometry.stacked)

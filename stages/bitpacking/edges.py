@@ -14,11 +14,12 @@ from typing import Any, get_args
 from tvm import relax
 from tvm.ir import Call
 
+from stages.bitpacking.window import Chosen
 from stages.qnn import packed
 from stages.qnn.builder import bindings_of
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK, WORD_BITS, Form, KernelSignature, Stored
+from stages.qnn.signature import BLOCK, WORD_BITS, WORD_BYTES, Form, Stored
 from stages.qnn.tables import ENTRIES, GROUP
 
 LINEAR = tuple(
@@ -46,6 +47,8 @@ class Layout:
     block: int = BLOCK
     pictures: int = 1
     """Pictures of a batch; more than one only as bytes or floats."""
+    stacked: int = 1
+    """Rows that lie one behind the other, as channels of one; more than one only as bytes."""
 
     @property
     def padded_channels(self) -> int:
@@ -61,7 +64,8 @@ class Layout:
         if self.stored is not None:
             return (self.stored.words, *size, self.padded_channels // WORD_BITS)
         is_table = self.form in ("tables", "balanced_tables")
-        channels = self.padded_channels * (ENTRIES // GROUP if is_table else 1)
+        channels = self.padded_channels * (ENTRIES // GROUP if is_table else self.stacked)
+        size = (size[0] // self.stacked, size[1])
         return (self.pictures, *size, channels) if self.pictures > 1 else (*size, channels)
 
     @property
@@ -108,8 +112,13 @@ def store(value: Any, layout: Layout) -> Any:
     if layout.form != "bytes":
         balanced = layout.form == "balanced_tables"
         return packed.to_tables(value, halo=layout.halo, bits=layout.bits, balanced=balanced)
-    channels = round_up(layout.channels, layout.block)
-    return packed.to_bytes(value, halo=layout.halo, channels=channels, fill=layout.fill)
+    return packed.to_bytes(
+        value,
+        halo=layout.halo,
+        channels=layout.padded_channels,
+        fill=layout.fill,
+        stacked=layout.stacked,
+    )
 
 
 def load(stored: Any, layout: Layout) -> Any:
@@ -121,27 +130,19 @@ def load(stored: Any, layout: Layout) -> Any:
     return packed.from_bytes(stored, **place, dtype=f"uint{layout.bits}")
 
 
-def solve(module: Any, signatures: Mapping[Any, KernelSignature]) -> Edges:
+def solve(module: Any, chosen: Mapping[Any, Chosen]) -> Edges:
     """The layouts of all edges of a canonicalized module.
 
-    `signatures` are the kernels of the calls in `main`; planes hold what all their readers want.
+    `chosen` has the kernels of the calls in `main`; planes hold what all their readers want.
     """
-    main = module["main"]
     edges: Edges = {}
-    from_input: set[Any] = set()
-    for binding in bindings_of(main):
-        if isinstance(binding.value, relax.TupleGetItem):
-            if binding.value.tuple_value in from_input:
-                from_input.add(binding.var)
-            continue
+    for binding in bindings_of(module["main"]):
         if not isinstance(binding.value, Call):
             continue
         function = module[binding.value.op]
-        if str(function.attrs["composite"]) == "elementwise":
-            from_input.add(binding.var)
         for parameter, argument in zip(function.params, binding.value.args, strict=True):
-            signature = signatures.get(binding.var)
-            product_form = signature.form if signature else "bytes"
+            product = chosen.get(binding.var)
+            product_form = product.signature.form if product else "bytes"
             for form, padding, zero_point_x2 in readings(function, parameter, product_form):
                 layout = edges.get((argument, form))
                 if layout is None:
@@ -149,30 +150,40 @@ def solve(module: Any, signatures: Mapping[Any, KernelSignature]) -> Edges:
                     layout = Layout(form, *nhwc(argument.ty), bits)
                     edges[argument, form] = layout
                 if form == "planes":
-                    assert signature is not None and signature.stored is not None
-                    wanted = signature.stored
+                    assert product is not None and product.signature.stored is not None
+                    wanted = product.signature.stored
                     layout.stored = layout.stored.joined(wanted) if layout.stored else wanted
+                if zero_point_x2 is not None and product is not None:
+                    layout.stacked, padding = product.stacked, product.halo
                 layout.halo = [max(a, b) for a, b in zip(layout.halo, padding, strict=True)]
                 if zero_point_x2 is not None and zero_point_x2 % 2 == 0 and form == "bytes":
                     # What a byte cannot hold, the bias corrects per border class.
                     layout.fill = min(max(0, zero_point_x2 // 2), 255)
-    _narrow_inputs(module, edges, from_input)
+    narrow = narrow_inputs(module)
+    for (variable, form), layout in edges.items():
+        if form == "bytes" and variable in narrow:
+            layout.block = WORD_BYTES
     return edges
 
 
-def _narrow_inputs(module: Any, edges: Edges, from_input: set[Any]) -> None:
-    """Bytes of less than a block, from a float input to products alone, are padded to words."""
-    others: set[Any] = set()
+def narrow_inputs(module: Any) -> set[Any]:
+    """What is computed of a float input and read by products alone, of less than a block of
+    channels: as bytes they are padded to words."""
+    found: set[Any] = set()
     for binding in bindings_of(module["main"]):
-        if isinstance(binding.value, Call):
-            function = module[binding.value.op]
-            for parameter, argument in zip(function.params, binding.value.args, strict=True):
-                if any(p is None for _, _, p in readings(function, parameter)):
-                    others.add(argument)
-    for (variable, form), layout in edges.items():
-        is_narrow = layout.channels < BLOCK
-        if form == "bytes" and is_narrow and variable in from_input and variable not in others:
-            layout.block = 4
+        if isinstance(binding.value, relax.TupleGetItem):
+            if binding.value.tuple_value in found:
+                found.add(binding.var)
+            continue
+        if not isinstance(binding.value, Call):
+            continue
+        function = module[binding.value.op]
+        if str(function.attrs["composite"]) == "elementwise":
+            found.add(binding.var)
+        for parameter, argument in zip(function.params, binding.value.args, strict=True):
+            if any(p is None for _, _, p in readings(function, parameter)):
+                found.discard(argument)
+    return {v for v in found if isinstance(v.ty, relax.TensorType) and nhwc(v.ty)[2] < BLOCK}
 
 
 def readings(

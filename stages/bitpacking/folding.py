@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from stages.bitpacking.edges import Layout
+from stages.bitpacking.window import Window
 from stages.qnn.algebra import factor, numerators, offset
 from stages.qnn.packed import border_classes, class_count
-from stages.qnn.packing import raw_sums, round_up
+from stages.qnn.packing import raw_sums, round_up, stack_rows
 from stages.qnn.signature import BLOCK, KernelSignature
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Window:
-    """Geometry of a convolution: kernel, strides, padding (top, left, bottom, right), output."""
-
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    padding: tuple[int, int, int, int]
-    size: tuple[int, int]
-    output: tuple[int, int]
 
 
 def border(window: Window) -> list[int]:
@@ -84,8 +74,8 @@ def fold_bias(
     outputs = q.shape[0]
     n = numerators(q, weight_zero_point_x2).astype(np.int64)
     o, d = offset(data_zero_point_x2), factor(data_zero_point_x2)
-    widened = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])]).reshape(outputs, -1)
-    at_zero = raw_sums(signature, np.zeros((1, widened.shape[1]), np.uint8), widened)[0]
+    taps = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])]).reshape(outputs, -1)
+    at_zero = raw_sums(signature, np.zeros((1, taps.shape[1]), np.uint8), taps)[0]
     base = -o * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
     difference = pad_value - (d * fill - o)
     counts = border(window) if difference else [0, 0, 0, 0]
@@ -109,6 +99,13 @@ def _outside(window: Window, axis: int, position: int) -> Array:
     """Which taps along an axis lie in the padding for one output position."""
     taps = position * window.strides[axis] - window.padding[axis] + np.arange(window.kernel[axis])
     return (taps < 0) | (taps >= window.size[axis])
+
+
+def widened(q: Array, edge: Layout) -> Array:
+    """Weights [O, KH, KW, C] with the channels and stacks of rows of an edge, zeros between."""
+    rows = round_up(q.shape[1], edge.stacked) - q.shape[1]
+    width = [(0, 0), (0, rows), (0, 0), (0, edge.padded_channels - q.shape[3])]
+    return stack_rows(np.pad(q, width), edge.stacked)
 
 
 def pad_channels(values: Array, logical: int, channels: int, fill: float) -> Array:

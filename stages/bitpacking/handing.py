@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.bitpacking.choosing import signature_of
+from stages.bitpacking.choosing import kernel_of
 from stages.bitpacking.edges import Layout, nhwc, pictures
-from stages.bitpacking.folding import Window
+from stages.bitpacking.window import Chosen
 from stages.kinds import Model, Table
 from stages.qnn.algebra import factor
 from stages.qnn.builder import bindings_of, calls_of, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.qnn.signature import WORD_BYTES, KernelSignature
+from stages.qnn.signature import WORD_BYTES
 
 Array = np.ndarray[Any, Any]
 
@@ -38,8 +38,7 @@ class Product:
     """The binding of the product."""
     q: Array
     """Weights [O, KH, KW, C]."""
-    window: Window
-    signature: KernelSignature
+    chosen: Chosen
     edge: Layout
 
     @property
@@ -114,7 +113,8 @@ def _is_haloed(variable: Any, call: Any, reader: Product) -> bool:
     edge = reader.edge
     is_data = reader.data.same_as(variable) and sum(variable.same_as(a) for a in call.args) == 1
     is_bytes = edge.form == "bytes" and dtype_of(variable.ty) == "uint8"
-    return is_data and is_bytes and any(edge.halo) and edge.padded_channels == edge.channels
+    is_whole = edge.padded_channels == edge.channels and edge.stacked == 1
+    return is_data and is_bytes and any(edge.halo) and is_whole
 
 
 def _padding(function: Any) -> Any:
@@ -141,25 +141,17 @@ def _product(
     call = inner.value
     q = model.params[str(actual[call.args[1]].name)]
     q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
-    height, width, _ = nhwc(call.args[0].ty)
-    attrs = attributes(call)
-    window = Window(
-        kernel=(q.shape[1], q.shape[2]),
-        strides=tuple(attrs.get("strides", (1, 1))),
-        padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
-        size=(height, width),
-        output=nhwc(call.ty)[:2],
-    )
-    signature = signature_of(call, q, offers, choices, WORD_BYTES)
-    return Product(function, actual, inner, q, window, signature, _layout(call, signature, window))
+    chosen = kernel_of(call, q, offers, choices, WORD_BYTES)
+    return Product(function, actual, inner, q, chosen, _layout(call, chosen))
 
 
-def _layout(call: Any, signature: KernelSignature, window: Window) -> Layout:
+def _layout(call: Any, chosen: Chosen) -> Layout:
     """How a product's data lies for its kernel."""
+    signature = chosen.signature
     dtype = dtype_of(call.args[0].ty)
     bits = 8 * storage_dtype(dtype).itemsize if signature.is_float else int(dtype.lstrip("uint"))
     edge = Layout(signature.form, *nhwc(call.args[0].ty), bits, signature.stored)
-    edge.halo, edge.pictures = list(window.padding), pictures(call.args[0].ty)
+    edge.stacked, edge.halo, edge.pictures = chosen.stacked, chosen.halo, pictures(call.args[0].ty)
     if signature.is_float:
         edge.block = signature.channels_per_word
     if edge.form == "bytes":

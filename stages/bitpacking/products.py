@@ -19,7 +19,7 @@ from stages.bitpacking import narrow
 from stages.bitpacking.choosing import subject_of
 from stages.bitpacking.depthwise import Depthwise, depthwise_of
 from stages.bitpacking.edges import Layout, load, store
-from stages.bitpacking.folding import corrected
+from stages.bitpacking.folding import corrected, widened
 from stages.bitpacking.handing import (
     Handed,
     Product,
@@ -117,18 +117,17 @@ class _Packer(Rewriting):
 
     def _products(self, variable: Any, product: Product) -> Any:
         layer, attrs = str(variable.name), attributes(product.inner.value)
-        q, edge, signature = product.q, product.edge, product.signature
-        channels = edge.padded_channels
+        q, edge, signature = product.q, product.edge, product.chosen.signature
         scale, bias, border = _corrected(product, attrs)
         added, constant = self._added(product.function, product.inner.var, product.actual)
         if len(constant):
             bias = bias + np.pad(constant, (0, bias.shape[1] - len(constant)))
-        padded = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])])
+        weights = pack_weights(signature, widened(q, edge))
         arguments = [self._edge(product.data, edge, layer)]
         builder = FunctionBuilder()
         first = builder.param("p0", shape_of(arguments[0].ty), dtype_of(arguments[0].ty))
         operands = []
-        for name, value in (("weights", pack_weights(signature, padded)), ("bias", bias)):
+        for name, value in (("weights", weights), ("bias", bias)):
             arguments.append(self.builder.tensor(f"{layer}.{name}", value))
             operands.append(builder.param(f"p{len(arguments) - 1}", value.shape, str(value.dtype)))
         call = packed.packed_conv2d(
@@ -137,11 +136,9 @@ class _Packer(Rewriting):
             signature=packed.signature_text(signature),
             scale=scale,
             channels=[q.shape[3], q.shape[0]],
-            window=list(product.window.kernel),
-            strides=list(product.window.strides),
             origin=[0, 0],
-            output=list(product.window.output),
             border=border,
+            **product.chosen.window.attributes(edge.stacked),
         )
         sums = builder.emit(call, "sums")
         value = builder.emit(packed.take_channels(sums, channels=q.shape[0]), "taken")
@@ -285,15 +282,15 @@ def _corrected(product: Product, attrs: dict[str, Any]) -> tuple[int, Array, lis
 
     Floats have neither zero points nor scales.
     """
-    signature, outputs = product.signature, product.q.shape[0]
+    signature, outputs = product.chosen.signature, product.q.shape[0]
     if signature.is_float:
         return 1, np.zeros((1, round_up(outputs, BLOCK)), np.float32), [0, 0, 0, 0]
-    edge = product.edge
-    return corrected(signature, product.q, edge.padded_channels, attrs, edge.fill, product.window)
+    edge, window = product.edge, product.chosen.window
+    return corrected(signature, product.q, edge.padded_channels, attrs, edge.fill, window)
 
 
 def _key(source: Any, edge: Layout) -> tuple[Any, ...]:
-    return (source, edge.form, tuple(edge.halo), edge.fill, edge.block, edge.stored)
+    return (source, edge.form, tuple(edge.halo), edge.fill, edge.block, edge.stored, edge.stacked)
 
 
 def _laid_out(value: Any, wanted: Handed, builder: FunctionBuilder) -> list[Any]:

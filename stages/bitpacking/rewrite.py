@@ -9,8 +9,8 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.bitpacking.choosing import choose
-from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, load, nhwc, readings, solve, store
-from stages.bitpacking.folding import Window, corrected, pad_channels
+from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, load, readings, solve, store
+from stages.bitpacking.folding import corrected, pad_channels, widened
 from stages.bitpacking.pools import pool_planes
 from stages.kinds import Model, Table
 from stages.qnn import packed
@@ -38,8 +38,8 @@ class Packer:
     def __init__(self, model: Model, offers: Table, choices: Table) -> None:
         self.source = model
         self.main = model.module["main"]
-        self.signatures = choose(model.module, model.params, offers, choices)
-        self.edges: Edges = solve(model.module, self.signatures)
+        self.chosen = choose(model.module, model.params, offers, choices)
+        self.edges: Edges = solve(model.module, self.chosen)
         self.pools_of_planes = pool_planes(model.module, self.edges)
         self.builder = ModelBuilder()
         self.functions = relax.BlockBuilder()
@@ -205,20 +205,12 @@ class Composite:
     def _linear(self, call: Any) -> Any:
         attrs = attributes(call)
         data, weight = call.args
-        signature = self.packer.signatures[self.variable]
+        chosen = self.packer.chosen[self.variable]
+        signature, window = chosen.signature, chosen.window
         form = signature.form
         layout = self.packer.edges[self.actual[data], form]
         q = self.packer.tensors[self.actual[weight]]
         q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
-        _, oh, ow = (1, *nhwc(call.ty)[:2])
-        window = Window(
-            kernel=(q.shape[1], q.shape[2]),
-            strides=tuple(attrs.get("strides", (1, 1))),
-            padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
-            size=(layout.height, layout.width),
-            output=(oh, ow),
-        )
-        widened = np.pad(q, [(0, 0)] * 3 + [(0, layout.padded_channels - q.shape[3])])
         if layout.stored is not None:
             signature = signature.reading(layout.stored)
         scale, bias, border = corrected(
@@ -226,16 +218,14 @@ class Composite:
         )
         return packed.packed_conv2d(
             self._stored(data, form),
-            self._tensor("weights", pack_weights(signature, widened)),
+            self._tensor("weights", pack_weights(signature, widened(q, layout))),
             self._tensor("bias", bias),
             signature=packed.signature_text(signature),
             scale=scale,
             channels=[q.shape[3], q.shape[0]],
-            window=list(window.kernel),
-            strides=list(window.strides),
             origin=[layout.halo[0] - window.padding[0], layout.halo[1] - window.padding[1]],
-            output=[oh, ow],
             border=border,
+            **window.attributes(layout.stacked),
         )
 
     # -- results -----------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """From a composite that writes pictures of few channels as words to one PrimFunc.
 
 Lanes are pixels: their first channels, computed from the planes or pixels that the user hands in,
-then the others, are put together as the bytes of a word.
+then the others, are put together as the bytes of a word. Of two rows that are stacked, both words
+of a pixel are one twice as wide.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from stages.qnn.expressions import scalar
 from stages.qnn.legalize import quantized
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.sharing import shared
-from stages.qnn.signature import WORD_BYTES
+from stages.qnn.signature import WORD_BITS, WORD_BYTES
 
 BYTE = 8
-REPEATED = 0x01010101
-"""A word of four equal bytes, by the byte."""
+REPEATED = 0x0101010101010101
+"""Equal bytes, by the byte."""
 
 
 def is_picture(composite: Composite) -> bool:
@@ -37,7 +38,10 @@ def is_picture(composite: Composite) -> bool:
     if not is_alike or len(composite.outputs) != 1:
         return False
     is_input_picture = len(shape_of(composite.parameters[0].ty)) == 4
-    return is_input_picture and shape_of(composite.outputs[0].ty)[-1] == WORD_BYTES
+    if not is_input_picture:
+        return False
+    store = composite.store_of(composite.outputs[0])
+    return is_op(store, "relax.qnn.to_bytes") and attributes(store)["channels"] == WORD_BYTES
 
 
 def lower_pictures(composite: Composite, symbol: str, hardware: Hardware) -> Kernel:
@@ -56,26 +60,49 @@ class _Pictures:
         self.store = composite.store_of(self.output)
         self.pictures, self.height, self.width, self.channels = shape_of(self.store.args[0].ty)
         self.lanes = min(lanes, self.width)
-        top, left, bottom, right = self.halo = tuple(attributes(self.store)["halo"])
-        self.size = self.height + top + bottom, self.width + left + right
+        attrs = attributes(self.store)
+        self.stacked, self.fill = attrs["stacked"], attrs["fill"]
+        self.dtype = f"uint{WORD_BITS * self.stacked}"
+        top, left, bottom, right = self.halo = attrs["halo"]
+        rows = self.height + top + bottom
+        self.size = rows // self.stacked, self.width + left + right
 
     def kernel(self, symbol: str) -> Kernel:
-        """Items of work are lines of all pictures."""
-        fills = [attributes(self.store)["fill"] * REPEATED] * self.pictures
-        shape = (self.pictures, *self.size, 1)
-        return row_kernel(symbol, self.composite.parameters, shape, self.halo, fills, self._line)
+        """Items of work are lines of all pictures, those that lie in the halo altogether not."""
+        top, left, bottom, right = self.halo
+        halo = (top // self.stacked, left, bottom // self.stacked, right)
+        word = self.fill * REPEATED & (1 << WORD_BITS * self.stacked) - 1
+        shape, fills = (self.pictures, *self.size, 1), [word] * self.pictures
+        parameters = self.composite.parameters
+        return row_kernel(symbol, parameters, shape, halo, fills, self._line, self.dtype)
 
-    def _line(self, arguments: Mapping[Any, Any], result: Any, picture: Any, y: Any) -> None:
+    def _line(self, arguments: Mapping[Any, Any], result: Any, picture: Any, line: Any) -> None:
         """One line; its last pixels overlap their neighbours, written twice alike."""
         self.arguments = arguments
         top, left, _, _ = self.halo
         height, width = self.size
-        start = T.bind((picture * height + top + y) * width + left)
+        start = T.bind((picture * height + top // self.stacked + line) * width + left)
         with T.serial(0, -(-self.width // self.lanes)) as tile:
             first = T.bind(tirx.min(tile * self.lanes, self.width - self.lanes))
             with self.loop(0, self.lanes) as lane:
                 x = first + lane
-                T.buffer_store(result, shared(self._word(picture, y, x)), [start + x])
+                T.buffer_store(result, shared(self._stack(picture, line, x)), [start + x])
+
+    def _stack(self, picture: Any, line: Any, x: Any) -> Any:
+        """The words of a pixel in all rows of a line; rows in the halo are filled."""
+        total: Any = None
+        top, _, bottom, _ = self.halo
+        for part in range(self.stacked):
+            y = line * self.stacked + part - top % self.stacked
+            if top % self.stacked or bottom % self.stacked:
+                inside = tirx.max(tirx.min(y, self.height - 1), 0)
+                fill = tirx.const(self.fill * REPEATED % (1 << WORD_BITS), "uint32")
+                word = tirx.Select(y == inside, self._word(picture, inside, x), fill)
+            else:
+                word = self._word(picture, y, x)
+            word = word.astype(self.dtype) << tirx.const(WORD_BITS * part, self.dtype)
+            total = word if total is None else total | word
+        return total
 
     def _word(self, picture: Any, y: Any, x: Any) -> Any:
         """The bytes of one pixel."""

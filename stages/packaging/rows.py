@@ -26,8 +26,9 @@ def row_kernel(
     halo: Sequence[int],
     fills: Sequence[int],
     row: Row,
+    dtype: str = "uint32",
 ) -> Kernel:
-    """The kernel `symbol` of a result of uint32 `shape` [N, Hp, Wp, words].
+    """The kernel `symbol` of a result of words, `shape` [N, Hp, Wp, words].
 
     Its halo (top, left, bottom, right) holds one of `fills` for each of N, written by task 0.
     """
@@ -38,13 +39,13 @@ def row_kernel(
         T.func_name(symbol)
         T.func_attr({"global_symbol": symbol})
         arguments = {p: T.arg(str(p.name), _buffer(p)) for p in parameters}
-        result = T.arg("o0", T.Buffer((prod(shape),), "uint32"))
+        result = T.arg("o0", T.Buffer((prod(shape),), dtype))
         T.arg("scratch", T.Buffer((1,), "int32"))
         task = T.arg("task", tirx.Var("task", "int32"))
         tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
         if any(halo):
             with T.If(task == 0), T.Then():
-                fill_halo(result, shape, "uint32", halo, fills)
+                fill_halo(result, shape, dtype, halo, fills)
         first, end = slice_of(rows, task, tasks)
         begin = T.bind(first)
         with T.serial(0, T.bind(end - begin)) as index:

@@ -11,10 +11,12 @@ from pydantic import TypeAdapter
 
 from stages.kinds import Table
 from stages.options import Algorithm, Encoding
-from stages.qnn.signature import BLOCK, Family, Flush, KernelSignature
+from stages.qnn.signature import BLOCK, WORD_BYTES, Family, Flush, KernelSignature
 
 LINE = 64
 """Bytes of a line of the caches."""
+STACK = 2
+"""Rows that are stacked: a pixel of two, each of one word, is written by one instruction."""
 Method = Algorithm | Literal["macf32", "macbf16"]
 """What layers of levels may choose, or multiplication of floats."""
 _ALGORITHMS: dict[Family, Method] = {
@@ -65,6 +67,26 @@ class Geometry:
     unit: int = BLOCK
     """What bytes are padded to: channels of a multiple of it. Narrow graph inputs alone are padded
     to words, whatever else is."""
+    stacked: int = 1
+    """Rows of the input that lie one behind the other as channels of one; all else counts these."""
+
+    @property
+    def as_stacked(self) -> Geometry | None:
+        """The same layer on a picture of few channels whose rows are stacked by two.
+
+        Its windows have fewer and longer rows, as steps of matrix tiles want them. None where a
+        window may begin within two rows.
+        """
+        (height, width), (down, right) = self.window, self.strides
+        if self.unit != WORD_BYTES or self.channels > WORD_BYTES or height < STACK or down % STACK:
+            return None
+        return replace(
+            self,
+            window=(-(-height // STACK), width),
+            channels=STACK * WORD_BYTES,
+            strides=(down // STACK, right),
+            stacked=STACK,
+        )
 
     def row_words(self, channels_per_word: int) -> int:
         """Words of one row of the window."""

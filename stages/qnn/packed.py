@@ -20,6 +20,7 @@ from stages.qnn.packing import (
     pack_activations,
     raw_sums,
     round_up,
+    stack_rows,
     unpack_activations,
     unpack_planes,
     unpack_weights,
@@ -116,15 +117,19 @@ def packed_conv2d(
 def _bytes_type(types: Sequence[Any], attrs: Attrs) -> Any:
     pictures, h, w, _ = shape_of(types[0])
     top, left, bottom, right = attrs["halo"]
-    size = (h + top + bottom, w + left + right, attrs["channels"])
+    stacked = attrs["stacked"]
+    size = ((h + top + bottom) // stacked, w + left + right, stacked * attrs["channels"])
     return tensor_type((pictures, *size) if pictures > 1 else size, "uint8")
 
 
-def _bytes_expression(levels: Any, *, halo: Sequence[int], channels: int, fill: int) -> Any:
+def _bytes_expression(
+    levels: Any, *, halo: Sequence[int], channels: int, fill: int, stacked: int
+) -> Any:
     top, left, bottom, right = halo
     pictures, height, width, own = (int(extent) for extent in levels.shape)
 
-    def at(n: Any, y: Any, x: Any, c: Any) -> Any:
+    def at(n: Any, line: Any, x: Any, place: Any) -> Any:
+        y, c = line * stacked + place // channels, place % channels
         value = levels[n, y - top, x - left, c]
         if channels > own:
             value = tirx.if_then_else(c < own, value, tirx.const(0, "uint8"))
@@ -133,22 +138,30 @@ def _bytes_expression(levels: Any, *, halo: Sequence[int], channels: int, fill: 
         inside = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
         return tirx.if_then_else(inside, value, tirx.const(fill, "uint8"))
 
-    shape = (height + top + bottom, width + left + right, channels)
+    rows = height + top + bottom
+    shape = (rows // stacked, width + left + right, stacked * channels)
     if pictures > 1:
         return te.compute((pictures, *shape), at, name="to_bytes")
     return te.compute(shape, lambda *i: at(0, *i), name="to_bytes")
 
 
 @register("to_bytes", ["levels"], _bytes_type, _bytes_expression)
-def to_bytes(levels: Array, *, halo: Sequence[int], channels: int, fill: int) -> Array:
+def to_bytes(
+    levels: Array, *, halo: Sequence[int], channels: int, fill: int, stacked: int
+) -> Array:
     """Levels [N, H, W, C] as uint8 [N, Hp, Wp, channels] with a halo of `fill`; of one picture
-    without N."""
+    without N.
+
+    Of rows that are `stacked`, [N, Hp / stacked, Wp, stacked * channels]: the channels of a pixel,
+    then those of the pixel below it (space to depth, of one axis).
+    """
     top, left, bottom, right = halo
     values = levels[..., :channels].astype(np.uint8)
     widened = np.pad(values, [(0, 0)] * 3 + [(0, channels - values.shape[3])])
     around = [(0, 0), (top, bottom), (left, right), (0, 0)]
     padded = np.pad(widened, around, constant_values=fill)
-    return padded if len(padded) > 1 else padded[0]
+    result = stack_rows(padded, stacked)
+    return result if len(result) > 1 else result[0]
 
 
 def stored_of(attrs: Attrs) -> Stored:

@@ -150,6 +150,13 @@ def _stored(patterns: Array, bits: int, weights: Encoding) -> Array:
     return (patterns ^ sign) - sign
 
 
+def stack_rows(values: Array, count: int) -> Array:
+    """[N, H, W, C] as [N, H / count, W, count * C]: rows behind one another, as channels of one."""
+    n, height, width, channels = values.shape
+    rows = values.reshape(n, height // count, count, width, channels)
+    return rows.transpose(0, 1, 3, 2, 4).reshape(n, height // count, width, count * channels)
+
+
 def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     """What a kernel computes over one window, activation sums included: int32 [..., O].
 

@@ -265,7 +265,7 @@ OTHERS: dict[str, Example] = {
     "to_bytes": Example(
         packed.to_bytes,
         (integers(0, 7, (1, 2, 3, 8), "uint3"),),
-        {"halo": [1, 0, 2, 3], "channels": 4, "fill": 5},
+        {"halo": [1, 0, 3, 3], "channels": 8, "fill": 5, "stacked": 2},
     ),
     "bitpack": Example(
         packed.bitpack,

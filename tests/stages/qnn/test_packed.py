@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.bitpacking.folding import Window, border, fold_bias
+from stages.bitpacking.window import Window, border, fold_bias
 from stages.packaging.halo import fills_of
 from stages.qnn.algebra import factor
 from stages.qnn.packed import border_classes, class_count, parse_signature, signature_text
@@ -84,7 +84,7 @@ def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) ->
     if signature.stored is not None:
         return bitpacked(x, halo(geometry), signature.stored)
     channels = round_up(x.shape[3], 4)
-    return run("to_bytes", x, halo=halo(geometry), channels=channels, fill=fill)
+    return run("to_bytes", x, halo=halo(geometry), channels=channels, fill=fill, stacked=1)
 
 
 def packed_convolution(
@@ -208,7 +208,7 @@ def test_bytes_come_back(geometry: Geometry, fill: int, seed: int) -> None:
     shape = (1, *geometry.size, geometry.channels)
     x = np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
     channels, around = round_up(geometry.channels, 32), halo(geometry)
-    stored_bytes = run("to_bytes", x, halo=around, channels=channels, fill=fill)
+    stored_bytes = run("to_bytes", x, halo=around, channels=channels, fill=fill, stacked=1)
     size = list(geometry.size)
     back = run("from_bytes", stored_bytes, origin=around[:2], size=size, dtype="uint8")
     assert np.array_equal(back[..., : geometry.channels], x)
@@ -264,7 +264,8 @@ def test_a_packed_pixel(planes: list[int], sums: list[list[int]], words: list[in
 def test_bytes_may_be_narrower_than_their_levels() -> None:
     """A producer works on blocks of channels; an edge may keep words of them only."""
     x = np.arange(32, dtype=np.uint8).reshape(1, 1, 1, 32)
-    assert run("to_bytes", x, halo=[0] * 4, channels=4, fill=0).tolist() == [[[0, 1, 2, 3]]]
+    stored = run("to_bytes", x, halo=[0] * 4, channels=4, fill=0, stacked=1)
+    assert stored.tolist() == [[[0, 1, 2, 3]]]
 
 
 def test_kept_channels() -> None:
