@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.bitpacking.window import Window, border, fold_bias
+from stages.bitpacking.folding import border, fold_bias
+from stages.bitpacking.window import Window
 from stages.packaging.halo import fills_of
 from stages.qnn.algebra import factor
 from stages.qnn.packed import border_classes, class_count, parse_signature, signature_text
