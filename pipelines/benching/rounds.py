@@ -11,25 +11,28 @@ import numpy as np
 
 from pipelines.benching.engines import Timed
 
+_SETTLE_SECONDS = 1.5e-2
+"""What of a turn is not counted: a core that begins to use matrix tiles takes 10 ms until its clock
+is steady, during which a run takes up to half as long again, and caches are filled anew."""
 _TURN_SECONDS = 2e-2
-"""What one turn measures at least: a core's clock and its caches take some of it to settle."""
+"""What one turn measures at least."""
 _QUARTILES = (25, 50, 75)
 
 
 def alternate(sides: Mapping[str, Timed], repeat: int, title: str | None) -> dict[str, list[float]]:
     """Return each side's seconds, one a turn; who is first changes from round to round.
 
-    A turn begins with one run that is not counted: it brings back what the other sides' turns
-    drove from the caches. Without a title nothing is shown meanwhile.
+    A turn begins with runs that are not counted, until the machine has settled. Without a title
+    nothing is shown meanwhile.
     """
-    counts = {name: math.ceil(_TURN_SECONDS / max(timed(1), 1e-7)) for name, timed in sides.items()}
+    once = {name: max(timed(1), 1e-7) for name, timed in sides.items()}
     times: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
     for index in _rounds(repeat, title):
         first = index % len(names)
         for name in (*names[first:], *names[:first]):
-            sides[name](1)
-            times[name].append(sides[name](counts[name]))
+            sides[name](math.ceil(_SETTLE_SECONDS / once[name]))
+            times[name].append(sides[name](math.ceil(_TURN_SECONDS / once[name])))
     return times
 
 

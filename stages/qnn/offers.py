@@ -15,6 +15,8 @@ from stages.qnn.signature import BLOCK, WORD_BYTES, Family, Flush, KernelSignatu
 
 LINE = 64
 """Bytes of a line of the caches."""
+OVERLAP = 0.9
+"""The part of products that can be computed while weights come."""
 STACK = 2
 """Rows that are stacked: a pixel of two, each of one word, is written by one instruction."""
 Method = Algorithm | Literal["macf32", "macbf16"]
@@ -94,10 +96,15 @@ class Geometry:
         return self.window[1] * -(-self.channels // unit) * unit // channels_per_word
 
     def takes(self, signature: KernelSignature) -> bool:
-        """Whether a kernel's tile is no longer than rows are, and its step a part of a window's."""
+        """Whether a kernel's tile is no longer than rows are, and its step a part of a window's.
+
+        A tile for all pixels must have just these.
+        """
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
         rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}
         is_whole = all(words % step == 0 for words in rows)
+        if signature.is_whole and signature.rows != self._positions:
+            return False
         return is_whole and signature.rows <= max(self.output_width, self._positions)
 
     def tiles(self, rows: int) -> float:
@@ -135,6 +142,8 @@ class Offer:
     """What 64 bytes of activations take that come from the second cache."""
     cache: int = 0
     """Bytes of the first cache."""
+    stream: float = 0.0
+    """What 64 bytes of weights take that come from beyond the second cache."""
 
     @property
     def algorithm(self) -> Method:
@@ -159,7 +168,15 @@ class Offer:
             times = rows * -(-row_words // signature.flush_period)
         tiles = geometry.tiles(signature.rows) * (BLOCK // signature.channels)
         lines = self._far_bytes(geometry) / LINE
-        return tiles * (rows * row_words * self.word + times * self.empty + lines * self.line)
+        once = rows * row_words * self.word
+        products, streaming = tiles * once, self._streaming(geometry) / geometry.height
+        waiting = max(0, streaming - OVERLAP * products)
+        return products + tiles * (times * self.empty + lines * self.line) + waiting
+
+    def _streaming(self, geometry: Geometry) -> float:
+        """Cycles until the weights of a block are there."""
+        words = geometry.window[0] * geometry.row_words(self.signature.channels_per_word)
+        return words * BLOCK * self.signature.weight_planes * WORD_BYTES / LINE * self.stream
 
     def _far_bytes(self, geometry: Geometry) -> int:
         """Bytes of activations a tile reads from the second cache.

@@ -188,6 +188,11 @@ class KernelSignature:
         return self.products is not None and self.products.tile > 0
 
     @property
+    def is_whole(self) -> bool:
+        """Whether a tile of it is all pixels of a layer, so that weights are read once."""
+        return self.is_tiled and self.channels < BLOCK
+
+    @property
     def step(self) -> int:
         """Words of a window that are taken at a time; its rows have a multiple of that."""
         if self.tables is not None:

@@ -25,7 +25,7 @@ class Pass:
 class Body:
     """Everything a micro-kernel's loops are built around.
 
-    Registers of counters `c{m}.{n}` belong to pixel `m`, or to `pixels` of them from `m * pixels`
+    Registers of counters `c{m}.{n}` belong to pixel `m`, or to `pixels` of them from `m * distance`
     on; `together` neighbouring ones are emptied at a time, into `registers` registers of sums.
     """
 
@@ -34,6 +34,8 @@ class Body:
     """Counters `c0` … as 32-bit lanes `s0` …: what emptying them computes."""
     pixels: int = 1
     """Neighbouring pixels whose counters share a register, one behind the other."""
+    distance: int = 1
+    """Pixels from a register to the next; where that is less, two have the same ones in between."""
     carried_bits: int = 0
     """How many of the counters that are emptied at a time, the first ones, are no numbers but bits
     that full adders carry from step to step."""
@@ -63,4 +65,5 @@ class Body:
     def counters(self, rows: int, channels: int, lanes: int) -> list[tuple[int, int]]:
         """Pixel and number of every register of counters of a tile, in order."""
         count = self.columns(channels, lanes) * self.together
-        return [(m, n) for m in range(rows // self.pixels) for n in range(count)]
+        places = (rows - self.pixels) // self.distance + 1
+        return [(m, n) for m in range(places) for n in range(count)]

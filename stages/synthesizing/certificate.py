@@ -96,7 +96,7 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         operands, products = corners(signature, isa, body)
         totals, largest = _simulated(signature, isa, body, operands)
         channels = signature.channels_per_word * signature.step
-        _compare(totals, products, channels, 1, isa, body.pixels)
+        _compare(totals, products, channels, 1, isa, body.distance)
     return facts | {
         "scale": signature.scale,
         "flush_period": signature.flush_period,
@@ -230,12 +230,12 @@ def _gained(body: Body, counters: Totals, start: Totals) -> Totals:
 
 
 def _compare(
-    totals: Totals, expected: Vector, chunks: int, positions: int, isa: Isa, pixels: int = 1
+    totals: Totals, expected: Vector, chunks: int, positions: int, isa: Isa, distance: int = 1
 ) -> None:
     """Every lane sums `expected` over the positions of its own row and pixel, and nothing else."""
     for (first, n), lanes in totals.items():
         for number, lane in enumerate(lanes):
-            m = first * pixels + number // isa.lanes
+            m = first * distance + number // isa.lanes
             row = n * isa.lanes + number % isa.lanes
             own = {Group(row, m, chunk, positions) for chunk in range(chunks)}
             assert lane.constant == 0, f"row {row}, pixel {m}: a constant is added"

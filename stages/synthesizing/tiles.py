@@ -1,20 +1,21 @@
-"""Kernels of matrix tiles (AMX): up to 32 pixels by 32 channels, rows of pixels times weights.
+"""Kernels of matrix tiles (AMX): rows of pixels times weights.
 
 A register of data holds a row of bytes for each of up to 16 pixels, read where the picture lies: no
 copy is made of it (im2col), as the bytes of a window row follow one another. Weights are those of
 the dot products: 16 channels' words of four bytes, or of two bfloat16, one behind the other, are a
-row. Two registers
-of each make four of sums, so that every one that is loaded is used twice. Registers are shaped once
-for all calls, by `shaping_text`.
+row. Two registers of each make four of sums, up to 32 pixels by 32 channels, so that every one that
+is loaded is used twice. A small picture is multiplied as a whole by 16 channels at a time: such a layer
+waits for its weights, and these are read a single time, as they lie. Registers are shaped once for
+all calls, by `shaping_text`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hw.costs import CoreCosts
 from hw.isa import Isa, Vector, tiles
-from stages.qnn.llvm import SECOND, FunctionText
+from stages.qnn.llvm import NEAREST, SECOND, FunctionText
 from stages.qnn.offers import LINE, Offer
 from stages.qnn.signature import (
     BLOCK,
@@ -29,6 +30,12 @@ from stages.synthesizing.program import Program
 
 PIXELS = (7, 8, 14, 16, 28, 32)
 """Pixels of a tile, in one register or two: whole ones, and what pictures are multiples of."""
+WHOLE = (61,)
+"""Pixels of a tile of half a block's channels, in four registers: of pictures of 7 x 7 for windows
+of 3 x 3, with what lies between rows. Those of 1 x 1 took 1.1 to 1.2 of the time so: data, which
+such layers have more of, are read twice as often."""
+SUMS = 4
+"""Registers of sums, at most."""
 STEPS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16)
 """Words of a window's row that are taken at a time; a row must be a multiple."""
 LOOP = 6
@@ -36,49 +43,77 @@ LOOP = 6
 LEAST = 9
 """Rows whose product takes as long as that of fewer, as timed on a Xeon: 9.3 cycles for
 4 to 8 rows, 13.9 for 14, 16 for 16."""
+STREAM, STREAM_ONCE = 8.0, 6.2
+"""Cycles for 64 bytes of weights from beyond the second cache, if they are fetched while the block
+before is multiplied, and if they are read once: 20 and 26 GB/s at 2.5 GHz, as timed on a Xeon."""
 BYTES = Products(4)
 """Products of bytes; those of bfloat16 have tiles too."""
 
 
-def shape_of(signature: KernelSignature) -> tuple[int, int]:
-    """Registers of data of a kernel's tile, and how many pixels each one holds."""
-    count = -(-signature.rows // tiles.ROWS)
-    if (
-        count > 2
-        or signature.rows % count
-        or signature.channels != BLOCK
-        or signature.step > tiles.COLUMNS
-    ):
+@dataclass(frozen=True)
+class Shape:
+    """How registers divide a kernel's tile."""
+
+    count: int
+    """Registers of pixels that are multiplied by the same weights."""
+    rows: int
+    """Pixels in each of them."""
+    distance: int
+    """Pixels from one to the next; less than `rows` where the number of all is no multiple."""
+    columns: int
+    """Registers of weights, of 16 channels each."""
+
+    @property
+    def sums(self) -> int:
+        """Registers of sums."""
+        return self.count * self.columns
+
+    @property
+    def data(self) -> int:
+        """Registers that pixels are loaded to: what others leave, used again if there are fewer."""
+        return min(self.count, tiles.REGISTERS - self.sums - self.columns)
+
+
+def shape_of(signature: KernelSignature) -> Shape:
+    """The registers of a kernel's tile."""
+    count, columns = -(-signature.rows // tiles.ROWS), signature.channels // tiles.COLUMNS
+    if count * columns > SUMS or columns < 1 or signature.step > tiles.COLUMNS:
         raise ValueError(f"no tiles for {signature.name}")
-    return count, signature.rows // count
+    if count == 1:
+        return Shape(1, signature.rows, signature.rows, columns)
+    for rows in range(-(-signature.rows // count), tiles.ROWS + 1):
+        distance, rest = divmod(signature.rows - rows, count - 1)
+        if not rest:
+            return Shape(count, rows, distance, columns)
+    raise ValueError(f"no tiles for {signature.name}")
 
 
 def tiles_body(signature: KernelSignature) -> Body:
     """The body of a kernel of tiles: a step of `signature.step` words, for every pair of them."""
-    count, rows = shape_of(signature)
+    shape = shape_of(signature)
     make = tiles.bfloat16_dot if signature.is_float else tiles.tile_dot
-    dot = make(rows, signature.step)
+    dot = make(shape.rows, signature.step)
     counter, data, weights = dot.operands
-    columns = signature.channels // tiles.COLUMNS
     program = Program(part=0)
-    sums = {
-        (m, n): program.input(f"c{m}.{n}", counter) for m in range(count) for n in range(columns)
-    }
+    places = [(m, n) for m in range(shape.count) for n in range(shape.columns)]
+    sums = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in places}
     for m, n in sums:
         a, w = program.input(f"a0.{m}", data), program.input(f"w0.{n}", weights)
         sums[m, n] = program.apply(dot, sums[m, n], a, w)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
     empty = Program(part=0)
     empty.outputs = {"s0": empty.input("c0", Vector(counter.lanes, 32))}
-    return Body((Pass(1, program, 0, True),), empty, pixels=rows)
+    passes = (Pass(1, program, 0, True),)
+    return Body(passes, empty, pixels=shape.rows, distance=shape.distance)
 
 
 def tile_signatures(isa: Isa, products: Products = BYTES) -> list[KernelSignature]:
     """Every kernel of tiles for products, where the instruction set has them."""
     blank = KernelSignature(isa.name, None, products, 1, BLOCK, "none", 0)
+    shapes = [(rows, BLOCK) for rows in PIXELS] + [(rows, tiles.COLUMNS) for rows in WHOLE]
     return [
-        replace(blank, products=replace(products, tile=step), rows=rows)
-        for rows in PIXELS
+        replace(blank, products=replace(products, tile=step), rows=rows, channels=channels)
+        for rows, channels in shapes
         for step in STEPS
         if isa.tiles
     ]
@@ -90,16 +125,17 @@ def tile_offer(signature: KernelSignature, costs: CoreCosts) -> Offer:
     A product keeps the multiplier busy for as many cycles as its data or its weights have rows, of
     which there are `ROWS` in a whole one, but for `LEAST` at least.
     """
-    count, rows = shape_of(signature)
-    columns = signature.channels // tiles.COLUMNS
-    loads = (count * rows + columns * signature.step) / tiles.ROWS
+    shape = shape_of(signature)
+    loads = (shape.count * shape.rows + shape.columns * signature.step) / tiles.ROWS
     dot = tiles.BFLOAT16_DOT if signature.is_float else tiles.DOT
-    part = max(rows, signature.step, LEAST) / tiles.ROWS
-    step = costs.block({dot: count * columns * part, tiles.LOAD: loads}, LOOP)
+    part = max(shape.rows, signature.step, LEAST) / tiles.ROWS
+    step = costs.block({dot: shape.sums * part, tiles.LOAD: loads}, LOOP)
     # Nothing can be stored before the last product is there.
-    stores = costs.cycles({tiles.STORE: count * columns * rows / tiles.ROWS})
+    stores = costs.cycles({tiles.STORE: shape.sums * shape.rows / tiles.ROWS})
     empty = stores + costs.latency(dot)
-    return Offer(signature, round(step / signature.step, 3), round(empty, 3))
+    word = round(step / signature.step, 3)
+    stream = STREAM_ONCE if signature.is_whole else STREAM
+    return Offer(signature, word, round(empty, 3), stream=stream)
 
 
 class TileKernel:
@@ -112,13 +148,17 @@ class TileKernel:
 
     def __init__(self, signature: KernelSignature, body: Body) -> None:
         self.signature, self.program = signature, body.passes[0].word
-        self.pixels = body.pixels
+        self.shape = shape_of(signature)
         self.declarations: dict[str, None] = {}
         # Sums first, then data, then weights: as `shaping_text` shapes registers.
-        inputs = self.program.inputs
-        ordered = sorted(inputs, key=lambda name: ("caw".index(name[0]), name))
-        self.numbers = {name: str(number) for number, name in enumerate(ordered)}
+        ordered = sorted(self.program.inputs)
         self.counters = [name for name in ordered if name[0] == "c"]
+        sums, data = self.shape.sums, self.shape.data
+        self.numbers = {name: str(number) for number, name in enumerate(self.counters)}
+        for m in range(self.shape.count):
+            self.numbers[f"a0.{m}"] = str(sums + m % data)
+        for n in range(self.shape.columns):
+            self.numbers[f"w0.{n}"] = str(sums + data + n)
 
     def text(self, parameters: tuple[str, ...]) -> tuple[str, list[str]]:
         """The functions and the declarations they need."""
@@ -170,7 +210,7 @@ class TileKernel:
         stride = BLOCK * WORD_BYTES
         for name in self.counters:
             m, n = (int(x) for x in name[1:].split("."))
-            offset = m * self.pixels * stride + n * tiles.ROW_BYTES
+            offset = m * self.shape.distance * stride + n * tiles.ROW_BYTES
             place = code.pointer("%sums", str(offset))
             self._move(code, tiles.STORE, name, place, str(stride))
         return self._function(code, "_end", ("ptr %sums",))
@@ -204,14 +244,18 @@ class TileKernel:
         return code.let(f"add nuw nsw i64 {words}, {first}")
 
     def _fetch(self, code: FunctionText, word: str) -> None:
-        """Bring the share of later weights that belongs to a step's words closer, line by line."""
+        """Bring the share of later weights that belongs to a step's words closer, line by line.
+
+        Those of a kernel that has all pixels are its own, needed soon.
+        """
+        cache = NEAREST if self.signature.is_whole else SECOND
         start = code.pointer("%later", code.let(f"mul i64 {word}, %share"))
         size = code.let(f"mul i64 %share, {self.signature.step}")
-        lines = code.let(f"add i64 {code.let(f'udiv i64 {size}, {LINE}')}, 1")
+        lines = code.let(f"udiv i64 {code.let(f'add i64 {size}, {LINE - 1}')}, {LINE}")
 
         def one_line(line: str, _: list[str]) -> list[str]:
             offset = code.let(f"mul nuw nsw i64 {line}, {LINE}")
-            code.prefetch(code.pointer(start, offset), SECOND)
+            code.prefetch(code.pointer(start, offset), cache)
             return []
 
         code.loop(lines, [], one_line)
@@ -227,7 +271,7 @@ class TileKernel:
         row = code.let("mul nuw nsw i64 %ky, %row")
         offset = code.let(f"mul nuw nsw i64 %step, {self.signature.step * WORD_BYTES}")
         data = code.pointer("%data", code.let(f"add nuw nsw i64 {row}, {offset}"))
-        distance = code.let(f"mul i64 %pixel, {place * self.pixels}")
+        distance = code.let(f"mul i64 %pixel, {place * self.shape.distance}")
         self._move(code, tiles.LOAD, name, code.pointer(data, distance), "%pixel")
 
     def _move(
@@ -247,11 +291,10 @@ def shaping_text(signature: KernelSignature) -> tuple[str, list[str]]:
 
     Each thread has registers, and shapes, of its own.
     """
-    count, rows = shape_of(signature)
-    columns = signature.channels // tiles.COLUMNS
-    shapes = [(rows, tiles.ROW_BYTES)] * (count * columns)
-    shapes += [(rows, signature.step * WORD_BYTES)] * count
-    shapes += [(signature.step, tiles.ROW_BYTES)] * columns
+    shape = shape_of(signature)
+    shapes = [(shape.rows, tiles.ROW_BYTES)] * shape.sums
+    shapes += [(shape.rows, signature.step * WORD_BYTES)] * shape.data
+    shapes += [(signature.step, tiles.ROW_BYTES)] * shape.columns
     text = "\n".join(
         (
             tiles.configuration_text("bk_tiles", shapes),

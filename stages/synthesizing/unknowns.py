@@ -117,7 +117,7 @@ def corners(
             continue
         part, place = (int(x) for x in name[1:].split("."))
         if signature.is_tiled:
-            groups = _in_tile(name[0], place, kind.lanes, signature)
+            groups = _in_tile(name[0], place, kind.lanes, signature, body.distance)
         else:
             groups = _in_vector(name[0], part, place, kind.lanes // isa.lanes, isa)
         operands[name] = [SumLane(kind.bits, {g: a if name[0] == "a" else w}) for g in groups]
@@ -134,14 +134,16 @@ def _in_vector(operand: str, part: int, place: int, per_lane: int, isa: Isa) -> 
     return groups
 
 
-def _in_tile(operand: str, place: int, size: int, signature: KernelSignature) -> list[Group]:
+def _in_tile(
+    operand: str, place: int, size: int, signature: KernelSignature, distance: int
+) -> list[Group]:
     """Channels of a tile: a row of data is a pixel, one of weights a word of output channels."""
     per_word, groups = signature.channels_per_word, []
     in_row = per_word * (signature.step if operand == "a" else COLUMNS)
     for number in range(size):
         row, rest = divmod(number, in_row)
         if operand == "a":
-            groups.append(Group(None, place * (size // in_row) + row, rest, 1))
+            groups.append(Group(None, place * distance + row, rest, 1))
         else:
             channel, part = divmod(rest, per_word)
             groups.append(Group(place * COLUMNS + channel, None, per_word * row + part, 1))
