@@ -8,7 +8,7 @@ else.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from stages.bitpacking.window import Chosen
 from stages.kinds import Model, Table
 from stages.qnn.algebra import factor
 from stages.qnn.builder import bindings_of, calls_of, outputs_of, variables_in
-from stages.qnn.composites import PLAIN, PRODUCTS, is_product
+from stages.qnn.composites import PLAIN, PRODUCTS, is_product, max_pool_of
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import WORD_BYTES
 
@@ -40,6 +40,8 @@ class Product:
     """Weights [O, KH, KW, C]."""
     chosen: Chosen
     edge: Layout
+    origin: tuple[int, int] = (0, 0)
+    """Where the first window begins, in an edge with a larger halo."""
 
     @property
     def data(self) -> Any:
@@ -49,7 +51,7 @@ class Product:
 
 @dataclass
 class Handed:
-    """How a product's result is read."""
+    """How a result is read."""
 
     edges: list[Layout] = field(default_factory=list)
     """As data of products that want just this."""
@@ -71,17 +73,39 @@ def products_of(model: Model, offers: Table, choices: Table) -> dict[Any, Produc
         if str(function.attrs["composite"]) == PRODUCTS:
             actual = dict(zip(function.params, binding.value.args, strict=True))
             found[binding.var] = _product(model, function, actual, offers, choices)
+    return _sharing(found)
+
+
+def _sharing(products: dict[Any, Product]) -> dict[Any, Product]:
+    """The same, where what one reads without a halo is what another one reads with it."""
+    widest: dict[Any, Layout] = {}
+    for product in products.values():
+        edge = product.edge
+        if edge.form == "bytes" and edge.stacked == 1:
+            other = widest.setdefault(product.data, edge)
+            widest[product.data] = max(other, edge, key=lambda e: sum(e.halo))
+    found = {}
+    for variable, product in products.items():
+        edge, wide = product.edge, widest.get(product.data)
+        is_alike = edge.form == "bytes" and edge.stacked == 1 and not any(edge.halo)
+        if wide is not None and is_alike and not product.chosen.signature.is_whole:
+            origin = (wide.halo[0], wide.halo[1])
+            product = replace(product, edge=wide, origin=origin)
+        found[variable] = product
     return found
 
 
 def handed(model: Model, products: dict[Any, Product]) -> dict[Any, Handed]:
-    """Variable of `main` → how it is read, for every product with one result that is a picture."""
+    """Variable of `main` → how it is read, for every product or maximum pool of bytes with one
+    result that is a picture."""
     main = model.module["main"]
     functions = {binding.var: function for binding, function in calls_of(model)}
     found = {
         variable: Handed()
-        for variable in products
-        if isinstance(variable.ty, relax.TensorType) and len(shape_of(variable.ty)) == 4
+        for variable, function in functions.items()
+        if (variable in products or max_pool_of(function) is not None)
+        and isinstance(variable.ty, relax.TensorType)
+        and len(shape_of(variable.ty)) == 4
     }
     for binding in bindings_of(main):
         for variable in variables_in(binding.value):

@@ -105,8 +105,13 @@ class _Packer(Rewriting):
                 return self._products(binding.var, self.products[binding.var])
             if binding.var in self.depthwise:
                 return self._depthwise(name, self.depthwise[binding.var])
+            function = self.source.module[expr.op]
             arguments = [self.read(argument) for argument in expr.args]
-            return self._call(self.source.module[expr.op], arguments, name)
+            wanted = self.handed.get(binding.var, Handed())
+            if wanted.is_written and not wanted.pads and len(wanted.edges) == 1:
+                value = self._call(_stored(function, wanted.edges[0]), arguments, name)
+                return self._hand_on(binding.var, wanted, value)
+            return self._call(function, arguments, name)
         return self.builder.emit(self.remapped(expr), name)
 
     def _call(self, function: Any, arguments: list[Any], name: str) -> Any:
@@ -136,7 +141,7 @@ class _Packer(Rewriting):
             signature=packed.signature_text(signature),
             scale=scale,
             channels=[q.shape[3], q.shape[0]],
-            origin=[0, 0],
+            origin=list(product.origin),
             border=border,
             **product.chosen.window.attributes(edge.stacked),
         )
@@ -287,6 +292,20 @@ def _corrected(product: Product, attrs: dict[str, Any]) -> tuple[int, Array, lis
         return 1, np.zeros((1, round_up(outputs, BLOCK)), np.float32), [0, 0, 0, 0]
     edge, window = product.edge, product.chosen.window
     return corrected(signature, product.q, edge.padded_channels, attrs, edge.fill, window)
+
+
+def _stored(function: Any, edge: Layout) -> Any:
+    """A plain composite with its result laid out as an edge."""
+    builder = FunctionBuilder()
+    values = {
+        p: builder.param(str(p.name), shape_of(p.ty), dtype_of(p.ty)) for p in function.params
+    }
+    for binding in bindings_of(function):
+        if isinstance(binding.value, Call):
+            values[binding.var] = builder.emit(remap(binding.value, values), "v")
+        else:
+            value = values[binding.value]
+    return builder.finish([builder.emit(store(value, edge), "bytes")], {"composite": PLAIN})
 
 
 def _key(source: Any, edge: Layout) -> tuple[Any, ...]:

@@ -13,10 +13,11 @@ from stages.packaging.convolution import Convolution
 from stages.packaging.depthwise import Depthwise
 from stages.packaging.kernel import Kernel
 from stages.packaging.lower import FloatInput, Lowering, Pool
+from stages.packaging.max_pool import lower_max_pool
 from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
 from stages.packaging.products import Products
-from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS
+from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, max_pool_of
 
 
 def lower(
@@ -30,6 +31,8 @@ def lower(
     """The kernel `symbol` of a composite, in operations that the processor has."""
     with target_of(hardware):
         if str(function.attrs["composite"]) == PLAIN:
+            if max_pool_of(function) is not None:
+                return lower_max_pool(function, symbol, hardware)
             return lower_plain(function, symbol, hardware)
         composite = Composite(function, with_tiles)
         return _lowered(composite, symbol, schedule, bodies, hardware)

@@ -27,10 +27,7 @@ from stages.qnn.registry import dtype_of, shape_of, storage_dtype
 from stages.qnn.sharing import shared
 
 LANES = {"avx512": 32}
-"""Values of the last axis worked on at once, by what the instruction set's name starts with: twice
-as many bytes, where bytes are all there is."""
-CHOICES = ("relax.qnn.max_pool2d", "relax.nn.max_pool2d")
-"""Operators that compute bytes from bytes and widen none."""
+"""Values of the last axis worked on at once, by what the instruction set's name starts with."""
 CPU = 1
 """The device type by which TVM knows that small temporaries go on the stack."""
 DECLARATIONS = (tirx.DeclBuffer, tirx.AllocBuffer)
@@ -39,18 +36,11 @@ DECLARATIONS = (tirx.DeclBuffer, tirx.AllocBuffer)
 def lower_plain(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel `symbol` of a plain composite."""
     lanes = next((n for name, n in LANES.items() if hardware.isa.startswith(name)), 16)
-    calls = [b.value for b in bindings_of(function) if isinstance(b.value, Call)]
-    if all(_is_choice(call) for call in calls):
-        lanes *= 2
     source = tensor_function(function)
     lowered, temporaries = _lowered(source, lanes, vectors=True)
     if not vectorizes(lowered, hardware):
         lowered, temporaries = _lowered(source, lanes, vectors=False)
     return _kernel(lowered, symbol, temporaries)
-
-
-def _is_choice(call: Any) -> bool:
-    return storage_dtype(dtype_of(call.ty)).itemsize == 1 and str(call.op.name) in CHOICES
 
 
 def vectorizes(function: Any, hardware: Hardware) -> bool:

@@ -9,13 +9,15 @@ called `products`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
 from tvm.ir import Call
 
 from stages.qnn.algebra import numerators
-from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.builder import bindings_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
 PLAIN = "plain"
 """The attribute `composite` of a plain composite's function."""
@@ -37,6 +39,28 @@ ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense")
 """Products of floats for micro-kernels."""
 
 RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
+
+
+LEAST_CHANNELS, MOST_TAPS = 8, 64
+"""Of a maximum pool of bytes: channels that are compared at once, at least, and positions of a
+window, which are instructions in a row."""
+
+
+def calls_in(function: Any) -> list[Any]:
+    """The operators of a composite, in order."""
+    return [b.value for b in bindings_of(function) if isinstance(b.value, Call)]
+
+
+def max_pool_of(function: Any) -> Any:
+    """The maximum pool of bytes that a plain composite is, with or without a halo; else None."""
+    pool, *others = calls_in(function) or [None]
+    if pool is None or not is_op(pool, "relax.qnn.max_pool2d"):
+        return None
+    is_alone = all(is_op(other, "relax.qnn.to_bytes") for other in others) and len(others) < 2
+    is_bytes = storage_dtype(dtype_of(pool.ty)).itemsize == 1
+    is_small = prod(attributes(pool)["kernel"]) <= MOST_TAPS
+    is_even = shape_of(pool.ty)[3] % LEAST_CHANNELS == 0
+    return pool if is_alone and is_bytes and is_small and is_even else None
 
 
 def is_plain(model: Any) -> bool:
