@@ -4,9 +4,9 @@ A register of data holds a row of bytes for each of up to 16 pixels, read where 
 copy is made of it (im2col), as the bytes of a window row follow one another. Weights are those of
 the dot products: 16 channels' words of four bytes, or of two bfloat16, one behind the other, are a
 row. Two registers of each make four of sums, up to 32 pixels by 32 channels, so that every one that
-is loaded is used twice. A small picture is multiplied as a whole by 16 channels at a time: such a layer
-waits for its weights, and these are read a single time, as they lie. Registers are shaped once for
-all calls, by `shaping_text`.
+is loaded is used twice. A small picture is multiplied as a whole by 16 channels at a time: such a
+layer waits for its weights, and these are read a single time, as they lie. Registers are shaped
+once for all calls, by `shaping_text`.
 """
 
 from __future__ import annotations
