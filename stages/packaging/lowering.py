@@ -30,9 +30,9 @@ def lower(
 ) -> Kernel:
     """The kernel `symbol` of a composite, in operations that the processor has."""
     with target_of(hardware):
+        if max_pool_of(function) is not None:
+            return lower_max_pool(function, symbol, hardware)
         if str(function.attrs["composite"]) == PLAIN:
-            if max_pool_of(function) is not None:
-                return lower_max_pool(function, symbol, hardware)
             return lower_plain(function, symbol, hardware)
         composite = Composite(function, with_tiles)
         return _lowered(composite, symbol, schedule, bodies, hardware)

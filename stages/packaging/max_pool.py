@@ -35,17 +35,17 @@ def lower_max_pool(function: Any, symbol: str, hardware: Hardware) -> Kernel:
 class _MaxPool:
     def __init__(self, function: Any, loop: Any, lanes: int) -> None:
         self.function, self.loop = function, loop
+        calls = {str(call.op.name): attributes(call) for call in calls_in(function)}
         pool = max_pool_of(function)
-        assert pool is not None
-        store = [c for c in calls_in(function) if not c.same_as(pool)]
         self.attrs = attributes(pool)
-        _, self.input_height, self.input_width, _ = shape_of(pool.args[0].ty)
+        _, *self.size, _ = shape_of(pool.args[0].ty)
+        *_, self.stored_height, self.stored_width, _ = shape_of(function.params[0].ty)
+        self.origin = calls.get("relax.qnn.from_bytes", {"origin": [0, 0]})["origin"]
         self.pictures, self.height, self.width, self.channels = shape_of(pool.ty)
         self.lanes = gcd(self.channels, lanes)
         self.dtype = str(storage_dtype(dtype_of(pool.ty)))
-        self.halo, self.fill = [0, 0, 0, 0], 0
-        if store:
-            self.halo, self.fill = attributes(store[0])["halo"], attributes(store[0])["fill"]
+        store = calls.get("relax.qnn.to_bytes", {"halo": [0, 0, 0, 0], "fill": 0})
+        self.halo, self.fill = store["halo"], store["fill"]
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are rows of all pictures."""
@@ -60,11 +60,10 @@ class _MaxPool:
         top, left, bottom, right = self.halo
         line = picture * (self.height + top + bottom) + top + y
         start = T.bind((line * (self.width + left + right) + left) * self.channels)
-        (down, across), (above, before, _, _) = self.attrs["strides"], self.attrs["padding"]
-        rows = _inside(y * down - above, self.attrs["kernel"][0], self.input_height)
-        lines = [T.bind((picture * self.input_height + row) * self.input_width) for row in rows]
+        first = picture * self.stored_height
+        lines = [T.bind((first + row) * self.stored_width) for row in self._taps(0, y)]
         with T.serial(0, self.width) as x:
-            columns = _inside(x * across - before, self.attrs["kernel"][1], self.input_width)
+            columns = self._taps(1, x)
             taps = [T.bind((row + column) * self.channels) for row in lines for column in columns]
             with T.serial(0, self.channels // self.lanes) as part, self.loop(0, self.lanes) as lane:
                 channel = part * self.lanes + lane
@@ -73,8 +72,9 @@ class _MaxPool:
                     value = tirx.max(value, data[tap + channel])
                 T.buffer_store(result, value, [start + x * self.channels + channel])
 
-
-def _inside(first: Any, count: int, extent: int) -> list[Any]:
-    """Positions of a window along one axis, those beyond an edge as the one at it."""
-    found = [tirx.max(tirx.min(first + tap, extent - 1), 0) for tap in range(count)]
-    return [T.bind(position) for position in found]
+    def _taps(self, axis: int, position: Any) -> list[Any]:
+        """Where a window lies along an axis, what is beyond an edge of the picture as that at it."""
+        first = position * self.attrs["strides"][axis] - self.attrs["padding"][axis]
+        taps = [first + tap for tap in range(self.attrs["kernel"][axis])]
+        inside = [tirx.max(tirx.min(tap, self.size[axis] - 1), 0) for tap in taps]
+        return [T.bind(self.origin[axis] + tap) for tap in inside]

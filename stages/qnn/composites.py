@@ -16,8 +16,8 @@ import numpy as np
 from tvm.ir import Call
 
 from stages.qnn.algebra import numerators
-from stages.qnn.builder import bindings_of
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 
 PLAIN = "plain"
 """The attribute `composite` of a plain composite's function."""
@@ -52,11 +52,13 @@ def calls_in(function: Any) -> list[Any]:
 
 
 def max_pool_of(function: Any) -> Any:
-    """The maximum pool of bytes that a plain composite is, with or without a halo; else None."""
-    pool, *others = calls_in(function) or [None]
-    if pool is None or not is_op(pool, "relax.qnn.max_pool2d"):
+    """The maximum pool of bytes that a composite is, inside a halo or not, from inside one or not;
+    else None."""
+    calls = {str(call.op.name).removeprefix("relax.qnn."): call for call in calls_in(function)}
+    pool = calls.get("max_pool2d")
+    if pool is None or not calls.keys() <= {"from_bytes", "max_pool2d", "to_bytes"}:
         return None
-    is_alone = all(is_op(other, "relax.qnn.to_bytes") for other in others) and len(others) < 2
+    is_alone = len(calls_in(function)) == len(calls) and len(outputs_of(function)) == 1
     is_bytes = storage_dtype(dtype_of(pool.ty)).itemsize == 1
     is_small = prod(attributes(pool)["kernel"]) <= MOST_TAPS
     is_even = shape_of(pool.ty)[3] % LEAST_CHANNELS == 0
