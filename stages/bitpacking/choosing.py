@@ -77,16 +77,17 @@ def subject_of(
     data, stored = call.args
     kernel = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
     height, width, outputs = nhwc(call.ty)
-    height *= pictures(call.ty)
+    batch = pictures(call.ty)
+    height *= batch
     attrs = attributes(call)
     strides = tuple(attrs.get("strides", (1, 1)))
     if is_float_product(call):
         problem = FLOAT_PROBLEMS[dtype_of(data.ty)].name
-        geometry = Geometry(kernel, weight.shape[-1], width, height, strides, unit=1)
+        geometry = Geometry(kernel, weight.shape[-1], width, height, strides, 1, batch)
         workload = Workload(problem, geometry, outputs)
         return Subject((workload,), tuple(from_table(offers[problem])))
     bits = int(dtype_of(data.ty).lstrip("uint"))
-    geometry = Geometry(kernel, weight.shape[-1], width, height, strides, unit)
+    geometry = Geometry(kernel, weight.shape[-1], width, height, strides, unit, batch)
     algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)
     if algorithm:
         encoding = encoding_of(dtype, attrs["weight_zero_point_x2"])

@@ -1,8 +1,9 @@
 """A composite around a convolution by a micro-kernel, one call per tile of pixels and channels.
 
-A tile's pixels are neighbours in an output row. Where a convolution moves by single pixels, those
-of the next row follow behind the halo between them: rows can be joined into one long line of
-positions, of which those in the halo are computed in vain, so that tiles need not fit a row.
+A tile's pixels are neighbours in an output row. Where a convolution moves by as many pixels down as
+to the right, those of the next row follow behind what lies between them: rows can be joined into
+one long line of positions, of which those in between are computed in vain, so that tiles need not
+fit a row.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from stages.codegen import Text, caller
 from stages.kinds import Table
 from stages.packaging.kernel import Helper, digest_of
 from stages.packaging.lower import Lowering, divided
-from stages.qnn.offers import tile_count
+from stages.qnn.offers import are_joinable, tile_count
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, WORD_BYTES
 
@@ -64,7 +65,8 @@ class Convolution(Lowering):
         *_, self.input_height, self.input_width, words = shape_of(data.ty)
         pixel = words * storage_dtype(dtype_of(data.ty)).itemsize
         window = attrs["window"]
-        self.is_joined = list(attrs["strides"]) == [1, 1] and self._is_shorter_joined
+        joinable = are_joinable(window, attrs["strides"], self.composite.pictures)
+        self.is_joined = joinable and self._is_shorter_joined
         self.strides = (
             window[0],
             window[1] * pixel // self.signature.word_bytes,
@@ -239,10 +241,10 @@ class Convolution(Lowering):
         return (picture * self.height + line if self.composite.pictures > 1 else row), x
 
     def _window(self, run: Any, tile: Any) -> Window:
+        strides = attributes(self.composite.main)["strides"]
         if self.is_joined:
             first = self._first(run)
-            return Window(first, run, lambda m: self._joined(first + m))
-        strides = attributes(self.composite.main)["strides"]
+            return Window(first * strides[1], run, lambda m: self._joined(first + m))
         picture, line = self.line_of(run)
         x = self.column_of(tile)
         row = picture * self.input_height + line * strides[0]

@@ -73,7 +73,7 @@ class _MaxPool:
                 T.buffer_store(result, value, [start + x * self.channels + channel])
 
     def _taps(self, axis: int, position: Any) -> list[Any]:
-        """Where a window lies along an axis, what is beyond an edge of the picture as that at it."""
+        """Where a window lies along an axis; what is beyond an edge lies at it."""
         first = position * self.attrs["strides"][axis] - self.attrs["padding"][axis]
         taps = [first + tap for tap in range(self.attrs["kernel"][axis])]
         inside = [tirx.max(tirx.min(tap, self.size[axis] - 1), 0) for tap in taps]

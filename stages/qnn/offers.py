@@ -69,6 +69,8 @@ class Geometry:
     unit: int = BLOCK
     """What bytes are padded to: channels of a multiple of it. Narrow graph inputs alone are padded
     to words, whatever else is."""
+    pictures: int = 1
+    """Pictures of a batch."""
     stacked: int = 1
     """Rows of the input that lie one behind the other as channels of one; all else counts these."""
 
@@ -98,14 +100,19 @@ class Geometry:
     def takes(self, signature: KernelSignature) -> bool:
         """Whether a kernel's tile is no longer than rows are, and its step a part of a window's.
 
-        A tile for all pixels must have just these.
+        A tile for all pixels must have these, or half of them.
         """
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
         rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}
         is_whole = all(words % step == 0 for words in rows)
-        if signature.is_whole and signature.rows != self._positions:
-            return False
+        if signature.is_whole:
+            return is_whole and self._has_passes(signature.rows)
         return is_whole and signature.rows <= max(self.output_width, self._positions)
+
+    def _has_passes(self, rows: int) -> bool:
+        """Whether all positions are one tile, or two with little besides; padding may add some."""
+        rest = tile_count(self._positions, rows) * rows - self._positions
+        return rows == self._positions or (rows < self._positions <= 2 * rows and rest <= rows // 4)
 
     def tiles(self, rows: int) -> float:
         """Tiles of so many pixels that an output row needs, on average.
@@ -119,9 +126,22 @@ class Geometry:
 
     @property
     def _positions(self) -> int:
-        """Positions of rows that are joined; 0 where windows do not move by single pixels."""
-        pitch = self.output_width + self.window[1] - 1
-        return (self.height - 1) * pitch + self.output_width if self.strides == (1, 1) else 0
+        """Positions of rows that are joined, as many of input to a row as windows move by; 0 where
+        rows cannot be joined (`are_joinable`)."""
+        if not are_joinable(self.window, self.strides, self.pictures):
+            return 0
+        pitch = (self.output_width - 1) * self.strides[1] + self.window[1]
+        return (self.height - 1) * pitch + self.output_width
+
+
+def are_joinable(window: Sequence[int], strides: Sequence[int], pictures: int) -> bool:
+    """Whether the windows of an output row follow those of the row before, at one distance.
+
+    By more than single pixels they do in a single picture: between two lies what is no multiple.
+    Windows that do not overlap have too much in between.
+    """
+    down, right = strides
+    return down == right and (down == 1 or (pictures == 1 and down < min(window)))
 
 
 def tile_count(pixels: int, rows: int) -> int:

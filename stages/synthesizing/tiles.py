@@ -30,10 +30,11 @@ from stages.synthesizing.program import Program
 
 PIXELS = (7, 8, 14, 16, 28, 32)
 """Pixels of a tile, in one register or two: whole ones, and what pictures are multiples of."""
-WHOLE = (61,)
+WHOLE = (52, 61)
 """Pixels of a tile of half a block's channels, in four registers: of pictures of 7 x 7 for windows
-of 3 x 3, with what lies between rows. Those of 1 x 1 took 1.1 to 1.2 of the time so: data, which
-such layers have more of, are read twice as often."""
+of 3 x 3, with what lies between rows, or half of these where windows move by two pixels. Those of
+1 x 1 took 1.1 to 1.2 of the time so: data, which such layers have more of, are read twice as often.
+"""
 SUMS = 4
 """Registers of sums, at most."""
 STEPS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16)
