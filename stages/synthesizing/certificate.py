@@ -97,6 +97,8 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         totals, largest = _simulated(signature, isa, body, operands)
         channels = signature.channels_per_word * signature.step
         _compare(totals, products, channels, 1, isa, body.distance)
+        found = {m * body.distance + n for m, _ in totals for n in range(body.pixels)}
+        assert found == set(range(signature.rows)), "some pixels are left out"
     return facts | {
         "scale": signature.scale,
         "flush_period": signature.flush_period,

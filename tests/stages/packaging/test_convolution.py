@@ -121,3 +121,27 @@ def test_joined_rows_are_work_for_as_many_tasks_as_there_are_tiles() -> None:
         firsts = [min(n * made.rows, made.positions - made.rows) for n in range(made.runs)]
         assert firsts[0] == 0 and firsts[-1] + made.rows == made.positions
         assert all(later - earlier <= made.rows for earlier, later in pairwise(firsts))
+
+
+@pytest.mark.parametrize("hardware", (AMX, AVX512VNNI, AVX2), ids=lambda item: item.name)
+@pytest.mark.parametrize("strides", (1, 2))
+def test_pictures_of_seven_by_seven(hardware: Hardware, strides: int) -> None:
+    """Which tiles take as a whole, or in halves where rows are joined over strides of two."""
+    skip_unless_runnable(hardware)
+    side = 7 * strides
+    net = Net((1, side, side, 64))
+    model = net.model(net.conv(net.x, "c", 48, strides=[strides] * 2))
+    packed, _ = assert_exact(model, net.inputs(), hardware)
+    (made,) = convolutions(packed, hardware)
+    if hardware is AMX:
+        assert made.is_joined and made.signature.is_whole
+        assert (made.rows, made.runs) == {1: (61, 1), 2: (52, 2)}[strides]
+
+
+@pytest.mark.parametrize("hardware", (AMX, AVX512VNNI), ids=lambda item: item.name)
+def test_rows_are_not_joined_over_strides_in_a_batch(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    net = Net((2, 14, 14, 32))
+    model = net.model(net.conv(net.x, "c", 32, strides=[2, 2]))
+    packed, _ = assert_exact(model, net.inputs(), hardware)
+    assert not any(made.is_joined for made in convolutions(packed, hardware))

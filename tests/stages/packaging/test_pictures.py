@@ -18,6 +18,7 @@ from tests.stages.packaging.test_plain import Net
 from tests.stages.pipeline import algorithm, random_inputs
 from tests.targets import (
     AARCH64,
+    AMX,
     ARMV7,
     AVX2,
     AVX512BW,
@@ -81,6 +82,49 @@ def test_quantizing_turning_and_padding_are_one_pass(hardware: Hardware) -> None
 def test_any_picture(case: dict[str, Any]) -> None:
     hardware = next(h for h in (AVX512BW, AVX2, SSE2, AARCH64) if not obstacle(h))
     assert_exact(*network(case), hardware)
+
+
+@pytest.mark.parametrize("hardware", (AMX, AVX512BW), ids=lambda item: item.name)
+@pytest.mark.parametrize("kernel", (3, 6, 7))
+@pytest.mark.parametrize("padding", ([3, 3, 3, 3], [0, 1, 1, 0], [1, 0, 2, 1]))
+@pytest.mark.parametrize("pictures", (1, 2))
+def test_rows_are_stacked_for_matrix_tiles(
+    hardware: Hardware, kernel: int, padding: list[int], pictures: int
+) -> None:
+    """Of windows that move by two rows; some of both lie in the halo, and some below."""
+    skip_unless_runnable(hardware)
+    shape = (pictures, 3, 21, 33)
+    net = Net(shape, "float32")
+    scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
+    x = net.emit(linear.quantize_linear(net.x, scale, point, low=0, high=255), "quantized")
+    x = net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned")
+    window = {"window": (kernel, kernel), "strides": [2, 2], "padding": padding}
+    y = net.conv(x, "stem", 40, zero_point=77, **window)
+    inputs = {"x": net.rng.normal(size=shape).astype(np.float32) * 3}
+    packed, _ = assert_exact(net.model(y), inputs, hardware)
+    if kernel > 3:  # smaller ones may be as quick on vectors
+        assert ("stacked=2" in str(packed.module)) == (hardware is AMX)
+
+
+@pytest.mark.parametrize("strides", ([2, 1], [4, 2]))
+def test_rows_are_stacked_by_two_whatever_else(strides: list[int]) -> None:
+    skip_unless_runnable(AMX)
+    net = Net((1, 25, 40, 3), "uint8")
+    y = net.conv(net.x, "stem", 40, window=(5, 5), strides=strides, zero_point=5)
+    packed, _ = assert_exact(net.model(y), net.inputs(), AMX)
+    assert "stacked=2" in str(packed.module)
+
+
+@pytest.mark.parametrize("hardware", (AMX, AVX512BW), ids=lambda item: item.name)
+def test_rows_of_a_network_with_quantizers_are_stacked(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    source = SourceNet((1, 3, 24, 26))
+    data = source.quant(source.x, "data", 8, 0.5)
+    weight = source.weights("w", (40, 3, 7, 7), 8, "signed")
+    y = source.op(op.nn.conv2d(data, weight, (2, 2), (3, 3, 3, 3)), "stem")
+    model = source.model(y)
+    packed, _ = assert_exact(model, random_inputs(model, 1), hardware)
+    assert ("stacked=2" in str(packed.module)) == (hardware is AMX)
 
 
 def test_what_others_read_too_is_computed_once() -> None:

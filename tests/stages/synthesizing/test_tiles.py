@@ -9,14 +9,14 @@ import pytest
 
 from hw.costs import core_costs
 from hw.isa import isa_of
-from stages.qnn.offers import BFLOATS, FLOATS, Geometry, Offer, Problem
+from stages.qnn.offers import BFLOATS, FLOATS, Geometry, Offer, Problem, best
 from stages.qnn.packing import pack_weights, unpack_weights
 from stages.qnn.signature import KernelSignature, Products
 from stages.synthesizing import synthesized
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.offering import tiles_of
-from stages.synthesizing.tiles import PIXELS, STEPS, shape_of, shaping_text, tile_offer
+from stages.synthesizing.tiles import PIXELS, STEPS, WHOLE, shape_of, shaping_text, tile_offer
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
 from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
 
@@ -25,14 +25,16 @@ BYTES = Problem(8, 8, "signed")
 BLANK = KernelSignature(ISA.name, None, Products(4, tile=16), 32, 32, "none", 0)
 
 
-def signature(rows: int, step: int) -> KernelSignature:
-    return replace(BLANK, rows=rows, products=Products(4, tile=step))
+def signature(rows: int, step: int, channels: int = 32) -> KernelSignature:
+    return replace(BLANK, rows=rows, channels=channels, products=Products(4, tile=step))
 
 
 SOME = [signature(*tile) for tile in ((32, 16), (28, 12), (14, 7), (7, 3), (16, 9))]
+WHOLES = [signature(rows, 16 - 4 * n, 16) for n, rows in enumerate(WHOLE)]
+ALL = [(rows, 32) for rows in PIXELS] + [(rows, 16) for rows in WHOLE]
 
 
-@pytest.mark.parametrize("kernel", SOME, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", [*SOME, *WHOLES], ids=lambda kernel: kernel.name)
 def test_compiled_kernels_add_up_products(kernel: KernelSignature) -> None:
     """Windows of one row and of several, of a step and of more; strides of 1 and 2."""
     skip_unless_runnable(AMX)
@@ -46,13 +48,22 @@ def test_compiled_kernels_add_up_products(kernel: KernelSignature) -> None:
             np.testing.assert_array_equal(found, expected_sums(case, data, weights))
 
 
-@pytest.mark.parametrize("kernel", SOME[1:4], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", [*SOME[1:4], *WHOLES], ids=lambda kernel: kernel.name)
 def test_kernels_are_proved(kernel: KernelSignature) -> None:
     facts = prove(kernel, ISA, body_of(kernel, ISA))
     assert facts["scale"] == 1 and facts["flush_period"] == 0
     # As many words of four bytes as fit 32 bits, in whole steps.
     most = (1 << 31) // (4 * 255 * 128)
     assert most - kernel.step < facts["most_words"] <= most
+
+
+def test_registers_of_more_pixels_than_they_seem_to_have_are_refused() -> None:
+    """Two registers of 61 pixels have some in common; a body that leaves some out is wrong."""
+    kernel = signature(61, 16, 16)
+    body = body_of(kernel, ISA)
+    assert (body.pixels, body.distance) == (16, 15)
+    with pytest.raises(ProofError, match="some pixels are left out"):
+        prove(kernel, ISA, replace(body, distance=14))
 
 
 def test_a_body_that_mixes_up_its_registers_is_refused() -> None:
@@ -77,15 +88,23 @@ def test_a_kernel_comes_with_what_shapes_its_registers() -> None:
     assert "shaping" not in synthesized(replace(kernel, products=Products(4), rows=4), AMX)
 
 
-@pytest.mark.parametrize("rows", [31, 33, 48])
-def test_pixels_that_registers_do_not_hold_are_refused(rows: int) -> None:
-    with pytest.raises(ValueError, match=f"no tiles for mac8_tile16_{rows}x32"):
-        shape_of(replace(BLANK, rows=rows))
+@pytest.mark.parametrize(("rows", "channels"), [(33, 32), (48, 32), (65, 16), (32, 8)])
+def test_pixels_that_registers_do_not_hold_are_refused(rows: int, channels: int) -> None:
+    with pytest.raises(ValueError, match=f"no tiles for mac8_tile16_{rows}x{channels}"):
+        shape_of(replace(BLANK, rows=rows, channels=channels))
 
 
-@pytest.mark.parametrize("rows", PIXELS)
-def test_the_fallback_reads_the_same_weights(rows: int) -> None:
-    kernel = replace(BLANK, rows=rows)
+@pytest.mark.parametrize(("rows", "channels"), ALL)
+def test_registers_hold_all_pixels(rows: int, channels: int) -> None:
+    shape = shape_of(replace(BLANK, rows=rows, channels=channels))
+    held = {m * shape.distance + n for m in range(shape.count) for n in range(shape.rows)}
+    assert held == set(range(rows))
+    assert shape.sums + shape.data + shape.columns <= 8
+
+
+@pytest.mark.parametrize(("rows", "channels"), ALL)
+def test_the_fallback_reads_the_same_weights(rows: int, channels: int) -> None:
+    kernel = replace(BLANK, rows=rows, channels=channels)
     other = kernel.fallback
     assert other is not None and other.products == Products(4)
     assert other.channels == kernel.channels and other.rows <= 14
@@ -103,8 +122,8 @@ def offers() -> list[Offer]:
 
 def test_there_is_an_offer_for_every_tile() -> None:
     made = offers()
-    assert {(o.signature.rows, o.signature.step) for o in made} == {
-        (rows, step) for rows in PIXELS for step in STEPS
+    assert {(o.signature.rows, o.signature.channels, o.signature.step) for o in made} == {
+        (*tile, step) for tile in ALL for step in STEPS
     }
     assert tiles_of(BYTES, isa_of(AVX512VNNI)) == []
     # A whole product takes 16 cycles for 16 x 16 lanes of 64 bytes.
@@ -135,3 +154,22 @@ def test_a_step_is_a_part_of_a_windows_row(
 ) -> None:
     geometry = Geometry((kernel, kernel), channels, 56, 56, unit=unit)
     assert {o.signature.step for o in offers() if geometry.takes(o.signature)} == steps
+
+
+@pytest.mark.parametrize(
+    ("size", "strides", "rows"),
+    [(7, 1, {61}), (7, 2, {52}), (8, 1, set()), (6, 1, set()), (9, 1, {52}), (14, 1, set())],
+)
+def test_a_tile_of_all_pixels_has_these_or_half_of_them(
+    size: int, strides: int, rows: set[int]
+) -> None:
+    geometry = Geometry((3, 3), 512, size, size, (strides, strides))
+    found = {o.signature.rows for o in offers() if geometry.takes(o.signature)}
+    assert found & set(WHOLE) == rows
+
+
+def test_weights_that_come_from_afar_are_read_once() -> None:
+    """By steps of 16 words, which take as long as shorter ones while weights come."""
+    kernel = best(offers(), Geometry((3, 3), 512, 7, 7)).signature
+    assert (kernel.rows, kernel.channels, kernel.step) == (61, 16, 16)
+    assert best(offers(), Geometry((1, 1), 2048, 7, 7)).signature.channels == 32
