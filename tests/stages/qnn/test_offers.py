@@ -108,14 +108,16 @@ def test_the_best_offer_fits_the_width_of_a_row() -> None:
         (61, 7, (1, 1), 1 / 7),
         (62, 7, (1, 1), inf),
         (2, 7, (2, 2), 4.0),
-        (8, 7, (2, 2), inf),
+        (8, 7, (2, 2), 13 / 7),  # of 97 positions, 15 from row to row
+        (8, 7, (2, 1), inf),
+        (8, 7, (3, 3), inf),  # windows do not overlap
         (8, 1, (1, 1), inf),
     ],
 )
 def test_tiles_go_on_from_row_to_row(
     rows: int, height: int, strides: tuple[int, int], tiles: float
 ) -> None:
-    """Where that takes fewer of them, and windows move by single pixels."""
+    """Where that takes fewer of them, and windows overlap and move alike along both axes."""
     geometry = Geometry((3, 3), 64, 7, height, strides)
     assert geometry.tiles(rows) == tiles
     assert geometry.takes(replace(POPCOUNT, rows=rows)) == (tiles < inf)
