@@ -98,8 +98,8 @@ def test_rows_are_stacked_for_matrix_tiles(
     scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
     x = net.emit(linear.quantize_linear(net.x, scale, point, low=0, high=255), "quantized")
     x = net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned")
-    window = {"window": (kernel, kernel), "strides": [2, 2], "padding": padding}
-    y = net.conv(x, "stem", 40, zero_point=77, **window)
+    window = (kernel, kernel)
+    y = net.conv(x, "stem", 40, window=window, strides=[2, 2], padding=padding, zero_point=77)
     inputs = {"x": net.rng.normal(size=shape).astype(np.float32) * 3}
     packed, _ = assert_exact(net.model(y), inputs, hardware)
     if kernel > 3:  # smaller ones may be as quick on vectors
