@@ -71,7 +71,8 @@ def _work(call: Any) -> Work | None:
         attrs = attributes(call)
         signature = parse_signature(attrs["signature"])
         channels, outputs = attrs["channels"]
-        macs = prod(attrs["window"]) * channels * outputs * prod(shape_of(call.ty)[:3])
+        taps = attrs["rows"] * attrs["window"][1]
+        macs = taps * channels * outputs * prod(shape_of(call.ty)[:3])
         terms = len(signature.plan.terms) if signature.plan else 0
         tiled = "tiles_bf16" if signature.is_float else "tiles"
         is_tiled = signature.is_tiled and may_use_tiles()

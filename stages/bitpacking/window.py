@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from stages.qnn.packing import round_up
 from stages.qnn.signature import KernelSignature
@@ -26,11 +27,12 @@ class Window:
         rows = round_up(max(top + self.size[0] + bottom, reached), stacked)
         return [top, left, rows - self.size[0] - top, right]
 
-    def attributes(self, stacked: int) -> dict[str, list[int]]:
+    def attributes(self, stacked: int) -> dict[str, Any]:
         """How a packed convolution steps over a picture whose rows are stacked."""
         (height, width), (down, right) = self.kernel, self.strides
         return {
             "window": [-(-height // stacked), width],
+            "rows": height,
             "strides": [down // stacked, right],
             "output": list(self.output),
         }

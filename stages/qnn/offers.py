@@ -72,7 +72,8 @@ class Geometry:
     pictures: int = 1
     """Pictures of a batch."""
     stacked: int = 1
-    """Rows of the input that lie one behind the other as channels of one; all else counts these."""
+    """Rows of the input that lie one behind the other, as channels of one; window, strides and
+    height count these."""
 
     @property
     def as_stacked(self) -> Geometry | None:
@@ -87,7 +88,6 @@ class Geometry:
         return replace(
             self,
             window=(-(-height // STACK), width),
-            channels=STACK * WORD_BYTES,
             strides=(down // STACK, right),
             stacked=STACK,
         )
@@ -95,7 +95,8 @@ class Geometry:
     def row_words(self, channels_per_word: int) -> int:
         """Words of one row of the window."""
         unit = max(self.unit, channels_per_word)
-        return self.window[1] * -(-self.channels // unit) * unit // channels_per_word
+        pixel = self.stacked * -(-self.channels // unit) * unit
+        return self.window[1] * pixel // channels_per_word
 
     def takes(self, signature: KernelSignature) -> bool:
         """Whether a kernel's tile is no longer than rows are, and its step a part of a window's.

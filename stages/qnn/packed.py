@@ -84,6 +84,7 @@ def packed_conv2d(
     scale: int,
     channels: Sequence[int],
     window: Sequence[int],
+    rows: int,
     strides: Sequence[int],
     origin: Sequence[int],
     output: Sequence[int],
@@ -91,19 +92,22 @@ def packed_conv2d(
 ) -> Array:
     """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
 
+    Of the picture, whose rows may be stacked, a window has `rows`; other weights are 0.
+
     `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables), uint8
     [Hp, Wp, Cp] or, of a batch, uint8 [N, Hp, Wp, Cp]; `bias` is int32 [classes, OCp]. Floats come
     as float32 or bfloat16 [Hp, Wp, C] or [N, Hp, Wp, C]; then bias and result are float32.
     """
+    assert rows >= window[0], "a window has rows of its own"
     kernel = parse_signature(signature)
     levels = unpack_activations(kernel, data)
     levels = levels.reshape(-1, *levels.shape[-3:])
     padded_channels = levels.shape[-1]
     kh, kw = window
     view = windows(levels, (kh, kw), (1, 1))
-    rows = origin[0] + strides[0] * np.arange(output[0])
+    down = origin[0] + strides[0] * np.arange(output[0])
     columns = origin[1] + strides[1] * np.arange(output[1])
-    patches = view[:, rows[:, None], columns[None, :]].transpose(0, 1, 2, 4, 5, 3)
+    patches = view[:, down[:, None], columns[None, :]].transpose(0, 1, 2, 4, 5, 3)
     outputs = round_up(channels[1], BLOCK)
     q = unpack_weights(kernel, weights, (outputs, kh, kw, padded_channels))
     raw = raw_sums(kernel, patches.reshape(len(levels), *output, -1), q.reshape(outputs, -1))

@@ -256,6 +256,7 @@ OTHERS: dict[str, Example] = {
             "scale": -1,
             "channels": [32, 40],
             "window": [1, 1],
+            "rows": 1,
             "strides": [2, 1],
             "origin": [0, 1],
             "output": [2, 2],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.bitpacking.folding import border, fold_bias
+from stages.bitpacking.edges import Layout
+from stages.bitpacking.folding import border, fold_bias, widened
 from stages.bitpacking.window import Window
 from stages.packaging.halo import fills_of
 from stages.qnn.algebra import factor
@@ -114,12 +115,41 @@ def packed_convolution(
         signature=signature_text(signature),
         scale=scale,
         channels=[geometry.channels, geometry.outputs],
-        window=list(geometry.kernel),
-        strides=list(geometry.strides),
         origin=list(geometry.extra[:2]),
-        output=list(window.output),
         border=counts,
+        **window.attributes(1),
     )
+
+
+@settings(max_examples=60)
+@given(geometries(), st.integers(1, 4), st.sampled_from([2, 4]), st.integers(0, 255), SEEDS)
+def test_a_convolution_over_stacked_rows_is_the_convolution(
+    geometry: Geometry, channels: int, down: int, point: int, seed: int
+) -> None:
+    """Whatever of a stack is in the halo or behind the window."""
+    geometry = replace(geometry, channels=channels, strides=(down, geometry.strides[1]))
+    rng, window, signature = np.random.default_rng(seed), geometry.window, mac8(4)
+    x = rng.integers(0, 256, (1, *geometry.size, channels)).astype(np.uint8)
+    q = rng.integers(-128, 128, (geometry.outputs, *geometry.kernel, channels)).astype(np.int8)
+    halo = window.halo(2)
+    layout = Layout("bytes", *geometry.size, channels, 8, None, halo, point, 4, stacked=2)
+    data = run("to_bytes", x, halo=halo, channels=4, fill=point, stacked=2)
+    assert data.shape == layout.shape
+    bias, counts = fold_bias(signature, 1, q, 4, 2 * point, 0, 0, point, window)
+    result = run(
+        "packed_conv2d",
+        data,
+        pack_weights(signature, widened(q, layout)),
+        bias,
+        signature=signature_text(signature),
+        scale=1,
+        channels=[channels, geometry.outputs],
+        origin=[0, 0],
+        border=counts,
+        **window.attributes(2),
+    )
+    expected = logical_convolution(geometry, x, q, (2 * point, 0), 0)
+    assert np.array_equal(result[..., : geometry.outputs], expected)
 
 
 def logical_convolution(
