@@ -28,7 +28,7 @@ from stages.packaging.pool import pool_text
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK
 
-RUNS_A_TASK = 4
+RUNS_A_TASK = 2
 """Work items of a block in a task, at least, that reads all weights on its own."""
 
 
