@@ -16,6 +16,7 @@ from stages.packaging.addressing import border_expression
 from stages.packaging.composite import Composite
 from stages.packaging.convolution import Convolution
 from stages.packaging.graph import program_of
+from stages.packaging.lower import RUNS_A_TASK
 from stages.packaging.pool import pool_text
 from stages.qnn import interpret, source
 from stages.qnn.builder import calls_of
