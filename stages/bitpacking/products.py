@@ -29,6 +29,7 @@ from stages.bitpacking.handing import (
     turned,
 )
 from stages.bitpacking.narrow import is_narrow
+from stages.bitpacking.results import epilogue, laid_out, stored
 from stages.kinds import Model, Table
 from stages.qnn import packed
 from stages.qnn.builder import (
@@ -36,7 +37,6 @@ from stages.qnn.builder import (
     bindings_of,
     calls_of,
     outputs_of,
-    remap,
     variables_in,
 )
 from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS
@@ -109,7 +109,7 @@ class _Packer(Rewriting):
             arguments = [self.read(argument) for argument in expr.args]
             wanted = self.handed.get(binding.var, Handed())
             if wanted.is_written and not wanted.pads and len(wanted.edges) == 1:
-                value = self._call(_stored(function, wanted.edges[0]), arguments, name)
+                value = self._call(stored(function, wanted.edges[0]), arguments, name)
                 return self._hand_on(binding.var, wanted, value)
             return self._call(function, arguments, name)
         return self.builder.emit(self.remapped(expr), name)
@@ -151,10 +151,10 @@ class _Packer(Rewriting):
         if shape_of(value.ty) != shape:
             value = builder.emit(relax.op.reshape(value, shape), "shaped")
         inside = {product.inner.var: value, added: value}
-        results = _epilogue(product.function, inside, product.actual, builder, arguments, self.read)
+        results = epilogue(product.function, inside, product.actual, builder, arguments, self.read)
         wanted = self.handed.get(variable, Handed())
         plain = [] if wanted.is_written else results
-        results = plain + _laid_out(results[0], wanted, builder)
+        results = plain + laid_out(results[0], wanted, builder)
         rewritten = builder.finish(results, {"composite": PRODUCTS})
         return self._hand_on(variable, wanted, self._call(rewritten, arguments, layer))
 
@@ -190,7 +190,7 @@ class _Packer(Rewriting):
             less = builder.param("p2", constant.shape, "int32")
             value = builder.emit(relax.op.add(value, less), "moved")
         inside = {found.inner.var: value, added: value}
-        results = _epilogue(found.function, inside, found.actual, builder, arguments, self.read)
+        results = epilogue(found.function, inside, found.actual, builder, arguments, self.read)
         return self._call(builder.finish(results, {"composite": DEPTHWISE}), arguments, layer)
 
     def _added(self, function: Any, sums: Any, actual: dict[Any, Any]) -> tuple[Any, Array]:
@@ -294,50 +294,5 @@ def _corrected(product: Product, attrs: dict[str, Any]) -> tuple[int, Array, lis
     return corrected(signature, product.q, edge.padded_channels, attrs, edge.fill, window)
 
 
-def _stored(function: Any, edge: Layout) -> Any:
-    """A plain composite with its result laid out as an edge."""
-    builder = FunctionBuilder()
-    values = {
-        p: builder.param(str(p.name), shape_of(p.ty), dtype_of(p.ty)) for p in function.params
-    }
-    for binding in bindings_of(function):
-        if isinstance(binding.value, Call):
-            values[binding.var] = builder.emit(remap(binding.value, values), "v")
-        else:
-            value = values[binding.value]
-    return builder.finish([builder.emit(store(value, edge), "bytes")], {"composite": PLAIN})
-
-
 def _key(source: Any, edge: Layout) -> tuple[Any, ...]:
     return (source, edge.form, tuple(edge.halo), edge.fill, edge.block, edge.stored, edge.stacked)
-
-
-def _laid_out(value: Any, wanted: Handed, builder: FunctionBuilder) -> list[Any]:
-    """Emit a result as its readers want it: edges, then paddings."""
-    edges = [builder.emit(store(value, edge), "bytes") for edge in wanted.edges]
-    pads = [builder.emit(remap(call, {call.args[0]: value}), "padded") for _, call in wanted.pads]
-    return edges + pads
-
-
-def _epilogue(
-    function: Any,
-    inside: dict[Any, Any],
-    actual: dict[Any, Any],
-    builder: FunctionBuilder,
-    arguments: list[Any],
-    read: Any,
-) -> list[Any]:
-    """Emit what follows the product; its other operands become parameters."""
-    outputs = outputs_of(function)
-    for binding in bindings_of(function):
-        if binding.var in inside or binding.var in outputs:
-            continue
-        for argument in binding.value.args:
-            if isinstance(argument, relax.Var) and argument not in inside:
-                arguments.append(read(actual[argument]))
-                inside[argument] = builder.param(
-                    f"p{len(arguments) - 1}", shape_of(argument.ty), dtype_of(argument.ty)
-                )
-        inside[binding.var] = builder.emit(remap(binding.value, inside), "v")
-    returned = {b.var: b.value for b in bindings_of(function) if b.var in outputs}
-    return [inside[returned[output]] for output in outputs]

@@ -1,0 +1,59 @@
+"""What composites return: the epilogue of a product as it was, and results as readers want them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+from tvm.ir import Call
+
+from stages.bitpacking.edges import Layout, store
+from stages.bitpacking.handing import Handed
+from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
+from stages.qnn.composites import PLAIN
+from stages.qnn.registry import dtype_of, shape_of
+
+
+def epilogue(
+    function: Any,
+    inside: dict[Any, Any],
+    actual: dict[Any, Any],
+    builder: FunctionBuilder,
+    arguments: list[Any],
+    read: Any,
+) -> list[Any]:
+    """Emit what follows the product; its other operands become parameters."""
+    outputs = outputs_of(function)
+    for binding in bindings_of(function):
+        if binding.var in inside or binding.var in outputs:
+            continue
+        for argument in binding.value.args:
+            if isinstance(argument, relax.Var) and argument not in inside:
+                arguments.append(read(actual[argument]))
+                inside[argument] = builder.param(
+                    f"p{len(arguments) - 1}", shape_of(argument.ty), dtype_of(argument.ty)
+                )
+        inside[binding.var] = builder.emit(remap(binding.value, inside), "v")
+    returned = {b.var: b.value for b in bindings_of(function) if b.var in outputs}
+    return [inside[returned[output]] for output in outputs]
+
+
+def laid_out(value: Any, wanted: Handed, builder: FunctionBuilder) -> list[Any]:
+    """Emit a result as its readers want it: edges, then paddings."""
+    edges = [builder.emit(store(value, edge), "bytes") for edge in wanted.edges]
+    pads = [builder.emit(remap(call, {call.args[0]: value}), "padded") for _, call in wanted.pads]
+    return edges + pads
+
+
+def stored(function: Any, edge: Layout) -> Any:
+    """A plain composite with its result laid out as an edge."""
+    builder = FunctionBuilder()
+    values = {
+        p: builder.param(str(p.name), shape_of(p.ty), dtype_of(p.ty)) for p in function.params
+    }
+    for binding in bindings_of(function):
+        if isinstance(binding.value, Call):
+            values[binding.var] = builder.emit(remap(binding.value, values), "v")
+        else:
+            value = values[binding.value]
+    return builder.finish([builder.emit(store(value, edge), "bytes")], {"composite": PLAIN})
