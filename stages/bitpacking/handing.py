@@ -57,13 +57,16 @@ class Handed:
     """As data of products that want just this."""
     pads: list[tuple[Any, Any]] = field(default_factory=list)
     """By paddings: their variables in `main`, and the calls inside their composites."""
+    is_added: bool = False
+    """By what follows another product, position by position, inside an edge if there is one."""
     is_read: bool = False
     """As it is."""
 
     @property
     def is_written(self) -> bool:
         """Whether all readers find it in another form."""
-        return not self.is_read and bool(self.edges or self.pads)
+        is_found = bool(self.edges) if self.is_added else bool(self.edges or self.pads)
+        return is_found and not self.is_read
 
 
 def products_of(model: Model, offers: Table, choices: Table) -> dict[Any, Product]:
@@ -123,11 +126,17 @@ def _read(
 ) -> None:
     """Note one reading of a product's result."""
     reader, pad = products.get(binding.var), _padding(functions.get(binding.var))
+    is_added = reader is not None and _is_added(variable, reader)
     if reader is not None and _is_haloed(variable, binding.value, reader):
         if reader.edge not in result.edges:
             result.edges.append(reader.edge)
+        is_rest = len(_readers(reader, variable)) > 1
+        result.is_added |= is_rest and is_added
+        result.is_read |= is_rest and not is_added
     elif pad is not None:
         result.pads.append((binding.var, pad))
+    elif is_added and reader is not None and not reader.data.same_as(variable):
+        result.is_added = True
     else:
         result.is_read = True
 
@@ -139,6 +148,21 @@ def _is_haloed(variable: Any, call: Any, reader: Product) -> bool:
     is_bytes = edge.form == "bytes" and dtype_of(variable.ty) == "uint8"
     is_whole = edge.padded_channels == edge.channels and edge.stacked == 1
     return is_data and is_bytes and any(edge.halo) and is_whole
+
+
+def _is_added(variable: Any, reader: Product) -> bool:
+    """Whether what a product reads of a picture, but as its data, is added to its results, or the
+    like."""
+    shape = shape_of(variable.ty)
+    is_alike = shape == shape_of(reader.inner.var.ty) and shape[0] == 1
+    return is_alike and dtype_of(variable.ty) == "uint8"
+
+
+def _readers(product: Product, variable: Any) -> list[Any]:
+    """The operators of a composite that read a variable of `main`."""
+    inside = [p for p, a in product.actual.items() if a.same_as(variable)]
+    values = [b.value for b in bindings_of(product.function)]
+    return [v for v in values if any(p in variables_in(v) for p in inside)]
 
 
 def _padding(function: Any) -> Any:

@@ -151,7 +151,9 @@ class _Packer(Rewriting):
         if shape_of(value.ty) != shape:
             value = builder.emit(relax.op.reshape(value, shape), "shaped")
         inside = {product.inner.var: value, added: value}
-        results = epilogue(product.function, inside, product.actual, builder, arguments, self.read)
+        results = epilogue(
+            product.function, inside, product.actual, builder, arguments, self._found
+        )
         wanted = self.handed.get(variable, Handed())
         plain = [] if wanted.is_written else results
         results = plain + laid_out(results[0], wanted, builder)
@@ -190,7 +192,7 @@ class _Packer(Rewriting):
             less = builder.param("p2", constant.shape, "int32")
             value = builder.emit(relax.op.add(value, less), "moved")
         inside = {found.inner.var: value, added: value}
-        results = epilogue(found.function, inside, found.actual, builder, arguments, self.read)
+        results = epilogue(found.function, inside, found.actual, builder, arguments, self._found)
         return self._call(builder.finish(results, {"composite": DEPTHWISE}), arguments, layer)
 
     def _added(self, function: Any, sums: Any, actual: dict[Any, Any]) -> tuple[Any, Array]:
@@ -229,6 +231,13 @@ class _Packer(Rewriting):
         for pad, _ in wanted.pads:
             self.mapping[pad] = parts.pop(0)
         return result
+
+    def _found(self, source: Any) -> tuple[Any, Layout | None]:
+        """A tensor as an epilogue reads it, and the edge that it is inside of, if it is."""
+        wanted = self.handed.get(source)
+        if wanted is not None and wanted.is_written:
+            return self.edges[_key(source, wanted.edges[0])], wanted.edges[0]
+        return self.read(source), None
 
     def _edge(self, source: Any, edge: Layout, layer: str) -> Any:
         """The tensor laid out for a product, made once for all products that read it alike."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.edges import Layout, store
+from stages.bitpacking.edges import Layout, load, store
 from stages.bitpacking.handing import Handed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import PLAIN
@@ -20,19 +21,23 @@ def epilogue(
     actual: dict[Any, Any],
     builder: FunctionBuilder,
     arguments: list[Any],
-    read: Any,
+    found: Callable[[Any], tuple[Any, Layout | None]],
 ) -> list[Any]:
-    """Emit what follows the product; its other operands become parameters."""
+    """Emit what follows the product; its other operands become parameters.
+
+    They are `found` as they are, or inside an edge.
+    """
     outputs = outputs_of(function)
     for binding in bindings_of(function):
         if binding.var in inside or binding.var in outputs:
             continue
         for argument in binding.value.args:
             if isinstance(argument, relax.Var) and argument not in inside:
-                arguments.append(read(actual[argument]))
-                inside[argument] = builder.param(
-                    f"p{len(arguments) - 1}", shape_of(argument.ty), dtype_of(argument.ty)
-                )
+                tensor, edge = found(actual[argument])
+                name, kind = f"p{len(arguments)}", tensor.ty
+                arguments.append(tensor)
+                value = builder.param(name, shape_of(kind), dtype_of(kind))
+                inside[argument] = builder.emit(load(value, edge), "data") if edge else value
         inside[binding.var] = builder.emit(remap(binding.value, inside), "v")
     returned = {b.var: b.value for b in bindings_of(function) if b.var in outputs}
     return [inside[returned[output]] for output in outputs]

@@ -65,6 +65,13 @@ class Surroundings:
     fill: Any
 
 
+def halo_of(call: Any) -> list[int]:
+    """The halo (top, left, bottom, right) that a call takes a picture out of."""
+    (top, left), (height, width) = attributes(call)["origin"], attributes(call)["size"]
+    stored_height, stored_width, _ = shape_of(call.args[0].ty)
+    return [top, left, stored_height - height - top, stored_width - width - left]
+
+
 def surroundings(call: Any) -> Surroundings | None:
     """What a call writes around a picture, for one that only puts a halo around it."""
     if is_op(call, "relax.qnn.to_bytes"):
@@ -111,14 +118,17 @@ class Products(Convolution):
         extent = self.height, self.width, self.outputs
         shape = (self.composite.pictures, *extent)
         others = self.composite.parameters[len(self.composite.main.args) :]
-        read = [p for p in others if shape_of(p.ty) == shape]
+        read = {p: [0, 0, 0, 0] for p in others if shape_of(p.ty) == shape}
+        for call in self.composite.calls.values():
+            if is_op(call, "relax.qnn.from_bytes"):
+                read[call.args[0]] = halo_of(call)
         if not read:
             return
         with T.serial(0, self.rows) as m:
             y, x = pixel(m)
-            place = Position(*self.line_of(y), x, block * BLOCK, extent).place()
-            for parameter in read:
-                pointer = T.address_of(self.arguments[parameter.name][place])
+            at = Position(*self.line_of(y), x, block * BLOCK, extent)
+            for parameter, halo in read.items():
+                pointer = T.address_of(self.arguments[parameter.name][at.place(halo)])
                 T.evaluate(T.call_extern("void", FETCH, pointer))
 
     def _fill_halos(self) -> None:
@@ -185,6 +195,8 @@ class Products(Convolution):
         name = str(call.op.name)
         if name in SAME or surroundings(call) is not None:
             return values[call.args[0]], wide[call.args[0]]
+        if is_op(call, "relax.qnn.from_bytes"):
+            return self.arguments[call.args[0].name][at.place(halo_of(call))], None
         operands = []
         for position, argument in enumerate(call.args):
             if not isinstance(argument, relax.Var):

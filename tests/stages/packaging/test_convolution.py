@@ -16,7 +16,7 @@ from stages.packaging.convolution import Convolution
 from stages.packaging.graph import program_of
 from stages.packaging.lower import RUNS_A_TASK
 from stages.packaging.products import Products
-from stages.qnn import interpret
+from stages.qnn import interpret, onnx
 from stages.qnn.builder import calls_of
 from stages.qnn.composites import PLAIN, PRODUCTS
 from stages.tuning import SPLITS
@@ -121,6 +121,37 @@ def test_joined_rows_are_work_for_as_many_tasks_as_there_are_tiles() -> None:
         firsts = [min(n * made.rows, made.positions - made.rows) for n in range(made.runs)]
         assert firsts[0] == 0 and firsts[-1] + made.rows == made.positions
         assert all(later - earlier <= made.rows for earlier, later in pairwise(firsts))
+
+
+def added(size: tuple[int, int, int], is_deep: bool) -> tuple[Net, Model]:
+    """A picture that a window reaches beyond, and that the result is added to, or also the next."""
+    net = Net((*size, 32), "uint8")
+    x = net.conv(net.x, "first", 32, dtype="uint8")
+    y = net.conv(x, "window", 32, dtype="uint8")
+    numbers = {"lhs": 0.7, "rhs": 0.4, "fixed": -3.5}
+    ratios = [net.builder.tensor(n, np.array(v, np.float32)) for n, v in numbers.items()]
+    total = net.emit(onnx.qlinear_add(y, x, *ratios, low=0, high=255), "sum")
+    if is_deep:  # what is added later is not what the product multiplies
+        z = net.conv(total, "next", 32, kernel=1, dtype="uint8")
+        return net, net.model(net.emit(onnx.qlinear_add(z, x, *ratios, low=0, high=255), "last"))
+    return net, net.model(total)
+
+
+@pytest.mark.parametrize(
+    "hardware", (AMX, AVX512VNNI, AVX2, SSE2, AARCH64), ids=lambda item: item.name
+)
+@pytest.mark.parametrize("size", [(1, 9, 10), (1, 33, 5), (2, 9, 10)])
+@pytest.mark.parametrize("is_deep", (False, True))
+def test_an_addend_is_read_inside_a_halo(
+    hardware: Hardware, size: tuple[int, int, int], is_deep: bool
+) -> None:
+    """So that it is written once; of a batch it is written as it is, too."""
+    skip_unless_runnable(hardware)
+    net, model = added(size, is_deep)
+    packed, program = assert_exact(model, net.inputs(), hardware)
+    assert ("qnn.from_bytes" in str(packed.module)) == (size[0] == 1)
+    first = next(call for call in program.calls if call.layer == "first")
+    assert len(first.writes) == size[0]
 
 
 @pytest.mark.parametrize("hardware", (AMX, AVX512VNNI, AVX2), ids=lambda item: item.name)

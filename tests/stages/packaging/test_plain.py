@@ -46,17 +46,18 @@ class Net:
             "weight_zero_point_x2": 2 * more.pop("weight_zero_point", 0),
             "pad_value": 0,
         }
-        kind = more.pop("weight_dtype", "int8")
+        kind, dtype = more.pop("weight_dtype", "int8"), more.pop("dtype", "int8")
         tensor = self.builder.tensor(f"{name}.weight", weight.astype(kind))
         sums = self.builder.emit(integer.conv2d(x, tensor, **(attrs | more)), name)
         bias = self.builder.tensor(
             f"{name}.bias", self.rng.integers(-999, 999, outputs).astype("int32")
         )
-        return self.requantize(self.builder.emit(op.add(sums, bias), f"{name}.bias"), name)
+        moved = self.builder.emit(op.add(sums, bias), f"{name}.bias")
+        return self.requantize(moved, name, dtype=dtype)
 
-    def requantize(self, sums: Any, name: str, largest: float = 1e-3) -> Any:
+    def requantize(self, sums: Any, name: str, largest: float = 1e-3, dtype: str = "int8") -> Any:
         """To 8 bits."""
-        channels, dtype = int(sums.ty.shape[-1]), "int8"
+        channels = int(sums.ty.shape[-1])
         scale = self.rng.uniform(largest / 10, largest, channels).astype(np.float32)
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
         call = rescale.rescale(
