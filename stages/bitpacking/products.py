@@ -234,9 +234,10 @@ class _Packer(Rewriting):
 
     def _found(self, source: Any) -> tuple[Any, Layout | None]:
         """A tensor as an epilogue reads it, and the edge that it is inside of, if it is."""
-        wanted = self.handed.get(source)
-        if wanted is not None and wanted.is_written:
-            return self.edges[_key(source, wanted.edges[0])], wanted.edges[0]
+        wanted = self.handed.get(source, Handed())
+        for edge in wanted.edges if wanted.is_written else ():
+            if (tensor := self.edges.get(_key(source, edge))) is not None:
+                return tensor, edge
         return self.read(source), None
 
     def _edge(self, source: Any, edge: Layout, layer: str) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw.profile import Hardware
 from stages.kinds import Model
-from stages.qnn import integer
+from stages.qnn import integer, onnx
 from stages.qnn.builder import calls_of
 from stages.qnn.composites import max_pool_of
 from tests.stages.packaging.programs import assert_exact
@@ -62,6 +63,21 @@ def test_a_pool_writes_the_halo_that_all_its_readers_take(hardware: Hardware) ->
     packed, program = assert_exact(model, net.inputs(), hardware)
     assert [call.layer for call in program.calls] == ["pool", "window", "point"]
     assert str(packed.module).count("origin=[1, 1]") == 1
+
+
+@TARGETS
+def test_a_pool_with_two_halos_and_a_sum(hardware: Hardware) -> None:
+    """Which is written as it is, for want of a kernel that writes several."""
+    skip_unless_runnable(hardware)
+    net = Net((1, 8, 9, 32), "uint8")
+    attrs = {"kernel": [2, 2], "strides": [1, 1], "padding": [0, 0, 1, 1]}
+    pool = net.emit(integer.max_pool2d(net.x, **attrs), "pool")
+    first = net.conv(net.x, "first", 32, dtype="uint8")
+    numbers = {"lhs": 0.7, "rhs": 0.4, "fixed": -3.5}
+    ratios = [net.builder.tensor(n, np.array(v, np.float32)) for n, v in numbers.items()]
+    total = net.emit(onnx.qlinear_add(first, pool, *ratios, low=0, high=255), "sum")
+    windows = [net.conv(pool, f"of{kernel}", 8, kernel=kernel) for kernel in (3, 5)]
+    assert_exact(net.model(total, *windows), net.inputs(), hardware)
 
 
 @TARGETS
