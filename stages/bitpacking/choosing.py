@@ -12,8 +12,8 @@ from tvm.ir import Call
 from stages.bitpacking.edges import LINEAR, narrow_inputs, nhwc, pictures
 from stages.bitpacking.window import Chosen, Window
 from stages.kinds import Table
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.composites import is_float_product
+from stages.qnn.builder import bindings_of, variables_in
+from stages.qnn.composites import calls_in, is_float_product
 from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.offers import FLOAT_PROBLEMS, Geometry, Problem, best, from_table, products_for
 from stages.qnn.registry import attributes, dtype_of, shape_of
@@ -53,10 +53,9 @@ def _drawn(module: Any) -> set[Any]:
     for binding in bindings:
         if binding.var in narrow and readers[binding.var] == 1 and isinstance(binding.value, Call):
             function = module[binding.value.op]
-            calls = [b.value for b in bindings_of(function) if b.var not in outputs_of(function)]
             source = function.params[0].ty
             is_picture = dtype_of(source) == "float32" and len(shape_of(source)) == 4
-            if is_picture and {str(call.op.name) for call in calls} <= DRAWING:
+            if is_picture and {str(call.op.name) for call in calls_in(function)} <= DRAWING:
                 found.add(binding.var)
     return found
 

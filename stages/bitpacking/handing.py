@@ -124,7 +124,7 @@ def _read(
     products: dict[Any, Product],
     functions: dict[Any, Any],
 ) -> None:
-    """Note one reading of a product's result."""
+    """Note one reading of a result."""
     reader, pad = products.get(binding.var), _padding(functions.get(binding.var))
     is_added = reader is not None and _is_added(variable, reader)
     if reader is not None and _is_haloed(variable, binding.value, reader):

@@ -13,8 +13,9 @@ from typing import Any
 from tvm import relax
 
 from stages.bitpacking.edges import Layout, store
+from stages.bitpacking.results import computed
 from stages.kinds import Model
-from stages.qnn.builder import FunctionBuilder, bindings_of, calls_of, outputs_of, remap
+from stages.qnn.builder import FunctionBuilder, bindings_of, calls_of, outputs_of
 from stages.qnn.composites import PICTURES, PLAIN
 from stages.qnn.elementwise import ELEMENTWISE
 from stages.qnn.registry import dtype_of, shape_of
@@ -69,19 +70,8 @@ def picture(
     arguments = source.arguments if source else [origin]
     actual = [to.read(argument) for argument in arguments]
     inside = [builder.param(f"p{i}", shape_of(a.ty), dtype_of(a.ty)) for i, a in enumerate(actual)]
-    value = _computed(source.function, inside, builder) if source else inside[0]
+    value = computed(source.function, inside, builder) if source else inside[0]
     if order is not None:
         value = builder.emit(relax.op.permute_dims(value, order), "turned")
     result = builder.emit(store(value, edge), "bytes")
     return builder.finish([result], {"composite": PICTURES}), actual
-
-
-def _computed(function: Any, operands: list[Any], builder: FunctionBuilder) -> Any:
-    """What a composite computes, in another one."""
-    values = dict(zip(function.params, operands, strict=True))
-    (output,) = outputs_of(function)
-    for binding in bindings_of(function):
-        if binding.var.same_as(output):
-            return values[binding.value]
-        values[binding.var] = builder.emit(remap(binding.value, values), "v")
-    raise AssertionError("a composite returns what it bound")

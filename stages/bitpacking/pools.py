@@ -12,14 +12,13 @@ from typing import Any
 from tvm.ir import Call
 
 from stages.bitpacking.edges import FORMS, Edges, Layout, nhwc
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
+from stages.qnn.builder import bindings_of, variables_in
+from stages.qnn.composites import MOST_TAPS, calls_in
 from stages.qnn.registry import attributes, is_op
 from stages.qnn.signature import Stored
 
 BITS = Stored(1, (0b10,))
 """Single bits, set for level 1, and no sums of them."""
-MOST_POSITIONS = 64
-"""Of a window, whose words are combined in one expression."""
 
 
 def pool_planes(module: Any, edges: Edges) -> frozenset[Any]:
@@ -45,8 +44,8 @@ def pool_planes(module: Any, edges: Edges) -> frozenset[Any]:
 
 def _pool(function: Any) -> Any:
     """The operator of a composite that is a maximum pool and nothing else."""
-    calls = [b.value for b in bindings_of(function) if b.var not in outputs_of(function)]
+    calls = calls_in(function)
     if len(calls) != 1 or not is_op(calls[0], "relax.qnn.max_pool2d"):
         return None
     kernel = attributes(calls[0])["kernel"]
-    return calls[0] if kernel[0] * kernel[1] <= MOST_POSITIONS else None
+    return calls[0] if kernel[0] * kernel[1] <= MOST_TAPS else None

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import relax
-from tvm.ir import Call
 
 from stages.bitpacking.edges import Layout, load, store
 from stages.bitpacking.handing import Handed
@@ -50,15 +49,20 @@ def laid_out(value: Any, wanted: Handed, builder: FunctionBuilder) -> list[Any]:
     return edges + pads
 
 
+def computed(function: Any, operands: list[Any], builder: FunctionBuilder) -> Any:
+    """What a composite computes, in another one."""
+    values = dict(zip(function.params, operands, strict=True))
+    (output,) = outputs_of(function)
+    for binding in bindings_of(function):
+        if binding.var.same_as(output):
+            return values[binding.value]
+        values[binding.var] = builder.emit(remap(binding.value, values), "v")
+    raise AssertionError("a composite returns what it bound")
+
+
 def stored(function: Any, edge: Layout) -> Any:
     """A plain composite with its result laid out as an edge."""
     builder = FunctionBuilder()
-    values = {
-        p: builder.param(str(p.name), shape_of(p.ty), dtype_of(p.ty)) for p in function.params
-    }
-    for binding in bindings_of(function):
-        if isinstance(binding.value, Call):
-            values[binding.var] = builder.emit(remap(binding.value, values), "v")
-        else:
-            value = values[binding.value]
-    return builder.finish([builder.emit(store(value, edge), "bytes")], {"composite": PLAIN})
+    operands = [builder.param(str(p.name), shape_of(p.ty), dtype_of(p.ty)) for p in function.params]
+    value = store(computed(function, operands, builder), edge)
+    return builder.finish([builder.emit(value, "bytes")], {"composite": PLAIN})

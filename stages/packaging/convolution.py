@@ -257,16 +257,16 @@ class Convolution(Lowering):
         top, left = attributes(self.composite.main)["origin"]
         parts = BLOCK // self.signature.channels
         size = prod(shape_of(weights.ty)[1:])
-        following = (block + 1) * parts * size + window.before * parts * self.fetched
-        following += part * self.fetched
+        own = (block * parts + part) * size
         if self.signature.is_whole:
-            itemsize = storage_dtype(dtype_of(weights.ty)).itemsize
-            following = (block * parts + part) * size + AHEAD // itemsize
+            fetched = own + AHEAD // storage_dtype(dtype_of(weights.ty)).itemsize
+        else:
+            fetched = (block + 1) * parts * size + (window.before * parts + part) * self.fetched
         position = top * self.input_width + left + window.first
         elements = (
             self.arguments[data.name][position * shape_of(data.ty)[-1]],
-            self.arguments[weights.name][(block * parts + part) * size],
+            self.arguments[weights.name][own],
             self.scratch[place + part * self.signature.channels],
-            self.arguments[weights.name][following],
+            self.arguments[weights.name][fetched],
         )
         return tuple(map(T.address_of, elements))

@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.packaging.kernel import Kernel
-from stages.packaging.plain import vectorizes
+from stages.packaging.plain import with_vectors
 from stages.packaging.rows import row_kernel
 from stages.qnn.composites import calls_in, max_pool_of
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
@@ -24,12 +24,9 @@ from stages.qnn.signature import WORD_BYTES
 
 
 def lower_max_pool(function: Any, symbol: str, hardware: Hardware) -> Kernel:
-    """The kernel; what TIR cannot vectorize is left to LLVM."""
-    for loop in (T.vectorized, T.serial):
-        made = _MaxPool(function, loop, isa_of(hardware).lanes * WORD_BYTES).kernel(symbol)
-        if vectorizes(made.function, hardware):
-            return made
-    return made
+    """The kernel, as vectors if there is a way."""
+    lanes = isa_of(hardware).lanes * WORD_BYTES
+    return with_vectors(lambda loop: _MaxPool(function, loop, lanes).kernel(symbol), hardware)
 
 
 class _MaxPool:

@@ -17,7 +17,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.packaging.composite import PLAIN_INPUT, Composite
 from stages.packaging.kernel import Kernel
-from stages.packaging.plain import vectorizes
+from stages.packaging.plain import with_vectors
 from stages.packaging.rows import row_kernel
 from stages.qnn.elementwise import WHOLE
 from stages.qnn.expressions import scalar
@@ -45,12 +45,9 @@ def is_picture(composite: Composite) -> bool:
 
 
 def lower_pictures(composite: Composite, symbol: str, hardware: Hardware) -> Kernel:
-    """The kernel; what TIR cannot vectorize is left to LLVM."""
-    for loop in (T.vectorized, T.serial):
-        made = _Pictures(composite, loop, isa_of(hardware).lanes).kernel(symbol)
-        if vectorizes(made.function, hardware):
-            return made
-    return made
+    """The kernel, as vectors if there is a way."""
+    lanes = isa_of(hardware).lanes
+    return with_vectors(lambda loop: _Pictures(composite, loop, lanes).kernel(symbol), hardware)
 
 
 class _Pictures:

@@ -7,13 +7,14 @@ iterations `[extent * t / n, extent * (t + 1) / n)` of the outermost loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import relax, s_tir, te, tirx
 from tvm.ir import Call
+from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
 from stages.codegen import target_of
@@ -54,6 +55,12 @@ def vectorizes(function: Any, hardware: Hardware) -> bool:
     except (tvm.error.InternalError, TypeError):
         return False
     return True
+
+
+def with_vectors(made: Callable[[Any], Kernel], hardware: Hardware) -> Kernel:
+    """The kernel that is made with vector loops; what TIR cannot vectorize is left to LLVM."""
+    kernel = made(T.vectorized)
+    return kernel if vectorizes(kernel.function, hardware) else made(T.serial)
 
 
 def _lowered(source: Any, lanes: int, *, vectors: bool) -> tuple[Any, tuple[int, ...]]:

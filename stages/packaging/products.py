@@ -21,7 +21,7 @@ from stages.packaging.addressing import border_class
 from stages.packaging.convolution import Convolution, Pixel
 from stages.packaging.halo import fill_halo
 from stages.packaging.kernel import Kernel
-from stages.packaging.plain import vectorizes
+from stages.packaging.plain import with_vectors
 from stages.qnn.elementwise import WHOLE, WIDENED
 from stages.qnn.expressions import clipped, scalar
 from stages.qnn.llvm import NEAREST, FunctionText
@@ -90,12 +90,14 @@ class Products(Convolution):
     """How the channels of an epilogue are gone through."""
 
     def kernel(self) -> Kernel:
-        """The kernel; what TIR cannot vectorize is left to LLVM."""
-        made = super().kernel()
-        if vectorizes(made.function, self.hardware):
-            return made
-        self.loop = T.serial
-        return super().kernel()
+        """The kernel, its epilogue as vectors if there is a way."""
+        make = super().kernel
+
+        def made(loop: Any) -> Kernel:
+            self.loop = loop
+            return make()
+
+        return with_vectors(made, self.hardware)
 
     def include_epilogue(self, hardware: Hardware) -> None:
         """Only what fetches; the rest is TIR."""

@@ -42,8 +42,8 @@ RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_
 
 
 LEAST_CHANNELS, MOST_TAPS = 8, 64
-"""Of a maximum pool of bytes: channels that are compared at once, at least, and positions of a
-window, which are instructions in a row."""
+"""Of a maximum pool: bytes that are compared at once, at least, and positions of a window, at most,
+which are instructions in a row."""
 
 
 def calls_in(function: Any) -> list[Any]:

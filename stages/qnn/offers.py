@@ -105,10 +105,11 @@ class Geometry:
         """
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
         rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}
-        is_whole = all(words % step == 0 for words in rows)
+        if any(words % step for words in rows):
+            return False
         if signature.is_whole:
-            return is_whole and self._has_passes(signature.rows)
-        return is_whole and signature.rows <= max(self.output_width, self._positions)
+            return self._has_passes(signature.rows)
+        return signature.rows <= max(self.output_width, self._positions)
 
     def _has_passes(self, rows: int) -> bool:
         """Whether all positions are one tile, or two with little besides; padding may add some."""
@@ -189,14 +190,13 @@ class Offer:
             times = rows * -(-row_words // signature.flush_period)
         tiles = geometry.tiles(signature.rows) * (BLOCK // signature.channels)
         lines = self._far_bytes(geometry) / LINE
-        once = rows * row_words * self.word
-        products, streaming = tiles * once, self._streaming(geometry) / geometry.height
+        words = rows * row_words
+        products, streaming = tiles * (words * self.word), self._streaming(words) / geometry.height
         waiting = max(0, streaming - OVERLAP * products)
         return products + tiles * (times * self.empty + lines * self.line) + waiting
 
-    def _streaming(self, geometry: Geometry) -> float:
-        """Cycles until the weights of a block are there."""
-        words = geometry.window[0] * geometry.row_words(self.signature.channels_per_word)
+    def _streaming(self, words: int) -> float:
+        """Cycles until the weights of a block, so many words of a window, are there."""
         return words * BLOCK * self.signature.weight_planes * WORD_BYTES / LINE * self.stream
 
     def _far_bytes(self, geometry: Geometry) -> int:
