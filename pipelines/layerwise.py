@@ -170,8 +170,9 @@ def _as(known: Array, value: Array) -> Array | None:
     if ours == theirs:
         return known.reshape(value.shape)
     squeezed = known.reshape(theirs)
-    for source, target in ((0, -1), (-1, 0)):
-        if squeezed.ndim == 3:
+    first = squeezed.ndim - 3  # the axis of channels, behind that of a batch
+    for source, target in ((first, -1), (-1, first)):
+        if first in (0, 1):
             moved = np.moveaxis(squeezed, source, target)
             if moved.shape == ours:
                 return moved.reshape(value.shape)

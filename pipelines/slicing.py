@@ -26,9 +26,10 @@ def zoo_options(recipe: Recipe) -> ZooOptions | None:
     if name is None:
         return None
     form = model_format(recipe)
-    seed, size = recipe.model.seed, recipe.model.image_size or IMAGE_SIZES[name]
+    seed, batch = recipe.model.seed, recipe.model.batch
+    size = recipe.model.image_size or IMAGE_SIZES[name]
     if form == "float":
-        return ZooOptions(name=name, format=form, seed=seed, image_size=size)
+        return ZooOptions(name=name, format=form, seed=seed, image_size=size, batch=batch)
     if whole is None:
         return None
     return ZooOptions(
@@ -41,6 +42,7 @@ def zoo_options(recipe: Recipe) -> ZooOptions | None:
         layers=precise_layers(recipe),
         seed=seed,
         image_size=size,
+        batch=batch,
     )
 
 

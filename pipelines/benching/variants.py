@@ -56,7 +56,9 @@ def variants(plan: Plan, resolved: Resolved) -> list[Variant]:
 
 
 def _of_zoo(zoo: ZooOptions, source: bytes) -> list[Variant]:
-    plain = ZooOptions(name=zoo.name, format="float", seed=zoo.seed, image_size=zoo.image_size)
+    plain = ZooOptions(
+        name=zoo.name, format="float", seed=zoo.seed, image_size=zoo.image_size, batch=zoo.batch
+    )
     if zoo.format == "float":
         floats = Variant("float32", source, "onnx", is_same=True)
     elif zoo.format == "qdq":

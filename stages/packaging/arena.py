@@ -64,10 +64,11 @@ def lifetimes(program: Program) -> list[Item]:
     items = []
     for spec in program.inputs:
         if at := uses.get(("input", spec.name)):
-            items.append(Item(("input", spec.name), spec.nbytes, -1, max(at)))
+            items.append(Item(("input", spec.name), program.share(spec), -1, max(at)))
     for spec in program.outputs:
         at = uses["output", spec.name]
-        items.append(Item(("output", spec.name), spec.nbytes, min(at), len(program.calls)))
+        last = len(program.calls)
+        items.append(Item(("output", spec.name), program.share(spec), min(at), last))
     for name, size in program.buffers.items():
         at = uses["buffer", name]
         items.append(Item(("buffer", name), size, min(at), max(at)))

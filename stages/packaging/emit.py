@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hw.profile import Hardware
-from stages.packaging import features
+from stages.packaging import features, running
 from stages.packaging.arena import SLACK, Arena, align
 from stages.packaging.program import Call, Program, Slot, TensorSpec
 
@@ -92,6 +92,8 @@ def graph_source(program: Program, arena: Arena, constants: Constants, hardware:
             "",
             *_processor(hardware),
             "",
+            *running.functions(program, arena),
+            "",
             *_package(program, arena),
             "",
             *_tensor_sizes("input", program.inputs),
@@ -120,6 +122,7 @@ def _context(program: Program) -> list[str]:
         f"    const uint8_t *in[{max(1, len(program.inputs))}];",
         f"    uint8_t *out[{len(program.outputs)}];",
         *(["    int tiles; /* whether kernels may use them */"] if _uses_tiles(program) else []),
+        *running.members(program),
         "};",
     ]
 
@@ -217,27 +220,6 @@ def refusal(hardware: Hardware) -> str:
 
 
 def _package(program: Program, arena: Arena) -> list[str]:
-    stage_in, stage_out, copy_out = [], [], []
-    for index, spec in enumerate(program.inputs):
-        offset = arena.offsets.get(("input", spec.name))
-        if offset is not None:
-            stage_in += [
-                f"    context->in[{index}] = in[{index}];",
-                f"    if (!rt_in_place(in[{index}], {spec.nbytes})) {{",
-                f"        rt_copy(arena + {offset}, in[{index}], {spec.nbytes});",
-                f"        context->in[{index}] = arena + {offset};",
-                "    }",
-            ]
-    for index, spec in enumerate(program.outputs):
-        offset = arena.offsets["output", spec.name]
-        stage_out += [
-            f"    context->out[{index}] ="
-            f" rt_in_place(out[{index}], {spec.nbytes}) ? out[{index}] : arena + {offset};",
-        ]
-        copy_out += [
-            f"    if (context->out[{index}] != out[{index}])",
-            f"        rt_copy(out[{index}], context->out[{index}], {spec.nbytes});",
-        ]
     return [
         "int32_t package_abi_version(void)",
         "{",
@@ -253,8 +235,7 @@ def _package(program: Program, arena: Arena) -> list[str]:
         "{",
         "    if (n_threads < 1 || n_threads > RT_MAX_THREADS)",
         "        return 0;",
-        f"    return (size_t){arena.buffer_bytes} + (size_t){arena.scratch_bytes}"
-        " * (size_t)n_threads + RT_SLACK;",
+        f"    return {running.arena_bytes(program, arena)} + RT_SLACK;",
         "}",
         "",
         "int package_init(void *context, void *arena, int32_t n_threads)",
@@ -272,7 +253,8 @@ def _package(program: Program, arena: Arena) -> list[str]:
             if _uses_tiles(program)
             else []
         ),
-        "    return rt_init(&((struct context *)context)->runtime, arena, n_threads, graph);",
+        "    return rt_init(&((struct context *)context)->runtime, arena, n_threads,",
+        f"        {running.entry(program)});",
         "}",
         "",
         "int package_run(void *opaque, const void *const in[], void *const out[])",
@@ -288,11 +270,7 @@ def _package(program: Program, arena: Arena) -> list[str]:
         f"    for (int i = 0; i < {len(program.outputs)}; i++)",
         "        if (out[i] == NULL)",
         "            return RT_NULL_POINTER;",
-        "    uint8_t *const arena = context->runtime.arena;",
-        *stage_in,
-        *stage_out,
-        "    rt_run(&context->runtime);",
-        *copy_out,
+        "    run_all(context, in, out);",
         "    return RT_OK;",
         "}",
         "",

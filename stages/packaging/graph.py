@@ -22,7 +22,7 @@ from stages.packaging.program import Call, Fallback, Program, Slot, TensorSpec
 from stages.packaging.values import CHOICES, FLOAT_OPS
 from stages.qnn.builder import bindings_of, outputs_of, quantization_of
 from stages.qnn.composites import PLAIN, is_reshape
-from stages.qnn.interpret import output_names
+from stages.qnn.interpret import output_names, pictures_of
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
@@ -42,6 +42,7 @@ class _Linearizer:
     ) -> None:
         self.model, self.bodies, self.schedules = model, bodies, schedules
         self.hardware, self.memo = hardware, memo
+        self.pictures = pictures_of(model)
         self.slots: dict[Any, Slot] = {}
         self.tuples: dict[Any, list[Slot]] = {}
         self.buffers: dict[str, int] = {}
@@ -53,7 +54,7 @@ class _Linearizer:
         count = int(main.attrs["num_input"])
         stored = quantization_of(self.model)
         inputs = [
-            _spec(p.name, p.ty, stored.get(p.name) or self._input_quantization(p))
+            self._spec(p.name, p.ty, stored.get(p.name) or self._input_quantization(p))
             for p in main.params[:count]
         ]
         for parameter in main.params[:count]:
@@ -68,7 +69,7 @@ class _Linearizer:
             for output, name in zip(outputs_of(main), output_names(self.model), strict=True)
             if b.var.same_as(output)
         }
-        outputs = [_spec(name, v.ty, stored.get(name)) for v, name in results.items()]
+        outputs = [self._spec(name, v.ty, stored.get(name)) for v, name in results.items()]
         calls = []
         for binding in bindings_of(main):
             if is_reshape(binding.value):
@@ -79,7 +80,13 @@ class _Linearizer:
                 taken = self.tuples[binding.value.tuple_value]
                 self.slots[binding.var] = taken[binding.value.index]
         return Program(
-            tuple(inputs), tuple(outputs), self.buffers, constants, tuple(calls), self.objects
+            tuple(inputs),
+            tuple(outputs),
+            self.buffers,
+            constants,
+            tuple(calls),
+            self.objects,
+            self.pictures,
         )
 
     def _call(self, binding: Any, results: Mapping[Any, str]) -> Call:
@@ -129,6 +136,15 @@ class _Linearizer:
             ):
                 return Slot("output", results[binding.var])
         return None
+
+    def _spec(
+        self, name: str, tensor_type: Any, quantization: Mapping[str, Any] | None
+    ) -> TensorSpec:
+        """An input or output as the user sees it: all pictures of a batch."""
+        shape = shape_of(tensor_type)
+        if self.pictures > 1:
+            shape = (self.pictures, *shape[1:])
+        return TensorSpec(str(name), dtype_of(tensor_type), shape, quantization)
 
     def _input_quantization(self, parameter: Any) -> dict[str, Any] | None:
         """How the package quantizes a float input first thing, if that is one scale and range."""
@@ -215,7 +231,3 @@ def _is_quantize(expr: Any) -> bool:
 
 def _is_arithmetic(expr: Any) -> bool:
     return isinstance(expr, RelaxCall) and str(expr.op.name) in (*FLOAT_OPS, *CHOICES)
-
-
-def _spec(name: str, tensor_type: Any, quantization: Mapping[str, Any] | None = None) -> TensorSpec:
-    return TensorSpec(str(name), dtype_of(tensor_type), shape_of(tensor_type), quantization)

@@ -121,11 +121,18 @@ class Program:
     constants: Mapping[str, np.ndarray]
     calls: tuple[Call, ...]
     objects: Mapping[str, bytes]
+    pictures: int = 1
+    """Times that calls are run, each for its share of every input and output: they are of one
+    picture of a batch."""
 
     def __post_init__(self) -> None:
         faults = [*self._name_faults(), *self._call_faults(), *self._flow_faults()]
         if faults:
             raise ProgramError("the program contradicts itself: " + "; ".join(faults))
+
+    def share(self, spec: TensorSpec) -> int:
+        """Bytes of an input or output that belong to one picture."""
+        return spec.nbytes // self.pictures
 
     def size(self, slot: Slot) -> int:
         """Size in bytes of the whole tensor, buffer or constant that a slot points into."""
@@ -133,8 +140,8 @@ class Program:
 
     def _sizes(self) -> dict[tuple[SlotKind, str], int]:
         sizes: dict[tuple[SlotKind, str], int] = {}
-        sizes |= {("input", spec.name): spec.nbytes for spec in self.inputs}
-        sizes |= {("output", spec.name): spec.nbytes for spec in self.outputs}
+        sizes |= {("input", spec.name): self.share(spec) for spec in self.inputs}
+        sizes |= {("output", spec.name): self.share(spec) for spec in self.outputs}
         sizes |= {("buffer", name): size for name, size in self.buffers.items()}
         sizes |= {("constant", name): data.nbytes for name, data in self.constants.items()}
         return sizes
@@ -144,6 +151,9 @@ class Program:
             names = [spec.name for spec in specs]
             for name in sorted({name for name in names if names.count(name) > 1}):
                 yield f"two {what}s are named {name!r}"
+            for spec in specs:
+                if self.pictures > 1 and spec.shape[:1] != (self.pictures,):
+                    yield f"{what} {spec.name!r} is not of {self.pictures} pictures"
         if not self.outputs:
             yield "it has no output"
         for name, size in self.buffers.items():

@@ -15,6 +15,9 @@ from stages.kinds import Model
 from stages.qnn.interpret import output_names
 from stages.qnn.registry import tensor_type
 
+KEPT = ("numerics", "quantization", "pictures")
+"""Attributes of `main` that hold at every stage."""
+
 
 class FunctionBuilder:
     """One Relax function under construction: parameters may be added at any time."""
@@ -126,9 +129,9 @@ class ModelBuilder(FunctionBuilder):
         outputs: Sequence[Any],
         functions: Mapping[Any, Any] | None = None,
     ) -> Model:
-        """The finished model of a stage: `source`'s names of outputs, numerics and quantization."""
+        """The finished model of a stage: `source`'s names of outputs and what holds for them."""
         attrs = source.module["main"].attrs
-        kept = {name: str(attrs[name]) for name in ("numerics", "quantization") if name in attrs}
+        kept = {name: attrs[name] for name in KEPT if name in attrs}
         return self.model(outputs, output_names(source), functions, kept)
 
 

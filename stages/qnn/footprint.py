@@ -67,6 +67,11 @@ def footprint(model: Model) -> Footprint:
     return Footprint(weights, most, fullest)
 
 
+def stored_bytes(model: Model) -> int:
+    """Bytes of all tensors that a model stores one after the other, without its inputs."""
+    return sum(map(_bytes, _Steps(model.module["main"]).stored))
+
+
 class _Steps:
     """The variables that take memory, and which of them each is computed from."""
 

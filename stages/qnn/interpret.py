@@ -6,7 +6,7 @@ and after (the idea of QONNX's executable operators and FINN's step verification
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,15 +26,44 @@ def run(
 ) -> dict[str, Array]:
     """Outputs of `main` by name for one sample; `observe(name, value)` sees every binding.
 
+    Where `main` is of one picture, a sample is a batch of them, and so is every value.
     Raises KeyError for a missing input, NotImplementedError for an operator without a meaning.
     """
     main = model.module["main"]
-    count = int(main.attrs["num_input"])
-    arguments: list[Any] = [inputs[parameter.name] for parameter in main.params[:count]]
-    arguments += [model.params[parameter.name] for parameter in main.params[count:]]
-    result = _call_function(model.module, main, arguments, observe)
+    pictures = pictures_of(model)
+    given = [inputs[parameter.name] for parameter in main.params[: int(main.attrs["num_input"])]]
+    if pictures == 1:
+        return _run_once(model, given, observe)
+    values: dict[str, list[Any]] = {}
+
+    def keep(name: str, value: Any) -> None:
+        values.setdefault(name, []).append(value)
+
+    runs = [_run_once(model, [each[at : at + 1] for each in given], keep) for at in range(pictures)]
+    if observe is not None:
+        for name, shares in values.items():
+            observe(name, _joined(shares))
+    return {name: _joined([run[name] for run in runs]) for name in output_names(model)}
+
+
+def _run_once(model: Model, given: list[Any], observe: Observer | None) -> dict[str, Array]:
+    parameters = model.module["main"].params[len(given) :]
+    arguments = [*given, *(model.params[parameter.name] for parameter in parameters)]
+    result = _call_function(model.module, model.module["main"], arguments, observe)
     values = result if isinstance(result, tuple) else (result,)
     return dict(zip(output_names(model), values, strict=True))
+
+
+def _joined(shares: Sequence[Any]) -> Any:
+    """A batch of values, each of one picture."""
+    if isinstance(shares[0], tuple):
+        return tuple(map(_joined, zip(*shares, strict=True)))
+    return np.concatenate(shares) if np.shape(shares[0])[:1] == (1,) else np.stack(shares)
+
+
+def pictures_of(model: Model) -> int:
+    """How many pictures of a batch `main` is run for, one after the other."""
+    return int(model.module["main"].attrs.get("pictures", 1))
 
 
 def output_names(model: Model) -> list[str]:

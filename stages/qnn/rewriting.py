@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from stages.qnn.builder import ModelBuilder, remap, variables_in
 from stages.qnn.registry import dtype_of, shape_of
 
 Array = np.ndarray[Any, Any]
+Extents = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 
 class Rewriting:
@@ -20,7 +22,8 @@ class Rewriting:
     it, so that one that nothing reads any more is left out.
     """
 
-    def __init__(self, source: Model) -> None:
+    def __init__(self, source: Model, extents: Extents = tuple) -> None:
+        """`extents` is what becomes of an input's shape."""
         self.source = source
         self.main = source.module["main"]
         self.builder = ModelBuilder()
@@ -29,7 +32,7 @@ class Rewriting:
         count = int(self.main.attrs["num_input"])
         for parameter in self.main.params[:count]:
             self.mapping[parameter] = self.builder.input(
-                str(parameter.name), shape_of(parameter.ty), dtype_of(parameter.ty)
+                str(parameter.name), extents(shape_of(parameter.ty)), dtype_of(parameter.ty)
             )
         self.constants: dict[Any, Array] = {
             parameter: source.params[str(parameter.name)] for parameter in self.main.params[count:]

@@ -11,6 +11,7 @@ from stages.kinds import Model
 from stages.options import QuantizeOptions
 from stages.qnn.composites import is_plain
 from stages.qnn.simplifying import simplify
+from stages.quantizing.batches import always_apart, apart
 from stages.quantizing.bfloat16 import HINT, halved
 from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
@@ -26,9 +27,9 @@ def run(*, model: Model, options: QuantizeOptions = DEFAULT) -> Model:
     if is_plain(model):
         # Once before, so that weights which are turned or scaled are constants.
         result = simplify(channels_last(simplify(model)))
-        return halved(result) if options.floats == "bfloat16" else result
+        return apart(halved(result) if options.floats == "bfloat16" else result)
     if options.floats == "bfloat16":
         raise StageError("no layer is left in float to be rounded to bfloat16", hint=HINT)
-    result = rewrite(model)
+    result = rewrite(always_apart(model))  # which knows single pictures alone
     check(result)
     return result

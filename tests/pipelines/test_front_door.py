@@ -145,6 +145,16 @@ def test_bfloat16_without_float_layers_is_refused(clone: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("batch", [2, 3])
+def test_a_batch_is_exact_on_fewer_and_on_more_threads(
+    batch: int, alone: Callable[[str], str]
+) -> None:
+    found = verdicts(ROOT, alone(BLOCK), f"model.batch={batch}")
+    assert {f"library natively, {n} thread{'s' * (n > 1)}" for n in (1, 2, 3)} <= set(found)
+    assert set(found.values()) == {"exact"}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["bitserial", "mac8"])
 def test_a_block_is_exact_under_either_algorithm(
     algorithm: str, alone: Callable[[str], str]

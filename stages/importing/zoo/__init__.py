@@ -55,15 +55,15 @@ NETWORKS: Mapping[ZooName, Callable[[int], Network]] = {
 def build(*, options: ZooOptions) -> bytes:
     """The bytes of an ONNX file; equal options give equal bytes.
 
-    The graph maps `data`, float32 [1, 3, size, size] of values in 0 to 1, to `out`, float32
+    The graph maps `data`, float32 [batch, 3, size, size] of values in 0 to 1, to `out`, float32
     logits. StageError says which precisions a network has.
     """
     if options.format == "qonnx":
         return _low_bit(options)
     network = NETWORKS[options.name](options.image_size)
     if options.format == "float":
-        return write(fill(network, options.seed, "uint8"), quantized=False)
-    return write(fill(network, options.seed, _dtype(options)), quantized=True)
+        return write(fill(network, options.seed, "uint8"), options.batch, quantized=False)
+    return write(fill(network, options.seed, _dtype(options)), options.batch, quantized=True)
 
 
 def _dtype(options: ZooOptions) -> str:
@@ -117,7 +117,7 @@ def _low_bit(options: ZooOptions) -> bytes:
         return activations, weights
 
     network = ResidualNetwork(architecture, precision, options.seed, options.image_size)
-    return network.write()
+    return network.write(options.batch)
 
 
 def inner_layers(architecture: Architecture) -> tuple[str, ...]:

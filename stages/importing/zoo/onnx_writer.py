@@ -32,9 +32,9 @@ _OPS = {
 }
 
 
-def write(filled: Filled, *, quantized: bool) -> bytes:
-    """The file's bytes: `data` float32 [1, C, H, W] to `out` float32 [1, classes]."""
-    return _Writer(filled, quantized).write()
+def write(filled: Filled, batch: int, *, quantized: bool) -> bytes:
+    """The file's bytes: `data` float32 [batch, C, H, W] to `out` float32 [batch, classes]."""
+    return _Writer(filled, quantized).write(batch)
 
 
 class _Writer:
@@ -45,7 +45,7 @@ class _Writer:
         self._float: dict[str, str] = {}
         """Layer → the float32 tensor its readers take."""
 
-    def write(self) -> bytes:
+    def write(self, batch: int) -> bytes:
         layers = self._filled.network.layers
         self._float[INPUT] = self._through_grid(INPUT, INPUT, INPUT)
         for layer in layers:
@@ -53,9 +53,9 @@ class _Writer:
             raw = self._operator(layer, is_last)
             result = OUTPUT if is_last else f"{layer.name}_dequantized"
             self._float[layer.name] = self._through_grid(layer.name, raw, layer.name, result)
-        shape = [1, *self._filled.network.image]
+        shape = [batch, *self._filled.network.image]
         image = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, shape)
-        scores = [1, layers[-1].shape[0]]
+        scores = [batch, layers[-1].shape[0]]
         graph = helper.make_graph(
             self._nodes,
             "network",

@@ -89,8 +89,8 @@ class ResidualNetwork:
         sample = (pixels * INPUT.scale).astype(np.float32)
         self._writer = QonnxWriter("residual_network", "data", sample)
 
-    def write(self) -> bytes:
-        """The file's bytes."""
+    def write(self, batch: int) -> bytes:
+        """The file's bytes, for `batch` inputs at a time."""
         current = self._stem()
         before = 0
         for index, channels in enumerate(self._architecture.channels):
@@ -99,7 +99,7 @@ class ResidualNetwork:
                 stride = 2 if index and not position else 1
                 current = self._block(block, current, channels, stride, channels != before)
                 before = channels
-        return self._head(current)
+        return self._writer.finish(self._head(current), batch)
 
     def _stem(self) -> Junction:
         image = Activation(self._writer.quantize("input_quant", self._writer.input, INPUT), INPUT)
@@ -190,7 +190,7 @@ class ResidualNetwork:
         )
         return self._writer.batch_norm(norm, sums, parameters)
 
-    def _head(self, junction: Junction) -> bytes:
+    def _head(self, junction: Junction) -> Tensor:
         last = self._writer.quantize("avgpool.input_quant", self._rectified(junction), SHORTCUT)
         pooled = self._writer.global_average_pool("avgpool", last)
         features = self._writer.quantize("fc.input_quant", pooled, FEATURES)
@@ -200,5 +200,4 @@ class ResidualNetwork:
         weight = self._writer.weights("fc", values.astype(np.float32), HEAD)
         unit = HEAD.scale * FEATURES.scale
         bias = self._rng.integers(-(2**13), 2**13, shape[0]) * unit
-        out = self._writer.gemm("fc", flat, weight, bias.astype(np.float32), "out")
-        return self._writer.finish(out)
+        return self._writer.gemm("fc", flat, weight, bias.astype(np.float32), "out")

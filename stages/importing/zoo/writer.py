@@ -81,7 +81,6 @@ class QonnxWriter:
         self._name = name
         self._nodes: list[onnx.NodeProto] = []
         self._initializers: dict[str, onnx.TensorProto] = {}
-        self._inputs = [self._info(input_name, sample.shape)]
         self.input = Tensor(input_name, sample)
 
     def quantize(self, node: str, x: Tensor, quantizer: Quantizer) -> Tensor:
@@ -164,13 +163,13 @@ class QonnxWriter:
         value = x.value @ weight.value.T + bias
         return self._add("Gemm", node, inputs, value, output=output, transB=1)
 
-    def finish(self, output: Tensor) -> bytes:
-        """The file's bytes; equal graphs give equal bytes."""
+    def finish(self, output: Tensor, batch: int = 1) -> bytes:
+        """The file's bytes, for `batch` inputs at a time; equal graphs give equal bytes."""
         graph = helper.make_graph(
             self._nodes,
             self._name,
-            self._inputs,
-            [self._info(output.name, output.value.shape)],
+            [self._info(self.input, batch)],
+            [self._info(output, batch)],
             initializer=list(self._initializers.values()),
         )
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(QONNX, 1)]
@@ -209,6 +208,7 @@ class QonnxWriter:
         return name
 
     @staticmethod
-    def _info(name: str, shape: Sequence[int]) -> onnx.ValueInfoProto:
-        """A float32 value for one sample, whatever the size of the calibration sample."""
-        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, *shape[1:]])
+    def _info(tensor: Tensor, batch: int) -> onnx.ValueInfoProto:
+        """A float32 value for a batch, whatever the size of the calibration sample."""
+        shape = [batch, *tensor.value.shape[1:]]
+        return helper.make_tensor_value_info(tensor.name, onnx.TensorProto.FLOAT, shape)

@@ -70,6 +70,19 @@ class Executor:
 
         AssertionError where a kernel writes into an input, a constant or outside its outputs.
         """
+        runs = [self._run(share, tasks) for share in self._pictures(inputs)]
+        if len(runs) == 1:
+            return runs[0]
+        return {name: np.concatenate([run[name] for run in runs]) for name in runs[0]}
+
+    def _pictures(self, inputs: Mapping[str, Array]) -> list[dict[str, Array]]:
+        """The inputs of every picture of a batch that was taken apart."""
+        pictures = self.program.pictures
+        if pictures == 1:
+            return [dict(inputs)]
+        return [{name: x[at : at + 1] for name, x in inputs.items()} for at in range(pictures)]
+
+    def _run(self, inputs: Mapping[str, Array], tasks: int) -> dict[str, Array]:
         given = self._given(inputs)
         placed = self._place(given, 0x5C)
         for call in self.program.calls:
@@ -83,7 +96,8 @@ class Executor:
 
     def written(self, inputs: Mapping[str, Array], tasks: int) -> list[list[Array]]:
         """Per call and task, which bytes of all its outputs (bool, joined) the task writes."""
-        fills = [self._place(self._given(inputs), fill) for fill in (0x5C, 0xA3)]
+        one = self._given(self._pictures(inputs)[0])
+        fills = [self._place(one, fill) for fill in (0x5C, 0xA3)]
         result = []
         for call in self.program.calls:
             count = min(tasks, call.max_tasks)
@@ -111,8 +125,11 @@ class Executor:
         for name, size in self.program.buffers.items():
             placed["buffer", name] = self.library.place(np.full(size, fill, np.uint8))
         for spec in self.program.outputs:
-            garbage = np.full(spec.nbytes, fill, np.uint8).view(spec.dtype).reshape(spec.shape)
-            placed["output", spec.name] = self.library.place(garbage)
+            shape = (1, *spec.shape[1:]) if self.program.pictures > 1 else spec.shape
+            garbage = np.full(self.program.share(spec), fill, np.uint8)
+            placed["output", spec.name] = self.library.place(
+                garbage.view(spec.dtype).reshape(shape)
+            )
         return placed
 
     def _call(self, call: Call, placed: Mapping[Key, Placed], task: int, count: int) -> None:

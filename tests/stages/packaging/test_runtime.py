@@ -9,6 +9,7 @@ import re
 import struct
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.stages.packaging.support import (
     compile_object,
     copy_runtime,
     make_golden,
+    make_program,
     meaning,
     package,
     write,
@@ -112,6 +114,52 @@ def test_every_thread_count_gives_the_same_bits(toy: Loaded, threads: int) -> No
     for index in range(60):
         infer(toy, context, index % 3)
     toy.finish(context)
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """The toy, run for each of three pictures; a picture's share of a tensor is nowhere aligned."""
+    one = make_program(X86_64)
+    program = replace(
+        one,
+        inputs=tuple(replace(spec, shape=(3, *spec.shape[1:])) for spec in one.inputs),
+        outputs=tuple(replace(spec, shape=(3, *spec.shape[1:])) for spec in one.outputs),
+        pictures=3,
+    )
+    golden = make_golden()
+    files = assemble(
+        program=program,
+        golden=Golden(
+            {name: value.swapaxes(0, 1) for name, value in golden.inputs.items()},
+            {name: value.swapaxes(0, 1) for name, value in golden.outputs.items()},
+        ),
+        options=PackageOptions(name="toy"),
+        hardware=X86_64,
+        provenance={},
+    )
+    return Loaded(write(tmp_path_factory.mktemp("batch"), files), "toy")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4, 9])
+def test_threads_take_pictures_or_share_the_work_of_each(batch: Loaded, threads: int) -> None:
+    image = make_golden().inputs["image"]
+    expected = meaning(image)
+    context = batch.open(threads)
+    for offset in (0, 0, 7):
+        source = memory(image.nbytes, offset)
+        source[:] = image.ravel()
+        outs = [memory(value.nbytes, offset) for value in expected.values()]
+        assert batch.run(context, [source], outs) == 0
+        for out, value in zip(outs, expected.values(), strict=True):
+            assert out.tobytes() == value.tobytes()
+    batch.finish(context)
+
+
+def test_threads_have_arenas_of_their_own_while_there_are_pictures(batch: Loaded) -> None:
+    sizes = [int(batch.entry("arena_size")(threads)) for threads in (1, 2, 3, 4, 5)]
+    several, shared = sizes[1] - sizes[0], sizes[4] - sizes[3]
+    assert sizes[2] - sizes[1] == several > shared >= 65536  # its scratch
+    assert sizes[3] < sizes[2] + several
 
 
 @pytest.mark.parametrize("offsets", [(1, 0, 0), (0, 4, 0), (0, 0, 63), (3, 12, 1), (64, 64, 64)])

@@ -79,6 +79,33 @@ int package_supported(void)
     return rt_system_has_features(needed, N_NEEDED) ? RT_OK : RT_PROCESSOR;
 }
 
+static void run_picture(
+    struct context *context, const void *const in[], void *const out[], int32_t picture)
+{
+    uint8_t *const arena = context->runtime.arena;
+    (void)in;
+    const uint8_t *const in0 = (const uint8_t *)in[0] + (size_t)picture * 1003;
+    uint8_t *const out0 = (uint8_t *)out[0] + (size_t)picture * 4012;
+    uint8_t *const out1 = (uint8_t *)out[1] + (size_t)picture * 1003;
+    context->in[0] = in0;
+    if (!rt_in_place(in0, 1003)) {
+        rt_copy(arena + 0, in0, 1003);
+        context->in[0] = arena + 0;
+    }
+    context->out[0] = rt_in_place(out0, 4012) ? out0 : arena + 8064;
+    context->out[1] = rt_in_place(out1, 1003) ? out1 : arena + 12096;
+    rt_run(&context->runtime);
+    if (context->out[0] != out0)
+        rt_copy(out0, context->out[0], 4012);
+    if (context->out[1] != out1)
+        rt_copy(out1, context->out[1], 1003);
+}
+
+static void run_all(struct context *context, const void *const in[], void *const out[])
+{
+    run_picture(context, in, out, 0);
+}
+
 int32_t package_abi_version(void)
 {
     return 1;
@@ -106,7 +133,8 @@ int package_init(void *context, void *arena, int32_t n_threads)
         return RT_BAD_THREADS;
     if (!rt_has_features(needed, N_NEEDED))
         return RT_PROCESSOR;
-    return rt_init(&((struct context *)context)->runtime, arena, n_threads, graph);
+    return rt_init(&((struct context *)context)->runtime, arena, n_threads,
+        graph);
 }
 
 int package_run(void *opaque, const void *const in[], void *const out[])
@@ -122,19 +150,7 @@ int package_run(void *opaque, const void *const in[], void *const out[])
     for (int i = 0; i < 2; i++)
         if (out[i] == NULL)
             return RT_NULL_POINTER;
-    uint8_t *const arena = context->runtime.arena;
-    context->in[0] = in[0];
-    if (!rt_in_place(in[0], 1003)) {
-        rt_copy(arena + 0, in[0], 1003);
-        context->in[0] = arena + 0;
-    }
-    context->out[0] = rt_in_place(out[0], 4012) ? out[0] : arena + 8064;
-    context->out[1] = rt_in_place(out[1], 1003) ? out[1] : arena + 12096;
-    rt_run(&context->runtime);
-    if (context->out[0] != out[0])
-        rt_copy(out[0], context->out[0], 4012);
-    if (context->out[1] != out[1])
-        rt_copy(out[1], context->out[1], 1003);
+    run_all(context, in, out);
     return RT_OK;
 }
 

@@ -1,0 +1,13 @@
+"""What tests of kernels and packages share."""
+
+from __future__ import annotations
+
+import pytest
+
+from stages.quantizing import batches
+
+
+@pytest.fixture(autouse=True)
+def whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch is taken apart, so that kernels go through several pictures."""
+    monkeypatch.setattr(batches, "MOST_WEIGHTS", -1)
