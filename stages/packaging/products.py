@@ -188,7 +188,7 @@ class Products(Convolution):
     def _value(
         self, call: Any, values: dict[Any, Any], wide: dict[Any, Any], at: Position, raw: Any
     ) -> tuple[Any, Any]:
-        """What an operator gives at one position, and the same as int32 if it is bytes by a clip.
+        """What an operator gives at one position, and the same in 32 bits if it is bytes by a clip.
 
         What reads it next takes it so, where it would only widen it again.
         """
@@ -210,10 +210,7 @@ class Products(Convolution):
                 operands.append(self.arguments[argument.name])
             else:
                 operands.append(self._operand(argument, at))
-        wider = clipped(call, operands)
-        if wider is None:
-            return scalar(call, operands), None
-        return wider.astype(dtype_of(call.ty)), wider
+        return scalar(call, operands), clipped(call, operands)
 
     def main_value(self, call: Any, at: Position, raw: Any) -> Any:
         """What the main operator gives, from its raw sum."""

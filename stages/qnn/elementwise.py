@@ -50,7 +50,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {}
 WHOLE: dict[str, tuple[int, ...]] = {}
 """Full name of an operator → positions of the operands that it reads as a whole."""
 WIDENED: dict[str, tuple[int, ...]] = {}
-"""Full name of an operator → positions of the operands that may also come as int32."""
+"""Full name of an operator → positions of the operands that may also come in 32 bits."""
 
 Arithmetic = Callable[..., Any]
 ResultType = Callable[[Sequence[str], Mapping[str, Any]], str]
@@ -84,7 +84,7 @@ def elementwise(
     """Register `qnn.<name>`; decorates its arithmetic and returns the Relax call builder.
 
     `accepts` lists the dtypes an operand may have; of those in `widened` only the value counts, so
-    that bytes may come as int32. The arithmetic's keyword arguments are the operator's attributes,
+    that bytes may come as int32 or float32. The arithmetic's keyword arguments are the operator's attributes,
     and its value is cast to the result's dtype.
     """
     positions = [arguments.index(argument) for argument in whole]

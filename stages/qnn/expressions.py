@@ -14,7 +14,7 @@ from tvm import te, tirx, topi
 
 from stages.qnn.elementwise import ARITHMETIC, element
 from stages.qnn.moving import slices_of
-from stages.qnn.numbers import TIR, fence
+from stages.qnn.numbers import TIR, WHOLE_TIR, fence
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, shape_of, storage_dtype
 
 Tensor = Any
@@ -52,13 +52,13 @@ def scalar(call: Any, operands: Sequence[Any]) -> Any:
 
 
 def clipped(call: Any, operands: Sequence[Any]) -> Any:
-    """What `scalar` narrows to bytes, as int32 within their range; None for other operators."""
+    """What `scalar` narrows to bytes, as int32 or float32; None for other operators."""
     name = str(call.op.name)
     attrs = attributes(call) if name in ARITHMETIC else {}
     if not {"low", "high"} <= set(attrs):
         return None
-    value = ARITHMETIC[name](TIR, *operands, **attrs)
-    is_wider = TIR.dtype(value) == "int32" and dtype_of(call.ty) in ("int8", "uint8")
+    value = ARITHMETIC[name](WHOLE_TIR, *operands, **attrs)
+    is_wider = TIR.dtype(value) in ("int32", "float32") and dtype_of(call.ty) in ("int8", "uint8")
     return value if is_wider else None
 
 

@@ -29,7 +29,7 @@ def qlinear_add(
     `offset` is added to all integers meanwhile: on x86, ONNX Runtime turns int8 of QDQ graphs into
     uint8, which changes what is rounded.
     """
-    left, right = (m.cast(m.cast(each, "int32") + offset, "float32") for each in (lhs, rhs))
+    left, right = (_moved(m, each, offset) for each in (lhs, rhs))
     value = m.multiply_add(left, lhs_ratio, m.multiply_add(right, rhs_ratio, fixed))
     return m.saturated(value, 0, low + offset, high + offset) - offset
 
@@ -46,10 +46,16 @@ def qlinear_mul(
 
     `offset` as in `qlinear_add`.
     """
-    left, right = m.cast(lhs, "int32") - lhs_zero_point, m.cast(rhs, "int32") - rhs_zero_point
-    scaled = m.product(m.cast(left * right, "float32"), ratio)
+    left, right = _moved(m, lhs, -lhs_zero_point), _moved(m, rhs, -rhs_zero_point)
+    scaled = m.product(m.product(left, right), ratio)  # of two whole numbers it is exact
     moved = scaled + m.constant(zero_point + offset, "float32")
     return m.saturated(moved, 0, low + offset, high + offset) - offset
+
+
+def _moved(m: Numbers, x: Value, offset: int) -> Value:
+    """A whole number plus another, as float32."""
+    value = m.cast(x, "float32")
+    return value + m.constant(offset, "float32") if offset else value
 
 
 @elementwise("dynamic_scale", ["low", "high"], as_first, accepts={"low": FLOAT, "high": FLOAT})
