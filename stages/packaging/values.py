@@ -125,11 +125,12 @@ class Values:
         value = self._operand(data)
         kind, compare = (FLOATS, "fcmp oge") if value.kind == "float" else (INTS, "icmp sge")
         lanes = self.integer(value)
-        flipped = self.code.nonzero(BYTES, self._lanes(flip, BYTES))
+        is_rising = attributes(call).get("rising", False)
+        flipped = "" if is_rising else self.code.nonzero(BYTES, self._lanes(flip, BYTES))
 
         def mask(limit: str) -> str:
             reached = self.code.let(f"{compare} {kind} {lanes}, {limit}")
-            return self.code.let(f"xor {BITS} {reached}, {flipped}")
+            return self.code.let(f"xor {BITS} {reached}, {flipped}") if flipped else reached
 
         rows = shape_of(thresholds.ty)[0]
         if rows <= MAX_MASKS:

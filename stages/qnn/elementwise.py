@@ -84,8 +84,8 @@ def elementwise(
     """Register `qnn.<name>`; decorates its arithmetic and returns the Relax call builder.
 
     `accepts` lists the dtypes an operand may have; of those in `widened` only the value counts, so
-    that bytes may come as int32 or float32. The arithmetic's keyword arguments are the operator's attributes,
-    and its value is cast to the result's dtype.
+    that bytes may come as int32 or float32. The arithmetic's keyword arguments are the operator's
+    attributes, and its value is cast to the result's dtype.
     """
     positions = [arguments.index(argument) for argument in whole]
 

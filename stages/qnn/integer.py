@@ -142,11 +142,15 @@ def sum_pool2d(
 
 
 @register("threshold", ["data", "thresholds", "flip"], infer.threshold, legalize.threshold)
-def threshold(data: Array, thresholds: Array, flip: Array, *, dtype: str) -> Array:
+def threshold(
+    data: Array, thresholds: Array, flip: Array, *, dtype: str, rising: bool = False
+) -> Array:
     """Level = number of thresholds `t` with `data >= t` (with `data < t` where `flip` is 1).
 
     `thresholds` is [T, C] of the data's dtype, `flip` uint8 [C]; C is the last axis of `data`.
+    `rising` says that `flip` is 0 everywhere.
     """
+    assert not (rising and np.any(flip))
     level = np.zeros(data.shape, storage_dtype(dtype))
     for row in thresholds:
         level += (data >= row) ^ (flip != 0)

@@ -161,14 +161,16 @@ def sum_pool2d(
     return _pool(padded, padded.shape, kernel, strides, te.sum, "sum_pool2d")
 
 
-def threshold(data: Any, thresholds: Any, flip: Any, *, dtype: str) -> Any:
-    """Number of thresholds reached, or missed where flipped."""
+def threshold(data: Any, thresholds: Any, flip: Any, *, dtype: str, rising: bool = False) -> Any:
+    """Number of thresholds reached, or missed where flipped, which none is if all are `rising`."""
     row = te.reduce_axis((0, thresholds.shape[0]))
 
     def at(*i: Any) -> Any:
         limit = thresholds[row, i[-1]]
         value = data[i].astype(limit.dtype)
-        hit = tirx.Select(flip[i[-1]] == 0, value >= limit, value < limit)
+        hit = value >= limit
+        if not rising:
+            hit = tirx.Select(flip[i[-1]] == 0, hit, value < limit)
         return te.sum(hit.astype("int32"), axis=row)
 
     level = te.compute(data.shape, at, name="level")

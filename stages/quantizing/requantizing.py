@@ -62,6 +62,7 @@ def _quantize_integers(builder: ModelBuilder, chain: Chain, quantizer: Quantizer
             builder.tensor(f"{name}.thresholds", table),
             builder.tensor(f"{name}.flip", (~rising).astype(np.uint8)),
             dtype=_dtype(quantizer),
+            rising=bool(rising.all()),
         )
     else:
         multiplier, offset, low, high = found
@@ -132,6 +133,7 @@ def _quantize_floats(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, 
         builder.tensor(f"{name}.thresholds", np.broadcast_to(rows, (rows.shape[0], channels))),
         builder.tensor(f"{name}.flip", np.zeros(channels, np.uint8)),
         dtype=_dtype(quantizer),
+        rising=True,
     )
     return builder.emit(call, name)
 

@@ -15,6 +15,7 @@ from stages import quantizing
 from stages.kinds import Model
 from stages.qnn import interpret, source
 from stages.qnn.builder import bindings_of
+from stages.qnn.registry import attributes, is_op
 from stages.qnn.source import ROUNDING
 from tests.stages.networks import SourceNet
 from tests.stages.pipeline import assert_same, random_inputs
@@ -242,6 +243,22 @@ def test_a_falling_channel_flips() -> None:
     assert result.params["q.flip"].tolist() == [1] * CHANNELS
     # -x / 8 rounds to 1 from 5 on: x < -4; to 2 from 12 on; to 3 from 21 on.
     assert result.params["q.thresholds"][:, 0].tolist() == [-4, -11, -20]
+    assert not is_rising(result)
+
+
+def test_thresholds_of_rising_channels_say_so() -> None:
+    model, _ = every_sum([batch_norm(1.0, 0.0, 0.0, 1 - 1e-5)], Quantizer("quant", 2, 8.0))
+    assert is_rising(quantizing.run(model=model))
+
+
+def is_rising(model: Model) -> bool:
+    """Whether the model's thresholds are marked as those that no channel flips."""
+    (found,) = (
+        attributes(binding.value)["rising"]
+        for binding in bindings_of(model.module["main"])
+        if is_op(binding.value, "relax.qnn.threshold")
+    )
+    return bool(found)
 
 
 def test_one_multiply_add_where_it_is_exact() -> None:

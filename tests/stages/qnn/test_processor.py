@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import target_of
-from stages.qnn.numbers import NUMPY, TIR
+from stages.qnn.numbers import NUMPY, TIR, WHOLE_TIR
 from stages.qnn.onnx import qlinear_add
 from stages.qnn.rescale import rescale
 from tests.stages.packaging.listings import calls, count, fused, listing
@@ -100,6 +100,16 @@ def test_bytes_are_clipped_from_above_as_they_narrow() -> None:
     lines = listing(over_a_vector(_saturated, "uint8", AVX512BW), AVX512BW)
     assert count(lines, "vpmovusdb") == 2
     assert not count(lines, "vminps")
+
+
+@pytest.mark.parametrize("hardware", (AVX512BW, AVX2, AARCH64), ids=lambda item: item.name)
+def test_what_a_float_step_reads_is_rounded_as_a_float(hardware: Hardware) -> None:
+    """By two sums that nothing has folded into one."""
+    kernel = over_a_vector(lambda x, _: WHOLE_TIR.saturated(x, 3, 0, 255), "float32", hardware)
+    lines = listing(kernel, hardware)
+    assert not any(count(lines, name) for name in ("vcvtps2dq", "vcvtdq2ps", "fcvtns", "scvtf"))
+    names = ("fadd", "fsub") if hardware is AARCH64 else ("vaddps", "vsubps")
+    assert sum(count(lines, name) for name in names) == 2 * 32 * 4 // isa_of(hardware).bytes
 
 
 def _saturated(x: Any, _: Any) -> Any:
