@@ -87,11 +87,8 @@ def _run_picture(program: Program, arena: Arena) -> list[str]:
     """The graph on one picture's share of the caller's tensors, copied where they lie badly."""
     shares, place, copy_out = [], [], []
     for index, spec in enumerate(program.inputs):
-        offset, size, own = (
-            arena.offsets.get(("input", spec.name)),
-            program.share(spec),
-            f"in{index}",
-        )
+        size, own = program.share(spec), f"in{index}"
+        offset = arena.offsets.get(("input", spec.name))
         if offset is not None:
             shares.append(
                 f"    const uint8_t *const {own} = {_share('const ', 'in', index, size)};"
@@ -104,7 +101,8 @@ def _run_picture(program: Program, arena: Arena) -> list[str]:
                 "    }",
             ]
     for index, spec in enumerate(program.outputs):
-        offset, size, own = arena.offsets["output", spec.name], program.share(spec), f"out{index}"
+        size, own = program.share(spec), f"out{index}"
+        offset = arena.offsets["output", spec.name]
         shares.append(f"    uint8_t *const {own} = {_share('', 'out', index, size)};")
         place.append(
             f"    context->out[{index}] = rt_in_place({own}, {size}) ? {own} : arena + {offset};"
