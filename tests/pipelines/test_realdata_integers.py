@@ -15,6 +15,7 @@ from tests.pipelines.test_realdata import ROOT, doit
 
 TINY = "mlcommons+tiny/benchmark/training"
 COCO = "google-coral+test_data"
+KEYWORDS = "tum-ei-eda+mlonmcu-models/micro_kws_m_quantized/micro_kws_m_static_qdq.onnx"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def test_network_predicts_as_its_framework_does(name: str, realdata: Path, tmp_p
 
 @pytest.mark.slow
 def test_a_starter_recipe_builds_unchanged(realdata: Path) -> None:
-    """`doit import` on a uint8 network, then `doit build`, then one picture."""
+    """`doit import` on a uint8 network, then `doit verify`."""
     source = realdata / CASES["mobilenet_v1"].file
     recipe = ROOT / "recipes" / "mobilenet_v1_0_25_128_quant.yaml"
     recipe.unlink(missing_ok=True)
@@ -98,6 +99,24 @@ def test_a_starter_recipe_builds_unchanged(realdata: Path) -> None:
         said = doit("import", str(source))
         assert "everything in it is supported" in said and "tflite numerics" in said
         assert "pixels are stored as they are" in recipe.read_text()
-        assert "exact" in doit("build", f"recipe={recipe.stem}")
+        assert "exact" in doit("verify", f"recipe={recipe.stem}")
     finally:
         recipe.unlink(missing_ok=True)
+
+
+@pytest.mark.slow
+def test_a_file_that_leaves_its_batch_open_takes_several_samples(
+    realdata: Path, tmp_path: Path
+) -> None:
+    source = realdata / KEYWORDS
+    recipe, result = tmp_path / "keywords.yaml", tmp_path / "r.json"
+    recipe.write_text(
+        f"model: {{file: {json.dumps(str(source))}}}\nhardware: host\n"
+        f"inputs: {{{json.dumps(first_input(source))}: {{shape: [4, 1960]}}}}\n"
+    )
+    doit("verify", f"recipe={recipe}", f"json={result}")
+    assert {row["verdict"] for row in json.loads(result.read_text())["rows"]} == {"exact"}
+    manifest = json.loads((ROOT / "artifacts/packages/keywords/manifest.json").read_text())
+    (given,) = manifest["inputs"]
+    assert given["shape"] == [4, 1960]
+    assert manifest["memory"]["buffer_bytes"] < 4 * given["bytes"]  # that of one sample
