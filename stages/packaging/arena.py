@@ -38,10 +38,13 @@ class Arena:
     buffer_bytes: int
     scratch_bytes: int
     """Scratch of one thread."""
+    pictures: int = 1
+    """Of a batch that was taken apart; so many threads, at most, have buffers of their own."""
 
     def size(self, n_threads: int) -> int:
         """Bytes of the whole arena: buffers, one scratch slice per thread, slack."""
-        return self.buffer_bytes + n_threads * self.scratch_bytes + SLACK
+        copies = n_threads if n_threads <= self.pictures else 1
+        return copies * self.buffer_bytes + n_threads * self.scratch_bytes + SLACK
 
 
 def align(size: int) -> int:
@@ -92,7 +95,7 @@ def plan(program: Program) -> Arena:
     offsets = place(items)
     end = max((offsets[item.key] + align(item.size) for item in items), default=0)
     scratch = max((align(call.scratch_bytes) for call in program.calls), default=0)
-    return Arena(offsets, end, scratch)
+    return Arena(offsets, end, scratch, program.pictures)
 
 
 def _tightest_gap(taken: list[tuple[int, int]], size: int) -> int:

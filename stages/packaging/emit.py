@@ -121,14 +121,10 @@ def _context(program: Program) -> list[str]:
         "    /* Where kernels find the tensors of this run: the caller's memory or the arena. */",
         f"    const uint8_t *in[{max(1, len(program.inputs))}];",
         f"    uint8_t *out[{len(program.outputs)}];",
-        *(["    int tiles; /* whether kernels may use them */"] if _uses_tiles(program) else []),
+        *(["    int tiles; /* whether kernels may use them */"] if program.uses_tiles else []),
         *running.members(program),
         "};",
     ]
-
-
-def _uses_tiles(program: Program) -> bool:
-    return any(call.fallback is not None for call in program.calls)
 
 
 def _graph(program: Program, arena: Arena, constants: Constants) -> list[str]:
@@ -250,7 +246,7 @@ def _package(program: Program, arena: Arena) -> list[str]:
         "        return RT_PROCESSOR;",
         *(
             ["    ((struct context *)context)->tiles = rt_may_use_tiles();"]
-            if _uses_tiles(program)
+            if program.uses_tiles
             else []
         ),
         "    return rt_init(&((struct context *)context)->runtime, arena, n_threads,",

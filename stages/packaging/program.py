@@ -130,6 +130,11 @@ class Program:
         if faults:
             raise ProgramError("the program contradicts itself: " + "; ".join(faults))
 
+    @property
+    def uses_tiles(self) -> bool:
+        """Whether a kernel uses tiles (AMX)."""
+        return any(call.fallback is not None for call in self.calls)
+
     def share(self, spec: TensorSpec) -> int:
         """Bytes of an input or output that belong to one picture."""
         return spec.nbytes // self.pictures

@@ -65,7 +65,6 @@ def _has_own(program: Program) -> str:
 
 
 def _pictures(program: Program, arena: Arena) -> list[str]:
-    uses_tiles = any(call.fallback is not None for call in program.calls)
     return [
         "/* A thread's part of a batch: pictures that nobody has taken yet. */",
         "static void pictures(struct rt_context *runtime, int32_t thread)",
@@ -74,7 +73,7 @@ def _pictures(program: Program, arena: Arena) -> list[str]:
         "    struct context own;",
         f"    const size_t bytes = {arena.buffer_bytes + arena.scratch_bytes};",
         "    rt_init(&own.runtime, runtime->arena + bytes * (size_t)thread, 1, graph);",
-        *(["    own.tiles = all->tiles;"] if uses_tiles else []),
+        *(["    own.tiles = all->tiles;"] if program.uses_tiles else []),
         "    int32_t picture;",
         f"    while ((picture = rt_take(runtime, thread, {program.pictures}))"
         f" < {program.pictures})",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from struct import pack, unpack
+
 from stages.qnn.llvm import FunctionText
+from stages.qnn.numbers import MAGIC
 
 HALF = 16
 INTS, FLOATS, BYTES, BITS = "<16 x i32>", "<16 x float>", "<16 x i8>", "<16 x i1>"
-MAGIC = "0x4168000000000000"
-"""1.5 * 2^23 as LLVM writes a float: adding it rounds half to even, to an integer."""
-MAGIC_BITS = 0x4B400000
+MAGIC_TEXT = f"0x{pack('>d', MAGIC).hex().upper()}"
+"""As LLVM writes a float."""
+(MAGIC_BITS,) = unpack(">I", pack(">f", MAGIC))
 NEAREST = ("ROUND", "ROUND_HALF_EVEN", "HALF_EVEN")
 DIRECTED = {"FLOOR": False, "CEIL": True}
 BY_SIZE = {
@@ -92,7 +95,7 @@ class Vectors(FunctionText):
 
     def rounded(self, value: str) -> str:
         """Integers of floats below 2^22 in size, rounded half to even on every target."""
-        magic = "<" + ", ".join([f"float {MAGIC}"] * HALF) + ">"
+        magic = "<" + ", ".join([f"float {MAGIC_TEXT}"] * HALF) + ">"
         moved = self.let(f"fadd {FLOATS} {value}, {magic}")
         bits = self.let(f"bitcast {FLOATS} {moved} to {INTS}")
         return self.let(f"sub {INTS} {bits}, {self.constant(INTS, MAGIC_BITS)}")

@@ -258,21 +258,20 @@ def clipped(m: Numbers, x: Value, zero_point: int, low: int, high: int) -> Value
     return m.nearest(m.minimum(m.maximum(x, next(bounds)), next(bounds))) + zero_point
 
 
-class WholeNumbers(TirNumbers):
-    """TIR expressions whose result, if it is `saturated`, stays float32 for one more float step.
+MAGIC = 1.5 * 2**23
+"""Added to a float32 below 2^22 in size, it leaves no room for a fraction: the sum is rounded to
+the nearest integer, half to even."""
 
-    Adding 1.5 * 2^23 leaves no room for a fraction, so that the sum is rounded half to even; the
-    zero point is there when this is taken away again.
-    """
+
+class WholeNumbers(TirNumbers):
+    """TIR expressions whose result, if it is `saturated`, stays float32 for one more float step."""
 
     def saturated(self, x: Value, zero_point: int, low: int, high: int) -> Value:
-        """The same whole number as a float32; bounds below 2^22."""
+        """The same whole number as a float32; the zero point is added as `MAGIC` is taken away."""
         least, most = (self.constant(bound - zero_point, "float32") for bound in (low, high))
         moved = self.minimum(self.maximum(x, least), most) + self.constant(MAGIC, "float32")
         return fence(moved) - self.constant(MAGIC - zero_point, "float32")
 
-
-MAGIC = 1.5 * 2**23
 
 NUMPY: Numbers = NumpyNumbers()
 TIR: Numbers = TirNumbers()

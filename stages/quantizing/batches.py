@@ -35,8 +35,9 @@ SHAPED = ("relax.reshape", "relax.broadcast_to")
 
 def apart(model: Model) -> Model:
     """The model for one picture of its batch, with the attribute `pictures`; or as it is."""
+    batch = _batch(model)
     weights = sum(int(value.nbytes) for value in model.params.values())
-    if weights * _batch(model) > MOST_WEIGHTS * stored_bytes(model):
+    if batch == 1 or weights * batch > MOST_WEIGHTS * stored_bytes(model):
         return model
     try:
         return always_apart(model)

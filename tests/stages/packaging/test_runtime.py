@@ -20,6 +20,7 @@ from hw.profile import Hardware
 from stages.kinds import Golden
 from stages.options import PackageOptions
 from stages.packaging import features
+from stages.packaging.arena import plan
 from stages.packaging.assemble import assemble
 from stages.packaging.program import Call, Program, Slot, TensorSpec
 from tests.stages.packaging.support import (
@@ -119,16 +120,9 @@ def test_every_thread_count_gives_the_same_bits(toy: Loaded, threads: int) -> No
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     """The toy, run for each of three pictures; a picture's share of a tensor is nowhere aligned."""
-    one = make_program(X86_64)
-    program = replace(
-        one,
-        inputs=tuple(replace(spec, shape=(3, *spec.shape[1:])) for spec in one.inputs),
-        outputs=tuple(replace(spec, shape=(3, *spec.shape[1:])) for spec in one.outputs),
-        pictures=3,
-    )
     golden = make_golden()
     files = assemble(
-        program=program,
+        program=of_three_pictures(make_program(X86_64)),
         golden=Golden(
             {name: value.swapaxes(0, 1) for name, value in golden.inputs.items()},
             {name: value.swapaxes(0, 1) for name, value in golden.outputs.items()},
@@ -138,6 +132,15 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
         provenance={},
     )
     return Loaded(write(tmp_path_factory.mktemp("batch"), files), "toy")
+
+
+def of_three_pictures(one: Program) -> Program:
+    return replace(
+        one,
+        inputs=tuple(replace(spec, shape=(3, *spec.shape[1:])) for spec in one.inputs),
+        outputs=tuple(replace(spec, shape=(3, *spec.shape[1:])) for spec in one.outputs),
+        pictures=3,
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4, 9])
@@ -160,6 +163,8 @@ def test_threads_have_arenas_of_their_own_while_there_are_pictures(batch: Loaded
     several, shared = sizes[1] - sizes[0], sizes[4] - sizes[3]
     assert sizes[2] - sizes[1] == several > shared >= 65536  # its scratch
     assert sizes[3] < sizes[2] + several
+    planned = plan(of_three_pictures(make_program(X86_64)))
+    assert sizes == [planned.size(threads) for threads in (1, 2, 3, 4, 5)]
 
 
 @pytest.mark.parametrize("offsets", [(1, 0, 0), (0, 4, 0), (0, 0, 63), (3, 12, 1), (64, 64, 64)])
