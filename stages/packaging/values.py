@@ -53,6 +53,7 @@ class Values:
             "relax.qnn.from_bytes": self._from_bytes,
             "relax.qnn.threshold": self._threshold,
             "relax.qnn.requantize": self._requantize,
+            "relax.qnn.saturate": self._saturate,
             "relax.qnn.quantize": self._quantize,
             "relax.qnn.dequantize": self._dequantize,
             "relax.qnn.add": self._add,
@@ -166,6 +167,13 @@ class Values:
         total = self.code.let(f"add {INTS} {left}, {right}")
         points = attrs["lhs_zero_point"] + attrs["rhs_zero_point"]
         return Value("int", self.code.add_constant(total, -points))
+
+    def _saturate(self, call: Any) -> Value:
+        attrs = attributes(call)
+        value = self.integer(self._operand(call.args[0]))
+        value = self.code.add_constant(value, attrs["offset"])
+        value = self.code.choose_integers("sgt", value, attrs["low"])
+        return Value("int", self.code.choose_integers("slt", value, attrs["high"]))
 
     # -- floats ------------------------------------------------------------------------------
 

@@ -50,6 +50,12 @@ class Vectors(FunctionText):
         better = self.let(f"fcmp {predicate} {FLOATS} {left}, {right}")
         return self.let(f"select {BITS} {better}, {FLOATS} {left}, {FLOATS} {right}")
 
+    def choose_integers(self, predicate: str, value: str, bound: int) -> str:
+        """Per lane, `value` where `value predicate bound`, else `bound` (integers)."""
+        limit = self.constant(INTS, bound)
+        better = self.let(f"icmp {predicate} {INTS} {value}, {limit}")
+        return self.let(f"select {BITS} {better}, {INTS} {value}, {INTS} {limit}")
+
     def to_floats(self, integers: str) -> str:
         """float32 of int32."""
         return self.let(f"sitofp {INTS} {integers} to {FLOATS}")

@@ -24,7 +24,9 @@ from stages.qnn.registry import dtype_of, shape_of, storage_dtype
 _VIEWS = frozenset(
     f"relax.{name}" for name in ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten")
 )
-_ALSO_ELEMENTWISE = frozenset({"relax.qnn.batch_norm", "relax.qnn.requantize"})
+_ALSO_ELEMENTWISE = frozenset(
+    f"relax.qnn.{name}" for name in ("batch_norm", "requantize", "saturate")
+)
 
 
 @dataclass(frozen=True)

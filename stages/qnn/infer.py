@@ -180,6 +180,12 @@ def requantize(types: Sequence[Any], attrs: Attrs) -> Any:
     return _result(types, attrs, attrs["low"], attrs["high"])
 
 
+def saturate(types: Sequence[Any], attrs: Attrs) -> Any:
+    """Integers `low`..`high`."""
+    _integer(types[0], "data")
+    return _result(types, attrs, attrs["low"], attrs["high"])
+
+
 def quantize(types: Sequence[Any], attrs: Attrs) -> Any:
     """Integers `low + shift`..`high + shift` of float32; scale and zero point scalar or [C]."""
     _require(dtype_of(types[0]) == "float32", f"x of {dtype_of(types[0])}; float32 is expected")

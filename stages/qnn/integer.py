@@ -169,6 +169,12 @@ def requantize(
     return np.clip(np.rint(scaled), low, high).astype(storage_dtype(dtype))
 
 
+@register("saturate", ["data"], infer.saturate, legalize.saturate)
+def saturate(data: Array, *, offset: int, low: int, high: int, dtype: str) -> Array:
+    """`clip(data + offset, low, high)`: a requantization between equal scales."""
+    return np.clip(data.astype(np.int32) + offset, low, high).astype(storage_dtype(dtype))
+
+
 @register("quantize", ["x", "scale", "zero_point"], infer.quantize, legalize.quantize)
 def quantize(
     x: Array,

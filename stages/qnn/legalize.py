@@ -192,6 +192,17 @@ def requantize(data: Any, multiplier: Any, offset: Any, *, low: int, high: int, 
     return te.compute(data.shape, at, name="requantize")
 
 
+def saturate(data: Any, *, offset: int, low: int, high: int, dtype: str) -> Any:
+    """Move and clip integers."""
+
+    def at(*i: Any) -> Any:
+        moved = data[i].astype("int32") + offset
+        bounds = (tirx.const(bound, "int32") for bound in (low, high))
+        return tirx.min(tirx.max(moved, next(bounds)), next(bounds)).astype(dtype)
+
+    return te.compute(data.shape, at, name="saturate")
+
+
 def _away_from_zero(magnitude: Expression) -> Expression:
     """A rounding of absolute values that keeps the sign."""
 

@@ -16,6 +16,7 @@ from stages.quantizing.bfloat16 import HINT, halved
 from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
 from stages.quantizing.rewrite import rewrite
+from stages.quantizing.turning import turned
 
 __all__ = ["check", "run"]
 
@@ -30,6 +31,6 @@ def run(*, model: Model, options: QuantizeOptions = DEFAULT) -> Model:
         return apart(halved(result) if options.floats == "bfloat16" else result)
     if options.floats == "bfloat16":
         raise StageError("no layer is left in float to be rounded to bfloat16", hint=HINT)
-    result = rewrite(always_apart(model))  # which knows single pictures alone
+    result = turned(rewrite(always_apart(model)))  # which know single pictures alone
     check(result)
     return result

@@ -15,7 +15,12 @@ from stages.quantizing.values import Chain, Quantized
 
 Array = np.ndarray[Any, Any]
 
+MultiplyAdd = tuple[Array, Array, int, int]
+"""float32 multiplier and offset [C], and the bounds of the result."""
+
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+FLOAT32_WHOLE = 1 << 24
+"""Up to here float32 holds every integer."""
 MAX_PACKED_BITS = 3
 """Up to here thresholds are the cheapest form; beyond, a multiply-add is tried first."""
 
@@ -65,22 +70,33 @@ def _quantize_integers(builder: ModelBuilder, chain: Chain, quantizer: Quantizer
             rising=bool(rising.all()),
         )
     else:
-        multiplier, offset, low, high = found
-        call = integer.requantize(
-            chain.base,
-            builder.tensor(f"{name}.multiplier", multiplier),
-            builder.tensor(f"{name}.offset", offset),
-            low=low,
-            high=high,
-            dtype=_dtype(quantizer),
-        )
+        call = _requantize(builder, chain, found, name, _dtype(quantizer))
     return builder.emit(call, name)
+
+
+def _requantize(
+    builder: ModelBuilder, chain: Chain, found: MultiplyAdd, name: str, dtype: str
+) -> Any:
+    """A multiply-add; between equal scales nothing is left of it but integers that move."""
+    multiplier, offset, low, high = found
+    moves = int(offset[0]) if np.isfinite(offset[0]) else 0
+    reach = max(-int(chain.low.min()), int(chain.high.max())) + abs(moves)
+    if np.all(multiplier == 1) and np.all(offset == moves) and reach < FLOAT32_WHOLE:
+        return integer.saturate(chain.base, offset=moves, low=low, high=high, dtype=dtype)
+    return integer.requantize(
+        chain.base,
+        builder.tensor(f"{name}.multiplier", multiplier),
+        builder.tensor(f"{name}.offset", offset),
+        low=low,
+        high=high,
+        dtype=dtype,
+    )
 
 
 def _multiply_add(
     chain: Chain, quantizer: Quantizer, table: Array, rising: Array
-) -> tuple[Array, Array, int, int] | None:
-    """float32 multiplier and offset [C] with clip bounds that equal the chain, or None.
+) -> MultiplyAdd | None:
+    """The multiply-add that equals the chain, or None.
 
     Two monotone functions of an integer are equal where their breakpoints are, so comparing those
     compares every accumulator value.

@@ -157,7 +157,7 @@ def test_a_residual_block() -> None:
         "x.nhwc": ["permute_dims", "quantize"],
         "conv1": ["bitserial_conv2d", "threshold"],
         "conv2": ["bitserial_conv2d", "requantize"],
-        "down": ["bitserial_conv2d", "requantize", "add", "threshold", "requantize"],
+        "down": ["bitserial_conv2d", "requantize", "add", "threshold", "saturate"],
         "conv3": ["bitserial_conv2d", "requantize", "add", "dequantize", "permute_dims"],
     }
     down = model.module[

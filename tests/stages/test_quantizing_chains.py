@@ -178,11 +178,17 @@ def quantize(net: SourceNet, x: Any, quantizer: Quantizer) -> Any:
     return net.op(call, "q")
 
 
-def every_sum(links: list[Link], quantizer: Quantizer) -> tuple[Model, dict[str, Array]]:
-    """A 1x1 convolution whose sums are all integers in -136..119, a chain, a quantizer."""
+SIGNED, UNSIGNED = (16.0, -1.0), (16.0, 1.0)
+"""Weights of the two inputs; only signed ones can be negated."""
+
+
+def every_sum(
+    links: list[Link], quantizer: Quantizer, weights: tuple[float, float] = SIGNED
+) -> tuple[Model, dict[str, Array]]:
+    """A 1x1 convolution whose sums are 256 integers in a row, a chain, a quantizer."""
     net = SourceNet((1, 2, SIDE, SIDE))
     data = net.quant(net.x, "data", 4, 1.0, signed=True)
-    weight = net.constant("w", np.tile([16.0, 1.0], (CHANNELS, 1)).reshape(CHANNELS, 2, 1, 1))
+    weight = net.constant("w", np.tile(weights, (CHANNELS, 1)).reshape(CHANNELS, 2, 1, 1))
     value = net.op(relax.op.nn.conv2d(data, weight), "sums")
     for number, link in enumerate(links):
         value = apply(net, value, link, f"link{number}")
@@ -193,9 +199,11 @@ def every_sum(links: list[Link], quantizer: Quantizer) -> tuple[Model, dict[str,
 
 
 @settings(max_examples=100)
-@given(st.lists(LINKS, max_size=4), QUANTIZERS)
-def test_every_reachable_sum_gets_its_level(links: list[Link], quantizer: Quantizer) -> None:
-    model, picture = every_sum(links, quantizer)
+@given(st.lists(LINKS, max_size=4), QUANTIZERS, st.sampled_from([SIGNED, UNSIGNED]))
+def test_every_reachable_sum_gets_its_level(
+    links: list[Link], quantizer: Quantizer, weights: tuple[float, float]
+) -> None:
+    model, picture = every_sum(links, quantizer, weights)
     assert_exact(model, picture)
 
 
@@ -237,13 +245,53 @@ def test_zero_is_positive_for_a_bipolar_quantizer() -> None:
     assert table_of([], Quantizer("bipolar")).tolist() == [[0] * CHANNELS]
 
 
-def test_a_falling_channel_flips() -> None:
-    model, _ = every_sum([batch_norm(-1.0, 0.0, 0.0, 1 - 1e-5)], Quantizer("quant", 2, 8.0))
-    result = quantizing.run(model=model)
+FALLING = [batch_norm(-1.0, 0.0, 0.0, 1 - 1e-5)]
+
+
+def test_a_falling_channel_is_turned() -> None:
+    model, picture = every_sum(FALLING, Quantizer("quant", 2, 8.0))
+    result = assert_exact(model, picture)
+    assert result.params["sums.weight"][0].ravel().tolist() == [-16, 1]
+    # -x / 8 rounds to 1 from 5 on, to 2 from 12 on, to 3 from 21 on.
+    assert result.params["q.thresholds"][:, 0].tolist() == [5, 12, 21]
+    assert is_rising(result)
+
+
+def test_only_falling_channels_are_turned() -> None:
+    gains = np.array([1, -1, 0, -2, 3], np.float32)
+    model, picture = every_sum([Link("multiply", (gains,))], Quantizer("quant", 2, 8.0))
+    result = assert_exact(model, picture)
+    assert result.params["sums.weight"][:, 0, 0, 0].tolist() == [16, -16, 16, -16, 16]
+    assert is_rising(result)
+
+
+def test_bits_are_turned() -> None:
+    """The negative of a bipolar weight, stored as 0 or 1, is the other one."""
+    net = SourceNet((1, 3, 4, 5))
+    sums = net.conv(net.quant(net.x, "a", 2, 1.0), "sums", CHANNELS)
+    gains = np.array([1, -1, -2, 2, -1], np.float32)
+    scaled = apply(net, sums, Link("multiply", (gains,)), "scaled")
+    model = net.model(quantize(net, scaled, Quantizer("bipolar")))
+    result = assert_exact(model)
+    assert is_rising(result)
+    bits = model.params["sums.weight"].transpose(0, 2, 3, 1) >= 0
+    assert np.array_equal(result.params["sums.weight"], bits ^ (gains < 0)[:, None, None, None])
+
+
+def test_a_channel_whose_weights_have_no_negative_flips() -> None:
+    model, picture = every_sum(FALLING, Quantizer("quant", 2, 8.0), UNSIGNED)
+    result = assert_exact(model, picture)
     assert result.params["q.flip"].tolist() == [1] * CHANNELS
     # -x / 8 rounds to 1 from 5 on: x < -4; to 2 from 12 on; to 3 from 21 on.
     assert result.params["q.thresholds"][:, 0].tolist() == [-4, -11, -20]
     assert not is_rising(result)
+
+
+def test_sums_that_something_else_reads_are_not_turned() -> None:
+    net = SourceNet((1, 2, 4, 5))
+    sums = net.conv(net.quant(net.x, "data", 4, 1.0), "sums", CHANNELS)
+    low = quantize(net, apply(net, sums, FALLING[0], "fall"), Quantizer("quant", 2, 8.0))
+    assert not is_rising(assert_exact(net.model(low, sums)))
 
 
 def test_thresholds_of_rising_channels_say_so() -> None:
@@ -268,6 +316,14 @@ def test_one_multiply_add_where_it_is_exact() -> None:
     assert "threshold" not in operators(result)
 
 
+def test_integers_that_move_between_equal_scales() -> None:
+    quantizer = Quantizer("quant", 7, 4.0, signed=True)
+    model, picture = every_sum([Link("multiply", (np.full(CHANNELS, 4, np.float32),))], quantizer)
+    result = assert_exact(model, picture)
+    assert "saturate" in operators(result)
+    assert "requantize" not in operators(result)
+
+
 def test_thresholds_where_a_multiply_add_is_not_exact() -> None:
     """Half-up rounding has no requantization."""
     quantizer = Quantizer("quant", 8, 0.5, rounding="HALF_UP")
@@ -283,7 +339,7 @@ def test_eight_bits_are_exact_in_either_form(
 ) -> None:
     model, picture = every_sum(links, Quantizer("quant", bits, scale, signed=signed))
     result = assert_exact(model, picture)
-    assert len({"requantize", "threshold"} & set(operators(result))) == 1
+    assert len({"requantize", "saturate", "threshold"} & set(operators(result))) == 1
 
 
 def test_low_bits_are_thresholds() -> None:

@@ -133,7 +133,9 @@ def _bits(walk: Walk, data: Any, name: str) -> Any:
     channels = walk.shape(data)[-1]
     limits = walk.tensor(np.zeros((1, channels), np.float32), f"{name}.threshold")
     flip = walk.tensor(np.zeros(channels, np.uint8), f"{name}.flip")
-    return walk.emit(integer.threshold(data, limits, flip, dtype="uint1"), f"{name}.bits")
+    return walk.emit(
+        integer.threshold(data, limits, flip, dtype="uint1", rising=True), f"{name}.bits"
+    )
 
 
 def _counts(walk: Walk, node: Node, product: Any, depth: int) -> Any:

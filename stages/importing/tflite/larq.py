@@ -70,7 +70,7 @@ def levels(builder: TfliteBuilder, data: Any, point: int, name: str) -> Any:
     limits = np.full((1, shape[-1]), point, np.float32 if dtype == "float32" else np.int32)
     threshold = builder.parameter(f"{name}.threshold", limits)
     flip = builder.parameter(f"{name}.flip", np.zeros(shape[-1], np.uint8))
-    return builder.emit(integer.threshold(data, threshold, flip, dtype=BIT), name)
+    return builder.emit(integer.threshold(data, threshold, flip, dtype=BIT, rising=True), name)
 
 
 def quantized(builder: TfliteBuilder, index: int, name: str) -> Any:
@@ -180,7 +180,7 @@ def _signs(builder: TfliteBuilder, operator: Operator, total: Any, count: int) -
     reached = np.clip(count - 2 * limits, info.min, info.max).astype(np.int32)
     threshold = builder.parameter(f"{operator.layer}.threshold", reached[None])
     flip = builder.parameter(f"{operator.layer}.flip", np.zeros(units, np.uint8))
-    call = integer.threshold(total, threshold, flip, dtype=BIT)
+    call = integer.threshold(total, threshold, flip, dtype=BIT, rising=True)
     return builder.emit(call, f"{operator.layer}.sign")
 
 

@@ -127,12 +127,12 @@ def geometry(shape: Geometry, algorithm: LegalizeOptions, encoding: str = "signe
 
 @case
 def residual_a2w1() -> Case:
-    return Case(residual_block(channels=48, size=7), BIT)
+    return Case(residual_block(channels=48, size=7), BIT, expects=("saturate",))
 
 
 @case
 def residual_a2w2() -> Case:
-    return Case(residual_block(2, 2, channels=48, size=7), MAC)
+    return Case(residual_block(2, 2, channels=48, size=7), MAC, expects=("saturate",))
 
 
 @case
@@ -147,9 +147,12 @@ def residual_a1w1_unipolar() -> Case:
 
 @case
 def ternary_levels_of_falling_channels() -> Case:
-    """Two thresholds, flipped where the batch norm's gain is negative; read as planes and bytes."""
+    """Two thresholds, flipped where the batch norm's gain is negative; read as planes and bytes.
+
+    Weights of 0 and 1 have no negatives, with which channels could be turned instead.
+    """
     net = Net((1, 40, 4, 5))
-    y = net.conv(net.quant(net.x, "a", 2, 0.5), "c", 40)
+    y = net.conv(net.quant(net.x, "a", 2, 0.5), "c", 40, encoding="unipolar")
     y = net.quantized(net.batch_norm(y, "bn", 8.0), "t", 2, 0.5, narrow=True)
     outputs = net.conv(y, "d", 9), net.conv(y, "m", 9)
     mixed = options(every="bitserial", m="mac8")
@@ -159,7 +162,7 @@ def ternary_levels_of_falling_channels() -> Case:
 @case
 def seven_thresholds_of_falling_channels() -> Case:
     net = Net((1, 40, 4, 5))
-    y = net.conv(net.quant(net.x, "a", 1, 1.0), "c", 64, bits=3)
+    y = net.conv(net.quant(net.x, "a", 1, 1.0), "c", 64, bits=3, encoding="unipolar")
     y = net.quant(net.batch_norm(y, "bn", 16.0), "t", 3, 0.25)
     return Case(net.model(net.conv(y, "d", 9)), BIT, None, ("threshold", "bitpack"))
 

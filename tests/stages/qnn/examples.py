@@ -117,6 +117,11 @@ INTEGER: dict[str, Example] = {
         (integers(-9999, 9999, (1, 4, 4, 3), "int32"), floats(0.01, -0.02, 0), floats(3.5, 7, 2.5)),
         {"low": 0, "high": 31, "dtype": "uint5"},
     ),
+    "saturate": Example(
+        integer.saturate,
+        (integers(-99, 99, (1, 4, 4, 3), "int32"),),
+        {"offset": 7, "low": 3, "high": 60, "dtype": "uint6"},
+    ),
     "quantize": Example(
         integer.quantize,
         (_PICTURE, floats(0.125), floats(0.5)),
