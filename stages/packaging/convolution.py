@@ -185,6 +185,8 @@ class Convolution(Lowering):
             T.evaluate(T.call_extern("void", f"{name}_begin"))
             with T.serial(0, kh) as row, T.serial(0, steps) as step:
                 numbers = (T.Cast("int64", row), T.Cast("int64", step), *map(T.int64, self.strides))
+                if several == 1:  # not every step has a pixel to finish
+                    T.evaluate(T.call_extern("void", f"{name}_awake"))
                 for product in range(products):
                     called = f"{name}_product{product}"
                     T.evaluate(T.call_extern("void", called, data, weights, later, *numbers))
