@@ -150,10 +150,13 @@ class Convolution(Lowering):
         count = T.bind(end * self.tiles - first)
         with T.serial(0, count) as number:
             before = tirx.max(number - 1, 0)
-            finish = self.finisher(*self._tile_of(first + before), self._half(before))
-            self._products(first + number, self._half(number), tirx.min(number, 1), finish)
+            done = self._half(before)
+            finish = self.finisher(*self._tile_of(first + before), done)
+            self._products(first + number, self._half(number), done, tirx.min(number, 1), finish)
         with T.If(count > 0), T.Then():
-            finish = self.finisher(*self._tile_of(first + count - 1), self._half(count - 1))
+            done = self._half(count - 1)
+            self._end(self._late, done)
+            finish = self.finisher(*self._tile_of(first + count - 1), done)
             with T.serial(0, self.rows) as m:
                 finish(m)
 
@@ -170,8 +173,31 @@ class Convolution(Lowering):
         item, tile = divided(number, self.tiles)
         return *self.place_of(item), T.bind(tile)
 
-    def _products(self, number: Any, place: Any, ready: Any, finish: Callable[[Any], None]) -> None:
-        """A tile's sums; pixels of the one before, if it is `ready`, are finished meanwhile.
+    @property
+    def _late(self) -> range:
+        """Registers of pixels whose sums are stored among the products of the next tile.
+
+        Sums have to wait for their last product, and the next product of the same register for
+        them: with half of the registers at a time the other half goes on meanwhile. In plain C a
+        tile of four, eight or nine steps takes 0.8, 0.9 and 0.9 of the time so, one of 36 0.97.
+        """
+        registers = self.signature.pixel_registers
+        is_alone = self.signature.channels == BLOCK  # else another part of the block comes next
+        return range(registers - registers // 2 if is_alone else registers, registers)
+
+    def _begin(self, registers: range) -> None:
+        for register in registers:
+            T.evaluate(T.call_extern("void", f"{self.signature.name}_begin{register}"))
+
+    def _end(self, registers: range, place: Any) -> None:
+        for register in registers:
+            sums = T.address_of(self.scratch[place])
+            T.evaluate(T.call_extern("void", f"{self.signature.name}_end{register}", sums))
+
+    def _products(
+        self, number: Any, place: Any, done: Any, ready: Any, finish: Callable[[Any], None]
+    ) -> None:
+        """A tile's sums; meanwhile the one before, with sums at `done` if `ready`, is finished.
 
         What the epilogue reads need not be fetched: products do not wait for it.
         """
@@ -180,14 +206,20 @@ class Convolution(Lowering):
         block, run, tile = self._tile_of(number)
         window, parts = self._window(run, tile), BLOCK // self.signature.channels
         several, products = -(-self.rows // (parts * kh * steps)), self.signature.products_a_step
+        early, late = range(self._late.start), self._late
         with T.serial(0, parts) as part:
-            data, weights, sums, later = self._pointers(block, part, window, place)
-            T.evaluate(T.call_extern("void", f"{name}_begin"))
+            data, weights, _, later = self._pointers(block, part, window, place)
+            self._begin(early)
             with T.serial(0, kh) as row, T.serial(0, steps) as step:
                 numbers = (T.Cast("int64", row), T.Cast("int64", step), *map(T.int64, self.strides))
                 if several == 1:  # not every step has a pixel to finish
                     T.evaluate(T.call_extern("void", f"{name}_awake"))
                 for product in range(products):
+                    if late and product == products * late.start // late.stop:
+                        with T.If(tirx.all(row == 0, step == 0)), T.Then():
+                            with T.If(ready > 0), T.Then():
+                                self._end(late, done)
+                            self._begin(late)
                     called = f"{name}_product{product}"
                     T.evaluate(T.call_extern("void", called, data, weights, later, *numbers))
                     begin, end = (several * (product + i) // products for i in (0, 1))
@@ -197,7 +229,7 @@ class Convolution(Lowering):
                         m = T.bind(((part * kh + row) * steps + step) * several + one)
                         with T.If(m < ready * self.rows), T.Then():
                             finish(m)
-            T.evaluate(T.call_extern("void", f"{name}_end", sums))
+            self._end(early, place + part * self.signature.channels)
 
     @property
     def tiles(self) -> int:

@@ -202,9 +202,14 @@ class KernelSignature:
         return self.products.tile if self.products is not None and self.is_tiled else 1
 
     @property
+    def pixel_registers(self) -> int:
+        """Registers of pixels that matrix tiles are made of."""
+        return -(-self.rows // tiles.ROWS)
+
+    @property
     def products_a_step(self) -> int:
         """Products of matrix tiles in a step: registers of pixels times registers of channels."""
-        return -(-self.rows // tiles.ROWS) * (self.channels // tiles.COLUMNS)
+        return self.pixel_registers * (self.channels // tiles.COLUMNS)
 
     @property
     def word_bytes(self) -> int:

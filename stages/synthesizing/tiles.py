@@ -146,10 +146,10 @@ def tile_offer(signature: KernelSignature, costs: CoreCosts) -> Offer:
 class TileKernel:
     """Emits a signature; the interface is that of `stages.synthesizing.microkernel`.
 
-    A kernel is made of parts, so that something else may stand between its products: `name_begin()`
-    clears the sums, `name_productN(data, weights, later, ky, step, kh, …)` is the N-th product of a
-    step of row `ky` of the window, `name_end(sums)` stores the sums. `name_awake()` stands in every
-    step that nothing else does.
+    A kernel is made of parts, so that something else may stand between products: `name_beginM()`
+    clears the sums of the M-th register of pixels, `name_endM(sums)` stores them, and
+    `name_productN(data, weights, later, ky, step, kh, …)` is the N-th product of a step of row `ky`
+    of the window. `name_awake()` stands in every step that nothing else does.
     """
 
     def __init__(self, signature: KernelSignature, body: Body) -> None:
@@ -158,9 +158,9 @@ class TileKernel:
         self.declarations: dict[str, None] = {}
         # Sums first, then data, then weights: as `shaping_text` shapes registers.
         ordered = sorted(self.program.inputs)
-        self.counters = [name for name in ordered if name[0] == "c"]
+        counters = [name for name in ordered if name[0] == "c"]
         sums, data = self.shape.sums, self.shape.data
-        self.numbers = {name: str(number) for number, name in enumerate(self.counters)}
+        self.numbers = {name: str(number) for number, name in enumerate(counters)}
         for m in range(self.shape.count):
             self.numbers[f"a0.{m}"] = str(sums + m % data)
         for n in range(self.shape.columns):
@@ -172,10 +172,10 @@ class TileKernel:
         numbers = [p for p in parameters if p.startswith("i64")]
         given = (*pointers, "i64 %ky", "i64 %step", *numbers)
         parts = (
-            self._begin(),
             self._awake(),
+            *(self._begin(m) for m in range(self.shape.count)),
             *self._products(given),
-            self._end(),
+            *(self._end(m) for m in range(self.shape.count)),
             self._whole(parameters, given),
         )
         return "\n".join(parts), list(self.declarations)
@@ -185,7 +185,8 @@ class TileKernel:
         name, code = self.signature.name, FunctionText()
         arguments = ", ".join(f"{each.split()[0]} {each.split()[-1]}" for each in given)
         steps = code.let(f"udiv i64 %kw, {self.signature.step}")
-        code.do(f"call void @{name}_begin()")
+        for m in range(self.shape.count):
+            code.do(f"call void @{name}_begin{m}()")
 
         def one_row(ky: str, _: list[str]) -> list[str]:
             def one_step(step: str, _: list[str]) -> list[str]:
@@ -198,7 +199,8 @@ class TileKernel:
             return code.loop(steps, [], one_step, unroll=False)
 
         code.loop("%kh", [], one_row)
-        code.do(f"call void @{name}_end(ptr %sums)")
+        for m in range(self.shape.count):
+            code.do(f"call void @{name}_end{m}(ptr %sums)")
         return self._function(code, "", parameters)
 
     def _function(self, code: FunctionText, part: str, parameters: tuple[str, ...]) -> str:
@@ -207,26 +209,25 @@ class TileKernel:
         self.declarations.update(code.declarations)
         return code.function(self.signature.name + part, parameters)
 
-    def _begin(self) -> str:
+    def _begin(self, m: int) -> str:
         code = FunctionText()
-        for name in self.counters:
-            self._call(code, "tilezero", f"i8 {self.numbers[name]}", "i8 immarg")
-        return self._function(code, "_begin", ())
+        for n in range(self.shape.columns):
+            self._call(code, "tilezero", f"i8 {self.numbers[f'c{m}.{n}']}", "i8 immarg")
+        return self._function(code, f"_begin{m}", ())
 
     def _awake(self) -> str:
         code = FunctionText()
         code.do(AWAKE)
         return self._function(code, "_awake", ())
 
-    def _end(self) -> str:
+    def _end(self, m: int) -> str:
         code = FunctionText()
         stride = BLOCK * WORD_BYTES
-        for name in self.counters:
-            m, n = (int(x) for x in name[1:].split("."))
+        for n in range(self.shape.columns):
             offset = m * self.shape.distance * stride + n * tiles.ROW_BYTES
             place = code.pointer("%sums", str(offset))
-            self._move(code, tiles.STORE, name, place, str(stride))
-        return self._function(code, "_end", ("ptr %sums",))
+            self._move(code, tiles.STORE, f"c{m}.{n}", place, str(stride))
+        return self._function(code, f"_end{m}", ("ptr %sums",))
 
     def _products(self, given: tuple[str, ...]) -> list[str]:
         """The products of a step, each in a function of its own that loads what is new to it."""
