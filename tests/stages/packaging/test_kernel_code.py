@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import BytesIO
 
 import pytest
@@ -12,7 +13,7 @@ from stages.importing.zoo import build
 from stages.kinds import Model
 from stages.options import ImportOptions, ZooOptions
 from tests.stages.importing.graphs import quantization
-from tests.stages.packaging.kernel_cases import BIT, Net
+from tests.stages.packaging.kernel_cases import BIT, MAC, Net
 from tests.stages.packaging.listings import (
     calls,
     count,
@@ -21,7 +22,7 @@ from tests.stages.packaging.listings import (
     stack_accesses,
 )
 from tests.stages.packaging.programs import compile_program, lowered, pack
-from tests.targets import AARCH64, ARMV7, AVX512VPOPCNTDQ
+from tests.targets import AARCH64, AMX, ARMV7, AVX512VPOPCNTDQ
 
 # Layers of ResNet-18: channels, width of the picture, activation bits, weight bits.
 LAYERS = ((64, 56, 2, 1), (128, 28, 1, 1), (256, 14, 2, 2), (512, 7, 3, 3))
@@ -82,6 +83,27 @@ def test_inner_loops_count_bytes_in_registers(
 ) -> None:
     for loop in popcount_loops(layer, hardware, mnemonic):
         assert not stack_accesses(loop), f"{len(stack_accesses(loop))} of {len(loop)}"
+
+
+def test_loops_over_products_of_tiles_use_the_unit_of_floats() -> None:
+    """Thresholds do not, and tiles take longer to be stored then."""
+    kernels = lowered(pack(network(256, 14, 2, 2), AMX, MAC), AMX)
+    lines = listing(kernels["qnn_conv2d"].function, AMX)
+    loops = [loop for loop in innermost_loops(lines) if count(loop, "tdpbusd")]
+    assert loops
+    assert all(count(loop, "vaddss") for loop in loops)
+
+
+def test_half_of_the_sums_are_stored_among_the_products_of_the_next_tile() -> None:
+    kernels = lowered(pack(network(256, 14, 2, 2), AMX, MAC), AMX)
+    lines = listing(kernels["qnn_conv2d"].function, AMX)
+    tiles = [line.split() for line in lines if re.match(r"\s+(tdpbusd|tilestored)\s", line)]
+    sums = [words[1].rstrip(",") if words[0] == "tilestored" else words[-1] for words in tiles]
+    stored = [at for at, words in enumerate(tiles) if words[0] == "tilestored"]
+    early = [at for at in stored if sums[at] in ("%tmm0", "%tmm1")]
+    late = [at for at in stored if sums[at] in ("%tmm2", "%tmm3")]
+    assert early and late
+    assert any(sums[at - 1] == "%tmm1" and tiles[at - 1][0] == "tdpbusd" for at in late)
 
 
 @pytest.mark.slow
