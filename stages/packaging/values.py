@@ -112,13 +112,21 @@ class Values:
         return Value("int", self.code.let(f"zext {BYTES} {loaded} to {INTS}"))
 
     def integer(self, value: Value) -> str:
-        """The lanes of a value as integers; a level is the number of its set masks."""
+        """The lanes of a value as integers; a level is the number of its set masks.
+
+        They are set from the first to the last, so that the last set one tells: where masks have
+        registers of their own, a move under a mask is cheaper than to make a number of it.
+        """
         if value.kind != "level":
             return value.name
-        total = ""
-        for mask in value.masks:
-            one = self.code.let(f"zext {BITS} {mask} to {INTS}")
-            total = self.code.let(f"add {INTS} {total}, {one}") if total else one
+        total = "zeroinitializer"
+        for number, mask in enumerate(value.masks, 1):
+            if self.code.register_lanes == HALF:
+                level = self.code.constant(INTS, number)
+                total = self.code.let(f"select {BITS} {mask}, {INTS} {level}, {INTS} {total}")
+            else:
+                one = self.code.let(f"zext {BITS} {mask} to {INTS}")
+                total = self.code.let(f"add {INTS} {total}, {one}")
         return total
 
     def _threshold(self, call: Any) -> Value:

@@ -144,6 +144,7 @@ def _quantize_floats(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, 
         if isinstance(quantizer, ThresholdQuantizer)
         else np.zeros((1, 1), np.float32)
     )
+    rows = np.sort(rows, axis=0)  # how many are reached does not depend on their order
     call = integer.threshold(
         value,
         builder.tensor(f"{name}.thresholds", np.broadcast_to(rows, (rows.shape[0], channels))),

@@ -342,6 +342,18 @@ def test_eight_bits_are_exact_in_either_form(
     assert len({"requantize", "saturate", "threshold"} & set(operators(result))) == 1
 
 
+def test_thresholds_of_floats_rise_from_row_to_row() -> None:
+    """Kernels take them for a thermometer; a file may hold them in any order."""
+    net = SourceNet((1, 2, 6, 7))
+    thresholds = np.array([[0.5, -0.25, 0.1], [-1.0, 1.5, 0.0]], np.float32)
+    call = source.multi_threshold(
+        net.x, net.constant("t", thresholds), out_scale=1.0, out_bias=0.0, channel_axis=1
+    )
+    model = net.model(net.conv(net.op(call, "q"), "c", CHANNELS))
+    result = assert_exact(model)
+    assert np.array_equal(result.params["q.thresholds"], np.sort(thresholds).T)
+
+
 def test_low_bits_are_thresholds() -> None:
     model, picture = every_sum([], Quantizer("quant", 3, 4.0))
     assert "threshold" in operators(assert_exact(model, picture))
