@@ -21,7 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from hw.profile import Hardware
-from stages.packaging.arena import ALIGNMENT, SLACK
+from stages.packaging.arena import SLACK
+from stages.packaging.program import ALIGNMENT
 from tests import tiles
 from tests.stages.packaging.support import zig
 from tests.targets import is_native

@@ -17,8 +17,7 @@ from tvm.ir import Call, Op
 
 from stages.calibrating.layouts import convolution, on_nchw, output_channel_axis
 from stages.kinds import Model
-from stages.qnn.builder import needed_bindings, outputs_of, variables_in
-from stages.qnn.interpret import output_names
+from stages.qnn.builder import needed_bindings, output_names, outputs_of, variables_in
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 from stages.qnn.standard import STANDARD

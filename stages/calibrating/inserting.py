@@ -19,9 +19,8 @@ from stages.calibrating.roles import Roles
 from stages.kinds import Model
 from stages.options import CalibrateOptions
 from stages.qnn import linear
-from stages.qnn.builder import needed_bindings, outputs_of, remap, variables_in
+from stages.qnn.builder import needed_bindings, output_names, outputs_of, remap, variables_in
 from stages.qnn.grid import Grid
-from stages.qnn.interpret import output_names
 from stages.qnn.registry import is_op
 from stages.qnn.rewriting import Rewriting
 

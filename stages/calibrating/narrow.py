@@ -17,8 +17,7 @@ from stages.errors import StageError
 from stages.kinds import Model
 from stages.options import CalibrateOptions
 from stages.qnn import source
-from stages.qnn.builder import needed_bindings, outputs_of, remap, variables_in
-from stages.qnn.interpret import output_names
+from stages.qnn.builder import needed_bindings, output_names, outputs_of, remap, variables_in
 from stages.qnn.registry import is_op
 from stages.qnn.rewriting import Rewriting
 

@@ -14,6 +14,7 @@ from tvm.ir import Call
 
 from stages.canonicalizing.grouping import Group
 from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variables_in
+from stages.qnn.collecting import is_collect
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product, is_reshape
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.registry import is_op, shape_of
@@ -38,7 +39,8 @@ def group_plain(function: Any) -> list[Group | Any]:
         if is_op(binding.value, WIDENING) and binding.var not in returned:
             widened[binding.var] = binding
             continue
-        if is_reshape(binding.value) and binding.var not in returned:
+        is_view = is_reshape(binding.value) and binding.var not in returned
+        if is_view or is_collect(binding.value):
             items += [Group(PLAIN, str(w.var.name), [w]) for w in _read(widened, binding)]
             items.append(binding)
             continue

@@ -22,7 +22,7 @@ from stages.importing.samples import Draw, draw, draw_stored
 from stages.kinds import Golden, Model, Table
 from stages.options import GoldenOptions, ImportOptions
 from stages.qnn import interpret
-from stages.qnn.builder import bindings_of, quantization_of
+from stages.qnn.builder import bindings_of, output_names, quantization_of
 from stages.qnn.registry import dtype_of, shape_of, tensor_types
 
 __all__ = [
@@ -92,7 +92,7 @@ def check(model: Model) -> None:
             dtype = dtype_of(kind)
             is_accepted = dtype == "float32" if is_float else bool(STORED.fullmatch(dtype))
             assert is_accepted, f"{variable.name} is {dtype}"
-    names = {*(parameter.name for parameter in main.params[:count]), *interpret.output_names(model)}
+    names = {*(parameter.name for parameter in main.params[:count]), *output_names(model)}
     assert quantization_of(model).keys() <= names
 
 
@@ -104,7 +104,7 @@ def numerics(model: Model) -> str:
 def signature(model: Model) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
     """The shape of each input by name, and the names of the outputs, in order."""
     shapes = {item.name: shape_of(item.ty) for item in _inputs(model)}
-    return shapes, tuple(interpret.output_names(model))
+    return shapes, tuple(output_names(model))
 
 
 def executor(
@@ -147,7 +147,7 @@ def golden(*, source: bytes, model: Model, options: GoldenOptions) -> Golden:
     [samples, *shape in the graph]. `model` is the imported source, or what calibrating made of it:
     that is then executed itself, since the source knows nothing of its quantizers.
     """
-    names = interpret.output_names(model)
+    names = output_names(model)
     execute = _executor(source, model, tuple(names))
     samples = inputs(source=source, model=model, seed=options.seed, count=options.samples)
     results = [execute(sample) for sample in samples]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stages.packaging.program import Program
+from stages.packaging.program import ALIGNMENT, Program
 
-ALIGNMENT = 64
-"""Alignment of every buffer and constant, bytes."""
 SLACK = 64
 """How far past the end of a tensor a kernel may read, bytes."""
 
@@ -36,15 +34,26 @@ class Arena:
 
     offsets: dict[Key, int]
     buffer_bytes: int
+    """Where the buffers end; where those of one picture do, if there are several."""
     scratch_bytes: int
     """Scratch of one thread."""
     pictures: int = 1
     """Of a batch that was taken apart; so many threads, at most, have buffers of their own."""
+    begin: int = 0
+    """Where the buffers of one picture begin: behind those that collect all."""
+    together_bytes: int = 0
+    """Where the buffers of the calls end that are run once for all pictures."""
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of the buffers of one picture."""
+        return self.buffer_bytes - self.begin
 
     def size(self, n_threads: int) -> int:
         """Bytes of the whole arena: buffers, one scratch slice per thread, slack."""
-        copies = n_threads if n_threads <= self.pictures else 1
-        return copies * self.buffer_bytes + n_threads * self.scratch_bytes + SLACK
+        others = n_threads - 1 if n_threads <= self.pictures else 0
+        buffers = max(self.buffer_bytes + others * self.own_bytes, self.together_bytes)
+        return buffers + n_threads * self.scratch_bytes + SLACK
 
 
 def align(size: int) -> int:
@@ -90,12 +99,28 @@ def place(items: Iterable[Item]) -> dict[Key, int]:
 
 
 def plan(program: Program) -> Arena:
-    """Plan the arena of a program; equal programs give equal plans."""
-    items = lifetimes(program)
-    offsets = place(items)
-    end = max((offsets[item.key] + align(item.size) for item in items), default=0)
+    """Plan the arena of a program; equal programs give equal plans.
+
+    What the calls use that are run once for all pictures lies where buffers of single pictures lay,
+    except for what collects the pictures.
+    """
+    collected = {("buffer", name) for name in program.collected}
+    first = len(program.calls_apart)
+    own: list[Item] = []
+    shared: list[Item] = []
+    for item in lifetimes(program):
+        (shared if item.key in collected or item.first >= first else own).append(item)
+    offsets = place(shared)
+    begin = _end((item for item in shared if item.key in collected), offsets)
+    together = _end(shared, offsets)
+    offsets |= {key: begin + offset for key, offset in place(own).items()}
+    end = max(begin, _end(own, offsets))
     scratch = max((align(call.scratch_bytes) for call in program.calls), default=0)
-    return Arena(offsets, end, scratch, program.pictures)
+    return Arena(offsets, end, scratch, program.pictures, begin, together)
+
+
+def _end(items: Iterable[Item], offsets: dict[Key, int]) -> int:
+    return max((offsets[item.key] + align(item.size) for item in items), default=0)
 
 
 def _tightest_gap(taken: list[tuple[int, int]], size: int) -> int:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hw.profile import Hardware
-from stages.packaging import features, running
+from stages.packaging import calling, features, running
 from stages.packaging.arena import SLACK, Arena, align
-from stages.packaging.program import Call, Program, Slot, TensorSpec
+from stages.packaging.calling import comment
+from stages.packaging.program import Program, TensorSpec
 
 ABI_VERSION = 1
 
@@ -88,7 +88,7 @@ def graph_source(program: Program, arena: Arena, constants: Constants, hardware:
             "",
             *_context(program),
             "",
-            *_graph(program, arena, constants),
+            *calling.functions(program, arena, constants.offsets),
             "",
             *_processor(hardware),
             "",
@@ -124,59 +124,6 @@ def _context(program: Program) -> list[str]:
         *(["    int tiles; /* whether kernels may use them */"] if program.uses_tiles else []),
         *running.members(program),
         "};",
-    ]
-
-
-def _graph(program: Program, arena: Arena, constants: Constants) -> list[str]:
-    lines = [
-        "static void graph(struct rt_context *runtime, int32_t thread)",
-        "{",
-        "    const struct context *context = (const struct context *)runtime;",
-        "    uint8_t *const arena = runtime->arena;",
-        f"    uint8_t *const scratch ="
-        f" arena + {arena.buffer_bytes} + (size_t){arena.scratch_bytes} * (size_t)thread;",
-        "    int32_t n_tasks;",
-        "    (void)context;",
-    ]
-    for index, call in enumerate(program.calls):
-        lines += ["", *_call(program, arena, constants, index, call)]
-    return [*lines, "}"]
-
-
-def _call(
-    program: Program, arena: Arena, constants: Constants, index: int, call: Call
-) -> list[str]:
-    inputs = {spec.name: at for at, spec in enumerate(program.inputs)}
-    outputs = {spec.name: at for at, spec in enumerate(program.outputs)}
-
-    def pointer(slot: Slot) -> str:
-        if slot.kind == "constant":
-            return f"graph_constants + {constants.offsets[slot.name] + slot.offset}"
-        if slot.kind == "buffer":
-            return f"arena + {arena.offsets['buffer', slot.name] + slot.offset}"
-        base = (
-            f"context->in[{inputs[slot.name]}]"
-            if slot.kind == "input"
-            else f"context->out[{outputs[slot.name]}]"
-        )
-        return f"{base} + {slot.offset}" if slot.offset else base
-
-    arguments = [
-        f"            {pointer(slot)}, /* {comment(f'{slot.kind} {slot.name}')} */"
-        for slot in (*call.reads, *call.writes)
-    ]
-    most, symbol = str(call.max_tasks), call.symbol
-    if other := call.fallback:
-        most = f"context->tiles ? {most} : {other.max_tasks}"
-        symbol = f"(context->tiles ? {symbol} : {other.symbol})"
-    return [
-        f"    /* {index}: {comment(call.layer)} */",
-        f"    n_tasks = rt_tasks(runtime, {most});",
-        "    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)",
-        f"        {symbol}(",
-        *arguments,
-        "            scratch, task, n_tasks);",
-        *(["    rt_sync(runtime, thread);"] if index + 1 < len(program.calls) else []),
     ]
 
 
@@ -249,8 +196,7 @@ def _package(program: Program, arena: Arena) -> list[str]:
             if program.uses_tiles
             else []
         ),
-        "    return rt_init(&((struct context *)context)->runtime, arena, n_threads,",
-        f"        {running.entry(program)});",
+        "    return rt_init(&((struct context *)context)->runtime, arena, n_threads);",
         "}",
         "",
         "int package_run(void *opaque, const void *const in[], void *const out[])",
@@ -297,8 +243,3 @@ def _tensor_sizes(kind: str, specs: Sequence[TensorSpec]) -> list[str]:
         "    }",
         "}",
     ]
-
-
-def comment(text: str) -> str:
-    """Make a name from a model file safe inside a C comment: one line of plain characters."""
-    return re.sub(r"[^A-Za-z0-9_.:()\[\]{}<>=+|,;!'@#$%&~^/ -]", "?", text)

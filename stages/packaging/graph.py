@@ -20,9 +20,9 @@ from stages.packaging.kernel import Kernel, digest_of
 from stages.packaging.lowering import lower
 from stages.packaging.program import Call, Fallback, Program, Slot, TensorSpec
 from stages.packaging.values import CHOICES, FLOAT_OPS
-from stages.qnn.builder import bindings_of, outputs_of, quantization_of
+from stages.qnn.builder import bindings_of, output_names, outputs_of, quantization_of
+from stages.qnn.collecting import is_collect, pictures_of, together
 from stages.qnn.composites import PLAIN, is_reshape
-from stages.qnn.interpret import output_names, pictures_of
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
 Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
@@ -46,6 +46,7 @@ class _Linearizer:
         self.slots: dict[Any, Slot] = {}
         self.tuples: dict[Any, list[Slot]] = {}
         self.buffers: dict[str, int] = {}
+        self.collected: set[str] = set()
         self.kernels: dict[tuple[Any, bool], tuple[str, Kernel]] = {}
         self.objects: dict[str, bytes] = {}
 
@@ -69,13 +70,21 @@ class _Linearizer:
             for output, name in zip(outputs_of(main), output_names(self.model), strict=True)
             if b.var.same_as(output)
         }
-        outputs = [self._spec(name, v.ty, stored.get(name)) for v, name in results.items()]
-        calls = []
+        once = together(main)
+        outputs = [
+            self._spec(name, v.ty, stored.get(name), is_whole=v in once)
+            for v, name in results.items()
+        ]
+        calls: list[Call] = []
+        calls_together: list[Call] = []
         for binding in bindings_of(main):
-            if is_reshape(binding.value):
+            if is_collect(binding.value):
+                self.slots[binding.var] = self._collected(binding.value.args[0])
+            elif is_reshape(binding.value):
                 self.slots[binding.var] = self._read(binding.value.args[0])
             elif isinstance(binding.value, RelaxCall):
-                calls.append(self._call(binding, results))
+                run = calls_together if binding.var in once else calls
+                run.append(self._call(binding, results))
             elif isinstance(binding.value, relax.TupleGetItem):
                 taken = self.tuples[binding.value.tuple_value]
                 self.slots[binding.var] = taken[binding.value.index]
@@ -84,9 +93,10 @@ class _Linearizer:
             tuple(outputs),
             self.buffers,
             constants,
-            tuple(calls),
+            (*calls, *calls_together),
             self.objects,
             self.pictures,
+            len(calls_together),
         )
 
     def _call(self, binding: Any, results: Mapping[Any, str]) -> Call:
@@ -120,6 +130,15 @@ class _Linearizer:
         assert isinstance(slot, Slot), f"{argument.name} is several tensors"
         return slot
 
+    def _collected(self, argument: Any) -> Slot:
+        """The buffer that a picture is in, with all of them one behind the other."""
+        slot = self._read(argument)
+        is_own = slot.kind == "buffer" and slot.name not in self.collected
+        assert is_own, f"{argument.name} has no buffer of its own to collect pictures in"
+        self.collected.add(slot.name)
+        self.buffers[slot.name] *= self.pictures
+        return slot
+
     def _result(
         self, variable: Any, index: int, count: int, results: Mapping[Any, str]
     ) -> Slot | None:
@@ -138,11 +157,15 @@ class _Linearizer:
         return None
 
     def _spec(
-        self, name: str, tensor_type: Any, quantization: Mapping[str, Any] | None
+        self,
+        name: str,
+        tensor_type: Any,
+        quantization: Mapping[str, Any] | None,
+        is_whole: bool = False,
     ) -> TensorSpec:
         """An input or output as the user sees it: all pictures of a batch."""
         shape = shape_of(tensor_type)
-        if self.pictures > 1:
+        if self.pictures > 1 and not is_whole:
             shape = (self.pictures, *shape[1:])
         return TensorSpec(str(name), dtype_of(tensor_type), shape, quantization)
 

@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Sequence
 
 from hw.profile import Hardware
-from stages.packaging.emit import ABI_VERSION, comment, refusal
+from stages.packaging.calling import comment
+from stages.packaging.emit import ABI_VERSION, refusal
 from stages.packaging.program import Program, TensorSpec
 
 _TEXT = """\

@@ -12,6 +12,9 @@ import numpy as np
 
 SlotKind = Literal["input", "output", "buffer", "constant"]
 
+ALIGNMENT = 64
+"""Of every buffer, constant and, where kernels use them in place, input and output, bytes."""
+
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _C_TYPES = {
     "bool": "uint8_t",
@@ -124,9 +127,17 @@ class Program:
     pictures: int = 1
     """Times that calls are run, each for its share of every input and output: they are of one
     picture of a batch."""
+    together: int = 0
+    """So many calls, the last ones, are run once for the whole batch. They read none of the inputs,
+    and the buffers that others hand over to them hold all pictures, one behind the other."""
 
     def __post_init__(self) -> None:
-        faults = [*self._name_faults(), *self._call_faults(), *self._flow_faults()]
+        faults = [
+            *self._name_faults(),
+            *self._call_faults(),
+            *self._flow_faults(),
+            *self._batch_faults(),
+        ]
         if faults:
             raise ProgramError("the program contradicts itself: " + "; ".join(faults))
 
@@ -134,6 +145,31 @@ class Program:
     def uses_tiles(self) -> bool:
         """Whether a kernel uses tiles (AMX)."""
         return any(call.fallback is not None for call in self.calls)
+
+    @property
+    def calls_apart(self) -> tuple[Call, ...]:
+        """The calls that are run for each picture."""
+        return self.calls[: len(self.calls) - self.together]
+
+    @property
+    def calls_together(self) -> tuple[Call, ...]:
+        """The calls that are run once, after all the others."""
+        return self.calls[len(self.calls) - self.together :]
+
+    @property
+    def collected(self) -> dict[str, int]:
+        """The buffers in which pictures are handed over to the calls that are run once → bytes of
+        one picture."""
+        written = {slot for call in self.calls_apart for slot in call.writes}
+        read = (slot for call in self.calls_together for slot in call.reads)
+        names = dict.fromkeys(s.name for s in read if s.kind == "buffer" and s in written)
+        return {name: self.buffers[name] // self.pictures for name in names}
+
+    @property
+    def outputs_together(self) -> frozenset[str]:
+        """The outputs that are written for the whole batch at once."""
+        slots = (slot for call in self.calls_together for slot in call.writes)
+        return frozenset(slot.name for slot in slots if slot.kind == "output")
 
     def share(self, spec: TensorSpec) -> int:
         """Bytes of an input or output that belong to one picture."""
@@ -146,7 +182,10 @@ class Program:
     def _sizes(self) -> dict[tuple[SlotKind, str], int]:
         sizes: dict[tuple[SlotKind, str], int] = {}
         sizes |= {("input", spec.name): self.share(spec) for spec in self.inputs}
-        sizes |= {("output", spec.name): self.share(spec) for spec in self.outputs}
+        whole = self.outputs_together
+        for spec in self.outputs:
+            size = spec.nbytes if spec.name in whole else self.share(spec)
+            sizes["output", spec.name] = size
         sizes |= {("buffer", name): size for name, size in self.buffers.items()}
         sizes |= {("constant", name): data.nbytes for name, data in self.constants.items()}
         return sizes
@@ -156,9 +195,6 @@ class Program:
             names = [spec.name for spec in specs]
             for name in sorted({name for name in names if names.count(name) > 1}):
                 yield f"two {what}s are named {name!r}"
-            for spec in specs:
-                if self.pictures > 1 and spec.shape[:1] != (self.pictures,):
-                    yield f"{what} {spec.name!r} is not of {self.pictures} pictures"
         if not self.outputs:
             yield "it has no output"
         for name, size in self.buffers.items():
@@ -197,6 +233,28 @@ class Program:
             read = {(slot.kind, slot.name) for slot in call.reads}
             for kind, name in sorted(read & {(slot.kind, slot.name) for slot in call.writes}):
                 yield f"{where}: reads and writes {kind} {name!r}"
+
+    def _batch_faults(self) -> Iterator[str]:
+        if self.pictures == 1:
+            if self.together:
+                yield "calls are to be run once for a batch that is none"
+            return
+        whole = self.outputs_together
+        apart = [("output", spec) for spec in self.outputs if spec.name not in whole]
+        for what, spec in [*(("input", spec) for spec in self.inputs), *apart]:
+            if spec.shape[:1] != (self.pictures,):
+                yield f"{what} {spec.name!r} is not of {self.pictures} pictures"
+        for name in self.collected:
+            if self.buffers[name] % (self.pictures * ALIGNMENT):
+                yield f"buffer {name!r} of {self.pictures} pictures has {self.buffers[name]} bytes"
+        for call in self.calls_together:
+            where = f"call of {call.symbol} ({call.layer})"
+            for slot in call.reads:
+                if slot.kind == "input" or (slot.kind == "output" and slot.name not in whole):
+                    yield f"{where}: reads {slot.kind} {slot.name!r} of all pictures at once"
+        for call in self.calls_apart:
+            if any(slot.kind == "output" and slot.name in whole for slot in call.writes):
+                yield f"call of {call.symbol} ({call.layer}): writes an output of all pictures"
 
     def _flow_faults(self) -> Iterator[str]:
         written: set[tuple[SlotKind, str]] = set()

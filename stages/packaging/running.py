@@ -2,10 +2,12 @@
 
 A batch that was taken apart runs once for each picture. Threads take a picture each, in an arena of
 their own, as long as there are not more threads than pictures; else they share the work of every
-kernel, as they do for a single one.
+kernel, as they do for a single one. Calls that are run once for all pictures follow at the end.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from stages.packaging.arena import Arena
 from stages.packaging.program import Program
@@ -13,25 +15,31 @@ from stages.packaging.program import Program
 
 def arena_bytes(program: Program, arena: Arena) -> str:
     """The C expression of an arena's bytes for `n_threads`, without the slack behind it."""
-    copies = f" * (size_t)({_has_own(program)} ? n_threads : 1)" if program.pictures > 1 else ""
-    scratch = f"(size_t){arena.scratch_bytes} * (size_t)n_threads"
-    return f"(size_t){arena.buffer_bytes}{copies} + {scratch}"
-
-
-def entry(program: Program) -> str:
-    """The C expression of the function that all of `n_threads` threads run."""
-    return f"{_has_own(program)} ? pictures : graph" if program.pictures > 1 else "graph"
+    buffers = f"(size_t){arena.buffer_bytes}"
+    if program.pictures > 1:
+        others = f"(n_threads <= {program.pictures} ? n_threads - 1 : 0)"
+        buffers += f" + (size_t){arena.own_bytes} * (size_t){others}"
+    if program.together:
+        buffers = f"rt_larger({buffers}, {arena.together_bytes})"
+    return f"{buffers} + (size_t){arena.scratch_bytes} * (size_t)n_threads"
 
 
 def members(program: Program) -> list[str]:
     """What the context holds for it."""
     if program.pictures == 1:
         return []
-    return [
+    lines = [
         "    /* The caller's tensors, of all pictures. */",
         "    const void *const *all_in;",
         "    void *const *all_out;",
     ]
+    if program.together:
+        lines += [
+            "    /* The arena in which pictures are collected, and the one at hand. */",
+            "    uint8_t *all;",
+            "    int32_t picture;",
+        ]
+    return lines
 
 
 def functions(program: Program, arena: Arena) -> list[str]:
@@ -40,28 +48,30 @@ def functions(program: Program, arena: Arena) -> list[str]:
     head = "static void run_all(struct context *context, const void *const in[], void *const out[])"
     if program.pictures == 1:
         return [*one, "", head, "{", "    run_picture(context, in, out, 0);", "}"]
-    return [
+    lines = [
         *one,
         "",
         *_pictures(program, arena),
         "",
+        *_run_together(program, arena),
         head,
         "{",
-        "    if (context->runtime.graph == pictures) {",
+        f"    if (rt_threads(&context->runtime) <= {program.pictures}) {{",
         "        context->all_in = in;",
         "        context->all_out = out;",
-        "        rt_run(&context->runtime);",
-        "        return;",
-        "    }",
-        f"    for (int32_t picture = 0; picture < {program.pictures}; picture++)",
-        "        run_picture(context, in, out, picture);",
-        "}",
+        "        rt_run(&context->runtime, pictures);",
+        "    } else {",
     ]
-
-
-def _has_own(program: Program) -> str:
-    """The C condition under which each thread has pictures, and an arena, of its own."""
-    return f"n_threads <= {program.pictures}"
+    if program.together:
+        lines.append("        context->all = context->runtime.arena;")
+    lines += [
+        f"        for (int32_t picture = 0; picture < {program.pictures}; picture++)",
+        "            run_picture(context, in, out, picture);",
+        "    }",
+    ]
+    if program.together:
+        lines.append("    run_together(context, out);")
+    return [*lines, "}"]
 
 
 def _pictures(program: Program, arena: Arena) -> list[str]:
@@ -71,9 +81,10 @@ def _pictures(program: Program, arena: Arena) -> list[str]:
         "{",
         "    const struct context *all = (const struct context *)runtime;",
         "    struct context own;",
-        f"    const size_t bytes = {arena.buffer_bytes + arena.scratch_bytes};",
-        "    rt_init(&own.runtime, runtime->arena + bytes * (size_t)thread, 1, graph);",
+        f"    const size_t bytes = {arena.own_bytes + arena.scratch_bytes};",
+        "    rt_init(&own.runtime, runtime->arena + bytes * (size_t)thread, 1);",
         *(["    own.tiles = all->tiles;"] if program.uses_tiles else []),
+        *(["    own.all = runtime->arena;"] if program.together else []),
         "    int32_t picture;",
         f"    while ((picture = rt_take(runtime, thread, {program.pictures}))"
         f" < {program.pictures})",
@@ -84,7 +95,7 @@ def _pictures(program: Program, arena: Arena) -> list[str]:
 
 def _run_picture(program: Program, arena: Arena) -> list[str]:
     """The graph on one picture's share of the caller's tensors, copied where they lie badly."""
-    shares, place, copy_out = [], [], []
+    shares, place = [], []
     for index, spec in enumerate(program.inputs):
         size, own = program.share(spec), f"in{index}"
         offset = arena.offsets.get(("input", spec.name))
@@ -99,29 +110,70 @@ def _run_picture(program: Program, arena: Arena) -> list[str]:
                 f"        context->in[{index}] = arena + {offset};",
                 "    }",
             ]
-    for index, spec in enumerate(program.outputs):
-        size, own = program.share(spec), f"out{index}"
-        offset = arena.offsets["output", spec.name]
-        shares.append(f"    uint8_t *const {own} = {_share('', 'out', index, size)};")
-        place.append(
-            f"    context->out[{index}] = rt_in_place({own}, {size}) ? {own} : arena + {offset};"
-        )
-        copy_out += [
-            f"    if (context->out[{index}] != {own})",
-            f"        rt_copy({own}, context->out[{index}], {size});",
-        ]
+    whole = program.outputs_together
+    written = [index for index, spec in enumerate(program.outputs) if spec.name not in whole]
+    for index in written:
+        size = program.share(program.outputs[index])
+        shares.append(f"    uint8_t *const out{index} = {_share('', 'out', index, size)};")
+    sizes = [program.share(spec) for spec in program.outputs]
     return [
         "static void run_picture(",
         "    struct context *context, const void *const in[], void *const out[], int32_t picture)",
         "{",
         "    uint8_t *const arena = context->runtime.arena;",
         "    (void)in;",
+        *(["    (void)out;"] if program.together else []),
         *shares,
         *place,
-        "    rt_run(&context->runtime);",
-        *copy_out,
+        *_place_outputs(program, arena, written, sizes),
+        *(["    context->picture = picture;"] if program.together else []),
+        "    rt_run(&context->runtime, graph);",
+        *_copy_outputs(written, sizes),
         "}",
     ]
+
+
+def _run_together(program: Program, arena: Arena) -> list[str]:
+    """What follows the pictures, on the caller's whole tensors."""
+    if not program.together:
+        return []
+    whole = program.outputs_together
+    written = [index for index, spec in enumerate(program.outputs) if spec.name in whole]
+    sizes = [spec.nbytes for spec in program.outputs]
+    return [
+        "static void run_together(struct context *context, void *const out[])",
+        "{",
+        "    uint8_t *const arena = context->runtime.arena;",
+        *(f"    uint8_t *const out{index} = (uint8_t *)out[{index}];" for index in written),
+        *_place_outputs(program, arena, written, sizes),
+        "    rt_run(&context->runtime, together);",
+        *_copy_outputs(written, sizes),
+        "}",
+        "",
+    ]
+
+
+def _place_outputs(
+    program: Program, arena: Arena, indices: Iterable[int], sizes: list[int]
+) -> list[str]:
+    lines = []
+    for index in indices:
+        own, offset = f"out{index}", arena.offsets["output", program.outputs[index].name]
+        lines.append(
+            f"    context->out[{index}] ="
+            f" rt_in_place({own}, {sizes[index]}) ? {own} : arena + {offset};"
+        )
+    return lines
+
+
+def _copy_outputs(indices: Iterable[int], sizes: list[int]) -> list[str]:
+    lines = []
+    for index in indices:
+        lines += [
+            f"    if (context->out[{index}] != out{index})",
+            f"        rt_copy(out{index}, context->out[{index}], {sizes[index]});",
+        ]
+    return lines
 
 
 def _share(const: str, array: str, index: int, size: int) -> str:

@@ -12,7 +12,6 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.kinds import Model
-from stages.qnn.interpret import output_names
 from stages.qnn.registry import tensor_type
 
 KEPT = ("numerics", "quantization", "pictures")
@@ -139,6 +138,14 @@ def quantization_of(model: Model) -> dict[str, dict[str, float]]:
     """Scale and zero point of each input and output whose numbers are stored ones, by name."""
     attrs = model.module["main"].attrs
     return dict(json.loads(str(attrs["quantization"]))) if "quantization" in attrs else {}
+
+
+def output_names(model: Model) -> list[str]:
+    """Names of `main`'s outputs, in order."""
+    main = model.module["main"]
+    if "output_names" in main.attrs:
+        return [str(name) for name in main.attrs["output_names"]]
+    return [str(output.name) for output in outputs_of(main)]
 
 
 def outputs_of(function: Any) -> list[Any]:

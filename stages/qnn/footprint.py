@@ -69,9 +69,9 @@ def footprint(model: Model) -> Footprint:
     return Footprint(weights, most, fullest)
 
 
-def stored_bytes(model: Model) -> int:
-    """Bytes of all tensors that a model stores one after the other, without its inputs."""
-    return sum(map(_bytes, _Steps(model.module["main"]).stored))
+def stored(model: Model) -> dict[Any, int]:
+    """The variables that a model stores one after the other, without its inputs → bytes."""
+    return {variable: _bytes(variable) for variable in _Steps(model.module["main"]).stored}
 
 
 class _Steps:

@@ -6,7 +6,7 @@ and after (the idea of QONNX's executable operators and FINN's step verification
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from tvm import relax
 from tvm.ir import Call, GlobalVar, Op
 
 from stages.kinds import Model
+from stages.qnn.builder import bindings_of, output_names, outputs_of
+from stages.qnn.collecting import pictures_of, together
 from stages.qnn.registry import OPERATORS, attributes, shape_of
 from stages.qnn.standard import STANDARD
 
@@ -30,28 +32,32 @@ def run(
     Raises KeyError for a missing input, NotImplementedError for an operator without a meaning.
     """
     main = model.module["main"]
-    pictures = pictures_of(model)
-    given = [inputs[parameter.name] for parameter in main.params[: int(main.attrs["num_input"])]]
+    pictures, once = pictures_of(model), together(main)
+    count = int(main.attrs["num_input"])
+    given = {parameter: inputs[parameter.name] for parameter in main.params[:count]}
+    tensors = {parameter: model.params[parameter.name] for parameter in main.params[count:]}
+    apart = [binding for binding in bindings_of(main) if binding.var not in once]
+    environment = {**given, **tensors}
     if pictures == 1:
-        return _run_once(model, given, observe)
-    values: dict[str, list[Any]] = {}
-
-    def keep(name: str, value: Any) -> None:
-        values.setdefault(name, []).append(value)
-
-    runs = [_run_once(model, [each[at : at + 1] for each in given], keep) for at in range(pictures)]
+        _bind(model.module, apart, environment)
+    else:
+        alone = []
+        for at in range(pictures):
+            alone.append({v: x[at : at + 1] for v, x in given.items()} | tensors)
+            _bind(model.module, apart, alone[at])
+        for binding in apart:
+            environment[binding.var] = _joined([each.pop(binding.var) for each in alone])
+    _bind(model.module, [b for b in bindings_of(main) if b.var in once], environment)
     if observe is not None:
-        for name, shares in values.items():
-            observe(name, _joined(shares))
-    return {name: _joined([run[name] for run in runs]) for name in output_names(model)}
+        for binding in bindings_of(main):
+            observe(binding.var.name, environment[binding.var])
+    results = [environment[output] for output in outputs_of(main)]
+    return dict(zip(output_names(model), results, strict=True))
 
 
-def _run_once(model: Model, given: list[Any], observe: Observer | None) -> dict[str, Array]:
-    parameters = model.module["main"].params[len(given) :]
-    arguments = [*given, *(model.params[parameter.name] for parameter in parameters)]
-    result = _call_function(model.module, model.module["main"], arguments, observe)
-    values = result if isinstance(result, tuple) else (result,)
-    return dict(zip(output_names(model), values, strict=True))
+def _bind(module: Any, bindings: Iterable[Any], environment: dict[Any, Any]) -> None:
+    for binding in bindings:
+        environment[binding.var] = _evaluate(module, binding.value, environment)
 
 
 def _joined(shares: Sequence[Any]) -> Any:
@@ -61,33 +67,10 @@ def _joined(shares: Sequence[Any]) -> Any:
     return np.concatenate(shares) if np.shape(shares[0])[:1] == (1,) else np.stack(shares)
 
 
-def pictures_of(model: Model) -> int:
-    """How many pictures of a batch `main` is run for, one after the other."""
-    return int(model.module["main"].attrs.get("pictures", 1))
-
-
-def output_names(model: Model) -> list[str]:
-    """Names of `main`'s outputs, in order."""
-    main = model.module["main"]
-    if "output_names" in main.attrs:
-        return [str(name) for name in main.attrs["output_names"]]
-    body = main.body.body
-    fields = list(body.fields) if isinstance(body, relax.Tuple) else [body]
-    return [field.name for field in fields]
-
-
-def _call_function(
-    module: Any, function: Any, arguments: list[Any], observe: Observer | None
-) -> Any:
+def _call_function(module: Any, function: Any, arguments: list[Any]) -> Any:
     environment = dict(zip(function.params, arguments, strict=True))
-    body = function.body
-    for block in body.blocks:
-        for binding in block.bindings:
-            value = _evaluate(module, binding.value, environment)
-            environment[binding.var] = value
-            if observe is not None:
-                observe(binding.var.name, value)
-    return _evaluate(module, body.body, environment)
+    _bind(module, bindings_of(function), environment)
+    return _evaluate(module, function.body.body, environment)
 
 
 def evaluate(call: Any, values: Mapping[Any, Any]) -> Any:
@@ -110,7 +93,7 @@ def _evaluate(module: Any, expr: Any, environment: Mapping[Any, Any]) -> Any:
 def _evaluate_call(module: Any, call: Any, environment: Mapping[Any, Any]) -> Any:
     if isinstance(call.op, GlobalVar):
         arguments = [_evaluate(module, argument, environment) for argument in call.args]
-        return _call_function(module, module[call.op], arguments, None)
+        return _call_function(module, module[call.op], arguments)
     if not isinstance(call.op, Op):
         raise NotImplementedError(f"no meaning for a call of {call.op}")
     name = str(call.op.name)

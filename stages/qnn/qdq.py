@@ -26,8 +26,7 @@ from typing import Any
 
 from stages.kinds import Model
 from stages.qnn import qdq_integers, qdq_onnx
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.interpret import output_names
+from stages.qnn.builder import bindings_of, output_names, outputs_of
 from stages.qnn.qdq_rewriting import Rewriting
 from stages.qnn.registry import is_op
 

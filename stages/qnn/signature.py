@@ -42,7 +42,6 @@ BYTE_LIMIT = 128
 """The largest magnitude of a signed byte."""
 BLOCK = 32
 """Output channels a kernel finishes together: one packed word of its consumer."""
-ALIGNMENT = 64
 TILES_BEGIN, TILES_END = "bk_tiles_begin", "bk_tiles_end"
 """Functions without operands around a thread's calls of kernels of tiles: they shape the registers,
 and give them up."""

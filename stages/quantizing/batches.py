@@ -4,8 +4,10 @@
 
 What lies between the layers of one picture stays in the cache, where that of a whole batch goes to
 memory and comes back; the arena is that of one picture; kernels that know no batch, such as those
-on bits, can be chosen. Weights are read once a picture, though: a network that is mostly weights
-stays as it is. So does one in which pictures meet, or may do so.
+on bits, can be chosen. Weights are read once a picture, though. So the last layers, if these are
+mostly weights, compute all pictures at once: what they read is collected (`qnn.collect`). A network
+that is mostly weights from its first layer on stays as it is. So does one in which pictures meet,
+or may do so, before they are collected.
 """
 
 from __future__ import annotations
@@ -18,17 +20,12 @@ from tvm.ir.attrs import DictAttrs
 
 from stages.errors import StageError
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.footprint import stored_bytes
-from stages.qnn.interpret import output_names
+from stages.qnn.builder import bindings_of, output_names, outputs_of, variables_in
+from stages.qnn.collecting import collect
 from stages.qnn.registry import attributes, is_op, shape_of, tensor_types
 from stages.qnn.rewriting import Rewriting
+from stages.quantizing.collecting import first_together
 
-MOST_WEIGHTS = 8
-"""Bytes of weights for one that is stored between the layers of a picture, at most. Eight pictures
-took, on one core and on two: of ResNet-18 (4.4) 0.82 and 0.78 of the time of the whole batch, of
-ResNet-8 (1.0) 1.04 and 0.78, of MobileNet v2 (0.5) 0.91 and 0.79, but of an autoencoder of nothing
-but matrix products (64) 2.6 and 1.07."""
 SHAPED = ("relax.reshape", "relax.broadcast_to")
 """Operators that are told the shape of their result."""
 
@@ -36,11 +33,10 @@ SHAPED = ("relax.reshape", "relax.broadcast_to")
 def apart(model: Model) -> Model:
     """The model for one picture of its batch, with the attribute `pictures`; or as it is."""
     batch = _batch(model)
-    weights = sum(int(value.nbytes) for value in model.params.values())
-    if batch == 1 or weights * batch > MOST_WEIGHTS * stored_bytes(model):
+    if batch == 1 or (first := first_together(model, batch)) == 0:
         return model
     try:
-        return always_apart(model)
+        return _Walk(model, batch, first).run()
     except _MeetError:
         return model
 
@@ -71,14 +67,14 @@ class _MeetError(StageError):
 
 
 class _Walk(Rewriting):
-    """One pass over `main`, for a single picture.
+    """One pass over `main`, for a single picture up to the binding at the place `first`.
 
-    Whatever depends on an input must have the batch as its first axis, and nothing else of its
-    shape may depend on that; no operator may work along it.
+    Whatever depends on an input must have the batch as its first axis up to there, and nothing else
+    of its shape may depend on that; no operator may work along it.
     """
 
-    def __init__(self, source: Model, batch: int) -> None:
-        self.batch, self.layer = batch, ""
+    def __init__(self, source: Model, batch: int, first: int | None = None) -> None:
+        self.batch, self.first, self.layer = batch, first, ""
         super().__init__(source, self.extents)
         self.varying = set(self.mapping)
         """Old variables that depend on the picture."""
@@ -96,21 +92,44 @@ class _Walk(Rewriting):
 
     def run(self) -> Model:
         """Walk, and build the model anew."""
-        for binding in bindings_of(self.main):
+        bindings = bindings_of(self.main)
+        for binding in bindings[: self.first]:
             if self.varying.isdisjoint(variables_in(binding.value)):
-                self.mapping[binding.var] = self.builder.emit(
-                    self.remapped(binding.value), str(binding.var.name)
-                )
+                self._copy(binding)
                 continue
             self.layer = str(binding.var.name)
             self.varying.add(binding.var)
             self.mapping[binding.var] = self._one(binding)
+        if self.first is not None:
+            self._together(bindings[self.first :])
         outputs = outputs_of(self.main)
         if not self.varying.issuperset(outputs):
             raise self.error
         results = [self.mapping[output] for output in outputs]
         attrs = {**self.main.attrs, "pictures": self.batch}
         return self.builder.model(results, output_names(self.source), attrs=attrs)
+
+    def _together(self, bindings: list[Any]) -> None:
+        """Walk the bindings that are for all pictures: what they read is collected first."""
+        outputs = outputs_of(self.main)
+        single = set(self.mapping) - self.constants.keys()
+        for binding in bindings:
+            read = variables_in(binding.value)
+            for variable in single.intersection(read) if binding.var not in outputs else ():
+                if variable not in self.varying:
+                    raise self.error
+                single.remove(variable)
+                all_of_them = collect(self.mapping[variable], pictures=self.batch)
+                name = f"{variable.name}.collected"
+                self.mapping[variable] = self.builder.emit(all_of_them, name)
+            if not self.varying.isdisjoint(read):
+                self.varying.add(binding.var)
+            self._copy(binding)
+
+    def _copy(self, binding: Any) -> None:
+        self.mapping[binding.var] = self.builder.emit(
+            self.remapped(binding.value), str(binding.var.name)
+        )
 
     def _one(self, binding: Any) -> Any:
         """What a binding is for one picture."""

@@ -12,8 +12,7 @@ from tvm.ir import Call
 from stages.errors import StageError
 from stages.kinds import Model
 from stages.qnn import integer
-from stages.qnn.builder import bindings_of
-from stages.qnn.interpret import output_names
+from stages.qnn.builder import bindings_of, output_names
 from stages.qnn.registry import shape_of
 from stages.qnn.standard import STANDARD
 from stages.quantizing import lower_elementwise as elementwise

@@ -112,6 +112,8 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     for extent, stride in zip(attrs["window"], attrs["strides"], strict=True):
         data_bytes = data_bytes * min(extent, stride) // stride  # what lies between is not read
     rows = attrs["output"][0]
+    if rows == 1:
+        return "rows_inner"  # the same steps, and the next block's weights are known to be next
     rows_inner = weight_bytes + blocks * data_bytes
     blocks_inner = rows * weight_bytes + data_bytes
     cache = hardware.l1d_kib * 1024 // 2

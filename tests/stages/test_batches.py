@@ -17,7 +17,7 @@ from stages.kinds import Model
 from stages.options import ImportOptions, TensorQuantization, ZooName, ZooOptions
 from stages.qnn import interpret
 from stages.qnn.builder import ModelBuilder
-from stages.qnn.interpret import pictures_of
+from stages.qnn.collecting import pictures_of
 from stages.qnn.registry import shape_of
 from stages.qnn.softmax import softmax
 from stages.quantizing.batches import always_apart, apart

@@ -30,7 +30,7 @@ void rt_sync(struct rt_context *c, int32_t thread)
         &c->shares[thread].taken[(generation + 1) % 2], 0, memory_order_relaxed);
     int32_t arrived = atomic_fetch_add_explicit(&c->arrived, 1, memory_order_acq_rel) + 1;
 
-    if (arrived == atomic_load_explicit(&c->n_threads, memory_order_relaxed)) {
+    if (arrived == rt_threads(c)) {
         atomic_store_explicit(&c->arrived, 0, memory_order_relaxed);
         /* Sequentially consistent, here and below: either the sleeper sees the new generation or
          * we see the sleeper. */
@@ -57,7 +57,7 @@ void rt_sync(struct rt_context *c, int32_t thread)
 
 int32_t rt_take(struct rt_context *c, int32_t thread, int32_t n)
 {
-    int32_t threads = atomic_load_explicit(&c->n_threads, memory_order_relaxed);
+    int32_t threads = rt_threads(c);
     uint32_t now = atomic_load_explicit(&c->generation, memory_order_relaxed) % 2;
     for (int32_t i = 0; i < threads; i++) {
         int32_t owner = (thread + i) % threads;
@@ -115,11 +115,10 @@ static int start(struct rt_context *c, int32_t n_threads)
     return RT_OK;
 }
 
-int rt_init(struct rt_context *c, void *arena, int32_t n_threads, rt_graph graph)
+int rt_init(struct rt_context *c, void *arena, int32_t n_threads)
 {
     c->magic = 0;
     c->arena = arena;
-    c->graph = graph;
     c->stop = 0;
     atomic_init(&c->n_threads, n_threads);
     atomic_init(&c->numbered, 1);
@@ -143,16 +142,17 @@ int rt_is_ready(const struct rt_context *c)
     return c->magic == MAGIC;
 }
 
-void rt_run(struct rt_context *c)
+void rt_run(struct rt_context *c, rt_graph graph)
 {
+    c->graph = graph;
     rt_sync(c, 0);
-    c->graph(c, 0);
+    graph(c, 0);
     rt_sync(c, 0);
 }
 
 void rt_finish(struct rt_context *c)
 {
-    int32_t n_threads = atomic_load_explicit(&c->n_threads, memory_order_relaxed);
+    int32_t n_threads = rt_threads(c);
     if (n_threads > 1)
         stop(c, n_threads - 1);
     c->magic = 0;

@@ -53,18 +53,26 @@ struct rt_context {
     struct rt_share shares[RT_MAX_THREADS];
 };
 
-int rt_init(struct rt_context *context, void *arena, int32_t n_threads, rt_graph graph);
+int rt_init(struct rt_context *context, void *arena, int32_t n_threads);
 int rt_is_ready(const struct rt_context *context);
-void rt_run(struct rt_context *context);
 void rt_finish(struct rt_context *context);
+
+/* Let every thread run `graph`, and wait for them. */
+void rt_run(struct rt_context *context, rt_graph graph);
 
 /* Wait until every thread of the context has come here. */
 void rt_sync(struct rt_context *context, int32_t thread);
 
+/* The threads of a context. */
+static inline int32_t rt_threads(const struct rt_context *context)
+{
+    return atomic_load_explicit(&context->n_threads, memory_order_relaxed);
+}
+
 /* The number of tasks a call that can use `most` is split into. */
 static inline int32_t rt_tasks(const struct rt_context *context, int32_t most)
 {
-    int32_t threads = atomic_load_explicit(&context->n_threads, memory_order_relaxed);
+    int32_t threads = rt_threads(context);
     int32_t n = threads > 1 ? RT_TASKS * threads : 1;
     return n < most ? n : most;
 }
@@ -72,6 +80,11 @@ static inline int32_t rt_tasks(const struct rt_context *context, int32_t most)
 /* One of a call's `n` tasks that nobody has taken yet, of the thread's own while there are any; `n`
  * if none is left. */
 int32_t rt_take(struct rt_context *context, int32_t thread, int32_t n);
+
+static inline size_t rt_larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
 
 /* Whether kernels may use the caller's tensor in place: aligned, and the slack behind its end
  * lies in its last page. */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -13,11 +13,10 @@ from hw.profile import Hardware
 from stages import synthesizing, tuning
 from stages.kinds import Model
 from stages.options import LegalizeOptions
-from stages.packaging.arena import ALIGNMENT
 from stages.packaging.graph import program_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.lowering import lower
-from stages.packaging.program import Call, Fallback, Program
+from stages.packaging.program import ALIGNMENT, Call, Fallback, Program
 from stages.qnn import interpret
 from tests.compiled import Library, Placed
 from tests.stages.pipeline import kept, stages
@@ -70,36 +69,43 @@ class Executor:
 
         AssertionError where a kernel writes into an input, a constant or outside its outputs.
         """
-        runs = [self._run(share, tasks) for share in self._pictures(inputs)]
-        if len(runs) == 1:
-            return runs[0]
-        return {name: np.concatenate([run[name] for run in runs]) for name in runs[0]}
+        program = self.program
+        runs = [self._run(program.calls_apart, s, tasks) for s in self._pictures(inputs)]
+        found = {key: np.concatenate([run[key] for run in runs]) for key in runs[0]}
+        if program.together:
+            collected = {key: value for key, value in found.items() if key[1] in program.collected}
+            found |= self._run(program.calls_together, collected, tasks)
+        return {spec.name: found["output", spec.name] for spec in program.outputs}
 
-    def _pictures(self, inputs: Mapping[str, Array]) -> list[dict[str, Array]]:
+    def _pictures(self, inputs: Mapping[str, Array]) -> list[dict[Key, Array]]:
         """The inputs of every picture of a batch that was taken apart."""
+        given: dict[Key, Array] = {("input", s.name): inputs[s.name] for s in self.program.inputs}
         pictures = self.program.pictures
         if pictures == 1:
-            return [dict(inputs)]
-        return [{name: x[at : at + 1] for name, x in inputs.items()} for at in range(pictures)]
+            return [given]
+        return [{key: x[at : at + 1] for key, x in given.items()} for at in range(pictures)]
 
-    def _run(self, inputs: Mapping[str, Array], tasks: int) -> dict[str, Array]:
-        given = self._given(inputs)
-        placed = self._place(given, 0x5C)
-        for call in self.program.calls:
+    def _run(
+        self, calls: Sequence[Call], given: Mapping[Key, Array], tasks: int
+    ) -> dict[Key, Array]:
+        """What the calls write, from inputs or from what pictures are collected in."""
+        placed = self._place(calls, given, 0x5C)
+        for call in calls:
             count = max(1, min(tasks, call.max_tasks))
             for task in reversed(range(count)):
                 self._call(call, placed, task, count)
         found = self._fetch(placed)
-        for key, value in given.items():
+        for key, value in {**given, **self._constants}.items():
             assert found[key].tobytes() == np.ascontiguousarray(value).tobytes(), key
-        return {spec.name: found["output", spec.name] for spec in self.program.outputs}
+        return {key: value for key, value in found.items() if key[0] in ("output", "buffer")}
 
     def written(self, inputs: Mapping[str, Array], tasks: int) -> list[list[Array]]:
         """Per call and task, which bytes of all its outputs (bool, joined) the task writes."""
-        one = self._given(self._pictures(inputs)[0])
-        fills = [self._place(one, fill) for fill in (0x5C, 0xA3)]
+        calls = self.program.calls_apart
+        one = self._pictures(inputs)[0]
+        fills = [self._place(calls, one, fill) for fill in (0x5C, 0xA3)]
         result = []
-        for call in self.program.calls:
+        for call in calls:
             count = min(tasks, call.max_tasks)
             by_task = []
             for task in range(count):
@@ -115,22 +121,29 @@ class Executor:
             self._fetch(placed)
         return result
 
-    def _given(self, inputs: Mapping[str, Array]) -> dict[Key, Array]:
-        given: dict[Key, Array] = {("input", s.name): inputs[s.name] for s in self.program.inputs}
-        return given | {("constant", name): v for name, v in self.program.constants.items()}
+    @property
+    def _constants(self) -> dict[Key, Array]:
+        return {("constant", name): value for name, value in self.program.constants.items()}
 
-    def _place(self, given: Mapping[Key, Array], fill: int) -> dict[Key, Placed]:
-        """Everything in memory, what kernels write filled with a byte."""
-        placed = {key: self.library.place(value) for key, value in given.items()}
-        for name, size in self.program.buffers.items():
-            placed["buffer", name] = self.library.place(np.full(size, fill, np.uint8))
-        for spec in self.program.outputs:
-            shape = (1, *spec.shape[1:]) if self.program.pictures > 1 else spec.shape
-            garbage = np.full(self.program.share(spec), fill, np.uint8)
-            placed["output", spec.name] = self.library.place(
-                garbage.view(spec.dtype).reshape(shape)
-            )
-        return placed
+    def _place(
+        self, calls: Sequence[Call], given: Mapping[Key, Array], fill: int
+    ) -> dict[Key, Placed]:
+        """Everything in memory, what calls write filled with a byte."""
+        program = self.program
+        specs = {spec.name: spec for spec in program.outputs}
+        values = {**given, **self._constants}
+        for slot in (slot for call in calls for slot in call.writes):
+            size = program.size(slot)
+            if slot.kind == "buffer":
+                size = program.collected.get(slot.name, size)
+            garbage = np.full(size, fill, np.uint8)
+            if slot.kind == "output":
+                spec = specs[slot.name]
+                is_share = program.pictures > 1 and slot.name not in program.outputs_together
+                shape = (1, *spec.shape[1:]) if is_share else spec.shape
+                garbage = garbage.view(spec.dtype).reshape(shape)
+            values[slot.kind, slot.name] = garbage
+        return {key: self.library.place(value) for key, value in values.items()}
 
     def _call(self, call: Call, placed: Mapping[Key, Placed], task: int, count: int) -> None:
         slots = (*call.reads, *call.writes)

@@ -7,8 +7,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.packaging.arena import ALIGNMENT, SLACK, Item, align, lifetimes, place, plan
-from stages.packaging.program import Call, Program, Slot, TensorSpec
+from stages.packaging.arena import SLACK, Item, align, lifetimes, place, plan
+from stages.packaging.program import ALIGNMENT, Call, Program, Slot, TensorSpec
 
 
 @st.composite

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.packaging import emit
-from stages.packaging.arena import ALIGNMENT, SLACK, plan
+from stages.packaging.arena import SLACK, plan
+from stages.packaging.calling import comment
 from stages.packaging.header import header_source
+from stages.packaging.program import ALIGNMENT
 from tests.stages.packaging import golden_text
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64, make_program, zig
 
@@ -42,6 +44,6 @@ def test_equal_constants_are_stored_once_and_all_are_aligned() -> None:
 
 @given(st.text())
 def test_no_name_ends_a_comment(text: str) -> None:
-    safe = emit.comment(text)
+    safe = comment(text)
     assert safe.isascii() and safe.isprintable()
     assert not set(safe) & set('*"\\')

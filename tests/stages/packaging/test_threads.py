@@ -49,10 +49,10 @@ int main(int count, char **arguments)
 {
     threads = atoi(arguments[1]);
     held = count > 2;
-    if (rt_init(&context, NULL, threads, graph) != RT_OK)
+    if (rt_init(&context, NULL, threads) != RT_OK)
         return 2;
     for (int run = 0; run < RUNS; run++)
-        rt_run(&context);
+        rt_run(&context, graph);
     for (int call = 0; call < CALLS; call++)
         for (int32_t task = 0; task < rt_tasks(&context, most[call]); task++)
             if (times[call][task] != RUNS)

@@ -17,6 +17,7 @@ from stages.qnn import (
     source,
 )
 from stages.qnn import floats as products_of_floats
+from stages.qnn.collecting import collect
 from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
@@ -122,6 +123,7 @@ INTEGER: dict[str, Example] = {
         (integers(-99, 99, (1, 4, 4, 3), "int32"),),
         {"offset": 7, "low": 3, "high": 60, "dtype": "uint6"},
     ),
+    "collect": Example(collect, (integers(0, 255, (1, 2, 3, 4), "uint8"),), {"pictures": 3}),
     "quantize": Example(
         integer.quantize,
         (_PICTURE, floats(0.125), floats(0.5)),

@@ -94,7 +94,7 @@ static void run_picture(
     }
     context->out[0] = rt_in_place(out0, 4012) ? out0 : arena + 8064;
     context->out[1] = rt_in_place(out1, 1003) ? out1 : arena + 12096;
-    rt_run(&context->runtime);
+    rt_run(&context->runtime, graph);
     if (context->out[0] != out0)
         rt_copy(out0, context->out[0], 4012);
     if (context->out[1] != out1)
@@ -133,8 +133,7 @@ int package_init(void *context, void *arena, int32_t n_threads)
         return RT_BAD_THREADS;
     if (!rt_has_features(needed, N_NEEDED))
         return RT_PROCESSOR;
-    return rt_init(&((struct context *)context)->runtime, arena, n_threads,
-        graph);
+    return rt_init(&((struct context *)context)->runtime, arena, n_threads);
 }
 
 int package_run(void *opaque, const void *const in[], void *const out[])

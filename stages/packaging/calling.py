@@ -1,0 +1,89 @@
+"""The part of graph.c that calls kernels: graph() and, for a batch, together()."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stages.packaging.arena import Arena
+from stages.packaging.program import Call, Program, Slot
+
+
+def functions(program: Program, arena: Arena, constants: Mapping[str, int]) -> list[str]:
+    """The functions that all threads run; `constants` are their offsets among all."""
+    lines = _Writer(program, arena, constants, program.collected).function(
+        "graph", program.calls_apart, arena.buffer_bytes
+    )
+    if program.together:
+        lines += ["", "/* What is computed once, for all pictures. */"]
+        lines += _Writer(program, arena, constants, {}).function(
+            "together", program.calls_together, arena.together_bytes
+        )
+    return lines
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes functions in which calls see one picture of the buffers in `shares`, of so many
+    bytes."""
+
+    program: Program
+    arena: Arena
+    constants: Mapping[str, int]
+    shares: Mapping[str, int]
+
+    def function(self, name: str, calls: Sequence[Call], scratch: int) -> list[str]:
+        """The calls in order; scratch of all threads begins `scratch` bytes into the arena."""
+        lines = [
+            f"static void {name}(struct rt_context *runtime, int32_t thread)",
+            "{",
+            "    const struct context *context = (const struct context *)runtime;",
+            "    uint8_t *const arena = runtime->arena;",
+            f"    uint8_t *const scratch ="
+            f" arena + {scratch} + (size_t){self.arena.scratch_bytes} * (size_t)thread;",
+            "    int32_t n_tasks;",
+            "    (void)context;",
+        ]
+        for index, call in enumerate(calls):
+            lines += ["", *self._call(index, call)]
+            if index + 1 < len(calls):
+                lines.append("    rt_sync(runtime, thread);")
+        return [*lines, "}"]
+
+    def _call(self, index: int, call: Call) -> list[str]:
+        arguments = [
+            f"            {self._pointer(slot)}, /* {comment(f'{slot.kind} {slot.name}')} */"
+            for slot in (*call.reads, *call.writes)
+        ]
+        most, symbol = str(call.max_tasks), call.symbol
+        if other := call.fallback:
+            most = f"context->tiles ? {most} : {other.max_tasks}"
+            symbol = f"(context->tiles ? {symbol} : {other.symbol})"
+        return [
+            f"    /* {index}: {comment(call.layer)} */",
+            f"    n_tasks = rt_tasks(runtime, {most});",
+            "    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)",
+            f"        {symbol}(",
+            *arguments,
+            "            scratch, task, n_tasks);",
+        ]
+
+    def _pointer(self, slot: Slot) -> str:
+        if slot.kind == "constant":
+            return f"graph_constants + {self.constants[slot.name] + slot.offset}"
+        if slot.kind == "buffer":
+            offset = self.arena.offsets["buffer", slot.name] + slot.offset
+            if share := self.shares.get(slot.name):
+                return f"context->all + {offset} + (size_t){share} * (size_t)context->picture"
+            return f"arena + {offset}"
+        is_input = slot.kind == "input"
+        specs = self.program.inputs if is_input else self.program.outputs
+        at = [spec.name for spec in specs].index(slot.name)
+        base = f"context->{'in' if is_input else 'out'}[{at}]"
+        return f"{base} + {slot.offset}" if slot.offset else base
+
+
+def comment(text: str) -> str:
+    """Make a name from a model file safe inside a C comment: one line of plain characters."""
+    return re.sub(r"[^A-Za-z0-9_.:()\[\]{}<>=+|,;!'@#$%&~^/ -]", "?", text)
