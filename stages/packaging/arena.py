@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stages.packaging.program import ALIGNMENT, Program
+from stages.packaging.program import ALIGNMENT, Program, Slot
 
 SLACK = 64
 """How far past the end of a tensor a kernel may read, bytes."""
@@ -80,7 +80,8 @@ def lifetimes(program: Program) -> list[Item]:
     for spec in program.outputs:
         at = uses["output", spec.name]
         last = len(program.calls)
-        items.append(Item(("output", spec.name), program.share(spec), min(at), last))
+        size = program.size(Slot("output", spec.name))
+        items.append(Item(("output", spec.name), size, min(at), last))
     for name, size in program.buffers.items():
         at = uses["buffer", name]
         items.append(Item(("buffer", name), size, min(at), max(at)))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stages.kinds import Model
+from stages.qnn import legalize
 from stages.qnn.builder import bindings_of, variables_in
 from stages.qnn.registry import dtype_of, is_op, register, shape_of, tensor_type
 
@@ -30,7 +31,7 @@ def _infer(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     return tensor_type((attrs["pictures"], *rest), dtype_of(types[0]))
 
 
-@register("collect", ["data"], _infer)
+@register("collect", ["data"], _infer, legalize.collect)
 def collect(data: Array, *, pictures: int) -> Array:
     """All pictures of a batch, [pictures, ...], of which `data` [1, ...] is the one at hand.
 

@@ -192,6 +192,12 @@ def requantize(data: Any, multiplier: Any, offset: Any, *, low: int, high: int, 
     return te.compute(data.shape, at, name="requantize")
 
 
+def collect(data: Any, *, pictures: int) -> Any:
+    """The picture at hand, in place of all."""
+    shape = (pictures, *data.shape[1:])
+    return te.compute(shape, lambda _picture, *i: data[(0, *i)], name="collected")
+
+
 def saturate(data: Any, *, offset: int, low: int, high: int, dtype: str) -> Any:
     """Move and clip integers."""
 

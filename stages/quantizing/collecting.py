@@ -19,8 +19,8 @@ from stages.qnn.registry import attributes, shape_of
 MOST_WEIGHTS = 16
 """Bytes of weights for one that is stored between the layers of a picture, at most, of layers that
 compute one picture after the other. Timed in the network, eight pictures at once take: of
-ResNet-18's first three stages (0.1, 1 and 8) 1.6, 1.3 and 1.15 times as long as one after the
-other, of its fourth stage (45) 0.78 to 0.94, of a last matrix product (500) 0.22."""
+ResNet-18's first three stages (0.15, 1 and 8) 1.6, 1.3 and 1.15 times as long as one after the
+other, of its fourth stage (67) 0.78 to 0.94, of its last matrix product (128) 0.22."""
 ALIGNMENT = 64
 """Of where each picture begins among those that are collected, bytes."""
 
@@ -28,61 +28,64 @@ ALIGNMENT = 64
 def first_together(model: Model, batch: int) -> int | None:
     """The place of the binding of `main` from which on all pictures are computed at once.
 
-    Behind it there are most bytes of weights, less `MOST_WEIGHTS` times those stored for a picture;
-    None where the latter are more, wherever one begins.
+    Behind it there are most bytes of weights, less `MOST_WEIGHTS` times those that are stored for a
+    picture or handed over to it; None where the latter are more, wherever one begins.
     """
-    main = model.module["main"]
-    bindings, written = bindings_of(main), stored(model)
-    outputs = outputs_of(main)
-    returned = {binding.value for binding in bindings if binding.var in outputs}
-    weights = [_shared_bytes(model, binding) for binding in bindings]
-    handed_over = _HandedOver(main)
+    cuts = Cuts(model, batch)
     balance, most, first = 0.0, 0.0, None
-    for at in reversed(range(len(bindings))):
-        balance += weights[at] - MOST_WEIGHTS * written.get(bindings[at].var, 0) / batch
-        is_possible = at == 0 or all(
-            variable not in returned and _is_in_line(variable, written, batch)
-            for variable in (handed_over.at(at) if balance > most else ())
-        )
-        if balance > most and is_possible:
-            most, first = balance, at
-    # What has no weights before has nothing to be gained by pictures that are apart.
-    return 0 if first is not None and not any(weights[:first]) else first
+    for at in reversed(range(len(cuts.bindings))):
+        balance += _shared_bytes(model, cuts.bindings[at])
+        balance -= MOST_WEIGHTS * cuts.stored.get(cuts.bindings[at].var, 0) / batch
+        if balance > most and cuts.is_possible(at):
+            gained = balance - MOST_WEIGHTS * cuts.bytes_handed_over(at) / batch
+            if gained >= most:
+                most, first = gained, at
+    return first
 
 
 def _shared_bytes(model: Model, binding: Any) -> int:
     """Bytes of constants that an operator reads but once where it has all pictures.
 
-    None of a convolution that moves by several pixels: pictures do not join in one long line there
-    (`stages.qnn.offers.are_joinable`), and eight of them took 1.1 to 2 times as long together.
+    Less than none for a convolution that moves by several pixels: pictures do not join in one long
+    line there (`stages.qnn.offers.are_joinable`), and eight took 1.1 to 2 times as long together.
     """
-    is_ours = isinstance(getattr(binding.value, "attrs", None), DictAttrs)
-    if is_ours and max(attributes(binding.value).get("strides", [1])) > 1:
-        return 0
     names = (str(variable.name) for variable in variables_in(binding.value))
-    return sum(int(model.params[name].nbytes) for name in names if name in model.params)
+    size = sum(int(model.params[name].nbytes) for name in names if name in model.params)
+    is_ours = isinstance(getattr(binding.value, "attrs", None), DictAttrs)
+    is_strided = is_ours and max(attributes(binding.value).get("strides", [1])) > 1
+    return -size if is_strided else size
 
 
-class _HandedOver:
-    """What is read behind a place in `main` and known before it, but for constants."""
+class Cuts:
+    """Where `main` may be cut into what is computed for each picture and what for all at once."""
 
-    def __init__(self, main: Any) -> None:
+    def __init__(self, model: Model, batch: int) -> None:
+        main = model.module["main"]
+        self.batch, self.bindings, self.stored = batch, bindings_of(main), stored(model)
         outputs = outputs_of(main)
-        self.known = dict.fromkeys(main.params[: int(main.attrs["num_input"])], -1)
-        self.read: dict[Any, int] = {}
-        for at, binding in enumerate(bindings_of(main)):
-            self.known[binding.var] = at
+        self.returned = {binding.value for binding in self.bindings if binding.var in outputs}
+        self._known = dict.fromkeys(main.params[: int(main.attrs["num_input"])], -1)
+        self._read: dict[Any, int] = {}
+        for at, binding in enumerate(self.bindings):
+            self._known[binding.var] = at
             if binding.var not in outputs:
-                self.read |= dict.fromkeys(variables_in(binding.value), at)
+                self._read |= dict.fromkeys(variables_in(binding.value), at)
 
-    def at(self, place: int) -> list[Any]:
-        """The variables that are handed over to the binding at `place` and those behind it."""
-        return [v for v, at in self.known.items() if at < place <= self.read.get(v, -1)]
+    def is_possible(self, place: int) -> bool:
+        """Whether the bindings from a place on can have what they read of all pictures at once."""
+        return place == 0 or all(map(self._may_be_collected, self._handed_over(place)))
 
+    def bytes_handed_over(self, place: int) -> int:
+        """Bytes that they read of what the bindings before them computed, of all pictures."""
+        return sum(self.stored[variable] for variable in self._handed_over(place)) if place else 0
 
-def _is_in_line(variable: Any, written: dict[Any, int], batch: int) -> bool:
-    """Whether pictures of a variable can be stored one behind the other, each aligned."""
-    is_tensor = variable in written and isinstance(variable.ty, relax.TensorType)
-    if not is_tensor or shape_of(variable.ty)[:1] != (batch,):
-        return False
-    return written[variable] % (batch * ALIGNMENT) == 0
+    def _handed_over(self, place: int) -> list[Any]:
+        return [v for v, at in self._known.items() if at < place <= self._read.get(v, -1)]
+
+    def _may_be_collected(self, variable: Any) -> bool:
+        """Whether pictures of it can be stored one behind the other, each of them aligned."""
+        if variable not in self.stored or variable in self.returned:
+            return False
+        is_tensor = isinstance(variable.ty, relax.TensorType)
+        is_batch = is_tensor and shape_of(variable.ty)[:1] == (self.batch,)
+        return is_batch and self.stored[variable] % (self.batch * ALIGNMENT) == 0

@@ -16,8 +16,8 @@ from stages.importing.zoo import build
 from stages.kinds import Model
 from stages.options import ImportOptions, TensorQuantization, ZooName, ZooOptions
 from stages.qnn import interpret
-from stages.qnn.builder import ModelBuilder
-from stages.qnn.collecting import pictures_of
+from stages.qnn.builder import ModelBuilder, bindings_of
+from stages.qnn.collecting import is_collect, pictures_of
 from stages.qnn.registry import shape_of
 from stages.qnn.softmax import softmax
 from stages.quantizing.batches import always_apart, apart
@@ -102,6 +102,61 @@ def test_a_network_of_weights_alone_stays_a_batch() -> None:
     model = network((3, 40), lambda b, x: op.matmul(x, constant(b, 40, 40)))
     assert apart(model) is model
     assert pictures_of(always_apart(model)) == 3
+
+
+def weighty(builder: ModelBuilder, x: Any, channels: int = 64) -> list[Any]:
+    """Sums of products of x [N, 32, C], and products with more weights than these."""
+    first = builder.emit(op.matmul(x, constant(builder, channels, channels)), "first")
+    sums = builder.emit(op.sum(first, [1]), "sums")
+    last = builder.tensor("w", np.arange(channels * 100).reshape(-1, 100).astype(np.float32) % 7)
+    return [first, sums, builder.emit(op.matmul(sums, last), "last")]
+
+
+def of_weights(channels: int, build: Callable[[ModelBuilder, list[Any]], list[Any]]) -> Model:
+    builder = ModelBuilder()
+    x = builder.input("x", (3, 32, channels), "float32")
+    results = build(builder, weighty(builder, x, channels))
+    return builder.model(results, [f"y{at}" for at in range(len(results))])
+
+
+def collected(model: Model) -> list[str]:
+    bindings = bindings_of(model.module["main"])
+    return [str(b.value.args[0].name) for b in bindings if is_collect(b.value)]
+
+
+BEHIND: dict[str, Callable[[ModelBuilder, list[Any]], list[Any]]] = {
+    "nothing": lambda _, values: values[2:],
+    "pictures meet": lambda b, values: [b.emit(op.mean(values[2], [0], True), "mean")],
+    "a result of single pictures": lambda _, values: [values[0], values[2]],
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
+    model = of_weights(64, BEHIND[name])
+    alone = apart(model)
+    assert (pictures_of(alone), collected(alone)) == (3, ["sums"])
+    given, seen = {"x": whole_numbers((3, 32, 64))["x"]}, dict[str, Any]()
+    ours = interpret.run(alone, given, observe=seen.__setitem__)
+    for name, value in interpret.run(model, given).items():
+        np.testing.assert_array_equal(ours[name], value)
+    assert seen["sums"].shape == seen["sums.collected"].shape == (3, 64)
+
+
+@pytest.mark.parametrize(
+    ("channels", "build"),
+    [
+        (63, BEHIND["nothing"]),  # a picture's sums would begin anywhere
+        (64, lambda _, values: values[1:]),  # the sums are the user's
+    ],
+)
+def test_what_cannot_be_collected_is_computed_picture_by_picture(channels: int, build: Any) -> None:
+    model = of_weights(channels, build)
+    alone = apart(model)
+    assert (pictures_of(alone), collected(alone)) == (3, [])
+    given = {"x": whole_numbers((3, 32, channels))["x"]}
+    for name, value in interpret.run(model, given).items():
+        np.testing.assert_array_equal(interpret.run(alone, given)[name], value)
 
 
 def test_single_pictures_and_inputs_of_other_extents_stay_as_they_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given
@@ -86,3 +87,32 @@ def test_each_thread_adds_one_slice_of_scratch() -> None:
     assert arena.scratch_bytes == align(190)
     assert arena.size(1) == arena.buffer_bytes + arena.scratch_bytes + SLACK
     assert arena.size(5) - arena.size(4) == arena.scratch_bytes
+
+
+@given(st.integers(2, 12), st.data())
+def test_what_is_collected_outlasts_the_buffers_of_single_pictures(
+    length: int, data: st.DataObject
+) -> None:
+    one, together = chain(length), data.draw(st.integers(1, length - 1))
+    collected = f"b{length - 1 - together}"
+    program = replace(
+        one,
+        inputs=(TensorSpec("x", "uint8", (3, 100)),),
+        buffers={**one.buffers, collected: 3 * 960},
+        pictures=3,
+        together=together,
+    )
+    arena = plan(program)
+    first = arena.offsets["buffer", collected]
+    behind = first + 3 * 960
+    for call in program.calls_apart:
+        for slot in (*call.reads, *call.writes):
+            if slot.name != collected:
+                assert arena.offsets[slot.kind, slot.name] >= arena.begin >= behind
+    for call in program.calls_together:
+        ends = [
+            arena.offsets[slot.kind, slot.name] + program.size(slot)
+            for slot in (*call.reads, *call.writes)
+        ]
+        assert max(ends) <= arena.together_bytes <= arena.size(1) - arena.scratch_bytes - SLACK
+    assert arena.size(3) - arena.size(2) <= arena.own_bytes + arena.scratch_bytes

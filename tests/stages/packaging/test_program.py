@@ -68,3 +68,46 @@ def test_tensors_have_c_types_and_extents() -> None:
         TensorSpec("x", "int4", (1,))
     with pytest.raises(ProgramError, match="every extent must be positive"):
         TensorSpec("x", "int8", (1, 0))
+
+
+OF_TWO: dict[str, Any] = {
+    "inputs": (TensorSpec("x", "uint8", (2, 4)),),
+    "outputs": (TensorSpec("y", "float32", (2, 2)),),
+    "buffers": {"b": 128},
+    "pictures": 2,
+    "together": 1,
+}
+
+
+def test_calls_that_are_run_once_find_all_pictures() -> None:
+    program = make(**OF_TWO)
+    assert (program.calls_apart, program.calls_together) == ((FIRST,), (LAST,))
+    assert program.collected == {"b": 64}
+    assert program.outputs_together == {"y"}
+    assert [program.size(slot) for slot in (X, Y, B)] == [4, 16, 128]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"pictures": 1}, "calls are to be run once for a batch that is none"),
+        ({"buffers": {"b": 64}}, "buffer 'b' of 2 pictures has 64 bytes"),
+        ({"inputs": (TensorSpec("x", "uint8", (4,)),)}, "input 'x' is not of 2 pictures"),
+        (
+            {"together": 0, "outputs": (TensorSpec("y", "float32", (1, 4)),)},
+            "output 'y' is not of 2 pictures",
+        ),
+        (
+            {"calls": (FIRST, Call("g", "last", (B, X), (Y,), 0, 1))},
+            "reads input 'x' of all pictures at once",
+        ),
+        (
+            {"calls": (Call("f", "first", (X, W), (B, Y), 0, 1), LAST)},
+            "call of f (first): writes an output of all pictures",
+        ),
+    ],
+)
+def test_a_contradiction_of_a_batch_is_named(changes: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        make(**{**OF_TWO, **changes})
+    assert fault in str(caught.value)

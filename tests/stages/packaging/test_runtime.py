@@ -24,6 +24,7 @@ from stages.packaging.arena import plan
 from stages.packaging.assemble import assemble
 from stages.packaging.program import Call, Program, Slot, TensorSpec
 from tests.stages.packaging.support import (
+    KERNELS,
     X86_64,
     compile_object,
     copy_runtime,
@@ -117,12 +118,18 @@ def test_every_thread_count_gives_the_same_bits(toy: Loaded, threads: int) -> No
     toy.finish(context)
 
 
+@pytest.fixture(scope="module", params=["apart", "collected"])
+def program_of_batch(request: pytest.FixtureRequest) -> Program:
+    """The toy, run for each of three pictures; its last call for each or for all at once."""
+    return of_three_pictures() if request.param == "apart" else with_a_last_call_for_all()
+
+
 @pytest.fixture(scope="module")
-def batch(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    """The toy, run for each of three pictures; a picture's share of a tensor is nowhere aligned."""
+def batch(program_of_batch: Program, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """Its package; a picture's share of the caller's tensors is nowhere aligned."""
     golden = make_golden()
     files = assemble(
-        program=of_three_pictures(make_program(X86_64)),
+        program=program_of_batch,
         golden=Golden(
             {name: value.swapaxes(0, 1) for name, value in golden.inputs.items()},
             {name: value.swapaxes(0, 1) for name, value in golden.outputs.items()},
@@ -134,12 +141,39 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     return Loaded(write(tmp_path_factory.mktemp("batch"), files), "toy")
 
 
-def of_three_pictures(one: Program) -> Program:
+def of_three_pictures() -> Program:
+    one = make_program(X86_64)
     return replace(
         one,
         inputs=tuple(replace(spec, shape=(3, *spec.shape[1:])) for spec in one.inputs),
         outputs=tuple(replace(spec, shape=(3, *spec.shape[1:])) for spec in one.outputs),
         pictures=3,
+    )
+
+
+ADD_ALL = r"""
+void add_all(const void *b, const void *c, const void *bias, void *y, void *scratch, int32_t task,
+             int32_t n)
+{
+    (void)scratch;
+    for (int32_t i = 3 * N * task / n; i < 3 * N * (task + 1) / n; i++)
+        ((int32_t *)y)[i] = ((const int32_t *)b)[i / N * 1008 + i % N]
+                            + ((const int32_t *)c)[i / N * 1008 + i % N]
+                            + ((const int32_t *)bias)[i % N % 5];
+}
+"""
+
+
+def with_a_last_call_for_all() -> Program:
+    """Pictures are collected at a distance of 1008 numbers."""
+    several = of_three_pictures()
+    *calls, last = several.calls
+    return replace(
+        several,
+        buffers={"b": 3 * 4 * 1008, "c": 3 * 4 * 1008},
+        calls=(*calls, replace(last, symbol="add_all", max_tasks=7)),
+        objects=make_program(X86_64, source=KERNELS + ADD_ALL).objects,
+        together=1,
     )
 
 
@@ -158,13 +192,17 @@ def test_threads_take_pictures_or_share_the_work_of_each(batch: Loaded, threads:
     batch.finish(context)
 
 
-def test_threads_have_arenas_of_their_own_while_there_are_pictures(batch: Loaded) -> None:
+def test_threads_have_arenas_of_their_own_while_there_are_pictures(
+    batch: Loaded, program_of_batch: Program
+) -> None:
     sizes = [int(batch.entry("arena_size")(threads)) for threads in (1, 2, 3, 4, 5)]
-    several, shared = sizes[1] - sizes[0], sizes[4] - sizes[3]
-    assert sizes[2] - sizes[1] == several > shared >= 65536  # its scratch
-    assert sizes[3] < sizes[2] + several
-    planned = plan(of_three_pictures(make_program(X86_64)))
+    planned = plan(program_of_batch)
     assert sizes == [planned.size(threads) for threads in (1, 2, 3, 4, 5)]
+    several, shared = sizes[2] - sizes[1], sizes[4] - sizes[3]
+    assert several >= shared >= 65536  # its scratch
+    if not program_of_batch.together:  # else there is room where the last call has its output
+        assert several > shared
+        assert sizes[3] < sizes[2] + several
 
 
 @pytest.mark.parametrize("offsets", [(1, 0, 0), (0, 4, 0), (0, 0, 63), (3, 12, 1), (64, 64, 64)])
