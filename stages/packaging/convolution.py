@@ -8,7 +8,8 @@ fit a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -27,6 +28,8 @@ from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, WORD_BYTES
 AHEAD = 4096
 """Bytes between the weights that are read and those that are fetched, where each is read once: of
 2 to 6 KiB these took the least time, 0.75 of that without."""
+Place = tuple[Any, Any, Any]
+"""A tile: its block of channels, its run, its number in that."""
 Pixel = Callable[[Any], tuple[Any, Any]]
 """Number of a pixel in a tile → its row, among those of all pictures, and its column."""
 
@@ -132,33 +135,69 @@ class Convolution(Lowering):
 
     def items(self, begin: Any, end: Any) -> None:
         """A task's work items, its thread's registers shaped for them."""
+        with self._in_shape():
+            if self.is_interleaved:
+                self._interleaved(begin, end)
+            else:
+                super().items(begin, end)
+
+    def items_of_runs(self, begin: Any, end: Any) -> None:
+        """The same, without a pause between blocks where epilogues stand between products."""
+        if self.is_interleaved:
+            with self._in_shape():
+                self._interleaved_blocks(begin, end)
+        else:
+            super().items_of_runs(begin, end)
+
+    @contextmanager
+    def _in_shape(self) -> Iterator[None]:
         if self.uses_tiles:
             T.evaluate(T.call_extern("void", TILES_BEGIN))
-        if self.is_interleaved:
-            self._interleaved(begin, end)
-        else:
-            super().items(begin, end)
+        yield
         if self.uses_tiles:
             T.evaluate(T.call_extern("void", TILES_END))
 
-    def _interleaved(self, begin: Any, end: Any) -> None:
-        """Tiles between whose products stands the epilogue of the one before.
+    def _interleaved_blocks(self, begin: Any, end: Any) -> None:
+        first = T.bind(begin * self.tiles)
+        count = T.bind(end * self.tiles - first)
+        with T.serial(0, self.blocks) as block, T.serial(0, count) as number:
+            # Counted, as to divide by a count would hold up the first product.
+            is_first = number == 0
+            other = T.bind(tirx.if_then_else(is_first, tirx.max(block - 1, 0), block))
+            before = T.bind(tirx.if_then_else(is_first, count, number) - 1)
+            self._turn(
+                T.bind(block * count + number),
+                (block, *divided(first + number, self.tiles)),
+                (other, *divided(first + before, self.tiles)),
+            )
+        last = divided(first + count - 1, self.tiles)
+        self._finish_last(count * self.blocks, (self.blocks - 1, *last))
 
-        Each half of scratch holds the sums of every other tile.
-        """
+    def _interleaved(self, begin: Any, end: Any) -> None:
         first = T.bind(begin * self.tiles)
         count = T.bind(end * self.tiles - first)
         with T.serial(0, count) as number:
             before = tirx.max(number - 1, 0)
-            done = self._half(before)
-            finish = self.finisher(*self._tile_of(first + before), done)
-            self._products(first + number, self._half(number), done, tirx.min(number, 1), finish)
+            self._turn(number, self._tile_of(first + number), self._tile_of(first + before))
         with T.If(count > 0), T.Then():
-            done = self._half(count - 1)
-            self._end(self._late, done)
-            finish = self.finisher(*self._tile_of(first + count - 1), done)
-            with T.serial(0, self.rows) as m:
-                finish(m)
+            self._finish_last(count, self._tile_of(first + count - 1))
+
+    def _turn(self, number: Any, tile: Place, before: Place) -> None:
+        """The sums of a task's tile of this number, between them the epilogue of the one before.
+
+        Each half of scratch holds the sums of every other tile.
+        """
+        done = self._half(tirx.max(number - 1, 0))
+        finish = self.finisher(*before, done)
+        self._products(tile, self._half(number), done, tirx.min(number, 1), finish)
+
+    def _finish_last(self, count: Any, tile: Place) -> None:
+        """The epilogue of the last of `count` tiles."""
+        done = self._half(count - 1)
+        self._end(self._late, done)
+        finish = self.finisher(*tile, done)
+        with T.serial(0, self.rows) as m:
+            finish(m)
 
     def _half(self, number: Any) -> Any:
         return T.bind(number % 2 * (self.rows * BLOCK))
@@ -168,8 +207,8 @@ class Convolution(Lowering):
         """Sums of a tile of pixels, or of two in turns."""
         return super().sums_words * (2 if self.is_interleaved else 1)
 
-    def _tile_of(self, number: Any) -> tuple[Any, Any, Any]:
-        """Block, run and tile of the run, by a tile's number among all."""
+    def _tile_of(self, number: Any) -> Place:
+        """A tile's place, by its number among all."""
         item, tile = divided(number, self.tiles)
         return *self.place_of(item), T.bind(tile)
 
@@ -195,7 +234,7 @@ class Convolution(Lowering):
             T.evaluate(T.call_extern("void", f"{self.signature.name}_end{register}", sums))
 
     def _products(
-        self, number: Any, place: Any, done: Any, ready: Any, finish: Callable[[Any], None]
+        self, where: Place, place: Any, done: Any, ready: Any, finish: Callable[[Any], None]
     ) -> None:
         """A tile's sums; meanwhile the one before, with sums at `done` if `ready`, is finished.
 
@@ -203,7 +242,7 @@ class Convolution(Lowering):
         """
         kh, words, *_ = self.strides
         steps, name = words // self.signature.step, self.signature.name
-        block, run, tile = self._tile_of(number)
+        block, run, tile = where
         window, parts = self._window(run, tile), BLOCK // self.signature.channels
         several, products = -(-self.rows // (parts * kh * steps)), self.signature.products_a_step
         early, late = range(self._late.start), self._late

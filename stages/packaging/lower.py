@@ -115,7 +115,10 @@ class Lowering:
             begin, end = slice_of(items, self.task, self.tasks)
             self.items(T.bind(begin), end)
             return
-        begin, end = map(T.bind, slice_of(self.runs, self.task, self.tasks))
+        self.items_of_runs(*map(T.bind, slice_of(self.runs, self.task, self.tasks)))
+
+    def items_of_runs(self, begin: Any, end: Any) -> None:
+        """The work items of a task that has its part of the runs: block after block."""
         with T.serial(0, self.blocks) as block:
             self.block = block
             self.items(begin, end)
