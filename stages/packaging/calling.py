@@ -56,13 +56,15 @@ class _Writer:
             f"            {self._pointer(slot)}, /* {comment(f'{slot.kind} {slot.name}')} */"
             for slot in (*call.reads, *call.writes)
         ]
-        most, symbol = str(call.max_tasks), call.symbol
+        tasks, symbol = f"rt_tasks(runtime, {call.max_tasks}, RT_TASKS)", call.symbol
         if other := call.fallback:
-            most = f"context->tiles ? {most} : {other.max_tasks}"
+            with_tiles = f"rt_tasks(runtime, {call.max_tasks}, RT_TASKS_OF_TILES)"
+            without = f"rt_tasks(runtime, {other.max_tasks}, RT_TASKS)"
+            tasks = f"context->tiles ? {with_tiles}\n                             : {without}"
             symbol = f"(context->tiles ? {symbol} : {other.symbol})"
         return [
             f"    /* {index}: {comment(call.layer)} */",
-            f"    n_tasks = rt_tasks(runtime, {most});",
+            f"    n_tasks = {tasks};",
             "    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)",
             f"        {symbol}(",
             *arguments,

@@ -16,6 +16,7 @@ enum {
     RT_SLACK = 64,         /* a kernel may read this far past the end of a tensor, bytes */
     RT_MAX_THREADS = 256,
     RT_TASKS = 4,          /* that a call is split into for each thread, of several */
+    RT_TASKS_OF_TILES = 2, /* the same where calls use tiles: what overlaps within a task is more */
 };
 
 enum rt_error {
@@ -69,12 +70,15 @@ static inline int32_t rt_threads(const struct rt_context *context)
     return atomic_load_explicit(&context->n_threads, memory_order_relaxed);
 }
 
-/* The number of tasks a call that can use `most` is split into. */
-static inline int32_t rt_tasks(const struct rt_context *context, int32_t most)
+/* The number of tasks a call that can use `most` is split into, `each` for a thread: as many for
+ * every thread, if there are so many. */
+static inline int32_t rt_tasks(const struct rt_context *context, int32_t most, int32_t each)
 {
     int32_t threads = rt_threads(context);
-    int32_t n = threads > 1 ? RT_TASKS * threads : 1;
-    return n < most ? n : most;
+    int32_t n = threads > 1 ? each * threads : 1;
+    if (n < most)
+        return n;
+    return most > threads ? most - most % threads : most;
 }
 
 /* One of a call's `n` tasks that nobody has taken yet, of the thread's own while there are any; `n`

@@ -71,7 +71,9 @@ class Executor:
         """
         program = self.program
         runs = [self._run(program.calls_apart, s, tasks) for s in self._pictures(inputs)]
-        found = {key: np.concatenate([run[key] for run in runs]) for key in runs[0]}
+        found = runs[0]
+        if program.pictures > 1:
+            found = {key: np.concatenate([run[key] for run in runs]) for key in found}
         if program.together:
             collected = {key: value for key, value in found.items() if key[1] in program.collected}
             found |= self._run(program.calls_together, collected, tasks)

@@ -19,6 +19,7 @@ from stages.packaging.products import Products
 from stages.qnn import interpret, onnx
 from stages.qnn.builder import calls_of
 from stages.qnn.composites import PLAIN, PRODUCTS
+from stages.qnn.signature import TILES_BEGIN, TILES_END
 from stages.tuning import SPLITS
 from tests.stages.packaging.kernel_cases import BIT, Case
 from tests.stages.packaging.kernel_cases import Net as FewBits
@@ -111,6 +112,22 @@ def test_work_split_by_runs_is_no_work_for_many() -> None:
         with target_of(AVX512VNNI):
             made = Products(Composite(function), "k", schedule, bodies, AVX512VNNI)
             assert made.kernel().max_tasks == made.runs // RUNS_A_TASK > 1
+
+
+def test_blocks_of_a_task_follow_one_another_without_a_pause() -> None:
+    """Tiles begin and end but once in a task, though their weights change with every block."""
+    packed = pack(residual((1, 19, 21)), AMX)
+    bodies = synthesizing.run(model=packed, hardware=AMX, memo=kept)
+    schedule = {"order": "rows_inner", "split": "runs", "interleaved": True}
+    several = 0
+    for function in [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]:
+        with target_of(AMX):
+            made = Products(Composite(function), "k", schedule, bodies, AMX)
+            text = made.kernel().function.script()
+        several += made.blocks > 1
+        lines = [line for line in text.splitlines() if TILES_BEGIN in line or TILES_END in line]
+        assert [line.index("T.call_extern") for line in lines] == [4, 4]
+    assert several
 
 
 def test_joined_rows_are_work_for_as_many_tasks_as_there_are_tiles() -> None:

@@ -21,11 +21,15 @@ NARROW = re.compile("u?int[1-7]|bfloat16")
 
 
 def is_package(name: str) -> bool:
-    """Whether an example has an expression, and an input and an output that C has types for."""
+    """Whether an example has an expression, and an input and an output that C has types for.
+
+    What collects the pictures of a batch is no kernel.
+    """
     main = ALL[name].model().module["main"]
     kinds = (main.params[0].ty, outputs_of(main)[0].ty)
     has_types = not any(NARROW.fullmatch(dtype_of(kind)) for kind in kinds)
-    return has_types and OPERATORS[PREFIX + name].legalize is not None
+    is_kernel = OPERATORS[PREFIX + name].legalize is not None and name != "collect"
+    return has_types and is_kernel
 
 
 COMPILED = [name for name in ALL if is_package(name)]

@@ -98,7 +98,10 @@ def test_calls_choose_between_kernels_when_they_run() -> None:
 def _asks(text: str, call: Call) -> bool:
     assert call.fallback is not None
     symbols = rf"\(context->tiles \? {call.symbol} : {call.fallback.symbol}\)"
-    tasks = rf"context->tiles \? {call.max_tasks} : {call.fallback.max_tasks}\)"
+    tasks = (
+        rf"context->tiles \? rt_tasks\(runtime, {call.max_tasks}, RT_TASKS_OF_TILES\)\s+"
+        rf": rt_tasks\(runtime, {call.fallback.max_tasks}, RT_TASKS\)"
+    )
     return bool(re.search(symbols, text) and re.search(tasks, text))
 
 
