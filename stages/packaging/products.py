@@ -18,8 +18,9 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.packaging.addressing import border_class
-from stages.packaging.convolution import Convolution, Pixel
+from stages.packaging.convolution import Convolution
 from stages.packaging.halo import fill_halo
+from stages.packaging.interleaving import Pixel
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import with_vectors
 from stages.qnn.elementwise import WHOLE, WIDENED
