@@ -75,20 +75,30 @@ class Interleaving(Lowering):
             T.evaluate(T.call_extern("void", TILES_END))
 
     def _interleaved_blocks(self, begin: Any, end: Any) -> None:
-        first = T.bind(begin * self.tiles)
-        count = T.bind(end * self.tiles - first)
-        with T.serial(0, self.blocks) as block, T.serial(0, count) as number:
-            # Counted, as to divide by a count would hold up the first product.
-            is_first = number == 0
-            other = T.bind(tirx.if_then_else(is_first, tirx.max(block - 1, 0), block))
-            before = T.bind(tirx.if_then_else(is_first, count, number) - 1)
-            self._turn(
-                T.bind(block * count + number),
-                (block, *divided(first + number, self.tiles)),
-                (other, *divided(first + before, self.tiles)),
+        with T.serial(0, self.blocks) as block:
+            before, first, last = (
+                T.bind(self.run_from(item, each) * self.tiles)
+                for item, each in ((end, tirx.max(block - 1, 0)), (begin, block), (end, block))
             )
-        last = divided(first + count - 1, self.tiles)
-        self._finish_last(count * self.blocks, (self.blocks - 1, *last))
+            done = T.bind(self._below(end, block) - self._below(begin, block))
+            with T.serial(0, last - first) as number:
+                # Counted, as to divide by a count would hold up the first product.
+                is_first = number == 0
+                other = T.bind(tirx.if_then_else(is_first, tirx.max(block - 1, 0), block))
+                previous = T.bind(tirx.if_then_else(is_first, before, first + number) - 1)
+                self._turn(
+                    T.bind(done * self.tiles + number),
+                    (block, *divided(first + number, self.tiles)),
+                    (other, *divided(previous, self.tiles)),
+                )
+        end_of_last = T.bind(self.run_from(end, self.blocks - 1) * self.tiles)
+        place = self.blocks - 1, *divided(end_of_last - 1, self.tiles)
+        self._finish_last((end - begin) * self.tiles, place)
+
+    def _below(self, item: Any, block: Any) -> Any:
+        """How many items below one, numbered run by run, are of blocks before a block."""
+        run, rest = divided(item, self.blocks)
+        return run * block + tirx.min(rest, block)
 
     def _interleaved(self, begin: Any, end: Any) -> None:
         first = T.bind(begin * self.tiles)

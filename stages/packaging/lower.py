@@ -1,8 +1,9 @@
 """From a packed composite to one PrimFunc: loops over its slice of work around SIMD bodies.
 
 A kernel's work items are (block of 32 channels, output row); task t of n takes items
-`[items * t / n, items * (t + 1) / n)`. Nothing is allocated: sums of the current tile live in the
-scratch that the caller passes. SIMD text comes in by `pragma_import_llvm`.
+`[items * t / n, items * (t + 1) / n)`, numbered block by block or row by row. Nothing is allocated:
+sums of the current tile live in the scratch that the caller passes. SIMD text comes in by
+`pragma_import_llvm`.
 """
 
 from __future__ import annotations
@@ -111,21 +112,29 @@ class Lowering:
 
     def _slice(self, items: int) -> None:
         """A task's part of the work."""
-        if not self.is_split_by_runs:
-            begin, end = slice_of(items, self.task, self.tasks)
+        begin, end = slice_of(items, self.task, self.tasks)
+        if self.is_split_by_runs:
+            self.items_of_runs(T.bind(begin), T.bind(end))
+        else:
             self.items(T.bind(begin), end)
-            return
-        self.items_of_runs(*map(T.bind, slice_of(self.runs, self.task, self.tasks)))
 
     def items_of_runs(self, begin: Any, end: Any) -> None:
-        """The work items of a task that has its part of the runs: block after block."""
+        """The work items of a task that has its part of the runs: block after block.
+
+        They are numbered run by run, so that tasks are even: the first or last run of one may be
+        another's in some of the blocks.
+        """
         with T.serial(0, self.blocks) as block:
             self.block = block
-            self.items(begin, end)
+            self.items(self.run_from(begin, block), self.run_from(end, block))
+
+    def run_from(self, item: Any, block: Any) -> Any:
+        """The first run of a block whose number, among items run by run, is not below `item`."""
+        return T.bind(tirx.truncdiv(item + (self.blocks - 1) - block, self.blocks))
 
     @cached_property
     def is_split_by_runs(self) -> bool:
-        """Whether every task has its part of the runs, of all blocks."""
+        """Whether every task has its part of the runs, of all blocks, and thus some of each."""
         by_runs = (self.schedule["split"], self.schedule["order"]) == ("runs", "rows_inner")
         return by_runs and self.runs >= 2 * RUNS_A_TASK
 

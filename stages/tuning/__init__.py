@@ -29,10 +29,12 @@ ORDERS = ("rows_inner", "blocks_inner")
 SPLITS = ("blocks", "runs")
 """What threads have a part of each: weights, or positions, which they find in their own cache where
 they computed them themselves."""
-MOST_WEIGHTS = 2
+MOST_WEIGHTS, MOST_OF_TILES = 2, 12
 """Bytes of weights for one of data, at most, that each of several threads reads as a whole, to have
-positions of its own. On two cores ResNet-18's layers with 1.3 took 0.79 to 0.87 of the time so,
-those with 9 took 1.2 to 1.3."""
+positions of its own; and where tiles multiply, which have fewer tasks. On two cores ResNet-18's
+layers with 1.3 took 0.79 to 0.87 of the time so, those with 9 took 1.2 to 1.3, but 0.9 in tiles.
+What the other thread writes has to be fetched from its cache, and lines that it has read be taken
+away from it before they are written anew."""
 SLOTS_A_PIXEL = 0.5
 """Products of tiles for every pixel of a tile, at least, for a kernel to gain much."""
 GAINING = 0.6
@@ -89,7 +91,9 @@ def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
         return {"order": "blocks_inner", "split": "blocks"}
     data, weights, _ = call.args
     chosen = order_of(*_known_by(call), choices)
-    are_few = _bytes(weights.ty) < MOST_WEIGHTS * _bytes(data.ty)
+    is_tiled = parse_signature(attributes(call)["signature"]).is_tiled
+    most = MOST_OF_TILES if is_tiled else MOST_WEIGHTS
+    are_few = _bytes(weights.ty) < most * _bytes(data.ty)
     return {
         "order": chosen or _order(call, data.ty, weights.ty, hardware),
         "split": "runs" if are_few else "blocks",
