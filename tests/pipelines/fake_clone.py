@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -282,6 +283,8 @@ class Clone:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # As from a terminal, also where the tests run in the background of a script.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def doit(self, *arguments: str, expect: int = 0) -> tuple[str, str]:
