@@ -22,7 +22,7 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages.packaging.arena import SLACK
-from stages.packaging.program import ALIGNMENT
+from stages.qnn.signature import ALIGNMENT
 from tests import tiles
 from tests.stages.packaging.support import zig
 from tests.targets import is_native

@@ -75,12 +75,7 @@ class _Walk(Rewriting):
             if call.args[1] in self.constants and all(factor(point) == 1 for point in doubled):
                 self._product(binding, attrs)
                 return
-        self._copy(binding)
-
-    def _copy(self, binding: Any) -> None:
-        """Keep a binding as it is."""
-        call = self.remapped(binding.value)
-        self.mapping[binding.var] = self.builder.emit(call, str(binding.var.name))
+        self.copy(binding)
 
     def _is_on_bits(self, binding: Any) -> bool:
         """Leave a product to a kernel of stored bits, if that is what is chosen for it."""
@@ -125,7 +120,7 @@ class _Walk(Rewriting):
         if is_conv and any(attrs["padding"]):
             data = self._padded(data, attrs["padding"], point + attrs["pad_value"], name)
         if data is None:  # what surrounds the picture has no stored value
-            self._copy(binding)
+            self.copy(binding)
             return
         levels = weight.astype(np.int64) - weight_point
         sums = levels.reshape(len(levels), -1).sum(axis=1)

@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-SlotKind = Literal["input", "output", "buffer", "constant"]
+from stages.qnn.signature import ALIGNMENT
 
-ALIGNMENT = 64
-"""Of every buffer, constant and, where kernels use them in place, input and output, bytes."""
+SlotKind = Literal["input", "output", "buffer", "constant"]
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _C_TYPES = {

@@ -50,3 +50,8 @@ class Rewriting:
     def remapped(self, expr: Any) -> Any:
         """An expression over new variables."""
         return remap(expr, {variable: self.read(variable) for variable in variables_in(expr)})
+
+    def copy(self, binding: Any) -> None:
+        """Keep a binding as it is."""
+        value = self.remapped(binding.value)
+        self.mapping[binding.var] = self.builder.emit(value, str(binding.var.name))

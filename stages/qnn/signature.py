@@ -42,6 +42,9 @@ BYTE_LIMIT = 128
 """The largest magnitude of a signed byte."""
 BLOCK = 32
 """Output channels a kernel finishes together: one packed word of its consumer."""
+ALIGNMENT = 64
+"""Of every buffer and constant, of what is collected of each picture, and of inputs and outputs
+that kernels use in place: bytes."""
 TILES_BEGIN, TILES_END = "bk_tiles_begin", "bk_tiles_end"
 """Functions without operands around a thread's calls of kernels of tiles: they shape the registers,
 and give them up."""

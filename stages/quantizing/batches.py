@@ -95,7 +95,7 @@ class _Walk(Rewriting):
         bindings = bindings_of(self.main)
         for binding in bindings[: self.first]:
             if self.varying.isdisjoint(variables_in(binding.value)):
-                self._copy(binding)
+                self.copy(binding)
                 continue
             self.layer = str(binding.var.name)
             self.varying.add(binding.var)
@@ -124,12 +124,7 @@ class _Walk(Rewriting):
                 self.mapping[variable] = self.builder.emit(all_of_them, name)
             if not self.varying.isdisjoint(read):
                 self.varying.add(binding.var)
-            self._copy(binding)
-
-    def _copy(self, binding: Any) -> None:
-        self.mapping[binding.var] = self.builder.emit(
-            self.remapped(binding.value), str(binding.var.name)
-        )
+            self.copy(binding)
 
     def _one(self, binding: Any) -> Any:
         """What a binding is for one picture."""

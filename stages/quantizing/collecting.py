@@ -15,14 +15,13 @@ from stages.kinds import Model
 from stages.qnn.builder import bindings_of, outputs_of, variables_in
 from stages.qnn.footprint import stored
 from stages.qnn.registry import attributes, shape_of
+from stages.qnn.signature import ALIGNMENT
 
 MOST_WEIGHTS = 16
 """Bytes of weights for one that is stored between the layers of a picture, at most, of layers that
 compute one picture after the other. Timed in the network, eight pictures at once take: of
 ResNet-18's first three stages (0.15, 1 and 8) 1.6, 1.3 and 1.15 times as long as one after the
 other, of its fourth stage (67) 0.78 to 0.94, of its last matrix product (128) 0.22."""
-ALIGNMENT = 64
-"""Of where each picture begins among those that are collected, bytes."""
 
 
 def first_together(model: Model, batch: int) -> int | None:

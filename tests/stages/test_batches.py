@@ -136,7 +136,7 @@ def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
     model = of_weights(64, BEHIND[name])
     alone = apart(model)
     assert (pictures_of(alone), collected(alone)) == (3, ["sums"])
-    given, seen = {"x": whole_numbers((3, 32, 64))["x"]}, dict[str, Any]()
+    given, seen = whole_numbers((3, 32, 64)), dict[str, Any]()
     ours = interpret.run(alone, given, observe=seen.__setitem__)
     for name, value in interpret.run(model, given).items():
         np.testing.assert_array_equal(ours[name], value)
@@ -154,7 +154,7 @@ def test_what_cannot_be_collected_is_computed_picture_by_picture(channels: int, 
     model = of_weights(channels, build)
     alone = apart(model)
     assert (pictures_of(alone), collected(alone)) == (3, [])
-    given = {"x": whole_numbers((3, 32, channels))["x"]}
+    given = whole_numbers((3, 32, channels))
     for name, value in interpret.run(model, given).items():
         np.testing.assert_array_equal(interpret.run(alone, given)[name], value)
 

@@ -16,8 +16,9 @@ from stages.options import LegalizeOptions
 from stages.packaging.graph import program_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.lowering import lower
-from stages.packaging.program import ALIGNMENT, Call, Fallback, Program
+from stages.packaging.program import Call, Fallback, Program
 from stages.qnn import interpret
+from stages.qnn.signature import ALIGNMENT
 from tests.compiled import Library, Placed
 from tests.stages.pipeline import kept, stages
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.packaging.arena import SLACK, Item, align, lifetimes, place, plan
-from stages.packaging.program import ALIGNMENT, Call, Program, Slot, TensorSpec
+from stages.packaging.program import Call, Program, Slot, TensorSpec
+from stages.qnn.signature import ALIGNMENT
 
 
 @st.composite

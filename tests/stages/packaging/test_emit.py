@@ -12,7 +12,7 @@ from stages.packaging import emit
 from stages.packaging.arena import SLACK, plan
 from stages.packaging.calling import comment
 from stages.packaging.header import header_source
-from stages.packaging.program import ALIGNMENT
+from stages.qnn.signature import ALIGNMENT
 from tests.stages.packaging import golden_text
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64, make_program, zig
 
