@@ -49,6 +49,13 @@ class Layout:
     """Pictures of a batch; more than one only as bytes or floats."""
     stacked: int = 1
     """Rows that lie one behind the other, as channels of one; more than one only as bytes."""
+    phases: int = 1
+    """Kinds of rows, by number modulo so many, those of each together; more only as bytes."""
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether rows lie one below the other, so that anything can read what is inside."""
+        return self.stacked == self.phases == 1
 
     @property
     def padded_channels(self) -> int:
@@ -118,6 +125,7 @@ def store(value: Any, layout: Layout) -> Any:
         channels=layout.padded_channels,
         fill=layout.fill,
         stacked=layout.stacked,
+        phases=layout.phases,
     )
 
 
@@ -154,11 +162,17 @@ def solve(module: Any, chosen: Mapping[Any, Chosen]) -> Edges:
                     wanted = product.signature.stored
                     layout.stored = layout.stored.joined(wanted) if layout.stored else wanted
                 if zero_point_x2 is not None and product is not None:
-                    layout.stacked, padding = product.stacked, product.halo
+                    layout.stacked, layout.phases = product.stacked, product.phases
+                    padding = product.halo
                 layout.halo = [max(a, b) for a, b in zip(layout.halo, padding, strict=True)]
                 if zero_point_x2 is not None and zero_point_x2 % 2 == 0 and form == "bytes":
                     # What a byte cannot hold, the bias corrects per border class.
                     layout.fill = min(max(0, zero_point_x2 // 2), 255)
+    for layout in edges.values():
+        # The widest of all sides need not be a multiple of the phases that each reader sees to.
+        top, left, bottom, right = layout.halo
+        rows, columns = layout.height + top + bottom, layout.width + left + right
+        layout.halo = [top, left, bottom + -rows % layout.phases, right + -columns % layout.phases]
     narrow = narrow_inputs(module)
     for (variable, form), layout in edges.items():
         if form == "bytes" and variable in narrow:

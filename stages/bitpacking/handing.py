@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.bitpacking.choosing import kernel_of
+from stages.bitpacking.choosing import Work, in_phases, kernel_of
 from stages.bitpacking.edges import Layout, nhwc, pictures
 from stages.bitpacking.window import Chosen
 from stages.kinds import Model, Table
@@ -63,33 +63,56 @@ class Handed:
     """As it is."""
 
     @property
+    def pictures(self) -> list[Layout]:
+        """The edges inside of which it can be read."""
+        return [edge for edge in self.edges if edge.is_picture]
+
+    @property
     def is_written(self) -> bool:
         """Whether all readers find it in another form."""
-        is_found = bool(self.edges) if self.is_added else bool(self.edges or self.pads)
+        is_found = bool(self.pictures) if self.is_added else bool(self.edges or self.pads)
         return is_found and not self.is_read
 
 
 def products_of(model: Model, offers: Table, choices: Table) -> dict[Any, Product]:
     """Variable of `main` → the product that gives it."""
+    works, found = works_of(model), {}
+    phased = in_phases(model.module, works, offers)
+    for binding, function in calls_of(model):
+        if (work := works.get(binding.var)) is not None:
+            actual = dict(zip(function.params, binding.value.args, strict=True))
+            chosen = kernel_of(work, offers, choices, phased)
+            edge = _layout(work.call, chosen)
+            found[binding.var] = Product(
+                function, actual, product_of(function), work.weight, chosen, edge
+            )
+    return _sharing(found)
+
+
+def works_of(model: Model) -> dict[Any, Work]:
+    """Variable of `main` → the product that gives it, whose weights are [O, KH, KW, C]."""
     found = {}
     for binding, function in calls_of(model):
         if str(function.attrs["composite"]) == PRODUCTS:
             actual = dict(zip(function.params, binding.value.args, strict=True))
-            found[binding.var] = _product(model, function, actual, offers, choices)
-    return _sharing(found)
+            call = product_of(function).value
+            q = model.params[str(actual[call.args[1]].name)]
+            q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
+            found[binding.var] = Work(actual[call.args[0]], call, q, WORD_BYTES)
+    return found
 
 
 def _sharing(products: dict[Any, Product]) -> dict[Any, Product]:
     """The same, where what one reads without a halo is what another one reads with it."""
-    widest: dict[Any, Layout] = {}
+    widest: dict[tuple[Any, int], Layout] = {}
     for product in products.values():
-        edge = product.edge
+        edge, key = product.edge, (product.data, product.edge.phases)
         if edge.form == "bytes" and edge.stacked == 1:
-            other = widest.setdefault(product.data, edge)
-            widest[product.data] = max(other, edge, key=lambda e: sum(e.halo))
+            widest[key] = max(widest.get(key, edge), edge, key=lambda e: sum(e.halo))
     found = {}
     for variable, product in products.items():
-        edge, wide = product.edge, widest.get(product.data)
+        edge = product.edge
+        wide = widest.get((product.data, edge.phases))
         is_alike = edge.form == "bytes" and edge.stacked == 1 and not any(edge.halo)
         if wide is not None and is_alike and not product.chosen.signature.is_whole:
             origin = (wide.halo[0], wide.halo[1])
@@ -147,7 +170,7 @@ def _is_haloed(variable: Any, call: Any, reader: Product) -> bool:
     is_data = reader.data.same_as(variable) and sum(variable.same_as(a) for a in call.args) == 1
     is_bytes = edge.form == "bytes" and dtype_of(variable.ty) == "uint8"
     is_whole = edge.padded_channels == edge.channels and edge.stacked == 1
-    return is_data and is_bytes and any(edge.halo) and is_whole
+    return is_data and is_bytes and is_whole and (any(edge.halo) or edge.phases > 1)
 
 
 def _is_added(variable: Any, reader: Product) -> bool:
@@ -182,24 +205,14 @@ def product_of(function: Any) -> Any:
     return next(b for b in bindings_of(function) if is_product(b.value))
 
 
-def _product(
-    model: Model, function: Any, actual: dict[Any, Any], offers: Table, choices: Table
-) -> Product:
-    inner = product_of(function)
-    call = inner.value
-    q = model.params[str(actual[call.args[1]].name)]
-    q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
-    chosen = kernel_of(call, q, offers, choices, WORD_BYTES)
-    return Product(function, actual, inner, q, chosen, _layout(call, chosen))
-
-
 def _layout(call: Any, chosen: Chosen) -> Layout:
     """How a product's data lies for its kernel."""
     signature = chosen.signature
     dtype = dtype_of(call.args[0].ty)
     bits = 8 * storage_dtype(dtype).itemsize if signature.is_float else int(dtype.lstrip("uint"))
     edge = Layout(signature.form, *nhwc(call.args[0].ty), bits, signature.stored)
-    edge.stacked, edge.halo, edge.pictures = chosen.stacked, chosen.halo, pictures(call.args[0].ty)
+    edge.stacked, edge.phases, edge.halo = chosen.stacked, chosen.phases, chosen.halo
+    edge.pictures = pictures(call.args[0].ty)
     if signature.is_float:
         edge.block = signature.channels_per_word
     if edge.form == "bytes":

@@ -16,7 +16,7 @@ from tvm.ir import Call
 
 from hw.profile import Hardware
 from stages.bitpacking import narrow
-from stages.bitpacking.choosing import subject_of
+from stages.bitpacking.choosing import in_phases, subject_of
 from stages.bitpacking.depthwise import Depthwise, depthwise_of
 from stages.bitpacking.edges import Layout, load, store
 from stages.bitpacking.folding import corrected, widened
@@ -24,9 +24,9 @@ from stages.bitpacking.handing import (
     Handed,
     Product,
     handed,
-    product_of,
     products_of,
     turned,
+    works_of,
 )
 from stages.bitpacking.narrow import is_narrow
 from stages.bitpacking.results import epilogue, laid_out, stored
@@ -35,7 +35,6 @@ from stages.qnn import packed
 from stages.qnn.builder import (
     FunctionBuilder,
     bindings_of,
-    calls_of,
     outputs_of,
     variables_in,
 )
@@ -45,7 +44,7 @@ from stages.qnn.measured import Subject
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
-from stages.qnn.signature import BLOCK, WORD_BYTES
+from stages.qnn.signature import BLOCK
 
 Array = np.ndarray[Any, Any]
 
@@ -57,14 +56,9 @@ def pack_products(model: Model, offers: Table, choices: Table, hardware: Hardwar
 
 def subjects(*, model: Model, offers: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, in a model that `pack_products` takes."""
-    found = {}
-    for binding, function in calls_of(model):
-        if str(function.attrs["composite"]) == PRODUCTS:
-            call = product_of(function).value
-            actual = dict(zip(function.params, binding.value.args, strict=True))
-            weight = model.params[str(actual[call.args[1]].name)]
-            found[str(binding.var.name)] = subject_of(call, weight, offers, WORD_BYTES)
-    return found
+    works = works_of(model)
+    phased = in_phases(model.module, works, offers)
+    return {str(v.name): subject_of(work, offers, phased) for v, work in works.items()}
 
 
 class _Packer(Rewriting):
@@ -143,7 +137,7 @@ class _Packer(Rewriting):
             channels=[q.shape[3], q.shape[0]],
             origin=list(product.origin),
             border=border,
-            **product.chosen.window.attributes(edge.stacked),
+            **product.chosen.window.attributes(edge.stacked, edge.phases),
         )
         sums = builder.emit(call, "sums")
         value = builder.emit(packed.take_channels(sums, channels=q.shape[0]), "taken")
@@ -235,7 +229,7 @@ class _Packer(Rewriting):
     def _found(self, source: Any) -> tuple[Any, Layout | None]:
         """A tensor as an epilogue reads it, and the edge that it is inside of, if it is."""
         wanted = self.handed.get(source, Handed())
-        for edge in wanted.edges if wanted.is_written else ():
+        for edge in wanted.pictures if wanted.is_written else ():
             if (tensor := self.edges.get(_key(source, edge))) is not None:
                 return tensor, edge
         return self.read(source), None
@@ -278,7 +272,7 @@ class _Packer(Rewriting):
         # What is the user's may end where it ends: kernels read some bytes further.
         is_ours = source not in self.turned and source not in list(self.main.params)
         is_whole = dtype_of(source.ty) == edge.dtype and edge.padded_channels == edge.channels
-        return is_ours and is_whole and not any(edge.halo)
+        return is_ours and is_whole and edge.is_picture and not any(edge.halo)
 
     def _bits(self, source: Any, edge: Layout, layer: str) -> Any:
         """Planes or tables, by an elementwise composite that reads bytes in whole blocks."""
@@ -305,4 +299,5 @@ def _corrected(product: Product, attrs: dict[str, Any]) -> tuple[int, Array, lis
 
 
 def _key(source: Any, edge: Layout) -> tuple[Any, ...]:
-    return (source, edge.form, tuple(edge.halo), edge.fill, edge.block, edge.stored, edge.stacked)
+    place = tuple(edge.halo), edge.fill, edge.block, edge.stored, edge.stacked, edge.phases
+    return (source, edge.form, *place)

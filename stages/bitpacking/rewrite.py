@@ -225,7 +225,7 @@ class Composite:
             channels=[q.shape[3], q.shape[0]],
             origin=[layout.halo[0] - window.padding[0], layout.halo[1] - window.padding[1]],
             border=border,
-            **window.attributes(layout.stacked),
+            **window.attributes(layout.stacked, layout.phases),
         )
 
     # -- results -----------------------------------------------------------------------------

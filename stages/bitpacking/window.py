@@ -19,22 +19,25 @@ class Window:
     size: tuple[int, int]
     output: tuple[int, int]
 
-    def halo(self, stacked: int) -> list[int]:
+    def halo(self, stacked: int, phases: int) -> list[int]:
         """What must surround the picture (top, left, bottom, right), so that the last window ends
-        in it where rows are stacked."""
+        in it where rows are stacked, and phases are alike."""
         top, left, bottom, right = self.padding
+        height, width = self.size
         reached = (self.output[0] - 1) * self.strides[0] + round_up(self.kernel[0], stacked)
-        rows = round_up(max(top + self.size[0] + bottom, reached), stacked)
-        return [top, left, rows - self.size[0] - top, right]
+        rows = round_up(max(top + height + bottom, reached), stacked * phases)
+        columns = round_up(left + width + right, phases)
+        return [top, left, rows - height - top, columns - width - left]
 
-    def attributes(self, stacked: int) -> dict[str, Any]:
-        """How a packed convolution steps over a picture whose rows are stacked."""
+    def attributes(self, stacked: int, phases: int) -> dict[str, Any]:
+        """How a packed convolution steps over a picture whose rows lie so."""
         (height, width), (down, right) = self.kernel, self.strides
         return {
             "window": [-(-height // stacked), width],
             "rows": height,
             "strides": [down // stacked, right],
             "output": list(self.output),
+            "phases": phases,
         }
 
 
@@ -46,8 +49,10 @@ class Chosen:
     window: Window
     stacked: int
     """Rows of its data that lie one behind the other, as channels of one."""
+    phases: int
+    """Kinds of rows of its data, by number modulo so many, those of each together."""
 
     @property
     def halo(self) -> list[int]:
         """What must surround its data."""
-        return self.window.halo(self.stacked)
+        return self.window.halo(self.stacked, self.phases)

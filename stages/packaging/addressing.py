@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import tirx
 
-from stages.qnn.packed import class_count
+from stages.qnn.packed import class_count, stored_row
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
 from stages.qnn.tables import ENTRIES, GROUP
@@ -42,13 +42,15 @@ def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: An
 
 def output_offset(output: Any, call: Any, block: Any, y: Any, x: Any) -> Any:
     """Element of a packed output that an epilogue's pointer stands at."""
-    top, left, _, _ = attributes(call)["halo"]
-    *_, width, channels = shape_of(output.ty)
+    attrs = attributes(call)
+    top, left, _, _ = attrs["halo"]
+    *_, height, width, channels = shape_of(output.ty)
+    row = stored_row(top + y, height, attrs.get("phases", 1))
     if is_op(call, "relax.qnn.to_tables"):
         step = BLOCK // GROUP * ENTRIES
     else:
         step = 1 if dtype_of(output.ty) == "uint32" else BLOCK
-    return ((top + y) * width + left + x) * channels + block * step
+    return (row * width + left + x) * channels + block * step
 
 
 def border_class(convolution: Any, y: Any, x: Any) -> Any:

@@ -21,6 +21,7 @@ from stages.packaging.interleaving import Interleaving, Pixel, Window
 from stages.packaging.kernel import Helper, digest_of
 from stages.packaging.lower import divided
 from stages.qnn.offers import are_joinable, tile_count
+from stages.qnn.packed import stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, WORD_BYTES
 
@@ -51,15 +52,17 @@ class Convolution(Interleaving):
         *_, self.input_height, self.input_width, words = shape_of(data.ty)
         pixel = words * storage_dtype(dtype_of(data.ty)).itemsize
         window = attrs["window"]
-        joinable = are_joinable(window, attrs["strides"], self.composite.pictures)
+        self.phases = attrs["phases"]
+        joinable = are_joinable(window, attrs["strides"], self.composite.pictures, self.phases)
         self.is_joined = joinable and self._is_shorter_joined
         self.strides = (
             window[0],
             window[1] * pixel // self.signature.word_bytes,
-            self.input_width * pixel,
+            self.input_width * pixel // self.phases,
             attrs["strides"][1] * pixel,
             self.input_height * self.input_width * pixel,
             self._share,
+            self._odd_rows * pixel,
         )
         self.is_interleaved = self.uses_tiles and self.schedule["interleaved"]
         text = body["text"], body["declarations"]
@@ -69,10 +72,28 @@ class Convolution(Interleaving):
             self.help(self.signature.name, text, 4, self.strides)
 
     @property
+    def _odd_rows(self) -> int:
+        """Pixels that odd rows of a window lie further on than its even ones would have them.
+
+        Of data in two phases that is the distance of these, in the one direction or the other, less
+        the half of a row that the even ones are apart for every row that they are not.
+        """
+        if self.phases == 1:
+            return 0
+        top, _ = attributes(self.composite.main)["origin"]
+        first, second = (stored_row(row, self.input_height, self.phases) for row in (top, top + 1))
+        return (second - first) * self.input_width - self.input_width // self.phases
+
+    @property
+    def pitch(self) -> int:
+        """Positions from one row of the output to the next one, where rows are joined."""
+        return self.input_width // self.phases
+
+    @property
     def positions(self) -> int:
         """Pixels from the first of all pictures to the last, those in halos between them too."""
         rows = (self.composite.pictures - 1) * self.input_height + self.height
-        return (rows - 1) * self.input_width + self.width
+        return (rows - 1) * self.pitch + self.width
 
     @property
     def _is_shorter_joined(self) -> bool:
@@ -155,7 +176,7 @@ class Convolution(Interleaving):
 
     def _joined(self, position: Any) -> tuple[Any, Any]:
         """Row, among those of all pictures, and column of a position in joined rows."""
-        row, x = divided(position, self.input_width)
+        row, x = divided(position, self.pitch)
         picture, line = divided(row, self.input_height)
         return (picture * self.height + line if self.composite.pictures > 1 else row), x
 
@@ -167,7 +188,7 @@ class Convolution(Interleaving):
             return Window(first * strides[1], run, lambda m: self._joined(first + m))
         picture, line = self.line_of(run)
         x = self.column_of(tile)
-        row = picture * self.input_height + line * strides[0]
+        row = picture * self.input_height + line * (strides[0] // self.phases)
         before = run * self.tiles + tirx.truncdiv(x + self.rows - 1, self.rows)
         return Window(row * self.input_width + x * strides[1], before, lambda m: (run, x + m))
 
@@ -182,7 +203,8 @@ class Convolution(Interleaving):
             fetched = own + AHEAD // storage_dtype(dtype_of(weights.ty)).itemsize
         else:
             fetched = (block + 1) * parts * size + (window.before * parts + part) * self.fetched
-        position = top * self.input_width + left + window.first
+        row = stored_row(top, self.input_height, self.phases)
+        position = row * self.input_width + left + window.first
         elements = (
             self.arguments[data.name][position * shape_of(data.ty)[-1]],
             self.arguments[weights.name][own],

@@ -9,18 +9,23 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.qnn.packed import stored_of
+from stages.qnn.packed import stored_of, stored_row
 from stages.qnn.signature import WORD_BITS
 from stages.qnn.tables import GROUP, additions
 
 
 def fill_halo(
-    buffer: Any, shape: Sequence[int], dtype: str, halo: Sequence[int], fills: Sequence[int]
+    buffer: Any,
+    shape: Sequence[int],
+    dtype: str,
+    halo: Sequence[int],
+    fills: Sequence[int],
+    phases: int = 1,
 ) -> None:
     """Emit loops that write a value around the picture of an edge.
 
     `shape` is [planes, Hp, Wp, words], [N, Hp, Wp, Cp] or [Hp, Wp, Cp] (tables: 4 * Cp); `halo` is
-    (top, left, bottom, right); `fills` has one value a plane or a picture.
+    (top, left, bottom, right); `fills` has one value a plane or a picture. Rows lie in `phases`.
     """
     planes, height, width, channels = (1, *shape)[-4:]
     top, left, bottom, right = halo
@@ -37,11 +42,15 @@ def fill_halo(
         value = tirx.const(fill, dtype)
         with T.serial(0, count) as plane:
             base = (first + plane) * height * row_size
-            run(base, top * row_size, value)
-            run(base + (height - bottom) * row_size, bottom * row_size, value)
+            for around in (range(top), range(height - bottom, height)):
+                if phases == 1:
+                    run(base + around.start * row_size, len(around) * row_size, value)
+                    continue
+                for row in around:
+                    run(base + stored_row(row, height, phases) * row_size, row_size, value)
             if left or right:
                 with T.serial(0, height - top - bottom) as row:
-                    start = base + (top + row) * row_size
+                    start = base + stored_row(top + row, height, phases) * row_size
                     run(start, left * channels, value)
                     run(start + (width - right) * channels, right * channels, value)
         first += count

@@ -177,7 +177,8 @@ class Lowering:
             with T.If(self.task == 0), T.Then():
                 for result, output, attrs in stores:
                     shape, dtype = shape_of(output.ty), dtype_of(output.ty)
-                    fill_halo(result, shape, dtype, attrs["halo"], fills_of(attrs))
+                    phases = attrs.get("phases", 1)
+                    fill_halo(result, shape, dtype, attrs["halo"], fills_of(attrs), phases)
 
     def items(self, begin: Any, end: Any) -> None:
         """Emit a task's work items."""

@@ -19,6 +19,7 @@ from stages.packaging.kernel import Kernel
 from stages.packaging.plain import with_vectors
 from stages.packaging.rows import row_kernel
 from stages.qnn.composites import calls_in, max_pool_of
+from stages.qnn.packed import stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import WORD_BYTES
 
@@ -41,8 +42,8 @@ class _MaxPool:
         self.pictures, self.height, self.width, self.channels = shape_of(pool.ty)
         self.lanes = gcd(self.channels, lanes)
         self.dtype = str(storage_dtype(dtype_of(pool.ty)))
-        store = calls.get("relax.qnn.to_bytes", {"halo": [0, 0, 0, 0], "fill": 0})
-        self.halo, self.fill = store["halo"], store["fill"]
+        store = calls.get("relax.qnn.to_bytes", {"halo": [0, 0, 0, 0], "fill": 0, "phases": 1})
+        self.halo, self.fill, self.phases = store["halo"], store["fill"], store["phases"]
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are rows of all pictures."""
@@ -50,12 +51,14 @@ class _MaxPool:
         size = self.height + top + bottom, self.width + left + right
         shape, fills = (self.pictures, *size, self.channels), [self.fill] * self.pictures
         parameters = self.function.params
-        return row_kernel(symbol, parameters, shape, self.halo, fills, self._row, self.dtype)
+        around = self.halo, fills, self._row, self.dtype, self.phases
+        return row_kernel(symbol, parameters, shape, *around)
 
     def _row(self, arguments: Mapping[Any, Any], result: Any, picture: Any, y: Any) -> None:
         (data,) = arguments.values()
         top, left, bottom, right = self.halo
-        line = picture * (self.height + top + bottom) + top + y
+        rows = self.height + top + bottom
+        line = picture * rows + stored_row(top + y, rows, self.phases)
         start = T.bind((line * (self.width + left + right) + left) * self.channels)
         first = picture * self.stored_height
         lines = [T.bind((first + row) * self.stored_width) for row in self._taps(0, y)]

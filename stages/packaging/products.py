@@ -26,6 +26,7 @@ from stages.packaging.plain import with_vectors
 from stages.qnn.elementwise import WHOLE, WIDENED
 from stages.qnn.expressions import clipped, scalar
 from stages.qnn.llvm import NEAREST, FunctionText
+from stages.qnn.packed import stored_row
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
@@ -50,11 +51,13 @@ class Position:
     channel: Any
     extent: tuple[int, int, int]
 
-    def place(self, halo: Sequence[int] = (0, 0, 0, 0)) -> Any:
-        """Where it lies in pictures with a halo (top, left, bottom, right) around each."""
+    def place(self, halo: Sequence[int] = (0, 0, 0, 0), phases: int = 1) -> Any:
+        """Where it lies in pictures with a halo (top, left, bottom, right) around each, and rows in
+        phases."""
         top, left, bottom, right = halo
         height, width, channels = self.extent
-        line = self.picture * (height + top + bottom) + self.y + top
+        rows = height + top + bottom
+        line = self.picture * rows + stored_row(self.y + top, rows, phases)
         return (line * (width + left + right) + self.x + left) * channels + self.channel
 
 
@@ -64,6 +67,7 @@ class Surroundings:
 
     halo: tuple[int, int, int, int]
     fill: Any
+    phases: int = 1
 
 
 def halo_of(call: Any) -> list[int]:
@@ -77,7 +81,7 @@ def surroundings(call: Any) -> Surroundings | None:
     """What a call writes around a picture, for one that only puts a halo around it."""
     if is_op(call, "relax.qnn.to_bytes"):
         attrs = attributes(call)
-        return Surroundings(tuple(attrs["halo"]), attrs["fill"])
+        return Surroundings(tuple(attrs["halo"]), attrs["fill"], attrs["phases"])
     if is_op(call, "relax.nn.pad"):
         _, _, top, bottom, left, right, _, _ = (int(count) for count in call.attrs.pad_width)
         return Surroundings((top, left, bottom, right), int(call.attrs.pad_value))
@@ -147,7 +151,7 @@ class Products(Convolution):
                         shape = shape_of(output.ty)
                         dtype = str(storage_dtype(dtype_of(output.ty)))
                         fills = [around.fill] * self.composite.pictures
-                        fill_halo(result, shape, dtype, around.halo, fills)
+                        fill_halo(result, shape, dtype, around.halo, fills, around.phases)
 
     @cached_property
     def outputs(self) -> int:
@@ -183,7 +187,7 @@ class Products(Convolution):
             for result, output in zip(self.results, self.composite.outputs, strict=True):
                 value = shared(values[self.composite.results[output]])
                 around = surroundings(self.composite.store_of(output))
-                place = at.place(around.halo) if around else at.place()
+                place = at.place(around.halo, around.phases) if around else at.place()
                 T.buffer_store(result, value, [place])
 
     def _value(

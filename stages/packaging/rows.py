@@ -27,10 +27,12 @@ def row_kernel(
     fills: Sequence[int],
     row: Row,
     dtype: str = "uint32",
+    phases: int = 1,
 ) -> Kernel:
     """The kernel `symbol` of a result of words, `shape` [N, Hp, Wp, words].
 
-    Its halo (top, left, bottom, right) holds one of `fills` for each of N, written by task 0.
+    Its halo (top, left, bottom, right) holds one of `fills` for each of N, written by task 0. Where
+    rows lie in `phases`, `row` says so too.
     """
     top, _, bottom, _ = halo
     height = shape[1] - top - bottom
@@ -45,7 +47,7 @@ def row_kernel(
         tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
         if any(halo):
             with T.If(task == 0), T.Then():
-                fill_halo(result, shape, dtype, halo, fills)
+                fill_halo(result, shape, dtype, halo, fills, phases)
         first, end = slice_of(rows, task, tasks)
         begin = T.bind(first)
         with T.serial(0, T.bind(end - begin)) as index:

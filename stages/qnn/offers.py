@@ -17,6 +17,8 @@ LINE = 64
 """Bytes of a line of the caches."""
 OVERLAP = 0.9
 """The part of products that can be computed while weights come."""
+PHASES = 2
+"""Pixels that windows move by, of the layers whose data may lie in phases."""
 STACK = 2
 """Rows that are stacked: a pixel of two, each of one word, is written by one instruction."""
 Method = Algorithm | Literal["macf32", "macbf16"]
@@ -74,6 +76,8 @@ class Geometry:
     stacked: int = 1
     """Rows of the input that lie one behind the other, as channels of one; window, strides and
     height count these."""
+    phases: int = 1
+    """Kinds of rows of the input, by number modulo so many, those of each together."""
 
     @property
     def as_stacked(self) -> Geometry | None:
@@ -91,6 +95,19 @@ class Geometry:
             strides=(down // STACK, right),
             stacked=STACK,
         )
+
+    @property
+    def as_phased(self) -> Geometry | None:
+        """The same layer on a picture whose rows lie in as many phases as windows move by.
+
+        The rows of a window's next position then follow those of this one, so that no positions
+        between two rows of the output are computed in vain. None where windows do not move alike
+        along both axes, and for a batch, whose pictures would lie too far apart.
+        """
+        down, right = self.strides
+        if (down, right) != (PHASES, PHASES) or self.pictures > 1 or self.channels <= WORD_BYTES:
+            return None
+        return replace(self, phases=PHASES)
 
     def row_words(self, channels_per_word: int) -> int:
         """Words of one row of the window."""
@@ -130,20 +147,24 @@ class Geometry:
     def _positions(self) -> int:
         """Positions of rows that are joined, as many of input to a row as windows move by; 0 where
         rows cannot be joined (`are_joinable`)."""
-        if not are_joinable(self.window, self.strides, self.pictures):
+        if not are_joinable(self.window, self.strides, self.pictures, self.phases):
             return 0
         pitch = (self.output_width - 1) * self.strides[1] + self.window[1]
-        return (self.height - 1) * pitch + self.output_width
+        return (self.height - 1) * -(-pitch // self.phases) + self.output_width
 
 
-def are_joinable(window: Sequence[int], strides: Sequence[int], pictures: int) -> bool:
+def are_joinable(
+    window: Sequence[int], strides: Sequence[int], pictures: int, phases: int = 1
+) -> bool:
     """Whether the windows of an output row follow those of the row before, at one distance.
 
     By more than single pixels they do in a single picture: between two lies what is no multiple.
-    Windows that do not overlap have too much in between.
+    Windows that do not overlap have too much in between, unless rows lie in phases.
     """
     down, right = strides
-    return down == right and (down == 1 or (pictures == 1 and down < min(window)))
+    if down != right or down == 1:
+        return down == right
+    return pictures == 1 and (down < min(window) or phases == down)
 
 
 def tile_count(pixels: int, rows: int) -> int:

@@ -36,6 +36,14 @@ CONVOLUTION = "relax.qnn.packed_conv2d"
 DEPTHWISE_CONVOLUTION = "relax.qnn.packed_depthwise"
 
 
+def stored_row(y: Any, height: Any, phases: int) -> Any:
+    """Where row `y` of a padded picture lies: those of equal number modulo `phases` are together.
+
+    Of what is stored so, `stored_row(y, height, height // phases)` is the row that lies at `y`.
+    """
+    return y if phases == 1 else y % phases * (height // phases) + y // phases
+
+
 def signature_text(signature: KernelSignature) -> str:
     """A signature as canonical JSON, the form it has as an attribute."""
     return json.dumps(asdict(signature), sort_keys=True, separators=(",", ":"))
@@ -89,10 +97,12 @@ def packed_conv2d(
     origin: Sequence[int],
     output: Sequence[int],
     border: Sequence[int],
+    phases: int,
 ) -> Array:
     """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
 
-    Of the picture, whose rows may be stacked, a window has `rows`; other weights are 0.
+    Of the picture, whose rows may be stacked or lie in phases, a window has `rows`; other weights
+    are 0.
 
     `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables), uint8
     [Hp, Wp, Cp] or, of a batch, uint8 [N, Hp, Wp, Cp]; `bias` is int32 [classes, OCp]. Floats come
@@ -102,6 +112,7 @@ def packed_conv2d(
     kernel = parse_signature(signature)
     levels = unpack_activations(kernel, data)
     levels = levels.reshape(-1, *levels.shape[-3:])
+    levels = levels[:, stored_row(np.arange(levels.shape[1]), levels.shape[1], phases)]
     padded_channels = levels.shape[-1]
     kh, kw = window
     view = windows(levels, (kh, kw), (1, 1))
@@ -127,13 +138,14 @@ def _bytes_type(types: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _bytes_expression(
-    levels: Any, *, halo: Sequence[int], channels: int, fill: int, stacked: int
+    levels: Any, *, halo: Sequence[int], channels: int, fill: int, stacked: int, phases: int
 ) -> Any:
     top, left, bottom, right = halo
     pictures, height, width, own = (int(extent) for extent in levels.shape)
 
     def at(n: Any, line: Any, x: Any, place: Any) -> Any:
-        y, c = line * stacked + place // channels, place % channels
+        row = stored_row(line, rows, rows // phases) if phases > 1 else line
+        y, c = row * stacked + place // channels, place % channels
         value = levels[n, y - top, x - left, c]
         if channels > own:
             value = tirx.if_then_else(c < own, value, tirx.const(0, "uint8"))
@@ -151,19 +163,22 @@ def _bytes_expression(
 
 @register("to_bytes", ["levels"], _bytes_type, _bytes_expression)
 def to_bytes(
-    levels: Array, *, halo: Sequence[int], channels: int, fill: int, stacked: int
+    levels: Array, *, halo: Sequence[int], channels: int, fill: int, stacked: int, phases: int
 ) -> Array:
     """Levels [N, H, W, C] as uint8 [N, Hp, Wp, channels] with a halo of `fill`; of one picture
     without N.
 
     Of rows that are `stacked`, [N, Hp / stacked, Wp, stacked * channels]: the channels of a pixel,
-    then those of the pixel below it (space to depth, of one axis).
+    then those of the pixel below it (space to depth, of one axis). In `phases`, rows of equal
+    number modulo so many lie together (polyphase).
     """
     top, left, bottom, right = halo
     values = levels[..., :channels].astype(np.uint8)
     widened = np.pad(values, [(0, 0)] * 3 + [(0, channels - values.shape[3])])
     around = [(0, 0), (top, bottom), (left, right), (0, 0)]
     padded = np.pad(widened, around, constant_values=fill)
+    rows = np.arange(padded.shape[1])
+    padded[:, stored_row(rows, len(rows), phases)] = padded.copy()
     result = stack_rows(padded, stacked)
     return result if len(result) > 1 else result[0]
 

@@ -267,12 +267,12 @@ class KernelSignature:
     def fallback(self) -> KernelSignature | None:
         """For a kernel of tiles, one of vectors on the same weights, where tiles are refused.
 
-        Its tile, an equal part of the other's, fits the registers of any AVX-512.
+        Its tile, as even a part of the other's as can be, fits the registers of any AVX-512.
         """
         if self.products is None or not self.is_tiled:
             return None
         parts = -(-self.rows // FALLBACK_ROWS)
-        return replace(self, products=replace(self.products, tile=0), rows=self.rows // parts)
+        return replace(self, products=replace(self.products, tile=0), rows=-(-self.rows // parts))
 
     @property
     def alone(self) -> KernelSignature:

@@ -1,10 +1,10 @@
 """A micro-kernel: loops over a window around the proved programs of a body, as LLVM IR text.
 
-`void name(data, weights, sums, later, kh, kw, row, pixel, plane, share)`: `data` points at the
-window of the tile's first pixel, `weights` at the block of channels, `sums` at int32 [rows][32];
-`kh` rows of `kw` words each, `row`, `pixel` and `plane` are strides in bytes. Where a register is a
-cache line, `share` bytes a word are fetched, from `later` on, into the second cache: nobody needs
-them yet.
+`void name(data, weights, sums, later, kh, kw, row, pixel, plane, share, odd)`: `data` points at
+the window of the tile's first pixel, `weights` at the block of channels, `sums` at int32
+[rows][32]; `kh` rows of `kw` words each, `row`, `pixel` and `plane` are strides in bytes, and odd
+rows lie `odd` bytes further on. Where a register is a cache line, `share` bytes a word are fetched,
+from `later` on, into the second cache: nobody needs them yet.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from hw.isa import Isa, Vector
 from stages.qnn.llvm import NEAREST, SECOND, FunctionText
 from stages.qnn.signature import BLOCK, WORD_BYTES, KernelSignature
 from stages.qnn.tables import ENTRIES
+from stages.synthesizing.addresses import row_start
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.tiles import TileKernel
@@ -30,6 +31,7 @@ PARAMETERS = (
     "i64 %pixel",
     "i64 %plane",
     "i64 %share",
+    "i64 %odd",
 )
 CACHE_LINE = 64
 AHEAD = 4
@@ -136,7 +138,7 @@ class MicroKernel:
     ) -> list[str]:
         """Count over `count` words of window row `ky`, from word `first`, a step at a time."""
         code, step = self.code, self.signature.step
-        row = code.let(f"mul nuw nsw i64 {ky}, %row")
+        row = row_start(code, ky)
         row_words = code.let(f"mul nuw nsw i64 {ky}, %kw")
 
         def one_word(index: str, carried: list[str]) -> list[str]:
@@ -317,7 +319,7 @@ class MicroKernel:
         code = self.code
 
         def one_row(ky: str, sums: list[str]) -> list[str]:
-            row = code.pointer(first, code.let(f"mul nuw nsw i64 {ky}, %row"))
+            row = code.pointer(first, row_start(code, ky))
 
             def one_word(x: str, total: list[str]) -> list[str]:
                 word = code.load("i32", code.pointer(row, self._times(x, 4)), 4)

@@ -25,16 +25,17 @@ from stages.qnn.signature import (
     KernelSignature,
     Products,
 )
+from stages.synthesizing.addresses import row_start
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program
 
 PIXELS = (7, 8, 14, 16, 28, 32)
 """Pixels of a tile, in one register or two: whole ones, and what pictures are multiples of."""
-WHOLE = (52, 61)
+WHOLE = (52, 55, 61)
 """Pixels of a tile of half a block's channels, in four registers: of pictures of 7 x 7 for windows
-of 3 x 3, with what lies between rows, or half of these where windows move by two pixels. Those of
-1 x 1 took 1.1 to 1.2 of the time so: data, which such layers have more of, are read twice as often.
-"""
+of 3 x 3, with what lies between rows; of the same where windows move by two pixels, half of these
+or, if rows lie in phases, all. Those of 1 x 1 took 1.1 to 1.2 of the time so: data, which such
+layers have more of, are read twice as often."""
 SUMS = 4
 """Registers of sums, at most."""
 STEPS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16)
@@ -282,9 +283,9 @@ class TileKernel:
             pointer = code.pointer(weights, str(place * tiles.ROW_BYTES))
             self._move(code, tiles.LOAD, name, pointer, str(stride))
             return
-        row = code.let("mul nuw nsw i64 %ky, %row")
+        row = row_start(code, "%ky")
         offset = code.let(f"mul nuw nsw i64 %step, {self.signature.step * WORD_BYTES}")
-        data = code.pointer("%data", code.let(f"add nuw nsw i64 {row}, {offset}"))
+        data = code.pointer("%data", code.let(f"add nsw i64 {row}, {offset}"))
         distance = code.let(f"mul i64 %pixel, {place * self.shape.distance}")
         self._move(code, tiles.LOAD, name, code.pointer(data, distance), "%pixel")
 

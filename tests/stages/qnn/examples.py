@@ -268,12 +268,13 @@ OTHERS: dict[str, Example] = {
             "origin": [0, 1],
             "output": [2, 2],
             "border": [0, 0, 0, 0],
+            "phases": 1,
         },
     ),
     "to_bytes": Example(
         packed.to_bytes,
         (integers(0, 7, (1, 2, 3, 8), "uint3"),),
-        {"halo": [1, 0, 3, 3], "channels": 8, "fill": 5, "stacked": 2},
+        {"halo": [1, 0, 3, 3], "channels": 8, "fill": 5, "stacked": 2, "phases": 1},
     ),
     "bitpack": Example(
         packed.bitpack,

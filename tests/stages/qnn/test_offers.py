@@ -123,6 +123,17 @@ def test_tiles_go_on_from_row_to_row(
     assert geometry.takes(replace(POPCOUNT, rows=rows)) == (tiles < inf)
 
 
+@pytest.mark.parametrize(("window", "positions"), [(1, 6 * 7 + 7), (2, 6 * 7 + 7), (3, 6 * 8 + 7)])
+def test_in_phases_rows_follow_one_another(window: int, positions: int) -> None:
+    """By half as many positions as there are pixels in a row."""
+    geometry = Geometry((window, window), 64, 7, 7, (2, 2))
+    phased = geometry.as_phased
+    assert phased is not None and phased.tiles(positions) == 1 / 7
+    assert phased.tiles(positions + 1) == inf
+    for other in ({"strides": (1, 1)}, {"strides": (2, 1)}, {"pictures": 2}, {"channels": 4}):
+        assert replace(geometry, **other).as_phased is None
+
+
 def test_ties_go_to_the_smaller_name() -> None:
     offers = [Offer(replace(DOT, isa=isa), 1.0, 0.0) for isa in ("b", "a", "c")]
     assert best(offers, Geometry((1, 1), 32, 8)).signature.isa == "a"

@@ -15,7 +15,13 @@ from stages.bitpacking.folding import border, fold_bias, widened
 from stages.bitpacking.window import Window
 from stages.packaging.halo import fills_of
 from stages.qnn.algebra import factor
-from stages.qnn.packed import border_classes, class_count, parse_signature, signature_text
+from stages.qnn.packed import (
+    border_classes,
+    class_count,
+    parse_signature,
+    signature_text,
+    stored_row,
+)
 from stages.qnn.packing import pack_weights, round_up, unpack_planes
 from stages.qnn.registry import OPERATORS
 from stages.qnn.signature import BLOCK, KernelSignature, Stored
@@ -85,8 +91,13 @@ def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) ->
     """Levels [1, H, W, C] as they are stored for a signature."""
     if signature.stored is not None:
         return bitpacked(x, halo(geometry), signature.stored)
-    channels = round_up(x.shape[3], 4)
-    return run("to_bytes", x, halo=halo(geometry), channels=channels, fill=fill, stacked=1)
+    return in_bytes(x, halo(geometry), round_up(x.shape[3], 4), fill)
+
+
+def in_bytes(x: Array, around: list[int], channels: int, fill: int, **rows: int) -> Array:
+    """Levels as bytes; `rows` says how these lie, if not one below the other."""
+    lying = {"stacked": 1, "phases": 1} | rows
+    return run("to_bytes", x, halo=around, channels=channels, fill=fill, **lying)
 
 
 def packed_convolution(
@@ -117,23 +128,31 @@ def packed_convolution(
         channels=[geometry.channels, geometry.outputs],
         origin=list(geometry.extra[:2]),
         border=counts,
-        **window.attributes(1),
+        **window.attributes(1, 1),
     )
 
 
-@settings(max_examples=60)
-@given(geometries(), st.integers(1, 4), st.sampled_from([2, 4]), st.integers(0, 255), SEEDS)
-def test_a_convolution_over_stacked_rows_is_the_convolution(
-    geometry: Geometry, channels: int, down: int, point: int, seed: int
+@settings(max_examples=120)
+@given(
+    geometries(),
+    st.integers(1, 4),
+    st.sampled_from([2, 4]),
+    st.sampled_from([{"stacked": 2}, {"phases": 2}]),
+    st.integers(0, 255),
+    SEEDS,
+)
+def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
+    geometry: Geometry, channels: int, down: int, rows: dict[str, int], point: int, seed: int
 ) -> None:
-    """Whatever of a stack is in the halo or behind the window."""
+    """Whatever of a stack, or of a phase, is in the halo or behind the window."""
     geometry = replace(geometry, channels=channels, strides=(down, geometry.strides[1]))
     rng, window, signature = np.random.default_rng(seed), geometry.window, mac8(4)
     x = rng.integers(0, 256, (1, *geometry.size, channels)).astype(np.uint8)
     q = rng.integers(-128, 128, (geometry.outputs, *geometry.kernel, channels)).astype(np.int8)
-    halo = window.halo(2)
-    layout = Layout("bytes", *geometry.size, channels, 8, None, halo, point, 4, stacked=2)
-    data = run("to_bytes", x, halo=halo, channels=4, fill=point, stacked=2)
+    stacked, phases = rows.get("stacked", 1), rows.get("phases", 1)
+    around = window.halo(stacked, phases)
+    layout = Layout("bytes", *geometry.size, channels, 8, None, around, point, 4, **rows)
+    data = in_bytes(x, around, 4, point, **rows)
     assert data.shape == layout.shape
     bias, counts = fold_bias(signature, 1, q, 4, 2 * point, 0, 0, point, window)
     result = run(
@@ -146,7 +165,7 @@ def test_a_convolution_over_stacked_rows_is_the_convolution(
         channels=[channels, geometry.outputs],
         origin=[0, 0],
         border=counts,
-        **window.attributes(2),
+        **window.attributes(stacked, phases),
     )
     expected = logical_convolution(geometry, x, q, (2 * point, 0), 0)
     assert np.array_equal(result[..., : geometry.outputs], expected)
@@ -239,7 +258,7 @@ def test_bytes_come_back(geometry: Geometry, fill: int, seed: int) -> None:
     shape = (1, *geometry.size, geometry.channels)
     x = np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
     channels, around = round_up(geometry.channels, 32), halo(geometry)
-    stored_bytes = run("to_bytes", x, halo=around, channels=channels, fill=fill, stacked=1)
+    stored_bytes = in_bytes(x, around, channels, fill)
     size = list(geometry.size)
     back = run("from_bytes", stored_bytes, origin=around[:2], size=size, dtype="uint8")
     assert np.array_equal(back[..., : geometry.channels], x)
@@ -295,8 +314,15 @@ def test_a_packed_pixel(planes: list[int], sums: list[list[int]], words: list[in
 def test_bytes_may_be_narrower_than_their_levels() -> None:
     """A producer works on blocks of channels; an edge may keep words of them only."""
     x = np.arange(32, dtype=np.uint8).reshape(1, 1, 1, 32)
-    stored = run("to_bytes", x, halo=[0] * 4, channels=4, fill=0, stacked=1)
-    assert stored.tolist() == [[[0, 1, 2, 3]]]
+    assert in_bytes(x, [0] * 4, 4, 0).tolist() == [[[0, 1, 2, 3]]]
+
+
+def test_rows_of_a_phase_lie_together() -> None:
+    x = np.arange(1, 5, dtype=np.uint8).reshape(1, 4, 1, 1)
+    stored = in_bytes(x, [1, 0, 1, 0], 1, 0, phases=2)
+    assert stored.ravel().tolist() == [0, 2, 4, 1, 3, 0]
+    places = [stored_row(y, 6, 2) for y in range(6)]
+    assert [stored_row(place, 6, 6 // 2) for place in places] == list(range(6))
 
 
 def test_kept_channels() -> None:

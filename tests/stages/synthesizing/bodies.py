@@ -112,6 +112,7 @@ def _caller(case: Case, hardware: Hardware) -> Any:
                     *(T.address_of(buffers[index][0]) for index in (0, 1, 2, 1)),
                     *(T.Cast("int64", buffers[3][index]) for index in range(5)),
                     T.int64(0),
+                    T.int64(0),
                 )
             )
             if is_tiled:
