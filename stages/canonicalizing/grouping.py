@@ -94,24 +94,19 @@ def _last(
     readers: Mapping[Any, Sequence[Any]],
 ) -> Group:
     """The last of some groups, once the one that multiplies most is put there, if it can be."""
-    last = max(sources, key=lambda one: _place(groups, one))
+    last = max(sources, key=groups.index)
     heavy = max(sources, key=lambda one: one.macs)
     if heavy.macs <= last.macs:
         return last
-    between = groups[_place(groups, heavy) + 1 : _place(groups, last) + 1]
+    between = groups[groups.index(heavy) + 1 : groups.index(last) + 1]
     read = [home.get(v) for one in between for b in one.bindings for v in variables_in(b.value)]
     sums = [v for v in last.defined if dtype_of(v.ty) == "int32"]
     stays = all(home.get(reader) is last for v in sums for reader in readers.get(v, ()))
-    if any(one is heavy for one in read) or not stays:
+    if heavy in read or not stays:
         return last
-    del groups[_place(groups, heavy)]
-    groups.insert(_place(groups, last) + 1, heavy)
+    groups.remove(heavy)
+    groups.insert(groups.index(last) + 1, heavy)
     return heavy
-
-
-def _place(groups: Sequence[Group], wanted: Group) -> int:
-    """Where a group itself stands, not one that is equal to it."""
-    return next(number for number, one in enumerate(groups) if one is wanted)
 
 
 def escaping(groups: list[Group], function: Any, items: Sequence[Any] = ()) -> list[list[Any]]:

@@ -73,10 +73,10 @@ class Convolution(Interleaving):
 
     @property
     def _odd_rows(self) -> int:
-        """Pixels that odd rows of a window lie further on than its even ones would have them.
+        """Pixels that every odd row of a window lies further on than if rows were evenly apart.
 
-        Of data in two phases that is the distance of these, in the one direction or the other, less
-        the half of a row that the even ones are apart for every row that they are not.
+        Of data in two phases the even ones are: two of them a row, so that each has half of that.
+        The odd ones are where the other phase is, in front or behind.
         """
         if self.phases == 1:
             return 0
