@@ -77,7 +77,7 @@ def softmax(builder: TfliteBuilder, operator: Operator) -> Any:
     beta, (scale, _) = float(operator.option("beta", 1.0)), builder.affine(data)
     kinds = builder.dtype(data), builder.dtype(output)
     if kinds == ("int16", "int16"):
-        return _softmax_int16(builder, operator, float(scale) * beta)
+        return _softmax_int16(builder, operator, float(scale * np.float32(beta)))
     if kinds[0] not in BYTES or kinds[1] not in (kinds[0], "int16"):
         raise UnsupportedError(f"takes {kinds[0]} to {kinds[1]}")
     table = builder.parameter(f"{operator.layer}.exps", exponentials(beta, scale))
@@ -86,6 +86,7 @@ def softmax(builder: TfliteBuilder, operator: Operator) -> Any:
 
 
 def _softmax_int16(builder: TfliteBuilder, operator: Operator, scale: float) -> Any:
+    """Of int16, given the scale times beta: their product as float32, unlike that of bytes."""
     multiplier, shift = fixed_point(scale / (10.0 / 65535.0))
     layer = operator.layer
     exps = builder.parameter(f"{layer}.exps", lookup_table(exp, -10.0, 0.0))

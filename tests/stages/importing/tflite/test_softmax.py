@@ -53,6 +53,11 @@ def test_softmax_of_other_shapes(source: str, shape: tuple[int, ...]) -> None:
     assert len(np.unique(found)) > 1
 
 
+def test_softmax_of_int16_rounds_scale_times_beta_to_float32() -> None:
+    x = random_integers("int16", (3, 254), 1_073_741_823)
+    compare(softmax("int16", "int16", (3, 254), 2.0**-2.266804430216447 / 256, 3.0), x)
+
+
 @pytest.mark.parametrize("beta", [1.0, 0.3])
 def test_softmax_of_floats(beta: float) -> None:
     x = (np.random.default_rng(0).normal(size=(5, 37)) * 4).astype(np.float32)
