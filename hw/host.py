@@ -63,10 +63,13 @@ _INTEL_CORES: Mapping[int, Core] = {
     **dict.fromkeys((106, 108, 125, 126), "icelake"),
     **dict.fromkeys((143, 207, 173, 174), "sapphirerapids"),
 }
-# AMD family 0x1A: models of Zen 5; later ones are Zen 6. Mobile parts have pipes of half the width
-# and count as Zen 5 all the same. Source: Linux arch/x86/kernel/cpu/amd.c, bsp_init_amd
-_ZEN5_FAMILY = 0x1A
-_ZEN5_MODELS = (range(0x00, 0x30), range(0x40, 0x50), range(0x60, 0x80))
+# AMD families 0x19 and 0x1A: models of Zen 4, the others are Zen 3, and of Zen 5, later ones are
+# Zen 6. Mobile Zen 5 has pipes of half the width and counts as Zen 5 all the same.
+# Source: Linux arch/x86/kernel/cpu/amd.c, bsp_init_amd
+_AMD_CORES: Mapping[int, tuple[Core, tuple[range, ...]]] = {
+    0x19: ("zen4", (range(0x10, 0x20), range(0x60, 0xB0))),
+    0x1A: ("zen5", (range(0x00, 0x30), range(0x40, 0x50), range(0x60, 0x80))),
+}
 # Arm Ltd. part numbers. Source: Linux arch/arm64/include/asm/cputype.h
 _ARM_CORES: Mapping[int, Core] = {0xD03: "cortex-a53", 0xD08: "cortex-a72"}
 
@@ -80,6 +83,7 @@ _CACHES: Mapping[Core, tuple[int, int]] = {
     "cascadelake": (32, 1024),
     "icelake": (48, 1280),
     "sapphirerapids": (48, 2048),
+    "zen4": (32, 1024),
     "zen5": (48, 1024),
     "generic-x86-64": (32, 256),
 }
@@ -151,8 +155,9 @@ def _x86_core(vendor: str, family: int, model: int, features: Collection[str]) -
         # No earlier core has tiles, whatever model a hypervisor shows.
         has_tiles = set(FEATURES) <= set(features)
         return "sapphirerapids" if has_tiles else _INTEL_CORES.get(model, "generic-x86-64")
-    if vendor == "AuthenticAMD" and family == _ZEN5_FAMILY:
-        return "zen5" if any(model in models for models in _ZEN5_MODELS) else "generic-x86-64"
+    if vendor == "AuthenticAMD" and family in _AMD_CORES:
+        core, models = _AMD_CORES[family]
+        return core if any(model in some for some in models) else "generic-x86-64"
     return "generic-x86-64"
 
 

@@ -20,6 +20,7 @@ Core = Literal[
     "cascadelake",
     "icelake",
     "sapphirerapids",
+    "zen4",
     "zen5",
     "generic-x86-64",
 ]
@@ -48,7 +49,7 @@ NEEDED: dict[Isa, tuple[str, ...]] = {
 }
 CORES: dict[Architecture, tuple[Core, ...]] = {
     "x86_64": (
-        *("haswell", "alderlake", "cascadelake", "icelake", "sapphirerapids", "zen5"),
+        *("haswell", "alderlake", "cascadelake", "icelake", "sapphirerapids", "zen4", "zen5"),
         "generic-x86-64",
     ),
     "aarch64": ("cortex-a53", "cortex-a72", "generic-aarch64"),

@@ -23,6 +23,7 @@ _MORE: Mapping[tuple[Core, int], tuple[str, ...]] = {
     ("cascadelake", 512): ("+avx512vnni",),
     ("icelake", 512): ("+avx512vnni", "+avx512bitalg"),
     ("sapphirerapids", 512): ("+avx512vnni", "+avx512bitalg", *FEATURES),
+    ("zen4", 512): ("+avx512vnni", "+avx512bitalg"),
     ("zen5", 512): ("+avx512vnni", "+avx512bitalg"),
 }
 

@@ -19,6 +19,7 @@ _X86_SETS: dict[Core, tuple[int, tuple[str, ...]]] = {
     "cascadelake": (3, (_VNNI,)),
     "icelake": (4, (_VNNI, _BITALG)),
     "sapphirerapids": (4, (_VNNI, _BITALG, _BF16)),
+    "zen4": (4, (_VNNI, _BITALG, _BF16)),
     "zen5": (4, (_VNNI, _BITALG, _BF16)),
     "generic-x86-64": (4, (_VNNI, _BITALG, _BF16)),
 }
@@ -26,9 +27,13 @@ ENTRIES = 16
 """Bytes of a table that is looked up."""
 _VECTOR_REGISTER = re.compile(r"%[xyz]mm\d|\b[vqd]\d")
 _BEGIN, _END = "bitkiln begins", "bitkiln ends"
-# The compiler takes the shorter float form of a bitwise operation where nothing says that its
-# operands are integers. In a kernel their neighbours say so, and some cores run the two elsewhere.
-_FLOAT_LOGIC = re.compile(r"^(v?)(and|andn|or|xor)ps\b")
+# The compiler takes the shorter float form of a bitwise operation or a broadcast where nothing says
+# that its operands are integers. In a kernel their neighbours say so, and some cores run the two
+# elsewhere.
+_FLOAT_FORMS = (
+    (re.compile(r"^(v?)(and|andn|or|xor)ps\b"), r"\1p\2"),
+    (re.compile(r"^vbroadcastss\b"), "vpbroadcastd"),
+)
 
 
 @dataclass(frozen=True)
@@ -160,9 +165,13 @@ def _machine_code(
     text = build_library({"row": function}, profile).inspect_source("asm")
     inside = str(text).split(_BEGIN, 1)[1].split(_END, 1)[0].splitlines()
     lines = [" ".join(line.split(comment, 1)[0].split()) for line in inside]
-    return tuple(
-        _FLOAT_LOGIC.sub(r"\1p\2", line) for line in lines if _VECTOR_REGISTER.search(line)
-    )
+    return tuple(_of_integers(line) for line in lines if _VECTOR_REGISTER.search(line))
+
+
+def _of_integers(line: str) -> str:
+    for float_form, integer_form in _FLOAT_FORMS:
+        line = float_form.sub(integer_form, line)
+    return line
 
 
 def imported(symbol: str, texts: Sequence[str]) -> Any:

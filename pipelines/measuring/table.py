@@ -21,6 +21,7 @@ _DESCRIPTIONS: Mapping[Core, str] = {
     "cascadelake": "Intel Cascade Lake, AVX-512 with VNNI",
     "icelake": "Intel Ice Lake server, AVX-512 with VNNI, BITALG and VPOPCNTDQ",
     "sapphirerapids": "Intel Sapphire Rapids, AVX-512 with VNNI, BITALG, VPOPCNTDQ and AMX",
+    "zen4": "AMD Zen 4, AVX-512 with VNNI, BITALG and VPOPCNTDQ on pipes of 256 bits",
     "zen5": "AMD Zen 5 with 512-bit pipes, AVX-512 with VNNI, BITALG and VPOPCNTDQ",
     "generic-x86-64": "A 64-bit x86 core about which nothing is known; costs as for Ice Lake",
 }
@@ -34,6 +35,7 @@ _ISSUE: Mapping[Core, tuple[float, str]] = {
     "cascadelake": (4, _INTEL + "Skylake Server"),
     "icelake": (5, _INTEL + "Ice Lake"),
     "sapphirerapids": (6, _INTEL + "Golden Cove"),
+    "zen4": (6, "Software Optimization Guide for the AMD Zen 4 Microarchitecture: dispatch width"),
     "zen5": (8, "Software Optimization Guide for the AMD Zen 5 Microarchitecture: dispatch width"),
     "generic-x86-64": (4, "the narrowest of the x86 cores here"),
 }

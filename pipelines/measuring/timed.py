@@ -20,14 +20,45 @@ def figures(lines: Sequence[str], profile: Hardware) -> dict[str, Figure]:
     loads = sorted({kind for kind in kinds.values() if "(%" in kind})
     others = sorted(set(kinds.values()) - set(loads))
     reciprocals = _reciprocals([*others, *loads], profile)
-    width = placing.widths({line: reciprocals[line] for line in others})
-    pipes = placing.placed(width, _pair_cycles(width, profile).__getitem__, "fp")
+    shape = placing.shapes({line: reciprocals[line] for line in others})
+    pipes = placing.placed(shape, _mixed(placing.pairs(shape), shape, profile).__getitem__, "fp")
     latency = _latencies(others, profile)
-    found = {line: Figure({pipes[line]: 1.0}, latency[line], SOURCE) for line in others}
-    for line, count in placing.widths({line: reciprocals[line] for line in loads}).items():
-        ports = "+".join(f"load{number}" for number in range(count))
-        found[line] = Figure({ports: 1.0}, latency[_CHASE[0]], LOADS)
+    found = {
+        line: Figure({pipes[line]: shape[line].micro_operations}, latency[line], SOURCE)
+        for line in others
+    }
+    ports = placing.load_shapes({line: reciprocals[line] for line in loads})
+    for line, too in _computing(ports, pipes, shape, profile).items():
+        count = ports[line].micro_operations
+        own = "+".join(f"load{number}" for number in range(ports[line].width))
+        uses = {own: float(count)} | ({too: float(count)} if too else {})
+        found[line] = Figure(uses, latency[_CHASE[0]], LOADS)
     return {line: found[kind] for line, kind in kinds.items()}
+
+
+def _computing(
+    loads: Mapping[str, placing.Shape],
+    pipes: Mapping[str, str],
+    shape: Mapping[str, placing.Shape],
+    profile: Hardware,
+) -> dict[str, str]:
+    """The pipes of computing instructions that each load takes, too; few take any.
+
+    Each is mixed with one instruction on every set of up to half of the pipes; beside more of them
+    a load may find a core's issue full.
+    """
+    most = max(found.width for found in shape.values())
+    some = {
+        (pipes[line], line.startswith("v")): line
+        for line in sorted(pipes)
+        if shape[line].width <= most / 2
+    }
+    pairs = [(load, line) for load in loads for line in some.values() if placing.mixes(load, line)]
+    taken = _mixed(pairs, {**shape, **loads}, profile)
+    return {
+        load: placing.beside(pipes, {line: taken[one, line] for one, line in pairs if one == load})
+        for load in loads
+    }
 
 
 def block_cycles(blocks: Mapping[str, Sequence[str]], profile: Hardware) -> dict[str, float]:
@@ -39,18 +70,20 @@ def block_cycles(blocks: Mapping[str, Sequence[str]], profile: Hardware) -> dict
         },
         profile,
     )
-    return {name: timer.cycles(name) / _MIXES for name in blocks}
+    return {name: cycles / _MIXES for name, cycles in timer.all_cycles().items()}
 
 
 def _reciprocals(lines: Sequence[str], profile: Hardware) -> dict[str, float]:
     timer = native.Timer({line: native.independent([line], _COPIES) for line in lines}, profile)
-    return {line: timer.cycles(line) / _COPIES for line in lines}
+    return {line: cycles / _COPIES for line, cycles in timer.all_cycles().items()}
 
 
-def _pair_cycles(width: Mapping[str, int], profile: Hardware) -> dict[placing.Pair, float]:
-    blocks = {"|".join(pair): placing.mix(pair, width) for pair in placing.pairs(width)}
+def _mixed(
+    pairs: Sequence[placing.Pair], shape: Mapping[str, placing.Shape], profile: Hardware
+) -> dict[placing.Pair, float]:
+    blocks = {"|".join(pair): placing.mix(pair, shape) for pair in pairs}
     found = block_cycles(blocks, profile)
-    return {pair: found["|".join(pair)] for pair in placing.pairs(width)}
+    return {pair: found["|".join(pair)] for pair in pairs}
 
 
 def _latencies(lines: Sequence[str], profile: Hardware) -> dict[str, float]:
@@ -66,11 +99,11 @@ def _latencies(lines: Sequence[str], profile: Hardware) -> dict[str, float]:
     }
     named = {f"{line}|{operand}": block for (line, operand), block in chains.items()}
     loads = {"chase": _CHASE * (_CHAIN // 2), "round trip": _ROUND_TRIP * (_CHAIN // 2)}
-    timer = native.Timer({**named, **loads}, profile)
+    taken = native.Timer({**named, **loads}, profile).all_cycles()
     latency: dict[str, float] = {}
     for line, operand in chains:
-        cycles = timer.cycles(f"{line}|{operand}") / _CHAIN
+        cycles = taken[f"{line}|{operand}"] / _CHAIN
         latency[line] = max(latency.get(line, 1.0), float(round(cycles)))
-    chase, back = (2 * timer.cycles(name) / _CHAIN for name in loads)
+    chase, back = (2 * taken[name] / _CHAIN for name in loads)
     latency[_CHASE[0]] = float(round(chase - back / 2))
     return latency

@@ -66,7 +66,7 @@ def test_a_core_has_costs_for_every_instruction_set_it_can_have(
             assert found.cycles({row: 1}) > 0 and found.latency(row) > 0
 
 
-@pytest.mark.parametrize("core", ["cascadelake", "icelake", "sapphirerapids", "zen5"])
+@pytest.mark.parametrize("core", ["cascadelake", "icelake", "sapphirerapids", "zen4", "zen5"])
 def test_cores_have_the_rows_of_their_features(core: Core) -> None:
     extra = ["+avx512vnni"] + ["+avx512bitalg"] * (core != "cascadelake")
     fields = AVX512VNNI.model_dump()
@@ -76,7 +76,7 @@ def test_cores_have_the_rows_of_their_features(core: Core) -> None:
     assert all(core_costs(core).knows(row.name) for row in isa_of(hardware).instructions())
 
 
-@pytest.mark.parametrize("core", ["alderlake", "sapphirerapids", "zen5", "generic-x86-64"])
+@pytest.mark.parametrize("core", ["alderlake", "sapphirerapids", "zen4", "zen5", "generic-x86-64"])
 def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
     hardware = Hardware.model_validate(AVXVNNI.model_dump() | {"core": core})
     assert core_costs(core).knows(isa_of(hardware)["dot"].name)

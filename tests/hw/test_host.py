@@ -72,7 +72,8 @@ def arm(part: str, features: str) -> str:
         (intel(143, _HASWELL + "avx_vnni"), "x86_64", "avx2", "sapphirerapids", True),
         (intel(26, _X86_64), "x86_64", "sse2", "generic-x86-64", False),
         (amd(25, 33, _HASWELL), "x86_64", "avx2", "generic-x86-64", False),
-        (amd(25, 97, _ICE_LAKE), "x86_64", "avx512vpopcntdq", "generic-x86-64", True),
+        (amd(25, 17, _ICE_LAKE), "x86_64", "avx512vpopcntdq", "zen4", True),
+        (amd(25, 97, _ICE_LAKE), "x86_64", "avx512vpopcntdq", "zen4", True),
         (amd(26, 2, _ZEN5), "x86_64", "avx512vpopcntdq", "zen5", True),
         (amd(26, 0x44, _ZEN5), "x86_64", "avx512vpopcntdq", "zen5", True),
         # Zen 6, whose costs are unknown.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from pipelines.measuring import mca, native, placing
@@ -92,21 +94,69 @@ def test_corrections_of_intel_models() -> None:
 
 def test_pipes_are_found_from_pairs() -> None:
     truth = {"a": "0+1", "b": "1+2", "c": "0+3", "d": "2+3", "e": "0+1+2+3", "f": "0+1", "g": "3"}
-    width = {line: len(pipes.split("+")) for line, pipes in truth.items()}
-    cycles = {
-        (x, y): placing.bound([(truth[x], width[x]), (truth[y], width[y])])
-        for x, y in placing.pairs(width)
-    }
-    found = placing.placed(width, cycles.__getitem__, "fp")
-    for (x, y), measured in cycles.items():
-        assert placing.bound([(found[x], width[x]), (found[y], width[y])]) == measured
+    shape = {line: placing.Shape(len(pipes.split("+"))) for line, pipes in truth.items()}
+    cycles = {pair: _taken(placing.mix(pair, shape), truth) for pair in placing.pairs(shape)}
+    found = placing.placed(shape, cycles.__getitem__, "fp")
+    for pair, measured in cycles.items():
+        assert _taken(placing.mix(pair, shape), found) == measured
     assert found["e"] == "fp0+fp1+fp2+fp3" and found["f"] == found["a"]
 
 
+def test_halves_of_registers_are_placed_as_whole_ones() -> None:
+    # Zen 4: 512 bits take a pipe of 256 twice. Shuffles and products share one pipe of three.
+    truth = {"vadd %ymm0": "0+1+2+3", "vdot %ymm0": "0+1", "vshuf %ymm0": "1+2"}
+    truth |= {line.replace("%ymm0", "%zmm0"): pipes for line, pipes in truth.items()}
+    parts = {line: 2 if "zmm" in line else 1 for line in truth}
+    reciprocals = {line: parts[line] / len(pipes.split("+")) for line, pipes in truth.items()}
+    shape = placing.shapes(reciprocals)
+    assert shape["vadd %zmm0"] == placing.Shape(4, 2) and shape["vdot %ymm0"] == placing.Shape(2)
+    cycles = {pair: _taken(placing.mix(pair, shape), truth, parts) for pair in placing.pairs(shape)}
+    assert cycles["vdot %zmm0", "vshuf %zmm0"] == pytest.approx(8 / 3)
+    found = placing.placed(shape, cycles.__getitem__, "fp")
+    assert found["vdot %zmm0"] == found["vdot %ymm0"] != found["vshuf %ymm0"]
+    for pair, measured in cycles.items():
+        assert _taken(placing.mix(pair, shape), found, parts) == measured
+
+
+def test_registers_run_whole_where_the_widest_are_not_half_as_fast() -> None:
+    # Intel: 256 bits on three pipes, 512 on two of them, some on one.
+    reciprocals = dict.fromkeys(("vadd %ymm0", "vand %ymm0", "vor %ymm0"), 1 / 3)
+    reciprocals |= dict.fromkeys(("vadd %zmm0", "vand %zmm0", "vor %zmm0"), 0.5)
+    reciprocals["vshift %zmm0"] = 1.0
+    assert {found.micro_operations for found in placing.shapes(reciprocals).values()} == {1}
+
+
+def test_loads_half_as_fast_are_halves() -> None:
+    whole, half = placing.Shape(2), placing.Shape(2, 2)
+    assert placing.load_shapes({"ymm": 0.5, "zmm": 1.01}) == {"ymm": whole, "zmm": half}
+    assert placing.load_shapes({"ymm": 0.34, "zmm": 0.5}) == {"ymm": placing.Shape(3), "zmm": whole}
+
+
+def test_a_load_computes_where_a_mix_takes_twice_as_long() -> None:
+    pipes = {"vshuf": "fp1+fp2", "vdot": "fp0+fp1"}
+    assert placing.beside(pipes, {"vshuf": 3.9, "vdot": 2.7}) == "fp1+fp2"
+    assert placing.beside(pipes, {"vshuf": 2.1, "vdot": 2.0}) == ""
+    assert placing.beside(pipes, {}) == ""
+
+
+def test_forms_of_sse_stand_in_blocks_of_their_own() -> None:
+    shape = dict.fromkeys(("vshuf %ymm0", "vdot %ymm0", "pshuf %xmm0"), placing.Shape(2))
+    shape["vadd %ymm0"] = placing.Shape(4)
+    assert placing.pairs(shape) == [("vdot %ymm0", "vshuf %ymm0")]
+
+
+def _taken(
+    block: list[str], pipes: Mapping[str, str], parts: Mapping[str, int] | None = None
+) -> float:
+    """Cycles of a block whose instructions run on given pipes, in so many parts."""
+    return placing.bound([(pipes[line], parts[line] if parts else 1) for line in block])
+
+
 def test_what_takes_more_than_a_cycle_is_not_guessed_at() -> None:
-    assert placing.widths({"fast": 0.2512, "half": 0.503}) == {"fast": 4, "half": 2}
+    found = placing.shapes({"fast": 0.2512, "half": 0.503})
+    assert found == {"fast": placing.Shape(4), "half": placing.Shape(2)}
     with pytest.raises(ValueError, match="more than one cycle each: slow"):
-        placing.widths({"fast": 0.25, "slow": 2.0})
+        placing.shapes({"fast": 0.25, "slow": 2.0})
 
 
 def test_blocks_of_independent_and_of_chained_lines() -> None:
