@@ -198,7 +198,7 @@ def loops(
     import tvm
     from tvm import s_tir, te, tirx
 
-    from stages.packaging.plain import CPU, LOWERING, PLACING
+    from stages.packaging.plain import DEVICE, LOWERING, PLACING
 
     (kh, kw), (sh, sw), (_, outputs) = layer.window, layer.strides, layer.channels
     a = te.placeholder((layer.bits[0], *layer.size, layer.words), "uint32", name="data")
@@ -221,7 +221,7 @@ def loops(
         _tile(schedule, layer, isa_of(hardware).lanes, steps)
     lowered = LOWERING(PLACING(tvm.IRModule({"main": schedule.mod["main"]})))["main"]
     body, cpu = lowered.body, tirx.Var("cpu", "int32")
-    for key, value in (("device_type", CPU), ("device_id", 0)):
+    for key, value in DEVICE.items():
         body = tirx.AttrStmt(cpu, key, tirx.const(value, "int32"), body)
     return tirx.PrimFunc(lowered.params, body).with_attr("global_symbol", symbol)
 

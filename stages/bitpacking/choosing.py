@@ -156,15 +156,15 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
     if work.data in phased:
         return _laid(subject, replace(geometry, phases=PHASES))
-    return subject if algorithm else _cheaper(subject)
+    return subject if algorithm else _cheapest(subject)
 
 
-def _cheaper(subject: Subject) -> Subject:
-    """The same with rows of its data stacked, if that is predicted to be cheaper."""
-    if (geometry := subject.workload.geometry.as_stacked) is None:
-        return subject
-    stacked = _laid(subject, geometry)
-    return stacked if _least(stacked) < _least(subject) else subject
+def _cheapest(subject: Subject) -> Subject:
+    """The same with rows of its data stacked, or its pixels close together, if that is predicted to
+    be cheaper."""
+    mine = subject.workload.geometry
+    others = [_laid(subject, g) for g in (mine.as_stacked, mine.as_unpadded) if g is not None]
+    return min((subject, *others), key=_least)
 
 
 def _laid(subject: Subject, geometry: Geometry) -> Subject:
@@ -190,4 +190,5 @@ def kernel_of(work: Work, offers: Table, choices: Table, phased: Collection[Any]
         size=nhwc(call.args[0].ty)[:2],
         output=nhwc(call.ty)[:2],
     )
-    return Chosen(picked.fitted(geometry), window, geometry.stacked, geometry.phases)
+    fitted, lies_so = picked.fitted(geometry), (geometry.stacked, geometry.phases)
+    return Chosen(fitted, window, *lies_so, geometry.is_unpadded)

@@ -163,6 +163,7 @@ def solve(module: Any, chosen: Mapping[Any, Chosen]) -> Edges:
                     layout.stored = layout.stored.joined(wanted) if layout.stored else wanted
                 if zero_point_x2 is not None and product is not None:
                     layout.stacked, layout.phases = product.stacked, product.phases
+                    layout.block = 1 if product.is_unpadded else layout.block
                     padding = product.halo
                 layout.halo = [max(a, b) for a, b in zip(layout.halo, padding, strict=True)]
                 if zero_point_x2 is not None and zero_point_x2 % 2 == 0 and form == "bytes":
@@ -175,7 +176,7 @@ def solve(module: Any, chosen: Mapping[Any, Chosen]) -> Edges:
         layout.halo = [top, left, bottom + -rows % layout.phases, right + -columns % layout.phases]
     narrow = narrow_inputs(module)
     for (variable, form), layout in edges.items():
-        if form == "bytes" and variable in narrow:
+        if form == "bytes" and variable in narrow and layout.block == BLOCK:
             layout.block = WORD_BYTES
     return edges
 

@@ -219,7 +219,7 @@ def _layout(call: Any, chosen: Chosen) -> Layout:
         # What a byte cannot hold, or means half of, the bias corrects per border class.
         point = attributes(call)["data_zero_point_x2"]
         edge.fill = min(max(0, point // 2), 255) if factor(point) == 1 else 0
-        edge.block = WORD_BYTES
+        edge.block = 1 if chosen.is_unpadded else WORD_BYTES
     return edge
 
 

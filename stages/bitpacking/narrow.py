@@ -32,8 +32,8 @@ class Source:
 
 
 def is_narrow(edge: Layout) -> bool:
-    """Whether an edge holds a word for every pixel."""
-    return edge.form == "bytes" and edge.padded_channels == WORD_BYTES
+    """Whether an edge holds a word for every pixel, or less."""
+    return edge.form == "bytes" and edge.padded_channels <= WORD_BYTES
 
 
 def sources(model: Model, readers: Counter[Any]) -> dict[Any, Source]:

@@ -57,7 +57,7 @@ class Convolution(Interleaving):
         self.is_joined = joinable and self._is_shorter_joined
         self.strides = (
             window[0],
-            window[1] * pixel // self.signature.word_bytes,
+            -(-window[1] * pixel // self.signature.word_bytes),
             self.input_width * pixel // self.phases,
             attrs["strides"][1] * pixel,
             self.input_height * self.input_width * pixel,

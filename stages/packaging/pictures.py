@@ -1,4 +1,4 @@
-"""From a composite that writes pictures of few channels as words to one PrimFunc.
+"""From a composite that writes pictures of few channels to one PrimFunc.
 
 Lanes are pixels: their first channels, computed from the planes or pixels that the user hands in,
 then the others, are put together as the bytes of a word. Of two rows that are stacked, both words
@@ -17,7 +17,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.packaging.composite import PLAIN_INPUT, Composite
 from stages.packaging.kernel import Kernel
-from stages.packaging.plain import with_vectors
+from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.rows import row_kernel
 from stages.qnn.elementwise import WHOLE
 from stages.qnn.expressions import scalar
@@ -32,7 +32,7 @@ REPEATED = 0x0101010101010101
 
 
 def is_picture(composite: Composite) -> bool:
-    """Whether a composite of a float input writes nothing but a word for every pixel."""
+    """Whether a composite of a float input writes nothing but a word for every pixel, or less."""
     names = {str(call.op.name).removeprefix("relax.") for call in composite.calls.values()}
     is_alike = composite.reads_floats and names <= PLAIN_INPUT - {"reshape"}
     if not is_alike or len(composite.outputs) != 1:
@@ -41,13 +41,15 @@ def is_picture(composite: Composite) -> bool:
     if not is_input_picture:
         return False
     store = composite.store_of(composite.outputs[0])
-    return is_op(store, "relax.qnn.to_bytes") and attributes(store)["channels"] == WORD_BYTES
+    return is_op(store, "relax.qnn.to_bytes") and attributes(store)["channels"] <= WORD_BYTES
 
 
 def lower_pictures(composite: Composite, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     lanes = isa_of(hardware).lanes
-    return with_vectors(lambda loop: _Pictures(composite, loop, lanes).kernel(symbol), hardware)
+    channels = attributes(composite.store_of(composite.outputs[0]))["channels"]
+    kind = _Pictures if channels == WORD_BYTES else _Unpadded
+    return with_vectors(lambda loop: kind(composite, loop, lanes).kernel(symbol), hardware)
 
 
 class _Pictures:
@@ -139,3 +141,43 @@ class _Pictures:
         for extent, index in zip(shape, at[len(at) - len(shape) :], strict=True):
             place = place * extent + index
         return self.arguments[parameter][place]
+
+
+class _Unpadded(_Pictures):
+    """Pictures whose pixels lie close together: a channel of several pixels is computed at a time,
+    then bytes are put in their order."""
+
+    def kernel(self, symbol: str) -> Kernel:
+        """Items of work are rows of all pictures."""
+        self.depth = attributes(self.store)["channels"]
+        shape, fills = (self.pictures, *self.size, self.depth), [self.fill] * self.pictures
+        parameters = self.composite.parameters
+        return row_kernel(symbol, parameters, shape, self.halo, fills, self._line, "uint8")
+
+    def _line(self, arguments: Mapping[Any, Any], result: Any, picture: Any, line: Any) -> None:
+        """One row; its last pixels overlap their neighbours, written twice alike."""
+        self.arguments = arguments
+        top, left, _, _ = self.halo
+        height, width = self.size
+        start = T.bind(((picture * height + top + line) * width + left) * self.depth)
+        with on_stack(), T.serial(0, -(-self.width // self.lanes)) as tile:
+            first = T.bind(tirx.min(tile * self.lanes, self.width - self.lanes))
+            self._tile(result, picture, line, first, start + first * self.depth)
+
+    def _tile(self, result: Any, picture: Any, line: Any, first: Any, place: Any) -> None:
+        """Neighbouring pixels, as many as there are lanes."""
+        size = self.depth * self.lanes
+        planes = T.alloc_buffer((size,), "uint8")
+        for channel in range(self.depth):
+            with self.loop(0, self.lanes) as lane:
+                value = self._value(self.store.args[0], (picture, line, first + lane, channel))
+                byte = shared(value.astype("uint8"))
+                T.buffer_store(planes, byte, [channel * self.lanes + lane])
+        if self.lanes == 1:
+            for channel in range(self.depth):
+                T.buffer_store(result, planes[channel], [place + channel])
+            return
+        starts = range(0, size, self.lanes)
+        vectors = [planes[tirx.Ramp(at, 1, self.lanes)] for at in starts]
+        order = [at + lane for lane in range(self.lanes) for at in starts]
+        T.buffer_store(result, tirx.Shuffle(vectors, order), [tirx.Ramp(place, 1, size)])

@@ -7,7 +7,8 @@ iterations `[extent * t / n, extent * (t + 1) / n)` of the outermost loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,8 @@ from stages.qnn.sharing import shared
 
 LANES = {"avx512": 32}
 """Values of the last axis worked on at once, by what the instruction set's name starts with."""
-CPU = 1
-"""The device type by which TVM knows that small temporaries go on the stack."""
+DEVICE = {"device_type": 1, "device_id": 0}
+"""A processor, by which TVM knows that small temporaries go on the stack."""
 DECLARATIONS = (tirx.DeclBuffer, tirx.AllocBuffer)
 
 
@@ -55,6 +56,15 @@ def vectorizes(function: Any, hardware: Hardware) -> bool:
     except (tvm.error.InternalError, TypeError):
         return False
     return True
+
+
+@contextmanager
+def on_stack() -> Iterator[None]:
+    """Where small buffers that are allocated are on the stack."""
+    with ExitStack() as stack:
+        for key, value in DEVICE.items():
+            stack.enter_context(T.attr(tirx.const(0, "int32"), key, value))
+        yield
 
 
 def with_vectors(made: Callable[[Any], Kernel], hardware: Hardware) -> Kernel:
@@ -224,7 +234,7 @@ def _kernel(function: Any, symbol: str, temporaries: tuple[int, ...]) -> Kernel:
     task, tasks = tirx.Var("task", "int32"), tirx.Var("n_tasks", "int32")
     scratch = tirx.decl_buffer((1,), "int32", "scratch")
     body, items = _sliced(function.body, task, tasks)
-    for key, value in (("device_type", CPU), ("device_id", 0)):
+    for key, value in DEVICE.items():
         body = tirx.AttrStmt(task, key, tirx.const(value, "int32"), body)
     params = [*function.params, scratch, task, tasks]
     kernel = tirx.PrimFunc(params, body).with_attr("global_symbol", symbol)

@@ -78,6 +78,19 @@ class Geometry:
     height count these."""
     phases: int = 1
     """Kinds of rows of the input, by number modulo so many, those of each together."""
+    is_unpadded: bool = False
+    """Whether pixels have no channels of padding: words go on from one pixel to the next."""
+
+    @property
+    def as_unpadded(self) -> Geometry | None:
+        """The same layer on a picture of few channels whose pixels lie close together.
+
+        None where padding adds nothing to a row of a window.
+        """
+        if self.unit != WORD_BYTES or self.channels >= WORD_BYTES:
+            return None
+        geometry = replace(self, is_unpadded=True)
+        return geometry if geometry.row_words(WORD_BYTES) < self.row_words(WORD_BYTES) else None
 
     @property
     def as_stacked(self) -> Geometry | None:
@@ -113,7 +126,9 @@ class Geometry:
         """Words of one row of the window."""
         unit = max(self.unit, channels_per_word)
         pixel = self.stacked * -(-self.channels // unit) * unit
-        return self.window[1] * pixel // channels_per_word
+        if self.is_unpadded:
+            pixel = self.channels
+        return -(-self.window[1] * pixel // channels_per_word)
 
     def takes(self, signature: KernelSignature) -> bool:
         """Whether a kernel's tile is no longer than rows are, and its step a part of a window's.
@@ -220,15 +235,13 @@ class Offer:
         """Cycles until the weights of a block, so many words of a window, are there."""
         return words * BLOCK * self.signature.weight_planes * WORD_BYTES / LINE * self.stream
 
-    def _far_bytes(self, geometry: Geometry) -> int:
+    def _far_bytes(self, geometry: Geometry) -> float:
         """Bytes of activations a tile reads from the second cache.
 
         All of its windows, each once, where the rows that windows share do not stay in the first.
         """
         signature, (height, width) = self.signature, geometry.window
-        pixel = (
-            geometry.row_words(signature.channels_per_word) // width * signature.activation_bytes
-        )
+        pixel = geometry.row_words(signature.channels_per_word) / width * signature.activation_bytes
         row, tile = (
             (count - 1) * geometry.strides[1] + width
             for count in (geometry.output_width, signature.rows)

@@ -16,7 +16,7 @@ import numpy as np
 
 from stages.options import Encoding
 from stages.qnn.floats import float64_of
-from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
+from stages.qnn.signature import BLOCK, WORD_BITS, WORD_BYTES, KernelSignature, Stored
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
 
@@ -28,6 +28,15 @@ _WORD = {"float32": np.float32, "uint16": np.uint32}
 def round_up(value: int, multiple: int) -> int:
     """The smallest multiple of `multiple` that is at least `value`."""
     return -(-value // multiple) * multiple
+
+
+def row_bytes(columns: int, channels: int) -> int:
+    """Bytes of a row of a window, as products of bytes read it: whole words.
+
+    Where channels are no words, pixels lie close together, and the row ends in bytes of the next
+    pixel, whose weights are 0.
+    """
+    return round_up(columns * channels, WORD_BYTES)
 
 
 def pack_planes(levels: Array, planes: Sequence[int]) -> Array:
@@ -84,11 +93,14 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
     """Weights q [O, KH, KW, C] in the layout that the signature's kernel reads.
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
-    that are looked up indices of them; mac8 weights are int8. Padded channels, input and output,
-    are 0. Floats stay floats: float32 instead of uint32. Of bfloat16, bits in uint16, two
-    neighbours are a word.
+    that are looked up indices of them; mac8 weights are int8, and rows of a window are whole words.
+    Padded channels, input and output, are 0. Floats stay floats: float32 instead of uint32. Of
+    bfloat16, bits in uint16, two neighbours are a word.
     """
     o, kh, kw, c = q.shape
+    if signature.form == "bytes":
+        # A row of a window is one pixel, of as many channels as it has bytes.
+        q, kw, c = q.reshape(o, kh, 1, kw * c), 1, kw * c
     outputs = round_up(o, BLOCK)
     padded = np.pad(
         q if signature.is_float else q.astype(np.int32),
@@ -110,8 +122,7 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
     group = signature.products.group
     bytes_ = padded.astype(np.int8).reshape(blocks, signature.channels, -1, 4 // group, group)
     ordered = np.ascontiguousarray(bytes_.transpose(0, 2, 3, 1, 4))
-    words = kh * kw * (padded.shape[3] // 4)
-    return ordered.reshape(-1).view(np.uint32).reshape(blocks, 1, words, signature.channels)
+    return ordered.reshape(-1).view(np.uint32).reshape(blocks, 1, -1, signature.channels)
 
 
 def unpack_weights(
@@ -125,23 +136,28 @@ def unpack_weights(
         elements = by_channel if is_whole else by_channel.view(np.uint16)
         depth = round_up(c, signature.channels_per_word)
         return elements.reshape(-1, kh, kw, depth)[:o, ..., :c]
+    if signature.form == "bytes":
+        rows = _unpack_bytes(signature, packed, (kh, row_bytes(kw, c)))
+        return rows[:o, :, : kw * c].reshape(shape)
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:
         planes = packed.transpose(1, 0, 3, 2).reshape(len(plan.weight_planes), -1, kh, kw, words)
         q = unpack_planes(planes, plan.weight_planes, plan.weight_bits).astype(np.int32)
         return _stored(q, plan.weight_bits, plan.weights)[:o, ..., :c]
-    if (tables := signature.tables) is not None:
-        widened = (packed.shape[0] * signature.channels, kh, kw, words * WORD_BITS)
-        q = unpack_indices(tables, packed, widened)
-        return _stored(q, tables.weight_bits, tables.weights)[:o, ..., :c]
+    tables = signature.tables
+    assert tables is not None
+    widened = (packed.shape[0] * signature.channels, kh, kw, words * WORD_BITS)
+    q = unpack_indices(tables, packed, widened)
+    return _stored(q, tables.weight_bits, tables.weights)[:o, ..., :c]
+
+
+def _unpack_bytes(signature: KernelSignature, packed: Array, window: tuple[int, int]) -> Array:
+    """Weights int32 [OCp, rows, bytes] of a window of so many rows, each of so many bytes."""
     assert signature.products is not None
     group = signature.products.group
     bytes_ = np.ascontiguousarray(packed).view(np.int8)
-    by_lane = bytes_.reshape(
-        packed.shape[0], kh * kw * words, 4 // group, signature.channels, group
-    )
-    wide = by_lane.transpose(0, 3, 1, 2, 4).reshape(-1, kh, kw, words * 4)
-    return wide[:o, ..., :c].astype(np.int32)
+    by_lane = bytes_.reshape(len(packed), -1, WORD_BYTES // group, signature.channels, group)
+    return by_lane.transpose(0, 3, 1, 2, 4).reshape(-1, *window).astype(np.int32)
 
 
 def _stored(patterns: Array, bits: int, weights: Encoding) -> Array:

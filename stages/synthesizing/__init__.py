@@ -159,7 +159,7 @@ def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
     rows, columns = attributes(call)["window"]
     *_, width = shape_of(call.args[0].ty)
     size = storage_dtype(dtype_of(call.args[0].ty)).itemsize
-    row = columns * width * size // signature.word_bytes
+    row = -(-columns * width * size // signature.word_bytes)
     by_flush = {
         "none": rows * row,
         "window": rows * row,

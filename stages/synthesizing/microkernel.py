@@ -192,9 +192,10 @@ class MicroKernel:
             return self.code.bitcast(word, self.word.llvm, kind.llvm)
         if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
             return self._pair(place, plane, kind)
-        word = self.code.load("i32", place, 4, 4 * number)
         if self.signature.plan is None:
-            return self._part(word, plane, kind)
+            # Pixels of a picture of few channels may have as many bytes as channels.
+            return self._part(self.code.load("i32", place, 1), plane, kind)
+        word = self.code.load("i32", place, 4, 4 * number)
         return self.code.splat(word, "i32", self.isa.lanes)
 
     def _part(self, word: str, part: int, kind: Vector) -> str:
@@ -221,7 +222,7 @@ class MicroKernel:
         what is loaded behind the last one is not used.
         """
         code, count = self.code, 2 * kind.lanes
-        word = code.load("i32", place, 2, 2 * part)
+        word = code.load("i32", place, 1, 2 * part)
         order = ", ".join(
             f"i32 {lane // 4 * 4 + lane % 4 // 2 if lane % 2 == 0 else count + lane}"
             for lane in range(count)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.qnn import linear
+from stages.qnn import integer, linear
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net
@@ -125,6 +125,65 @@ def test_rows_of_a_network_with_quantizers_are_stacked(hardware: Hardware) -> No
     model = source.model(y)
     packed, _ = assert_exact(model, random_inputs(model, 1), hardware)
     assert ("stacked=2" in str(packed.module)) == (hardware is AMX)
+
+
+CLOSE = {  # channels and windows whose rows have fewer words without padding
+    "rgb": (3, (7, 7), [2, 2]),
+    "rgb odd": (3, (2, 5), [1, 1]),
+    "grey": (1, (3, 3), [1, 1]),
+    "two": (2, (1, 3), [1, 2]),
+}
+LYING = [("rgb", True), ("rgb", False), ("rgb odd", False), ("grey", False), ("two", True)]
+
+
+@TARGETS
+@pytest.mark.parametrize(("kind", "is_planar"), LYING)
+@pytest.mark.parametrize("pictures", (1, 2))
+def test_pixels_lie_close_together(
+    kind: str, is_planar: bool, pictures: int, hardware: Hardware
+) -> None:
+    """The last words of a row of a window go on into the next pixel, or past the picture."""
+    skip_unless_runnable(hardware)
+    channels, window, strides = CLOSE[kind]
+    shape = (pictures, channels, 12, 19) if is_planar else (pictures, 12, 19, channels)
+    net = Net(shape, "float32")
+    scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
+    x = net.emit(linear.quantize_linear(net.x, scale, point, low=0, high=255), "quantized")
+    if is_planar:
+        x = net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned")
+    more: dict[str, Any] = {"strides": strides, "padding": [1, 0, 2, 1], "zero_point": 77}
+    y = net.conv(x, "stem", 40, window=window, **more)
+    inputs = {"x": net.rng.normal(size=shape).astype(np.float32) * 3}
+    packed, program = assert_exact(net.model(y), inputs, hardware)
+    assert f"channels={channels}, fill=77" in str(packed.module)
+    assert [call.layer for call in program.calls] == ["stem.bytes", "stem"]
+
+
+@TARGETS
+def test_pixels_of_a_network_with_quantizers_lie_close_together(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    source = SourceNet((1, 3, 14, 16))
+    data = source.quant(source.x, "data", 8, 0.5)
+    weight = source.weights("w", (40, 3, 7, 7), 8, "signed")
+    y = source.op(op.nn.conv2d(data, weight, (2, 2), (3, 3, 3, 3)), "stem")
+    model = source.model(y)
+    packed, _ = assert_exact(model, random_inputs(model, 1), hardware, algorithm("mac8"))
+    assert "channels=3, fill=" in str(packed.module)
+
+
+@TARGETS
+@pytest.mark.parametrize("reader", ("whole", "padded", "pool"))
+def test_what_a_layer_gives_lies_close_together(reader: str, hardware: Hardware) -> None:
+    """Three channels of another layer are read as they were written."""
+    skip_unless_runnable(hardware)
+    net = Net((1, 11, 13, 8), "uint8")
+    x = net.conv(net.x, "first", 3, dtype="uint8")
+    if reader == "pool":
+        attrs = {"kernel": [2, 2], "strides": [1, 1], "padding": [0, 0, 0, 0]}
+        x = net.emit(integer.max_pool2d(x, **attrs), "pool")
+    padding = [0, 0, 0, 0] if reader == "whole" else [1, 2, 3, 0]
+    y = net.conv(x, "second", 40, window=(5, 7), padding=padding, zero_point=9)
+    assert_exact(net.model(y), net.inputs(), hardware)
 
 
 def test_what_others_read_too_is_computed_once() -> None:

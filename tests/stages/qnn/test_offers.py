@@ -53,6 +53,19 @@ def test_a_row_of_a_window_in_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("columns", "channels", "words"),
+    [(7, 3, 6), (5, 3, 4), (3, 1, 1), (3, 2, 2), (3, 3, None), (1, 1, None), (7, 4, None)],
+)
+def test_a_row_of_pixels_that_lie_close_together(
+    columns: int, channels: int, words: int | None
+) -> None:
+    """Where that takes fewer words than a word a pixel."""
+    geometry = Geometry((2, columns), channels, 9, unit=4).as_unpadded
+    assert (geometry and geometry.row_words(4)) == words
+    assert Geometry((2, columns), channels, 9).as_unpadded is None
+
+
+@pytest.mark.parametrize(
     ("channels", "times"),
     [
         (32, 1),  # 9 words a window

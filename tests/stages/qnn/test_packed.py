@@ -94,9 +94,11 @@ def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) ->
     return in_bytes(x, halo(geometry), round_up(x.shape[3], 4), fill)
 
 
-def in_bytes(x: Array, around: list[int], channels: int, fill: int, **rows: int) -> Array:
-    """Levels as bytes; `rows` says how these lie, if not one below the other."""
-    lying = {"stacked": 1, "phases": 1} | rows
+def in_bytes(
+    x: Array, around: list[int], channels: int, fill: int, stacked: int = 1, phases: int = 1
+) -> Array:
+    """Levels as bytes; `stacked` and `phases` say how rows lie, if not one below the other."""
+    lying = {"stacked": stacked, "phases": phases}
     return run("to_bytes", x, halo=around, channels=channels, fill=fill, **lying)
 
 
@@ -137,24 +139,27 @@ def packed_convolution(
     geometries(),
     st.integers(1, 4),
     st.sampled_from([2, 4]),
-    st.sampled_from([{"stacked": 2}, {"phases": 2}]),
+    st.sampled_from([{"stacked": 2}, {"phases": 2}, {"block": 1}]),
     st.integers(0, 255),
     SEEDS,
 )
 def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
     geometry: Geometry, channels: int, down: int, rows: dict[str, int], point: int, seed: int
 ) -> None:
-    """Whatever of a stack, or of a phase, is in the halo or behind the window."""
+    """Whatever of a stack, or of a phase, is in the halo or behind the window; and where pixels lie
+    close together."""
     geometry = replace(geometry, channels=channels, strides=(down, geometry.strides[1]))
     rng, window, signature = np.random.default_rng(seed), geometry.window, mac8(4)
     x = rng.integers(0, 256, (1, *geometry.size, channels)).astype(np.uint8)
     q = rng.integers(-128, 128, (geometry.outputs, *geometry.kernel, channels)).astype(np.int8)
     stacked, phases = rows.get("stacked", 1), rows.get("phases", 1)
     around = window.halo(stacked, phases)
-    layout = Layout("bytes", *geometry.size, channels, 8, None, around, point, 4, **rows)
-    data = in_bytes(x, around, 4, point, **rows)
+    lying = {"block": 4} | rows
+    layout = Layout("bytes", *geometry.size, channels, 8, None, around, point, **lying)
+    padded = layout.padded_channels
+    data = in_bytes(x, around, padded, point, stacked=stacked, phases=phases)
     assert data.shape == layout.shape
-    bias, counts = fold_bias(signature, 1, q, 4, 2 * point, 0, 0, point, window)
+    bias, counts = fold_bias(signature, 1, q, padded, 2 * point, 0, 0, point, window)
     result = run(
         "packed_conv2d",
         data,

@@ -135,6 +135,13 @@ def test_levels_of_different_widths_are_not_joined() -> None:
         Stored(1, (0b10,)).joined(Stored(2, (0b1010, 0b1100)))
 
 
+def row_words(signature: KernelSignature, shape: tuple[int, int, int, int]) -> int:
+    """Bits fill words pixel by pixel, bytes row by row of a window."""
+    _, _, kw, c = shape
+    per_word = signature.channels_per_word
+    return -(-kw * c // per_word) if signature.form == "bytes" else kw * -(-c // per_word)
+
+
 @settings(max_examples=60)
 @given(SIGNATURES, SHAPES, SEEDS)
 def test_weights_come_back(
@@ -142,8 +149,8 @@ def test_weights_come_back(
 ) -> None:
     q = stored(np.random.default_rng(seed), signature, shape)
     packed = pack_weights(signature, q)
-    o, kh, kw, c = shape
-    words = kh * kw * -(-c // signature.channels_per_word)
+    o, kh, *_ = shape
+    words = kh * row_words(signature, shape)
     blocks = round_up(o, BLOCK) // signature.channels
     assert packed.dtype == np.uint32
     assert packed.shape == (blocks, signature.weight_planes, words, signature.channels)
@@ -156,9 +163,11 @@ def test_weights_come_back(
 def test_padded_channels_are_zero(
     signature: KernelSignature, shape: tuple[int, int, int, int], seed: int
 ) -> None:
-    """Input channels up to a word, output channels up to a block."""
+    """Input channels up to a word, or a row of them, output channels up to a block."""
     q = stored(np.random.default_rng(seed), signature, shape)
-    o, kh, kw, c = shape
+    if signature.form == "bytes":
+        q = q.reshape(*q.shape[:2], 1, -1)
+    o, kh, kw, c = q.shape
     whole = (round_up(o, BLOCK), kh, kw, round_up(c, signature.channels_per_word))
     unpacked = unpack_weights(signature, pack_weights(signature, q), whole)
     assert not unpacked[o:].any()
@@ -191,17 +200,17 @@ def test_where_a_weight_bit_lies(
 def test_where_a_weight_byte_lies(
     signature: KernelSignature, shape: tuple[int, int, int, int], seed: int
 ) -> None:
-    """[block][ky, kx, word][step][channel][byte of the dot product]."""
+    """[block][ky, word][step][channel][byte of the dot product]; words go on from kx to kx."""
     assert signature.products is not None
     rng = np.random.default_rng(seed)
     q = stored(rng, signature, shape)
-    group, lanes, words = signature.products.group, signature.channels, -(-shape[3] // 4)
+    group, lanes, words = signature.products.group, signature.channels, row_words(signature, shape)
     flat = pack_weights(signature, q).reshape(-1).view(np.int8)
     for _ in range(20):
         o, ky, kx, c = (int(rng.integers(extent)) for extent in shape)
-        word = (ky * shape[2] + kx) * words + c // 4
-        step, byte = divmod(c % 4, group)
-        index = o // lanes * (shape[1] * shape[2] * words) + word
+        word, place = divmod(kx * shape[3] + c, 4)
+        step, byte = divmod(place, group)
+        index = (o // lanes * shape[1] + ky) * words + word
         index = ((index * (4 // group) + step) * lanes + o % lanes) * group + byte
         assert flat[index] == q[o, ky, kx, c]
 
