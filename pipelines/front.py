@@ -19,7 +19,7 @@ VARIABLES = (
     *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat"),
     *("core", "isa", "kernel"),
     *("reference", "layer", "packages", "pictures"),
-    *("peers", "peers.larq", "own", "primitives"),
+    *("peers", "peers.larq", "own", "primitives", "grow"),
 )
 INTERRUPTED = "interrupted; the stages that were finished are kept"
 

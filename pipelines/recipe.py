@@ -54,6 +54,8 @@ class ModelSource(Section):
     """Seed of a zoo network's weights."""
     image_size: int | None = Field(default=None, ge=8, examples=[224])
     """Height and width of a zoo network's input in pixels; without it, the network's own."""
+    width: int = Field(default=1, ge=1, le=8, examples=[2])
+    """Channels of a zoo network's layers, times its own."""
     batch: int = Field(default=1, ge=1, le=1024, examples=[8])
     """Inputs that a zoo network takes at a time."""
 
@@ -66,9 +68,9 @@ class ModelSource(Section):
                 "null unsets what a parent states"
             )
         stated = self.seed or self.image_size is not None or self.format is not None
-        if self.file is not None and (stated or self.batch > 1):
+        if self.file is not None and (stated or self.batch > 1 or self.width > 1):
             raise ValueError(
-                "seed, image_size, batch and format are for a zoo network, not for a file"
+                "seed, image_size, width, batch and format are for a zoo network, not for a file"
             )
         return self
 

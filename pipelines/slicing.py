@@ -26,24 +26,26 @@ def zoo_options(recipe: Recipe) -> ZooOptions | None:
     if name is None:
         return None
     form = model_format(recipe)
-    seed, batch = recipe.model.seed, recipe.model.batch
-    size = recipe.model.image_size or IMAGE_SIZES[name]
-    if form == "float":
-        return ZooOptions(name=name, format=form, seed=seed, image_size=size, batch=batch)
-    if whole is None:
-        return None
-    return ZooOptions(
+    plain = ZooOptions(
         name=name,
         format=form,
-        activations=tensor(whole.activations),
-        weights=tensor(whole.weights),
-        stem=whole.stem,
-        head=whole.head,
-        layers=precise_layers(recipe),
-        seed=seed,
-        image_size=size,
-        batch=batch,
+        seed=recipe.model.seed,
+        image_size=recipe.model.image_size or IMAGE_SIZES[name],
+        width=recipe.model.width,
+        batch=recipe.model.batch,
     )
+    if form == "float":
+        return plain
+    if whole is None:
+        return None
+    precision = {
+        "activations": tensor(whole.activations),
+        "weights": tensor(whole.weights),
+        "stem": whole.stem,
+        "head": whole.head,
+        "layers": precise_layers(recipe),
+    }
+    return plain.model_copy(update=precision)
 
 
 def calibrate_options(recipe: Recipe) -> CalibrateOptions | None:

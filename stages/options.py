@@ -142,6 +142,7 @@ class ZooOptions(Options):
     """Overrides of precision by layer name, in order; the zoo ignores their algorithm."""
     seed: int = Field(default=0, ge=0, description="Seed of the weights.")
     image_size: int = Field(default=224, ge=8, description="Height and width of the input, pixels.")
+    width: int = Field(default=1, ge=1, le=8, description="Channels of layers, times their own.")
     batch: int = Field(default=1, ge=1, le=1024, description="Inputs taken at a time.")
 
 

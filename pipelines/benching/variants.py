@@ -56,9 +56,8 @@ def variants(plan: Plan, resolved: Resolved) -> list[Variant]:
 
 
 def _of_zoo(zoo: ZooOptions, source: bytes) -> list[Variant]:
-    plain = ZooOptions(
-        name=zoo.name, format="float", seed=zoo.seed, image_size=zoo.image_size, batch=zoo.batch
-    )
+    sizes = zoo.model_dump(include={"name", "seed", "image_size", "width", "batch"})
+    plain = ZooOptions(format="float", **sizes)
     if zoo.format == "float":
         floats = Variant("float32", source, "onnx", is_same=True)
     elif zoo.format == "qdq":

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import packages, tables, verifying
-from pipelines.benching import larq, layers, own, primitives, rounds
+from pipelines.benching import growth, larq, layers, own, primitives, rounds
 from pipelines.benching.engines import ENGINES, Engine, EngineError, Timed, limit_instructions, load
 from pipelines.benching.variants import Variant, variants
 from pipelines.commands import arguments
@@ -26,6 +26,7 @@ from pipelines.patterns import matching
 from pipelines.plan import Plan
 from pipelines.runners.native import NativeRunner
 from pipelines.runners.package import Package, open_package
+from stages.importing.zoo import build
 from stages.kinds import Golden
 
 Array = np.ndarray[Any, Any]
@@ -57,6 +58,9 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     if (layer := variables.command.get("primitives")) is not None:
         _primitives(plan, resolved, layer, variables)
         return
+    if (axes := variables.command.get("grow")) is not None:
+        _growth(plan, resolved, axes, variables)
+        return
     repeat = arguments.repeat(variables) or REPEAT
     stated = arguments.threads(variables)
     counts = [stated] if stated else sorted({1, len(os.sched_getaffinity(0))})
@@ -72,7 +76,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         runners = {PACKAGE: _runner(stack, plan)}
         files = variants(plan, resolved)
         for variant in _wanted_of_own(variables.command.get("own", "int8"), files):
-            made = own.built(variant, resolved)
+            made = own.built(variant.precision, variant.source, variant.form, resolved)
             runners[f"bitkiln, {variant.precision}"] = _runner(stack, made)
         for count in counts:
             sides, refused = _sides(runners, files, wanted, count)
@@ -140,6 +144,31 @@ def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables)
     title = f"{resolved.name}: {name}, {bits}, {processor()}"
     tables.show(title, rows, list(rows[0]))
     result = {"recipe": resolved.name, "layer": name, "processor": processor(), "seconds": times}
+    tables.write_json(variables.command.get("json"), result)
+
+
+def _growth(plan: Plan, resolved: Resolved, axes: str, variables: Variables) -> None:
+    """Print what a network takes at several sizes, in turns, beside what it multiplies."""
+    repeat, threads = arguments.repeat(variables) or REPEAT, arguments.threads(variables) or 1
+    plans = {growth.AS_IT_IS: plan}
+    for what, zoo in growth.grown(resolved, axes).items():
+        kind = f"{zoo.image_size}_pixels_width_{zoo.width}"
+        plans[what] = own.built(kind, build(options=zoo), "onnx", resolved)
+    with contextlib.ExitStack() as stack:
+        sides = {what: _timed(_runner(stack, made), threads) for what, made in plans.items()}
+        times = rounds.alternate(sides, repeat, f"{threads} threads")
+    medians = {what: float(np.median(seconds)) for what, seconds in times.items()}
+    rows = growth.rows({what: growth.macs(made) for what, made in plans.items()}, medians)
+    result = {
+        "recipe": resolved.name,
+        "processor": processor(),
+        "threads": threads,
+        "rows": rows,
+        "seconds": times,
+    }
+    table = growth.table(rows)
+    title = f"{resolved.name}: {result['processor']}, threads={threads}, {repeat} rounds"
+    tables.show(title, table, list(table[0]))
     tables.write_json(variables.command.get("json"), result)
 
 

@@ -15,12 +15,13 @@ import pytest
 
 from hw import host
 from pipelines import packages
-from pipelines.benching import engines, larq, layers, rounds
+from pipelines.benching import engines, growth, larq, layers, rounds
 from pipelines.benching.variants import Variant
 from pipelines.commands import bench
 from pipelines.errors import UserError
 from pipelines.machine import processor
 from pipelines.overrides import Variables
+from pipelines.recipe import Recipe
 from tests.pipelines.fake_clone import doit
 from tests.stages.packaging.programs import pack
 from tests.stages.packaging.test_plain import mobile
@@ -98,6 +99,39 @@ def test_each_kernel_alone(tmp_path: Path) -> None:
     done = doit("bench", f"recipe={RECIPE}", "layer=layer1.0.conf1")
     assert done.returncode == 1
     assert "layer=layer1.0.conf1: matches no kernel; did you mean" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", (RECIPE, "resnet8_int8_host"))
+def test_a_network_at_several_sizes(recipe: str, tmp_path: Path) -> None:
+    target = tmp_path / "r.json"
+    given = ("grow=all", "repeat=2", f"json={target}")
+    done = doit("bench", f"recipe={recipe}", *given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(target.read_text())
+    first, pictures, wide = found["rows"]
+    assert (first["what"], first["times_the_macs"], first["times_the_time"]) == ("as it is", 1, 1)
+    # All but the classifier has four times the pixels; channels are squared, but for the image's.
+    assert 3.8 < pictures["times_the_macs"] <= 4 and 3 < wide["times_the_macs"] < 4
+    for row in found["rows"]:
+        assert row["seconds"] == np.median(found["seconds"][row["what"]]) > 0
+        assert row["what"] in done.stdout
+
+
+def test_what_cannot_be_made_larger() -> None:
+    model = {"zoo": "resnet8", "batch": 2}
+    precision = {"activations": {"bits": 8}, "weights": {"bits": 8}}
+    cases = [
+        ({"file": Path("digits.onnx")}, None, "all", "toy has a model file, whose layers have their"),
+        (model, precision, "all", "one picture at a time is timed; leave model.batch out"),
+        ({"zoo": "resnet8"}, precision, "chanels", "no such axis; did you mean 'channels'?"),
+    ]
+    for source, quantization, axes, said in cases:
+        stated = {"model": source, "quantization": quantization, "hardware": "host"}
+        resolved: Any = SimpleNamespace(name="toy", recipe=Recipe.model_validate(stated))
+        with pytest.raises(UserError) as error:
+            growth.grown(resolved, axes)
+        assert error.value.message.startswith(f"grow={axes}: {said}")
 
 
 def test_what_the_layers_of_a_packed_model_multiply() -> None:

@@ -60,7 +60,7 @@ def build(*, options: ZooOptions) -> bytes:
     """
     if options.format == "qonnx":
         return _low_bit(options)
-    network = NETWORKS[options.name](options.image_size)
+    network = NETWORKS[options.name](options.image_size).widened(options.width)
     if options.format == "float":
         return write(fill(network, options.seed, "uint8"), options.batch, quantized=False)
     return write(fill(network, options.seed, _dtype(options)), options.batch, quantized=True)
@@ -98,7 +98,7 @@ def _low_bit(options: ZooOptions) -> bytes:
             f"{options.name} is made with 8 bits only",
             hint=f"with fewer bits there are {' and '.join(LOW_BIT_NETWORKS)}",
         )
-    architecture = ARCHITECTURES[options.name]
+    architecture = ARCHITECTURES[options.name].widened(options.width)
     inner = inner_layers(architecture)
     overrides = [item for item in options.layers if item.activations or item.weights]
     for override in overrides:

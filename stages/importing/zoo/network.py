@@ -7,7 +7,7 @@ the image is called `data`. Shapes are [C, H, W] of one picture.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from stages.errors import StageError
@@ -35,6 +35,12 @@ class Layer:
     groups: int = 1
     activation: Activation = "none"
 
+    def widened(self, width: int) -> Layer:
+        """The layer with so many times the channels, and groups where it has several."""
+        channels, height, columns = self.shape
+        groups = self.groups * width if self.groups > 1 else 1
+        return replace(self, shape=(channels * width, height, columns), groups=groups)
+
 
 @dataclass(frozen=True)
 class Network:
@@ -43,6 +49,11 @@ class Network:
     image: tuple[int, int, int]
     """Channels, height and width of the input."""
     layers: tuple[Layer, ...]
+
+    def widened(self, width: int) -> Network:
+        """The network with so many times the channels of all layers but the last one."""
+        *inner, last = self.layers
+        return replace(self, layers=(*(layer.widened(width) for layer in inner), last))
 
 
 @dataclass

@@ -8,7 +8,7 @@ shortcut, so every stage here begins with one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -45,6 +45,10 @@ class Architecture:
     stem_kernel: int
     stem_stride: int
     classes: int
+
+    def widened(self, width: int) -> Architecture:
+        """The same with so many times the channels."""
+        return replace(self, channels=tuple(width * channels for channels in self.channels))
 
 
 ARCHITECTURES = {
@@ -103,10 +107,9 @@ class ResidualNetwork:
 
     def _stem(self) -> Junction:
         image = Activation(self._writer.quantize("input_quant", self._writer.input, INPUT), INPUT)
-        kernel = self._architecture.stem_kernel
-        raw = self._conv_norm(
-            "conv1", "bn1", image, INT8, (64, kernel, self._architecture.stem_stride), STEM_SHIFT
-        )
+        channels, *_ = self._architecture.channels
+        dimensions = channels, self._architecture.stem_kernel, self._architecture.stem_stride
+        raw = self._conv_norm("conv1", "bn1", image, INT8, dimensions, STEM_SHIFT)
         return Junction(raw, "relu")
 
     def _block(

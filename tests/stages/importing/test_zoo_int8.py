@@ -212,3 +212,31 @@ def test_what_cannot_be_made_is_said(changes: dict[str, Any], message: str) -> N
     with pytest.raises(StageError) as caught:
         build(options=ZooOptions(**{"name": "resnet18", **changes}))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", get_args(ZooName))
+def test_a_network_of_twice_the_width(name: ZooName) -> None:
+    """Every layer but the last has twice the channels, and all shapes agree."""
+    size = SMALL.get(name, 64)
+    plain = NETWORKS[name](size)
+    wide = plain.widened(2)
+    shapes = {"data": wide.image} | {layer.name: layer.shape for layer in wide.layers}
+    for layer, other in zip(wide.layers, plain.layers, strict=True):
+        is_last = layer is wide.layers[-1]
+        assert layer.shape == (other.shape[0] * (1 if is_last else 2), *other.shape[1:])
+        inputs = [shapes[each][0] for each in layer.inputs]
+        if layer.op == "concat":
+            assert layer.shape[0] == sum(inputs)
+        elif layer.op in ("add", "max_pool", "average_pool", "global_average_pool"):
+            assert set(inputs) == {layer.shape[0]}
+        assert not inputs[0] % layer.groups and not layer.shape[0] % layer.groups
+    assert plain.widened(1) == plain
+
+
+@pytest.mark.parametrize("form", get_args(ModelFormat))
+def test_a_wide_network_is_a_valid_file(form: ModelFormat) -> None:
+    options = ZooOptions(name="residual_block", format=form, image_size=16, width=2)
+    model = onnx.load_from_string(build(options=options))
+    onnx.checker.check_model(model)
+    shapes = [list(tensor.dims) for tensor in model.graph.initializer]
+    assert [128, 3, 3, 3] in shapes and [128, 128, 3, 3] in shapes
