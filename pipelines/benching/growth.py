@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
+
 from pipelines import slicing
 from pipelines.benching import layers
 from pipelines.errors import UserError, did_you_mean
@@ -23,7 +25,8 @@ AXES = {
 def grown(resolved: Resolved, stated: str) -> dict[str, ZooOptions]:
     """Return what is larger, in words → the network; `stated` names axes, or `all`.
 
-    UserError for a model file, a batch, and an axis that there is not.
+    UserError for a model file, a batch, an axis that there is not, and a network that is as large
+    as any is made.
     """
     zoo = slicing.zoo_options(resolved.recipe)
     if zoo is None or resolved.recipe.calibration is not None:
@@ -38,11 +41,16 @@ def grown(resolved: Resolved, stated: str) -> dict[str, ZooOptions]:
         if name not in AXES:
             known = ["all", *AXES]
             raise UserError(f"grow={name}: no such axis{did_you_mean(name, known)}")
-    doubled = ((AXES[name][0], AXES[name][1]) for name in names)
-    return {
-        what: ZooOptions.model_validate({**dict(zoo), option: 2 * getattr(zoo, option)})
-        for what, option in doubled
-    }
+    return {AXES[name][0]: _doubled(zoo, name) for name in names}
+
+
+def _doubled(zoo: ZooOptions, axis: str) -> ZooOptions:
+    _, option = AXES[axis]
+    try:
+        return ZooOptions.model_validate({**dict(zoo), option: 2 * getattr(zoo, option)})
+    except ValidationError as error:
+        (found,) = error.errors()
+        raise UserError(f"grow={axis}: model.{option}={found['input']}: {found['msg']}") from error
 
 
 def macs(plan: Plan) -> int:

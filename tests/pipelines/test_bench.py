@@ -122,9 +122,15 @@ def test_what_cannot_be_made_larger() -> None:
     model = {"zoo": "resnet8", "batch": 2}
     precision = {"activations": {"bits": 8}, "weights": {"bits": 8}}
     cases = [
-        ({"file": Path("digits.onnx")}, None, "all", "toy has a model file, whose layers have their"),
+        (
+            {"file": Path("digits.onnx")},
+            None,
+            "all",
+            "toy has a model file, whose layers have their",
+        ),
         (model, precision, "all", "one picture at a time is timed; leave model.batch out"),
         ({"zoo": "resnet8"}, precision, "chanels", "no such axis; did you mean 'channels'?"),
+        ({"zoo": "resnet8", "width": 5}, precision, "channels", "model.width=10: Input should be "),
     ]
     for source, quantization, axes, said in cases:
         stated = {"model": source, "quantization": quantization, "hardware": "host"}

@@ -60,9 +60,9 @@ def test_zoo_networks_have_their_own_image_size(name: str) -> None:
     made = zoo_options(recipe(model={"zoo": name}))
     assert made is not None
     assert made.image_size == IMAGE_SIZES[made.name]
-    small = zoo_options(recipe(model={"zoo": name, "image_size": 32, "seed": 7}))
+    small = zoo_options(recipe(model={"zoo": name, "image_size": 32, "seed": 7, "width": 2}))
     assert small is not None
-    assert (small.image_size, small.seed) == (32, 7)
+    assert (small.image_size, small.seed, small.width) == (32, 7, 2)
 
 
 @pytest.mark.parametrize(
