@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.kinds import Model
 from stages.qnn import integer, linear
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import assert_exact
@@ -115,14 +116,18 @@ def test_rows_are_stacked_by_two_whatever_else(strides: list[int]) -> None:
     assert "stacked=2" in str(packed.module)
 
 
+def stem_with_quantizers(size: tuple[int, int]) -> Model:
+    """A 7x7 convolution of a picture of three colours, in 8 bits."""
+    source = SourceNet((1, 3, *size))
+    data = source.quant(source.x, "data", 8, 0.5)
+    weight = source.weights("w", (40, 3, 7, 7), 8, "signed")
+    return source.model(source.op(op.nn.conv2d(data, weight, (2, 2), (3, 3, 3, 3)), "stem"))
+
+
 @pytest.mark.parametrize("hardware", (AMX, AVX512BW), ids=lambda item: item.name)
 def test_rows_of_a_network_with_quantizers_are_stacked(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
-    source = SourceNet((1, 3, 24, 26))
-    data = source.quant(source.x, "data", 8, 0.5)
-    weight = source.weights("w", (40, 3, 7, 7), 8, "signed")
-    y = source.op(op.nn.conv2d(data, weight, (2, 2), (3, 3, 3, 3)), "stem")
-    model = source.model(y)
+    model = stem_with_quantizers((24, 26))
     packed, _ = assert_exact(model, random_inputs(model, 1), hardware)
     assert ("stacked=2" in str(packed.module)) == (hardware is AMX)
 
@@ -162,11 +167,7 @@ def test_pixels_lie_close_together(
 @TARGETS
 def test_pixels_of_a_network_with_quantizers_lie_close_together(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
-    source = SourceNet((1, 3, 14, 16))
-    data = source.quant(source.x, "data", 8, 0.5)
-    weight = source.weights("w", (40, 3, 7, 7), 8, "signed")
-    y = source.op(op.nn.conv2d(data, weight, (2, 2), (3, 3, 3, 3)), "stem")
-    model = source.model(y)
+    model = stem_with_quantizers((14, 16))
     packed, _ = assert_exact(model, random_inputs(model, 1), hardware, algorithm("mac8"))
     assert "channels=3, fill=" in str(packed.module)
 
