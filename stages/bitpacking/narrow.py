@@ -1,7 +1,8 @@
 """Pictures of few channels: one pass from what the user hands in to what a product reads.
 
 That is four bytes at a time, so that a picture of one to four channels becomes one word a pixel; or
-pixels close together, where rows of a window have fewer words so (`Geometry.as_unpadded`). What computes it element by element (quantizing, as a rule) is done on the way.
+pixels close together, where rows of a window have fewer words so (`Geometry.as_unpadded`). What
+computes it element by element (quantizing, as a rule) is done on the way.
 """
 
 from __future__ import annotations
