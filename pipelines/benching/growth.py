@@ -56,20 +56,20 @@ def _doubled(zoo: ZooOptions, axis: str) -> ZooOptions:
 def macs(plan: Plan) -> int:
     """Return the multiply-accumulates of a built package's network."""
     model = Workshop(plan).load(plan.step("bitpacking"))
-    return sum(work.macs for work in layers.works(model).values())
+    return sum(each.macs for each in layers.works(model).values())
 
 
-def rows(macs: dict[str, int], medians: dict[str, float]) -> list[dict[str, Any]]:
+def rows(work: dict[str, int], medians: dict[str, float]) -> list[dict[str, Any]]:
     """Return a row a network: its work and seconds, and both as multiples of the first one's."""
     return [
         {
             "what": what,
             "macs": count,
             "seconds": medians[what],
-            "times_the_macs": count / macs[AS_IT_IS],
+            "times_the_macs": count / work[AS_IT_IS],
             "times_the_time": medians[what] / medians[AS_IT_IS],
         }
-        for what, count in macs.items()
+        for what, count in work.items()
     ]
 
 

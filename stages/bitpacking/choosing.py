@@ -190,5 +190,10 @@ def kernel_of(work: Work, offers: Table, choices: Table, phased: Collection[Any]
         size=nhwc(call.args[0].ty)[:2],
         output=nhwc(call.ty)[:2],
     )
-    fitted, lies_so = picked.fitted(geometry), (geometry.stacked, geometry.phases)
-    return Chosen(fitted, window, *lies_so, geometry.is_unpadded)
+    return Chosen(
+        picked.fitted(geometry),
+        window,
+        stacked=geometry.stacked,
+        phases=geometry.phases,
+        is_unpadded=geometry.is_unpadded,
+    )

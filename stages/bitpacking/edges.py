@@ -163,7 +163,8 @@ def solve(module: Any, chosen: Mapping[Any, Chosen]) -> Edges:
                     layout.stored = layout.stored.joined(wanted) if layout.stored else wanted
                 if zero_point_x2 is not None and product is not None:
                     layout.stacked, layout.phases = product.stacked, product.phases
-                    layout.block = 1 if product.is_unpadded else layout.block
+                    if product.is_unpadded:
+                        layout.block = 1
                     padding = product.halo
                 layout.halo = [max(a, b) for a, b in zip(layout.halo, padding, strict=True)]
                 if zero_point_x2 is not None and zero_point_x2 % 2 == 0 and form == "bytes":

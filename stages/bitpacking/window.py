@@ -51,7 +51,7 @@ class Chosen:
     """Rows of its data that lie one behind the other, as channels of one."""
     phases: int
     """Kinds of rows of its data, by number modulo so many, those of each together."""
-    is_unpadded: bool = False
+    is_unpadded: bool
     """Whether pixels of its data have no channels of padding."""
 
     @property

@@ -21,7 +21,7 @@ from stages.packaging.interleaving import Interleaving, Pixel, Window
 from stages.packaging.kernel import Helper, digest_of
 from stages.packaging.lower import divided
 from stages.qnn.offers import are_joinable, tile_count
-from stages.qnn.packed import stored_row
+from stages.qnn.packed import row_words, stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, WORD_BYTES
 
@@ -57,7 +57,7 @@ class Convolution(Interleaving):
         self.is_joined = joinable and self._is_shorter_joined
         self.strides = (
             window[0],
-            -(-window[1] * pixel // self.signature.word_bytes),
+            row_words(self.composite.main, self.signature),
             self.input_width * pixel // self.phases,
             attrs["strides"][1] * pixel,
             self.input_height * self.input_width * pixel,

@@ -47,8 +47,8 @@ def is_picture(composite: Composite) -> bool:
 def lower_pictures(composite: Composite, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     lanes = isa_of(hardware).lanes
-    channels = attributes(composite.store_of(composite.outputs[0]))["channels"]
-    kind = _Pictures if channels == WORD_BYTES else _Unpadded
+    stored = attributes(composite.store_of(composite.outputs[0]))["channels"]
+    kind = _Pictures if stored == WORD_BYTES else _Unpadded
     return with_vectors(lambda loop: kind(composite, loop, lanes).kernel(symbol), hardware)
 
 
@@ -61,6 +61,7 @@ class _Pictures:
         self.lanes = min(lanes, self.width)
         attrs = attributes(self.store)
         self.stacked, self.fill = attrs["stacked"], attrs["fill"]
+        self.depth = attrs["channels"]
         self.dtype = f"uint{WORD_BITS * self.stacked}"
         top, left, bottom, right = self.halo = attrs["halo"]
         rows = self.height + top + bottom
@@ -149,7 +150,6 @@ class _Unpadded(_Pictures):
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are rows of all pictures."""
-        self.depth = attributes(self.store)["channels"]
         shape, fills = (self.pictures, *self.size, self.depth), [self.fill] * self.pictures
         parameters = self.composite.parameters
         return row_kernel(symbol, parameters, shape, self.halo, fills, self._line, "uint8")

@@ -124,10 +124,8 @@ class Geometry:
 
     def row_words(self, channels_per_word: int) -> int:
         """Words of one row of the window."""
-        unit = max(self.unit, channels_per_word)
+        unit = 1 if self.is_unpadded else max(self.unit, channels_per_word)
         pixel = self.stacked * -(-self.channels // unit) * unit
-        if self.is_unpadded:
-            pixel = self.channels
         return -(-self.window[1] * pixel // channels_per_word)
 
     def takes(self, signature: KernelSignature) -> bool:

@@ -25,7 +25,7 @@ from stages.qnn.packing import (
     unpack_planes,
     unpack_weights,
 )
-from stages.qnn.registry import register, shape_of, storage_dtype, tensor_type
+from stages.qnn.registry import attributes, register, shape_of, storage_dtype, tensor_type
 from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
 from stages.qnn.tables import pack_tables
 
@@ -52,6 +52,15 @@ def signature_text(signature: KernelSignature) -> str:
 def parse_signature(text: str) -> KernelSignature:
     """Undo `signature_text`."""
     return _SIGNATURE.validate_json(text)
+
+
+def row_words(call: Any, signature: KernelSignature) -> int:
+    """Words that a kernel reads of a row of a packed convolution's window, the last one in part
+    where pixels lie close together."""
+    _, columns = attributes(call)["window"]
+    data = call.args[0].ty
+    pixel = shape_of(data)[-1] * storage_dtype(str(data.dtype)).itemsize
+    return -(-columns * pixel // signature.word_bytes)
 
 
 def border_classes(size: int, before: int, after: int) -> Array:

@@ -30,15 +30,6 @@ def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def row_bytes(columns: int, channels: int) -> int:
-    """Bytes of a row of a window, as products of bytes read it: whole words.
-
-    Where channels are no words, pixels lie close together, and the row ends in bytes of the next
-    pixel, whose weights are 0.
-    """
-    return round_up(columns * channels, WORD_BYTES)
-
-
 def pack_planes(levels: Array, planes: Sequence[int]) -> Array:
     """Bit planes, each a table over levels, of levels [..., C] as uint32 [P, ..., ceil(C / 32)].
 
@@ -99,7 +90,8 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
     """
     o, kh, kw, c = q.shape
     if signature.form == "bytes":
-        # A row of a window is one pixel, of as many channels as it has bytes.
+        # A row of a window is one pixel, of as many channels as it has bytes. Where channels fill no
+        # words, pixels lie close together, and weights of what is behind the last one are 0.
         q, kw, c = q.reshape(o, kh, 1, kw * c), 1, kw * c
     outputs = round_up(o, BLOCK)
     padded = np.pad(
@@ -137,7 +129,7 @@ def unpack_weights(
         depth = round_up(c, signature.channels_per_word)
         return elements.reshape(-1, kh, kw, depth)[:o, ..., :c]
     if signature.form == "bytes":
-        rows = _unpack_bytes(signature, packed, (kh, row_bytes(kw, c)))
+        rows = _unpack_bytes(signature, packed, (kh, round_up(kw * c, WORD_BYTES)))
         return rows[:o, :, : kw * c].reshape(shape)
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:

@@ -21,8 +21,8 @@ from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
 from stages.qnn.composites import is_float_product, is_plain, takes_bits, takes_products
 from stages.qnn.offers import FLOAT_PROBLEMS, Problem, to_table
-from stages.qnn.packed import parse_signature, signature_text
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.packed import parse_signature, row_words, signature_text
+from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import encoding_of
 from stages.synthesizing.carried import body_of
@@ -156,10 +156,7 @@ def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
 
 def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
     """Words of a window, and how many of them are counted before counters are emptied."""
-    rows, columns = attributes(call)["window"]
-    *_, width = shape_of(call.args[0].ty)
-    size = storage_dtype(dtype_of(call.args[0].ty)).itemsize
-    row = -(-columns * width * size // signature.word_bytes)
+    (rows, _), row = attributes(call)["window"], row_words(call, signature)
     by_flush = {
         "none": rows * row,
         "window": rows * row,
