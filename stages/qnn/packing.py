@@ -90,8 +90,8 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
     """
     o, kh, kw, c = q.shape
     if signature.form == "bytes":
-        # A row of a window is one pixel, of as many channels as it has bytes. Where channels fill no
-        # words, pixels lie close together, and weights of what is behind the last one are 0.
+        # A row of a window is one pixel, of as many channels as it has bytes. Where channels fill
+        # no words, pixels lie close together, and weights of what is behind the last one are 0.
         q, kw, c = q.reshape(o, kh, 1, kw * c), 1, kw * c
     outputs = round_up(o, BLOCK)
     padded = np.pad(
