@@ -21,10 +21,10 @@ _TYPICAL: Mapping[Isa, Core] = {
 _MORE: Mapping[tuple[Core, int], tuple[str, ...]] = {
     ("alderlake", 256): ("+avxvnni",),
     ("cascadelake", 512): ("+avx512vnni",),
-    ("icelake", 512): ("+avx512vnni", "+avx512bitalg"),
-    ("sapphirerapids", 512): ("+avx512vnni", "+avx512bitalg", *FEATURES),
-    ("zen4", 512): ("+avx512vnni", "+avx512bitalg"),
-    ("zen5", 512): ("+avx512vnni", "+avx512bitalg"),
+    ("icelake", 512): ("+avx512vnni", "+avx512bitalg", "+avx512vbmi"),
+    ("sapphirerapids", 512): ("+avx512vnni", "+avx512bitalg", "+avx512vbmi", *FEATURES),
+    ("zen4", 512): ("+avx512vnni", "+avx512bitalg", "+avx512vbmi"),
+    ("zen5", 512): ("+avx512vnni", "+avx512bitalg", "+avx512vbmi"),
 }
 
 

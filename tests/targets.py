@@ -38,6 +38,8 @@ AVX512BITALG = _x86("avx512bw", "+avx512bitalg")
 AVX512VPOPCNTDQ = _x86("avx512vpopcntdq")
 AVX512BF16 = _x86("avx512bw", "+avx512bf16")
 """Not among PROFILES: but for one row it is AVX512BW."""
+AVX512VBMI = _x86("avx512bw", "+avx512vnni", "+avx512vbmi")
+"""Not among PROFILES: but for what puts rows side by side it is AVX512VNNI."""
 AVXVNNI = _x86("avx2", "+avxvnni").model_copy(update={"name": "avxvnni"})
 VNNI_256 = _x86("avx2", "+avx512vl", "+avx512vnni")
 """Not among PROFILES: but for one row they are AVX2, and on both kernels' texts are the same."""

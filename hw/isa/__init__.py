@@ -11,6 +11,7 @@ from hw.isa.x86 import (
     AVX2,
     AVX512BW,
     AVX512VPOPCNTDQ,
+    COLUMNS,
     SSE2,
     VDPBF16PS,
     VPDPBUSD,
@@ -39,6 +40,8 @@ def isa_of(hardware: Hardware) -> Isa:
     if isa.lanes == 16 and "+avx512vnni" in features:
         parts["dot"], group = VPDPBUSD, 4
         parts["weighed.8"] = WEIGHED
+        if "+avx512vbmi" in features:
+            parts |= COLUMNS
     if isa.lanes == 8 and ("+avxvnni" in features or features.issuperset(VNNI_256)):
         parts["dot"], group = VPDPBUSD_YMM, 4
     # Where the use of tiles is refused, the same weights are multiplied by dot products.

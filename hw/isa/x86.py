@@ -282,3 +282,28 @@ WEIGHED = Instruction(
     immediates=(2, 4, 8, 16),
 )
 """The same with one weight for all bytes: counts of bits that each stand for several."""
+
+
+def _columns(half: int) -> Instruction:
+    """VPERMT2B: of two registers of two rows of 32 bytes each, half of the columns, one a lane."""
+    byte, size = Vector(64, 8), 32
+    order = [size * row + size // 2 * half + lane for lane in range(size // 2) for row in range(4)]
+    indices = "<" + ", ".join(f"i8 {place}" for place in order) + ">"
+    intrinsic = f"@llvm.x86.avx512.vpermi2var.qi.512({byte.llvm} {{0}}, {byte.llvm} "
+
+    def meaning(x: Any, y: Any) -> list[Any]:
+        lanes = [*x, *y]
+        return [lanes[place] for place in order]
+
+    return Instruction(
+        f"vpermt2b_columns{half}",
+        (byte, byte),
+        byte,
+        f"call {byte.llvm} {intrinsic}{indices}, {byte.llvm} {{1}})",
+        meaning,
+        f"declare {byte.llvm} {intrinsic.split('(')[0]}({', '.join([byte.llvm] * 3)})",
+    )
+
+
+COLUMNS = {f"columns.{half}": _columns(half) for half in (0, 1)}
+"""What AVX512-VBMI adds."""

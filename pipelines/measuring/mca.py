@@ -27,7 +27,9 @@ CORRECTED = (
     "as mca, but: 512-bit operations kept off port 1, as the model itself does except where the "
     "patterns of X86SchedIceLake.td and X86SchedSkylakeServer.td lump VPADD and VPTERNLOG with "
     "narrower ones; unmasked 512-bit loads and broadcasts as one load micro-operation, as the "
-    "256-bit ones; VPOPCNT on port 5 with latency 3 (uops.info at second hand, unconfirmed)"
+    "256-bit ones; VPOPCNT on port 5 with latency 3 (uops.info at second hand, unconfirmed); "
+    "VPERMT2B as three micro-operations, two of them on port 5, with latency 5 (uops.info, as "
+    "LLVM's pull request 199633 has it)"
 )
 _UNIT = re.compile(r".*(Port|Unit)(.+)")
 
@@ -70,13 +72,15 @@ def corrected(line: str, figure: Figure) -> Figure:
     """The figure without what is known to be wrong in the models of Intel's cores: see CORRECTED.
 
     They give EVEX loads the micro-operation that only masked ones have, 512-bit operations the
-    port 1 that is closed to them, and VPOPCNT a placeholder.
+    port 1 that is closed to them, and VPOPCNT and VPERMT2B placeholders.
     """
     uses = dict(figure.uses)
     if "(%" in line:
         uses = {pipes: n for pipes, n in uses.items() if set(pipes.split("+")) <= _LOADING}
     elif line.startswith("vpopcnt"):
         return Figure({"p5": 1.0}, 3.0, "corrected")
+    elif line.startswith("vpermt2b"):
+        return Figure({"p0+p5": 1.0, "p5": 2.0}, 5.0, "corrected")
     elif "%zmm" in line and "p0+p1+p5" in uses:
         uses["p0+p5"] = uses.get("p0+p5", 0.0) + uses.pop("p0+p1+p5")
     return Figure(uses, figure.latency, figure.source if uses == figure.uses else "corrected")

@@ -12,16 +12,17 @@ from hw.profile import ISAS, NEEDED, Core, Hardware, Isa
 
 # What each core has: its widest instruction sets and the features with rows of their own.
 _VNNI, _BITALG, _BF16 = "+avx512vnni", "+avx512bitalg", "+avx512bf16"
+_VBMI = "+avx512vbmi"
 _X86_SETS: dict[Core, tuple[int, tuple[str, ...]]] = {
     "haswell": (2, ()),
     # llvm-mca's models do not know AVX-VNNI itself.
     "alderlake": (2, VNNI_256),
     "cascadelake": (3, (_VNNI,)),
-    "icelake": (4, (_VNNI, _BITALG)),
-    "sapphirerapids": (4, (_VNNI, _BITALG, _BF16)),
-    "zen4": (4, (_VNNI, _BITALG, _BF16)),
-    "zen5": (4, (_VNNI, _BITALG, _BF16)),
-    "generic-x86-64": (4, (_VNNI, _BITALG, _BF16)),
+    "icelake": (4, (_VNNI, _BITALG, _VBMI)),
+    "sapphirerapids": (4, (_VNNI, _BITALG, _BF16, _VBMI)),
+    "zen4": (4, (_VNNI, _BITALG, _BF16, _VBMI)),
+    "zen5": (4, (_VNNI, _BITALG, _BF16, _VBMI)),
+    "generic-x86-64": (4, (_VNNI, _BITALG, _BF16, _VBMI)),
 }
 ENTRIES = 16
 """Bytes of a table that is looked up."""

@@ -18,6 +18,7 @@ from hw.isa import Isa, Vector, isa_of
 from stages.kinds import Table
 from stages.packaging.products import Position, Products
 from stages.qnn.llvm import FunctionText
+from stages.qnn.offers import tile_count
 from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK
@@ -26,6 +27,8 @@ NAME = "bk_depthwise"
 CHANNELS = 8
 """Channels of a tile, or as many as a register has lanes."""
 MAX_PIXELS = 14
+COLUMNS = "columns.0"
+"""The first part of a set that puts rows side by side, for half of a block of channels."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,11 @@ class Depthwise(Products):
         attrs = attributes(self.composite.main)
         _, _, width, channels = shape_of(data.ty)
         (kh, kw), (dy, dx) = attrs["window"], attrs["dilation"]
-        self.tile_channels = max(CHANNELS, isa.lanes)
+        self.tile_channels = BLOCK if COLUMNS in isa else max(CHANNELS, isa.lanes)
         vectors = self.tile_channels // isa.lanes
         # Half of the registers for sums; the others for what is multiplied.
-        self.rows = max(1, min(MAX_PIXELS, isa.registers // 2 // vectors, self.width))
+        most = max(1, min(MAX_PIXELS, isa.registers // 2 // vectors))
+        self.rows = -(-self.width // tile_count(self.width, most))
         tile = Tile(
             self.rows,
             self.tile_channels,
@@ -106,7 +110,7 @@ def depthwise_text(tile: Tile, isa: Isa) -> tuple[str, list[str]]:
     ([columns * steps, 32, group]), `sums` at int32 [pixels][32].
     """
     code, dot = FunctionText(), isa["dot"]
-    counter, kind, weights = dot.operands
+    counter, _, weights = dot.operands
     group, vectors = isa.dot_group, tile.channels // isa.lanes
     totals = {(m, n): "zeroinitializer" for m in range(tile.pixels) for n in range(vectors)}
     steps = [tile.rows[first : first + group] for first in range(0, len(tile.rows), group)]
@@ -119,10 +123,8 @@ def depthwise_text(tile: Tile, isa: Isa) -> tuple[str, list[str]]:
         for number, rows in enumerate(steps):
             loaded = f"<{tile.channels} x i8>"
             taps = [code.load(loaded, "%data", 1, place + row) for row in rows]
-            taps += ["zeroinitializer"] * (group - len(taps))
             for n in range(vectors):
-                lanes = range(n * isa.lanes, (n + 1) * isa.lanes)
-                value = _operand(code, tile, taps, lanes, kind)
+                value = _operand(code, tile, isa, taps, n)
                 for m, column in windows:
                     first = (column * len(steps) + number) * BLOCK + n * isa.lanes
                     offset = first * weights.bytes // isa.lanes
@@ -140,20 +142,33 @@ def depthwise_text(tile: Tile, isa: Isa) -> tuple[str, list[str]]:
     return code.function(NAME, parameters), list(code.declarations)
 
 
-def _operand(
-    code: FunctionText, tile: Tile, taps: Sequence[str], channels: range, kind: Vector
-) -> str:
-    """Some channels of a step's taps, those of one channel side by side, as wide as `kind`."""
-    if len(taps) > 2:
-        value = _joined(code, taps, tile.channels, channels)
+def _operand(code: FunctionText, tile: Tile, isa: Isa, taps: Sequence[str], number: int) -> str:
+    """A register of a step's taps, those of one channel side by side: an operand of `dot`."""
+    kind = isa["dot"].operands[1]
+    if COLUMNS in isa and len(taps) > 1:
+        value = _columns(code, isa, taps, number)
     else:
-        value = _interleaved(code, taps, tile.channels, channels)
+        channels = range(number * isa.lanes, (number + 1) * isa.lanes)
+        filled = [*taps, *["zeroinitializer"] * (isa.dot_group - len(taps))]
+        side_by_side = _joined if isa.dot_group > 2 else _interleaved
+        value = side_by_side(code, filled, tile.channels, channels)
     narrow = Vector(kind.lanes, 8)
     if tile.offset:
         value = code.let(f"xor {narrow.llvm} {value}, {narrow.splat(-SHIFT)}")
     if kind.bits == 8:
         return value
     return code.let(f"{'sext' if tile.is_signed else 'zext'} {narrow.llvm} {value} to {kind.llvm}")
+
+
+def _columns(code: FunctionText, isa: Isa, taps: Sequence[str], number: int) -> str:
+    """Taps of a block of channels; bytes that no tap is in are multiplied by 0."""
+    half, order = f"<{BLOCK} x i8>", ", ".join(f"i32 {lane}" for lane in range(2 * BLOCK))
+    rows = [*taps, *["poison"] * (isa.dot_group - len(taps))]
+    pairs = [
+        code.let(f"shufflevector {half} {low}, {half} {high}, <{2 * BLOCK} x i32> <{order}>")
+        for low, high in zip(rows[::2], rows[1::2], strict=True)
+    ]
+    return code.apply(isa[f"columns.{number}"], *pairs)
 
 
 def _joined(code: FunctionText, taps: Sequence[str], count: int, channels: range) -> str:

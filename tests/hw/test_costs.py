@@ -15,7 +15,7 @@ from hw.costs import CoreCosts, UnknownInstructionError, core_costs
 from hw.isa import ISAS, isa_of, tiles
 from hw.profile import CORES, Architecture, Core, Hardware
 from hw.profile import ISAS as ISAS_OF
-from tests.targets import AVX512VNNI, AVXVNNI, PROFILES
+from tests.targets import AVX512VBMI, AVX512VNNI, AVXVNNI, PROFILES
 
 PAIRS = [(architecture, core) for architecture, cores in CORES.items() for core in cores]
 # Cores without AVX-512, and with it but without VPOPCNTDQ.
@@ -68,7 +68,9 @@ def test_a_core_has_costs_for_every_instruction_set_it_can_have(
 
 @pytest.mark.parametrize("core", ["cascadelake", "icelake", "sapphirerapids", "zen4", "zen5"])
 def test_cores_have_the_rows_of_their_features(core: Core) -> None:
-    extra = ["+avx512vnni"] + ["+avx512bitalg"] * (core != "cascadelake")
+    extra = ["+avx512vnni"]
+    if core != "cascadelake":
+        extra += ["+avx512bitalg", "+avx512vbmi"]
     fields = AVX512VNNI.model_dump()
     hardware = Hardware.model_validate(
         fields | {"core": core, "features": (*fields["features"], *extra)}
@@ -83,7 +85,8 @@ def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
 
 
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:
-    rows = {row.name for profile in PROFILES for row in isa_of(profile).instructions()}
+    profiles = (*PROFILES, AVX512VBMI)
+    rows = {row.name for profile in profiles for row in isa_of(profile).instructions()}
     rows |= {"vpopcntb", "vpdpbusd_ymm", "vdpbf16ps", *tiles.NAMES}
     assert {path.stem for path in TABLES} == {core for _, core in PAIRS}
     for path in TABLES:

@@ -28,6 +28,7 @@ from tests.targets import (
     ARMV7,
     AVX2,
     AVX512BW,
+    AVX512VBMI,
     AVX512VNNI,
     SSE2,
     VNNI_256,
@@ -38,7 +39,7 @@ from tests.targets import (
 op = relax.op
 TARGETS = pytest.mark.parametrize(
     "hardware",
-    (SSE2, AVX2, VNNI_256, AVX512BW, AVX512VNNI, AARCH64, ARMV7),
+    (SSE2, AVX2, VNNI_256, AVX512BW, AVX512VNNI, AVX512VBMI, AARCH64, ARMV7),
     ids=lambda p: p.name,
 )
 CASES = st.fixed_dictionaries(
