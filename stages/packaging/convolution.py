@@ -8,23 +8,29 @@ fit a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.codegen import Text, caller
+from stages.codegen import caller
 from stages.kinds import Table
+from stages.packaging.direct import NAME as APART
+from stages.packaging.direct import SUMS, Called, apart, tile_function
 from stages.packaging.interleaving import Interleaving, Pixel, Window
-from stages.packaging.kernel import Helper, digest_of
+from stages.packaging.kernel import Helper, Kernel, digest_of
 from stages.packaging.lower import divided
 from stages.qnn.offers import are_joinable, tile_count
 from stages.qnn.packed import row_words, stored_row
-from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, WORD_BYTES
 
+MANY_REGISTERS = 10
+"""What the constants and values of an epilogue take that adds pictures: with as few as the four
+that sums of 14 pixels by 32 channels leave of 32 it took 1.2 of the time."""
 AHEAD = 4096
 """Bytes between the weights that are read and those that are fetched, where each is read once: of
 2 to 6 KiB these took the least time, 0.75 of that without."""
@@ -36,6 +42,8 @@ class Convolution(Interleaving):
     It stays a function of its own: among an epilogue's constants LLVM would spill its counters.
     """
 
+    least_strip = BLOCK
+    """Channels that an epilogue can finish alone: those of a word of bits."""
     is_joined = False
     """Whether tiles go on from row to row."""
 
@@ -66,10 +74,11 @@ class Convolution(Interleaving):
         )
         self.is_interleaved = self.uses_tiles and self.schedule["interleaved"]
         text = body["text"], body["declarations"]
+        self.called = Called(self.signature.name, text, 4, self.strides)
         if self.is_interleaved:
             self.include(*text)
-        else:
-            self.help(self.signature.name, text, 4, self.strides)
+        elif not self.is_direct:
+            self.help(self.called)
 
     @property
     def _odd_rows(self) -> int:
@@ -130,12 +139,78 @@ class Convolution(Interleaving):
         words = size // (self.signature.channels * self.signature.weight_planes * WORD_BYTES)
         return words * self._share // storage_dtype(dtype_of(weights.ty)).itemsize
 
-    def help(self, name: str, text: Text, pointers: int, strides: Sequence[int] = ()) -> None:
-        """Have the function `name` of a text compute sums, with constants behind its pointers."""
-        problem = {"text": text, "strides": strides}
+    def help(self, called: Called) -> None:
+        """Have a function compute sums, with constants behind its pointers."""
+        problem = {"text": called.text, "strides": called.constants}
         self.inner = f"sums_{digest_of(problem)}"
-        function = caller(self.inner, name, text, pointers, strides)
+        function = caller(self.inner, called.name, called.text, called.pointers, called.constants)
         self.helpers.append(Helper(self.inner, function, problem))
+
+    @cached_property
+    def is_direct(self) -> bool:
+        """Whether sums stay in registers until they are results."""
+        signature = self.signature
+        if self.uses_tiles or not signature.counts_sums or self.float_outputs:
+            return False
+        if signature.channels < self.least_strip:
+            return False
+        sums = signature.rows * signature.channels // self.isa.lanes
+        return not self.pictures_read or self.isa.registers - sums >= MANY_REGISTERS
+
+    @property
+    def strip(self) -> int:
+        """Channels of a tile that are finished together."""
+        return self.signature.channels if self.is_direct else BLOCK
+
+    @property
+    def pictures_read(self) -> Collection[Any]:
+        """What the epilogue reads of a pixel beside its sums."""
+        calls = self.composite.calls.values()
+        return [call.args[0] for call in calls if is_op(call, "relax.qnn.from_bytes")]
+
+    @property
+    def sums_words(self) -> int:
+        """Sums in scratch, if any are there."""
+        return 0 if self.is_direct else super().sums_words
+
+    def kernel(self) -> Kernel:
+        """The kernel, and what computes its tiles if that is a function of its own."""
+        if self.is_direct:
+            symbol = f"tile_{self.symbol}"
+            text, declarations = apart(self.called, self.rows, self.strip)
+            texts = dict.fromkeys((*self.texts, *declarations, text))
+            function = tile_function(
+                symbol, tuple(texts), self.rows, self.sums_dtype, self.declare_tensors, self._body
+            )
+            self.helpers = [Helper(symbol, function, {"tile": self.symbol})]
+        return super().kernel()
+
+    def _body(self, block: Any, run: Any, tile: Any, sums: Sequence[Any]) -> None:
+        """A tile, strip by strip."""
+        parts = BLOCK // self.strip
+        places = [T.address_of(pixel[0]) for pixel in sums]
+        with T.serial(0, parts) as part:
+            strip = T.bind(block * parts + part)
+            with T.If(strip * self.strip < self.outputs), T.Then():
+                operands = self.operands(block, part, run, tile)
+                T.evaluate(T.call_extern("void", APART, *operands, *places))
+                for m, pixel in enumerate(sums):
+                    self.scratch = pixel
+                    self.finisher(strip, run, tile, -m * BLOCK)(m)
+
+    def tile(self, block: Any, run: Any, tile: Any) -> None:
+        """A tile, by its function if it has one."""
+        if not self.is_direct:
+            super().tile(block, run, tile)
+            return
+        tensors = [T.address_of(tensor[0]) for tensor in (*self.arguments.values(), *self.results)]
+        called = f"tile_{self.symbol}"
+        T.evaluate(T.call_extern("void", called, *tensors, block, run, tile))
+
+    @cached_property
+    def outputs(self) -> int:
+        """Channels of the result, with those that fill up the last block."""
+        return self.blocks * BLOCK
 
     @property
     def tiles(self) -> int:
@@ -149,6 +224,16 @@ class Convolution(Interleaving):
         with T.serial(0, BLOCK // self.signature.channels) as part:
             pointers = self.pointers(block, part, window, 0)
             T.evaluate(T.call_extern("void", self.inner, *pointers))
+
+    def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
+        """A micro-kernel's pointers without that to its sums, for a `part` of a block's channels.
+
+        With the first part of it, what the epilogue will read is fetched.
+        """
+        window = self.window(run, tile)
+        with T.If(part == 0), T.Then():
+            self.fetch(block, window.pixel)
+        return self._reads(block, part, window)
 
     def fetch(self, block: Any, pixel: Pixel) -> None:
         """Bring closer what the epilogue of a tile will read."""
@@ -194,6 +279,11 @@ class Convolution(Interleaving):
 
     def pointers(self, block: Any, part: Any, window: Window, place: Any) -> tuple[Any, ...]:
         """A call's data, weights, sums and the weights to fetch; `part` of the block's channels."""
+        reads = self._reads(block, part, window)
+        sums = T.address_of(self.scratch[place + part * self.signature.channels])
+        return *reads[:SUMS], sums, *reads[SUMS:]
+
+    def _reads(self, block: Any, part: Any, window: Window) -> tuple[Any, ...]:
         data, weights, _ = self.composite.main.args
         top, left = attributes(self.composite.main)["origin"]
         parts = BLOCK // self.signature.channels
@@ -208,7 +298,6 @@ class Convolution(Interleaving):
         elements = (
             self.arguments[data.name][position * shape_of(data.ty)[-1]],
             self.arguments[weights.name][own],
-            self.scratch[place + part * self.signature.channels],
             self.arguments[weights.name][fetched],
         )
         return tuple(map(T.address_of, elements))

@@ -14,8 +14,9 @@ from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
-from hw.isa import Isa, Vector, isa_of
+from hw.isa import Isa, Vector
 from stages.kinds import Table
+from stages.packaging.direct import Called
 from stages.packaging.products import Position, Products
 from stages.qnn.llvm import FunctionText
 from stages.qnn.offers import tile_count
@@ -53,7 +54,7 @@ class Depthwise(Products):
     def include_bodies(self, bodies: Table) -> None:
         """The micro-kernel of this layer's window and strides."""
         del bodies
-        isa = isa_of(self.hardware)
+        isa = self.isa
         data, weights = self.composite.main.args
         attrs = attributes(self.composite.main)
         _, _, width, channels = shape_of(data.ty)
@@ -73,15 +74,25 @@ class Depthwise(Products):
             attrs["offset"],
         )
         self.group = shape_of(weights.ty)[-1]
-        self.help(NAME, depthwise_text(tile, isa), 3)
+        self.called = Called(NAME, depthwise_text(tile, isa), 3)
 
     @cached_property
     def outputs(self) -> int:
         """Channels of the result."""
         return int(shape_of(self.composite.main.args[0].ty)[3])
 
-    def start(self, block: Any, run: Any, tile: Any) -> None:
-        """Raw sums of the tile's pixels, int32 [rows][32]."""
+    @property
+    def strip(self) -> int:
+        """Channels of a tile."""
+        return self.tile_channels
+
+    @cached_property
+    def is_direct(self) -> bool:
+        """Always."""
+        return True
+
+    def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
+        """The tile's first window, and its channels' weights."""
         data, weights = self.composite.main.args
         strides = attributes(self.composite.main)["strides"]
         _, height, width, channels = shape_of(data.ty)
@@ -89,14 +100,12 @@ class Depthwise(Products):
         row, x = picture * height + line * strides[0], self.column_of(tile)
         first = (row * width + x * strides[1]) * channels + block * BLOCK
         block_size = prod(shape_of(weights.ty)[1:])
-        with T.serial(0, BLOCK // self.tile_channels) as part:
-            channel = part * self.tile_channels
-            pointers = (
-                self.arguments[data.name][first + channel],
-                self.arguments[weights.name][block * block_size + channel * self.group],
-                self.scratch[channel],
-            )
-            T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, pointers)))
+        channel = part * self.tile_channels
+        elements = (
+            self.arguments[data.name][first + channel],
+            self.arguments[weights.name][block * block_size + channel * self.group],
+        )
+        return tuple(map(T.address_of, elements))
 
     def main_value(self, call: Any, at: Position, raw: Any) -> Any:
         """The sums are the result."""

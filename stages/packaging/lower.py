@@ -47,6 +47,7 @@ class Lowering:
         self, composite: Composite, symbol: str, schedule: Table, bodies: Table, hardware: Hardware
     ) -> None:
         self.composite, self.symbol, self.schedule = composite, symbol, schedule
+        self.hardware, self.isa = hardware, isa_of(hardware)
         self.height, self.width, self.channels = composite.extent
         self.lines = composite.pictures * self.height
         """Rows of all pictures of a batch."""
@@ -55,17 +56,17 @@ class Lowering:
         self.pixels = composite.pixels_per_block
         self.texts: dict[str, None] = {}
         self.helpers: list[Helper] = []
-        self.include_epilogue(hardware)
+        self.include_epilogue()
         self.include_bodies(bodies)
 
-    def include_epilogue(self, hardware: Hardware) -> None:
+    def include_epilogue(self) -> None:
         """Include the text of what follows the sums."""
         text = Epilogue(
             self.composite.function,
-            hardware.architecture,
+            self.hardware.architecture,
             self.composite.reads_floats,
             self.pixels,
-            isa_of(hardware).lanes,
+            self.isa.lanes,
         )
         self.include(*text.text(self.epilogue))
 
@@ -151,10 +152,22 @@ class Lowering:
     @cached_property
     def _floats(self) -> dict[Any, int]:
         """Float output → where its block stands in scratch."""
-        outputs = [o for o in self.composite.outputs if dtype_of(o.ty) == "float32"]
-        return {o: self.sums_words + number * BLOCK for number, o in enumerate(outputs)}
+        return {o: self.sums_words + n * BLOCK for n, o in enumerate(self.float_outputs)}
+
+    @property
+    def float_outputs(self) -> list[Any]:
+        """Outputs that an epilogue leaves in scratch, from where the kernel copies them."""
+        return [o for o in self.composite.outputs if dtype_of(o.ty) == "float32"]
 
     def _declare(self) -> None:
+        self.declare_tensors()
+        self.scratch = T.arg("scratch", T.Buffer((max(1, self._scratch_words),), self.sums_dtype))
+        self.task = T.arg("task", tirx.Var("task", "int32"))
+        self.tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
+
+    def declare_tensors(self) -> None:
+        """Declare what is read and written, in the order in which callers pass it."""
+
         def buffer(variable: Any) -> Any:
             dtype = str(storage_dtype(dtype_of(variable.ty)))
             return T.Buffer((prod(shape_of(variable.ty)),), dtype)
@@ -162,9 +175,6 @@ class Lowering:
         self.arguments = {p.name: T.arg(str(p.name), buffer(p)) for p in self.composite.parameters}
         outputs = enumerate(self.composite.outputs)
         self.results = [T.arg(f"o{number}", buffer(output)) for number, output in outputs]
-        self.scratch = T.arg("scratch", T.Buffer((self._scratch_words,), self.sums_dtype))
-        self.task = T.arg("task", tirx.Var("task", "int32"))
-        self.tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
 
     def _fill_halos(self) -> None:
         """Task 0 writes the rows and columns around every output; no other task touches them."""
@@ -185,10 +195,14 @@ class Lowering:
         with T.serial(0, T.bind(end - begin)) as item:
             block, run = self.place_of(begin + item)
             with T.serial(0, self.tiles) as tile:
-                self.start(block, run, tile)
-                finish = self.finisher(block, run, tile, 0)
-                with T.serial(0, self.rows) as m:
-                    finish(m)
+                self.tile(block, run, tile)
+
+    def tile(self, block: Any, run: Any, tile: Any) -> None:
+        """Emit a tile: its sums, then its epilogue."""
+        self.start(block, run, tile)
+        finish = self.finisher(block, run, tile, 0)
+        with T.serial(0, self.rows) as m:
+            finish(m)
 
     def place_of(self, item: Any) -> tuple[Any, Any]:
         """Block of channels and run of a work item."""

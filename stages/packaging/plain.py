@@ -70,7 +70,9 @@ def on_stack() -> Iterator[None]:
 def with_vectors(made: Callable[[Any], Kernel], hardware: Hardware) -> Kernel:
     """The kernel that is made with vector loops; what TIR cannot vectorize is left to LLVM."""
     kernel = made(T.vectorized)
-    return kernel if vectorizes(kernel.function, hardware) else made(T.serial)
+    functions = (kernel.function, *(helper.function for helper in kernel.helpers))
+    vectorized = all(vectorizes(function, hardware) for function in functions)
+    return kernel if vectorized else made(T.serial)
 
 
 def _lowered(source: Any, lanes: int, *, vectors: bool) -> tuple[Any, tuple[int, ...]]:

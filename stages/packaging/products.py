@@ -6,17 +6,14 @@ vector of channels at a time; results are NHWC, with the halo that their readers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd
 from typing import Any
 
 from tvm import relax
 from tvm.script.ir_builder import tirx as T
 
-from hw.isa import isa_of
-from hw.profile import Hardware
 from stages.packaging.addressing import border_class
 from stages.packaging.convolution import Convolution
 from stages.packaging.halo import fill_halo
@@ -77,6 +74,20 @@ def halo_of(call: Any) -> list[int]:
     return [top, left, stored_height - height - top, stored_width - width - left]
 
 
+def widths(count: int, most: int) -> Iterator[tuple[int, int]]:
+    """How `count` lanes are taken: (lanes at once, times), from `most`, a power of two, on.
+
+    Fewer than MIN_LANES are taken as they are.
+    """
+    while most >= MIN_LANES:
+        times, count = divmod(count, most)
+        if times:
+            yield most, times
+        most //= 2
+    if count:
+        yield count, 1
+
+
 def surroundings(call: Any) -> Surroundings | None:
     """What a call writes around a picture, for one that only puts a halo around it."""
     if is_op(call, "relax.qnn.to_bytes"):
@@ -91,6 +102,7 @@ def surroundings(call: Any) -> Surroundings | None:
 class Products(Convolution):
     """A convolution whose epilogue is TIR."""
 
+    least_strip = 1
     loop = staticmethod(T.vectorized)
     """How the channels of an epilogue are gone through."""
 
@@ -104,37 +116,42 @@ class Products(Convolution):
 
         return with_vectors(made, self.hardware)
 
-    def include_epilogue(self, hardware: Hardware) -> None:
+    def include_epilogue(self) -> None:
         """Only what fetches; the rest is TIR."""
-        self.hardware = hardware
         self.sums_dtype = dtype_of(self.composite.main.ty)
         code = FunctionText()
         code.prefetch("%place", NEAREST)
         code.do("ret void")
         self.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
-        isa = isa_of(hardware)
         # The steps of one value wait for each other: with registers to spare, two take turns.
-        self.lanes = max(MIN_LANES, isa.lanes * (2 if isa.registers > FEW_REGISTERS else 1))
+        together = 2 if self.isa.registers > FEW_REGISTERS else 1
+        self.lanes = max(MIN_LANES, self.isa.lanes * together)
+
+    @property
+    def float_outputs(self) -> list[Any]:
+        """None: results of any type are stored where they belong."""
+        return []
 
     @cached_property
-    def _floats(self) -> dict[Any, int]:
-        return {}
-
-    def fetch(self, block: Any, pixel: Pixel) -> None:
-        """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
-        extent = self.height, self.width, self.outputs
-        shape = (self.composite.pictures, *extent)
+    def pictures_read(self) -> Mapping[Any, list[int]]:
+        """Pictures that the epilogue reads, and the halo around each."""
+        shape = (self.composite.pictures, self.height, self.width, self.outputs)
         others = self.composite.parameters[len(self.composite.main.args) :]
         read = {p: [0, 0, 0, 0] for p in others if shape_of(p.ty) == shape}
         for call in self.composite.calls.values():
             if is_op(call, "relax.qnn.from_bytes"):
                 read[call.args[0]] = halo_of(call)
-        if not read:
+        return read
+
+    def fetch(self, block: Any, pixel: Pixel) -> None:
+        """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
+        if not self.pictures_read:
             return
+        extent = self.height, self.width, self.outputs
         with T.serial(0, self.rows) as m:
             y, x = pixel(m)
             at = Position(*self.line_of(y), x, block * BLOCK, extent)
-            for parameter, halo in read.items():
+            for parameter, halo in self.pictures_read.items():
                 pointer = T.address_of(self.arguments[parameter.name][at.place(halo)])
                 T.evaluate(T.call_extern("void", FETCH, pointer))
 
@@ -158,37 +175,43 @@ class Products(Convolution):
         """Channels of the result."""
         return int(attributes(self.composite.main)["channels"][1])
 
-    def _pixel(self, block: Any, y: Any, x: Any, sums: Any) -> None:
-        """The epilogue of one pixel and block: whole blocks as vectors, the last as it is."""
-        full, rest = divmod(self.outputs, BLOCK)
+    def _pixel(self, strip: Any, y: Any, x: Any, sums: Any) -> None:
+        """The epilogue of one pixel and strip: whole strips as vectors, the last as it is."""
+        full, rest = divmod(self.outputs, self.strip)
         if not rest:
-            self._channels(block, y, x, sums, BLOCK)
+            self._channels(strip, y, x, sums, self.strip)
         elif not full:
-            self._channels(block, y, x, sums, rest)
+            self._channels(strip, y, x, sums, rest)
         else:
-            with T.If(block < full):
+            with T.If(strip < full):
                 with T.Then():
-                    self._channels(block, y, x, sums, BLOCK)
+                    self._channels(strip, y, x, sums, self.strip)
                 with T.Else():
-                    self._channels(block, y, x, sums, rest)
+                    self._channels(strip, y, x, sums, rest)
 
-    def _channels(self, block: Any, y: Any, x: Any, sums: Any, count: int) -> None:
-        width = gcd(count, self.lanes)
-        loop = self.loop if width >= MIN_LANES else T.serial
-        with T.serial(0, count // width) as part, loop(0, width) as inner:
-            lane = part * width + inner
-            extent = self.height, self.width, self.outputs
-            at = Position(*self.line_of(y), x, block * BLOCK + lane, extent)
-            values: dict[Any, Any] = {}
-            wide: dict[Any, Any] = {}
-            for variable, call in self.composite.calls.items():
-                raw = self.scratch[sums + lane]
-                values[variable], wide[variable] = self._value(call, values, wide, at, raw)
-            for result, output in zip(self.results, self.composite.outputs, strict=True):
-                value = shared(values[self.composite.results[output]])
-                around = surroundings(self.composite.store_of(output))
-                place = at.place(around.halo, around.phases) if around else at.place()
-                T.buffer_store(result, value, [place])
+    def _channels(self, strip: Any, y: Any, x: Any, sums: Any, count: int) -> None:
+        """So many channels of a strip, by vectors as long as there are channels for one."""
+        first = 0
+        for width, times in widths(count, self.lanes):
+            parts = T.unroll if self.is_direct else T.serial
+            loop = self.loop if width >= MIN_LANES else parts
+            with parts(0, times) as part, loop(0, width) as inner:
+                self._channel(strip, y, x, sums, first + part * width + inner)
+            first += width * times
+
+    def _channel(self, strip: Any, y: Any, x: Any, sums: Any, lane: Any) -> None:
+        extent = self.height, self.width, self.outputs
+        at = Position(*self.line_of(y), x, strip * self.strip + lane, extent)
+        values: dict[Any, Any] = {}
+        wide: dict[Any, Any] = {}
+        for variable, call in self.composite.calls.items():
+            raw = self.scratch[sums + lane]
+            values[variable], wide[variable] = self._value(call, values, wide, at, raw)
+        for result, output in zip(self.results, self.composite.outputs, strict=True):
+            value = shared(values[self.composite.results[output]])
+            around = surroundings(self.composite.store_of(output))
+            place = at.place(around.halo, around.phases) if around else at.place()
+            T.buffer_store(result, value, [place])
 
     def _value(
         self, call: Any, values: dict[Any, Any], wide: dict[Any, Any], at: Position, raw: Any

@@ -190,6 +190,11 @@ class KernelSignature:
         return self.products is not None and self.products.tile > 0
 
     @property
+    def counts_sums(self) -> bool:
+        """Whether what it counts in its inner loop are the sums, so that it stores each once."""
+        return self.products is not None and self.flush == "none"
+
+    @property
     def is_whole(self) -> bool:
         """Whether a tile of it is all pixels of a layer, so that weights are read once."""
         return self.is_tiled and self.channels < BLOCK

@@ -62,13 +62,11 @@ class MicroKernel:
         self.vectors = signature.channels // isa.lanes
         self.tile = self.body.counters(signature.rows, signature.channels, isa.lanes)
         self.kinds = [self.body.counter(n) for _, n in self.tile]
-        self.stores = signature.products is not None and signature.flush == "none"
-        """Whether the counters are the sums, so that nothing is added to what is there."""
 
     def text(self) -> tuple[str, list[str]]:
         """The function and the declarations it needs."""
         for m in range(self.signature.rows):
-            for n in range(0 if self.stores else self.vectors):
+            for n in range(0 if self.signature.counts_sums else self.vectors):
                 self._store(m, n, "zeroinitializer")
         window = self.code.let("mul nuw nsw i64 %kh, %kw")
         counters: list[str] = []
@@ -288,7 +286,7 @@ class MicroKernel:
         self.code.store(self.word.llvm, value, "%sums", 4, self._place(m, n))
 
     def _increase(self, m: int, n: int, value: str) -> None:
-        if self.stores:
+        if self.signature.counts_sums:
             self._store(m, n, value)
             return
         before = self.code.load(self.word.llvm, "%sums", 4, self._place(m, n))

@@ -1,0 +1,79 @@
+"""Tiles whose sums stay in registers: a function that computes those of one, and what follows.
+
+Through scratch every sum is stored and read again, which takes a processor that stores 32 bytes a
+cycle two cycles for a register of 64. The function is compiled beside the kernel: in a loop over
+tiles LLVM would keep an epilogue's constants in the registers of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from stages.codegen import Text
+from stages.packaging.plain import on_stack
+from stages.qnn.llvm import FunctionText
+from stages.qnn.signature import BLOCK
+
+NAME = "bk_apart"
+SUMS = 2
+"""Where a micro-kernel's pointer to its sums stands among its pointers."""
+
+
+@dataclass(frozen=True)
+class Called:
+    """A micro-kernel as it is called: its name and text, pointers, and constants behind them."""
+
+    name: str
+    text: Text
+    pointers: int
+    constants: Sequence[int] = ()
+
+
+def apart(called: Called, pixels: int, channels: int) -> Text:
+    """`void bk_apart(pointer…, sums…)`: calls a micro-kernel that writes sums [pixels][32].
+
+    Its other pointers are in front, and behind them one to the sums [channels] of each pixel. As
+    TVM puts all this where it is called, nothing of it is left in memory.
+    """
+    function, declarations = called.text
+    code = FunctionText()
+    sums = code.let(f"alloca [{pixels * BLOCK} x i32], align 64")
+    reads = [f"ptr %p{number}" for number in range(called.pointers - 1)]
+    writes = [f"ptr %s{m}" for m in range(pixels)]
+    numbers = [f"i64 {number}" for number in called.constants]
+    arguments = ", ".join([*reads[:SUMS], f"ptr {sums}", *reads[SUMS:], *numbers])
+    code.do(f"call void @{called.name}({arguments})")
+    kind = f"<{channels} x i32>"
+    for m in range(pixels):
+        code.store(kind, code.load(kind, sums, 4, m * BLOCK * 4), f"%s{m}", 4)
+    code.do("ret void")
+    return f"{function}\n{code.function(NAME, [*reads, *writes])}", declarations
+
+
+def tile_function(
+    symbol: str,
+    texts: Sequence[str],
+    pixels: int,
+    dtype: str,
+    declare: Callable[[], None],
+    body: Callable[..., None],
+) -> Any:
+    """The PrimFunc `symbol(tensor…, block, run, tile)` of a tile; `texts` are what it calls.
+
+    `declare` declares the tensors. `body` is given the three numbers and, for every pixel, where
+    its sums [32] are to be.
+    """
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(symbol)
+        T.func_attr({"global_symbol": symbol})
+        declare()
+        numbers = [T.arg(name, tirx.Var(name, "int32")) for name in ("block", "run", "tile")]
+        with T.attr(0, "pragma_import_llvm", "\n".join(texts)), on_stack():
+            body(*numbers, [T.alloc_buffer((BLOCK,), dtype) for _ in range(pixels)])
+    return builder.get()
