@@ -159,10 +159,15 @@ class _Packer(Rewriting):
         call = found.inner.value
         data, weight = call.args
         attrs, channels = attributes(call), shape_of(data.ty)[3]
+        added, constant = self._added(found.function, found.inner.var, found.actual)
+        bias = np.zeros(round_up(channels, BLOCK), np.int32)
+        for one in (constant, found.correction):
+            bias[: len(one)] += one
         builder = FunctionBuilder()
         arguments = [
             self.read(found.actual[data]),
             self.builder.tensor(f"{layer}.weights", found.weights),
+            self.builder.tensor(f"{layer}.bias", bias),
         ]
         operands = [
             builder.param(f"p{i}", shape_of(a.ty), dtype_of(a.ty)) for i, a in enumerate(arguments)
@@ -177,14 +182,6 @@ class _Packer(Rewriting):
         value = builder.emit(
             packed.take_channels(builder.emit(sums, "sums"), channels=channels), "taken"
         )
-        added, constant = self._added(found.function, found.inner.var, found.actual)
-        if found.offset:
-            # What the offset adds to every sum is known.
-            constant = constant + found.correction if len(constant) else found.correction
-        if len(constant):
-            arguments.append(self.builder.tensor(f"{layer}.offset", constant))
-            less = builder.param("p2", constant.shape, "int32")
-            value = builder.emit(relax.op.add(value, less), "moved")
         inside = {found.inner.var: value, added: value}
         results = epilogue(found.function, inside, found.actual, builder, arguments, self._found)
         return self._call(builder.finish(results, {"composite": DEPTHWISE}), arguments, layer)

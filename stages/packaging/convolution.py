@@ -8,7 +8,7 @@ fit a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -19,18 +19,15 @@ from tvm.script.ir_builder import tirx as T
 from stages.codegen import caller
 from stages.kinds import Table
 from stages.packaging.direct import NAME as APART
-from stages.packaging.direct import SUMS, Called, apart, tile_function
+from stages.packaging.direct import PAUSE, SUMS, Called, apart, pause, tile_function
 from stages.packaging.interleaving import Interleaving, Pixel, Window
 from stages.packaging.kernel import Helper, Kernel, digest_of
 from stages.packaging.lower import divided
 from stages.qnn.offers import are_joinable, tile_count
 from stages.qnn.packed import row_words, stored_row
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, WORD_BYTES
 
-MANY_REGISTERS = 10
-"""What the constants and values of an epilogue take that adds pictures: with as few as the four
-that sums of 14 pixels by 32 channels leave of 32 it took 1.2 of the time."""
 AHEAD = 4096
 """Bytes between the weights that are read and those that are fetched, where each is read once: of
 2 to 6 KiB these took the least time, 0.75 of that without."""
@@ -74,7 +71,8 @@ class Convolution(Interleaving):
         )
         self.is_interleaved = self.uses_tiles and self.schedule["interleaved"]
         text = body["text"], body["declarations"]
-        self.called = Called(self.signature.name, text, 4, self.strides)
+        name = self.signature.beginning if self.begins else self.signature.name
+        self.called = Called(name, text, 4, self.strides, self.begins)
         if self.is_interleaved:
             self.include(*text)
         elif not self.is_direct:
@@ -149,24 +147,20 @@ class Convolution(Interleaving):
     @cached_property
     def is_direct(self) -> bool:
         """Whether sums stay in registers until they are results."""
-        signature = self.signature
-        if self.uses_tiles or not signature.counts_sums or self.float_outputs:
-            return False
-        if signature.channels < self.least_strip:
-            return False
-        sums = signature.rows * signature.channels // self.isa.lanes
-        return not self.pictures_read or self.isa.registers - sums >= MANY_REGISTERS
+        counts_sums = self.signature.counts_sums and not self.uses_tiles
+        return (
+            counts_sums and self.signature.channels >= self.least_strip and not self.float_outputs
+        )
+
+    @property
+    def begins(self) -> bool:
+        """Whether sums begin with the bias, so that nobody has to add it."""
+        return False
 
     @property
     def strip(self) -> int:
         """Channels of a tile that are finished together."""
         return self.signature.channels if self.is_direct else BLOCK
-
-    @property
-    def pictures_read(self) -> Collection[Any]:
-        """What the epilogue reads of a pixel beside its sums."""
-        calls = self.composite.calls.values()
-        return [call.args[0] for call in calls if is_op(call, "relax.qnn.from_bytes")]
 
     @property
     def sums_words(self) -> int:
@@ -178,7 +172,7 @@ class Convolution(Interleaving):
         if self.is_direct:
             symbol = f"tile_{self.symbol}"
             text, declarations = apart(self.called, self.rows, self.strip)
-            texts = dict.fromkeys((*self.texts, *declarations, text))
+            texts = dict.fromkeys((*self.texts, *declarations, text, pause()))
             function = tile_function(
                 symbol, tuple(texts), self.rows, self.sums_dtype, self.declare_tensors, self._body
             )
@@ -192,9 +186,13 @@ class Convolution(Interleaving):
         with T.serial(0, parts) as part:
             strip = T.bind(block * parts + part)
             with T.If(strip * self.strip < self.outputs), T.Then():
-                operands = self.operands(block, part, run, tile)
+                operands = list(self.operands(block, part, run, tile))
+                if self.begins:
+                    bias = self.arguments[self.composite.main.args[2].name]
+                    operands.append(T.address_of(bias[strip * self.strip]))
                 T.evaluate(T.call_extern("void", APART, *operands, *places))
                 for m, pixel in enumerate(sums):
+                    T.evaluate(T.call_extern("void", PAUSE))
                     self.scratch = pixel
                     self.finisher(strip, run, tile, -m * BLOCK)(m)
 

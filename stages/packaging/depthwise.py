@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import Isa, Vector
 from stages.kinds import Table
 from stages.packaging.direct import Called
-from stages.packaging.products import Position, Products
+from stages.packaging.products import Products
 from stages.qnn.llvm import FunctionText
 from stages.qnn.offers import tile_count
 from stages.qnn.rebase import SHIFT
@@ -55,7 +55,7 @@ class Depthwise(Products):
         """The micro-kernel of this layer's window and strides."""
         del bodies
         isa = self.isa
-        data, weights = self.composite.main.args
+        data, weights, _ = self.composite.main.args
         attrs = attributes(self.composite.main)
         _, _, width, channels = shape_of(data.ty)
         (kh, kw), (dy, dx) = attrs["window"], attrs["dilation"]
@@ -74,7 +74,7 @@ class Depthwise(Products):
             attrs["offset"],
         )
         self.group = shape_of(weights.ty)[-1]
-        self.called = Called(NAME, depthwise_text(tile, isa), 3)
+        self.called = Called(NAME, depthwise_text(tile, isa), 3, begins=True)
 
     @cached_property
     def outputs(self) -> int:
@@ -91,9 +91,14 @@ class Depthwise(Products):
         """Always."""
         return True
 
+    @property
+    def begins(self) -> bool:
+        """Always."""
+        return True
+
     def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
         """The tile's first window, and its channels' weights."""
-        data, weights = self.composite.main.args
+        data, weights, _ = self.composite.main.args
         strides = attributes(self.composite.main)["strides"]
         _, height, width, channels = shape_of(data.ty)
         picture, line = self.line_of(run)
@@ -107,21 +112,18 @@ class Depthwise(Products):
         )
         return tuple(map(T.address_of, elements))
 
-    def main_value(self, call: Any, at: Position, raw: Any) -> Any:
-        """The sums are the result."""
-        return raw
-
 
 def depthwise_text(tile: Tile, isa: Isa) -> tuple[str, list[str]]:
-    """`void bk_depthwise(data, weights, sums)` and the declarations it needs.
+    """`void bk_depthwise(data, weights, sums, begin)` and the declarations it needs.
 
     `data` points at the first pixel's window, `weights` at the tile's channels of a block
-    ([columns * steps, 32, group]), `sums` at int32 [pixels][32].
+    ([columns * steps, 32, group]), `sums` at int32 [pixels][32], which begin with int32 [channels].
     """
     code, dot = FunctionText(), isa["dot"]
     counter, _, weights = dot.operands
     group, vectors = isa.dot_group, tile.channels // isa.lanes
-    totals = {(m, n): "zeroinitializer" for m in range(tile.pixels) for n in range(vectors)}
+    begin = [code.load(counter.llvm, "%begin", 4, n * isa.bytes) for n in range(vectors)]
+    totals = {(m, n): begin[n] for m in range(tile.pixels) for n in range(vectors)}
     steps = [tile.rows[first : first + group] for first in range(0, len(tile.rows), group)]
     readers: dict[int, list[tuple[int, int]]] = {}
     for m in range(tile.pixels):
@@ -147,6 +149,7 @@ def depthwise_text(tile: Tile, isa: Isa) -> tuple[str, list[str]]:
         "ptr noalias readonly %data",
         "ptr noalias readonly %weights",
         "ptr noalias %sums",
+        "ptr noalias readonly %begin",
     ]
     return code.function(NAME, parameters), list(code.declarations)
 

@@ -25,6 +25,18 @@ SUMS = 2
 """Where a micro-kernel's pointer to its sums stands among its pointers."""
 
 
+PAUSE = "bk_pause"
+"""A function that does nothing, but what follows it."""
+
+
+def pause() -> str:
+    """PAUSE as LLVM IR: neither loads nor stores are moved across it."""
+    code = FunctionText()
+    code.do('call void asm sideeffect "", "~{memory}"()')
+    code.do("ret void")
+    return code.function(PAUSE, [])
+
+
 @dataclass(frozen=True)
 class Called:
     """A micro-kernel as it is called: its name and text, pointers, and constants behind them."""
@@ -33,13 +45,16 @@ class Called:
     text: Text
     pointers: int
     constants: Sequence[int] = ()
+    begins: bool = False
+    """Whether a pointer follows to what the sums of a pixel begin with."""
 
 
 def apart(called: Called, pixels: int, channels: int) -> Text:
     """`void bk_apart(pointer…, sums…)`: calls a micro-kernel that writes sums [pixels][32].
 
-    Its other pointers are in front, and behind them one to the sums [channels] of each pixel. As
-    TVM puts all this where it is called, nothing of it is left in memory.
+    Its other pointers are in front, then what sums begin with if it takes that, and one to the sums
+    [channels] of each pixel. As TVM puts all this where it is called, nothing of it is left in
+    memory.
     """
     function, declarations = called.text
     code = FunctionText()
@@ -47,13 +62,14 @@ def apart(called: Called, pixels: int, channels: int) -> Text:
     reads = [f"ptr %p{number}" for number in range(called.pointers - 1)]
     writes = [f"ptr %s{m}" for m in range(pixels)]
     numbers = [f"i64 {number}" for number in called.constants]
-    arguments = ", ".join([*reads[:SUMS], f"ptr {sums}", *reads[SUMS:], *numbers])
+    begin = ["ptr %begin"] * called.begins
+    arguments = ", ".join([*reads[:SUMS], f"ptr {sums}", *reads[SUMS:], *numbers, *begin])
     code.do(f"call void @{called.name}({arguments})")
     kind = f"<{channels} x i32>"
     for m in range(pixels):
         code.store(kind, code.load(kind, sums, 4, m * BLOCK * 4), f"%s{m}", 4)
     code.do("ret void")
-    return f"{function}\n{code.function(NAME, [*reads, *writes])}", declarations
+    return f"{function}\n{code.function(NAME, [*reads, *begin, *writes])}", declarations
 
 
 def tile_function(

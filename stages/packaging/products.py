@@ -6,7 +6,7 @@ vector of channels at a time; results are NHWC, with the halo that their readers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -132,26 +132,21 @@ class Products(Convolution):
         """None: results of any type are stored where they belong."""
         return []
 
-    @cached_property
-    def pictures_read(self) -> Mapping[Any, list[int]]:
-        """Pictures that the epilogue reads, and the halo around each."""
-        shape = (self.composite.pictures, self.height, self.width, self.outputs)
+    def fetch(self, block: Any, pixel: Pixel) -> None:
+        """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
+        extent = self.height, self.width, self.outputs
+        shape = (self.composite.pictures, *extent)
         others = self.composite.parameters[len(self.composite.main.args) :]
         read = {p: [0, 0, 0, 0] for p in others if shape_of(p.ty) == shape}
         for call in self.composite.calls.values():
             if is_op(call, "relax.qnn.from_bytes"):
                 read[call.args[0]] = halo_of(call)
-        return read
-
-    def fetch(self, block: Any, pixel: Pixel) -> None:
-        """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
-        if not self.pictures_read:
+        if not read:
             return
-        extent = self.height, self.width, self.outputs
         with T.serial(0, self.rows) as m:
             y, x = pixel(m)
             at = Position(*self.line_of(y), x, block * BLOCK, extent)
-            for parameter, halo in self.pictures_read.items():
+            for parameter, halo in read.items():
                 pointer = T.address_of(self.arguments[parameter.name][at.place(halo)])
                 T.evaluate(T.call_extern("void", FETCH, pointer))
 
@@ -240,8 +235,17 @@ class Products(Convolution):
                 operands.append(self._operand(argument, at))
         return scalar(call, operands), clipped(call, operands)
 
+    @property
+    def begins(self) -> bool:
+        """If they can, and the bias is the same for all pixels."""
+        main = self.composite.main
+        is_plain = attributes(main)["scale"] == 1 and shape_of(main.args[2].ty)[0] == 1
+        return self.is_direct and self.signature.begins and is_plain
+
     def main_value(self, call: Any, at: Position, raw: Any) -> Any:
         """What the main operator gives, from its raw sum."""
+        if self.begins:
+            return raw
         bias = call.args[2]
         row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]
         scale = int(attributes(call)["scale"])

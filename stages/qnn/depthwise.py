@@ -46,22 +46,25 @@ def _type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     return tensor_type((*size, round_up(channels, BLOCK)), "int32")
 
 
-@register("packed_depthwise", ["data", "weights"], _type)
+@register("packed_depthwise", ["data", "weights", "bias"], _type)
 def packed_depthwise(
     data: Array,
     weights: Array,
+    bias: Array,
     *,
     window: Sequence[int],
     strides: Sequence[int],
     dilation: Sequence[int],
     offset: int,
 ) -> Array:
-    """Sums of `(data + offset) * weight` a channel, int32 [N, OH, OW, Cp], on [N, Hp, Wp, C].
+    """Sums of `(data + offset) * weight` a channel, and its bias: int32 [N, OH, OW, Cp].
 
+    `data` is [N, Hp, Wp, C], `bias` int32 [Cp].
     `offset` is 128 where the instruction multiplies unsigned bytes and the data is signed.
     """
     channels = data.shape[3]
     filters = unpack_depthwise(weights, window, channels).transpose(2, 0, 1)[..., None]
     levels = data.astype(np.int32) + offset
     sums = convolve(levels, filters, strides, channels, dilation, "int32")
-    return np.pad(sums, [(0, 0)] * 3 + [(0, -channels % BLOCK)])
+    total: Array = np.pad(sums, [(0, 0)] * 3 + [(0, -channels % BLOCK)]) + bias
+    return total

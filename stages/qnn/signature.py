@@ -195,6 +195,16 @@ class KernelSignature:
         return self.products is not None and self.flush == "none"
 
     @property
+    def begins(self) -> bool:
+        """Whether its sums can begin with integers, instead of 0, in vector registers."""
+        return self.counts_sums and not self.is_float and not self.is_tiled
+
+    @property
+    def beginning(self) -> str:
+        """The name of what computes the same, but sums that begin with something."""
+        return f"{self.name}_from"
+
+    @property
     def is_whole(self) -> bool:
         """Whether a tile of it is all pixels of a layer, so that weights are read once."""
         return self.is_tiled and self.channels < BLOCK

@@ -33,6 +33,8 @@ PARAMETERS = (
     "i64 %share",
     "i64 %odd",
 )
+BEGIN = "ptr noalias readonly %begin"
+NOTHING = "bk_nothing"
 CACHE_LINE = 64
 AHEAD = 4
 """Words whose weights are fetched before they are needed, where a register is a cache line: the
@@ -64,7 +66,11 @@ class MicroKernel:
         self.kinds = [self.body.counter(n) for _, n in self.tile]
 
     def text(self) -> tuple[str, list[str]]:
-        """The function and the declarations it needs."""
+        """The function and the declarations it needs.
+
+        If its counters are the sums there is another one, which `signature.beginning` names, with
+        an int32 pointer [32] behind its parameters: to what the sums begin with.
+        """
         for m in range(self.signature.rows):
             for n in range(0 if self.signature.counts_sums else self.vectors):
                 self._store(m, n, "zeroinitializer")
@@ -75,11 +81,30 @@ class MicroKernel:
         if self.signature.sum_index is not None:
             self._add_activation_sums(self.signature.sum_index)
         self.code.do("ret void")
-        return self.code.function(self.signature.name, PARAMETERS), list(self.code.declarations)
+        if not self.signature.begins:
+            return self.code.function(self.signature.name, PARAMETERS), list(self.code.declarations)
+        other = self.code.function(self.signature.beginning, (*PARAMETERS, BEGIN))
+        outer = FunctionText()
+        arguments = ", ".join(
+            parameter.replace("noalias ", "").replace("readonly ", "") for parameter in PARAMETERS
+        )
+        outer.do(f"call void @{self.signature.beginning}({arguments}, ptr @{NOTHING})")
+        outer.do("ret void")
+        nothing = (
+            f"@{NOTHING} = internal constant [{BLOCK} x i32] zeroinitializer, align {CACHE_LINE}"
+        )
+        text = f"{other}\n{outer.function(self.signature.name, PARAMETERS)}"
+        return text, [*self.code.declarations, nothing]
 
     # -- passes ------------------------------------------------------------------------------
 
     def _rescaled(self, counters: Sequence[str], factor: int) -> list[str]:
+        if factor == 0 and self.signature.begins:
+            first = [
+                self.code.load(self.word.llvm, "%begin", 4, n * self.isa.bytes)
+                for n in range(self.vectors)
+            ]
+            return [first[n] for _, n in self.tile]
         if factor == 0:
             return ["zeroinitializer"] * len(self.tile)
         if factor == 1:

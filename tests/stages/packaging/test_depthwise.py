@@ -159,11 +159,12 @@ def test_four_taps_at_once(lanes: int, is_signed: bool, window: tuple[int, int])
         is_signed=is_signed,
         offset=offset,
     )
-    function = caller("tried", NAME, depthwise_text(tile, four_at_once(lanes)), 3, ())
+    bias = rng.integers(-999, 999, 32, np.int32)
+    function = caller("tried", NAME, depthwise_text(tile, four_at_once(lanes)), 4, ())
     library = linked({"tried.o": compile_object({"tried": function}, hardware)})
     sums = np.zeros((pixels, 32), np.int32)
-    library.tried(*(ctypes.c_void_p(array.ctypes.data) for array in (data, weights, sums)))
+    library.tried(*(ctypes.c_void_p(array.ctypes.data) for array in (data, weights, sums, bias)))
     expected = OPERATORS["relax.qnn.packed_depthwise"].meaning(
-        data, weights, window=window, strides=[1, 2], dilation=[1, 1], offset=offset
+        data, weights, bias, window=window, strides=[1, 2], dilation=[1, 1], offset=offset
     )
     assert np.array_equal(sums[:, :lanes], expected[0, 0, :pixels, :lanes])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hw.profile import Hardware
 from stages.kinds import Model
 from stages.packaging.kernel import Kernel
 from stages.qnn import integer
-from tests.stages.packaging.listings import listing, stack_accesses
+from tests.stages.packaging.listings import listing
 from tests.stages.packaging.programs import assert_exact, lowered, pack
 from tests.stages.packaging.test_convolution import added
 from tests.stages.packaging.test_plain import Net
@@ -52,24 +54,25 @@ def test_sums_need_no_scratch(hardware: Hardware, groups: int) -> None:
     assert kernel.scratch_bytes == 0
 
 
+def stores(kernel: Kernel) -> list[str]:
+    """The lines of a kernel's tiles that store a register as it is."""
+    lines = [line for tile in kernel.helpers for line in listing(tile.function, AVX512VBMI)]
+    return [line for line in lines if re.match(r"\tvmov\w+\t%zmm\d+, .*\(", line)]
+
+
 @pytest.mark.parametrize("groups", [1, 64])
-def test_no_register_of_sums_is_stored(groups: int) -> None:
-    """28 registers of them, and an epilogue among the other four."""
+def test_sums_are_not_stored(groups: int) -> None:
+    """28 or 16 registers of them, and an epilogue in the others but for a constant or two."""
     (kernel,) = kernels(layer(groups=groups), AVX512VBMI)
-    (tile,) = kernel.helpers
-    lines = listing(tile.function, AVX512VBMI)
-    assert not [line for line in stack_accesses(lines) if "%zmm" in line]
-    assert not [line for line in lines if "\tvmovdqu64\t%zmm" in line]
+    assert len(stores(kernel)) <= 2
 
 
-def test_pictures_are_added_where_there_are_registers_for_it() -> None:
+def test_sums_that_a_picture_is_added_to_are_not_stored() -> None:
+    """Though the epilogue has more constants than there are registers left."""
     _, model = added((1, 14, 28), is_deep=False)
-    direct = {
-        hardware.name: [is_direct(kernel) for kernel in kernels(model, hardware)]
-        for hardware in (AVX512VNNI, AARCH64, ARMV7)
-    }
-    assert all(direct[AARCH64.name] + direct[ARMV7.name])
-    assert sorted(direct[AVX512VNNI.name]) == [False, True]
+    first, second = kernels(model, AVX512VBMI)
+    assert is_direct(first) and is_direct(second)
+    assert len(stores(first) + stores(second)) <= 6
 
 
 def test_sums_of_matrix_tiles_go_through_scratch() -> None:

@@ -226,6 +226,7 @@ OTHERS: dict[str, Example] = {
         (
             integers(-128, 127, (1, 6, 7, 5), "int8"),
             (depthwise.pack_depthwise(RNG.integers(-128, 128, (3, 2, 5)), 2, "int16"), "int16"),
+            integers(-999, 999, (32,), "int32"),
         ),
         {"window": [3, 2], "strides": [2, 1], "dilation": [1, 2], "offset": 128},
     ),
