@@ -22,6 +22,8 @@ from stages.synthesizing.tiles import shaping_text
 from tests.compiled import Library
 
 Array = np.ndarray[Any, Any]
+SHAPE = 8
+"""Numbers of a shape, behind which is what sums begin with."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Case:
     def name(self) -> str:
         """A name for its compiled function."""
         return f"call_{self.signature.name}"
+
+    @property
+    def beginning(self) -> str:
+        """The name of the function whose sums begin with something."""
+        return f"call_{self.signature.beginning}"
 
     @property
     def extremes(self) -> list[tuple[int, int]]:
@@ -88,18 +95,23 @@ class Case:
 
 
 def compile_cases(cases: Sequence[Case], hardware: Hardware) -> Library:
-    """A library with `case.name(data, weights, sums, shape)` for every case."""
+    """A library with `case.name(data, weights, sums, shape)` for every case.
+
+    Where sums can begin with something, `case.beginning` finds that behind the shape.
+    """
     functions = {case.name: _caller(case, hardware) for case in cases}
+    functions |= {c.beginning: _caller(c, hardware, True) for c in cases if c.signature.begins}
     return Library({"bodies.o": compile_object(functions, hardware)}, hardware)
 
 
-def _caller(case: Case, hardware: Hardware) -> Any:
+def _caller(case: Case, hardware: Hardware, begins: bool = False) -> Any:
     text, declarations = kernel_text(case.signature, isa_of(hardware))
     is_tiled = case.signature.is_tiled
     shaping, more = shaping_text(case.signature) if is_tiled else ("", [])
     with IRBuilder() as builder, T.prim_func():
-        T.func_name(case.name)
-        T.func_attr({"global_symbol": case.name})
+        symbol = case.beginning if begins else case.name
+        T.func_name(symbol)
+        T.func_attr({"global_symbol": symbol})
         names = (("data", "uint32"), ("weights", "uint32"), ("sums", "int32"), ("shape", "int32"))
         buffers = [T.arg(name, T.Buffer((8,), dtype)) for name, dtype in names]
         with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, *more, text, shaping])):
@@ -108,11 +120,12 @@ def _caller(case: Case, hardware: Hardware) -> Any:
             T.evaluate(
                 T.call_extern(
                     "void",
-                    case.signature.name,
+                    case.signature.beginning if begins else case.signature.name,
                     *(T.address_of(buffers[index][0]) for index in (0, 1, 2, 1)),
                     *(T.Cast("int64", buffers[3][index]) for index in range(5)),
                     T.int64(0),
                     T.int64(0),
+                    *([T.address_of(buffers[3][SHAPE])] if begins else []),
                 )
             )
             if is_tiled:
@@ -120,8 +133,10 @@ def _caller(case: Case, hardware: Hardware) -> Any:
     return builder.get()
 
 
-def sums_of(case: Case, library: Library, data: Array, weights: Array) -> Array:
-    """What the compiled body computes: int32 [rows, 32]."""
+def sums_of(
+    case: Case, library: Library, data: Array, weights: Array, begin: Array | None = None
+) -> Array:
+    """What the compiled body computes: int32 [rows, 32]; sums may begin with int32 [32]."""
     signature = case.signature
     packed = pack_weights(signature, weights)
     if signature.stored is not None:
@@ -130,21 +145,22 @@ def sums_of(case: Case, library: Library, data: Array, weights: Array) -> Array:
         stored = np.ascontiguousarray(data.astype(np.uint8)).view(np.uint32)[None]
     _, height, width, words = stored.shape
     pixel = words * 4
-    shape = np.array(
-        [
-            case.height,
-            case.width * words,
-            width * pixel,
-            case.stride * pixel,
-            height * width * pixel,
-        ],
-        np.int32,
+    shape = np.zeros(SHAPE + BLOCK, np.int32)
+    shape[:5] = (
+        case.height,
+        case.width * words,
+        width * pixel,
+        case.stride * pixel,
+        height * width * pixel,
     )
     result = np.zeros((signature.rows, BLOCK), np.int32)
     for tile, block in enumerate(packed):
         sums = np.zeros((signature.rows, BLOCK), np.int32)
-        library.call(case.name, stored, block, sums, shape)
         first = tile * signature.channels
+        if begin is not None:
+            shape[SHAPE : SHAPE + signature.channels] = begin[first : first + signature.channels]
+        name = case.name if begin is None else case.beginning
+        library.call(name, stored, block, sums, shape)
         result[:, first : first + signature.channels] = sums[:, : signature.channels]
         assert not sums[:, signature.channels :].any()
     return result

@@ -93,6 +93,10 @@ def check(cases: list[Case], hardware: Hardware) -> None:
             expected = expected_sums(case, data, weights)
             pair = int(data.flat[0]), int(weights.flat[0])
             np.testing.assert_array_equal(found, expected, f"{case} {pair}")
+            if case.signature.begins:
+                begin = rng.integers(-(1 << 31), 1 << 31, BLOCK, np.int64).astype(np.int32)
+                found = sums_of(case, library, data, weights, begin)
+                np.testing.assert_array_equal(found, expected + begin, f"{case} {pair} from")
 
 
 @EVERY
