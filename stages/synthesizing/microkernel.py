@@ -16,6 +16,7 @@ from stages.qnn.llvm import NEAREST, SECOND, FunctionText
 from stages.qnn.signature import BLOCK, WORD_BYTES, KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.addresses import row_start
+from stages.synthesizing.beginning import PARAMETER, from_nothing
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.tiles import TileKernel
@@ -33,8 +34,6 @@ PARAMETERS = (
     "i64 %share",
     "i64 %odd",
 )
-BEGIN = "ptr noalias readonly %begin"
-NOTHING = "bk_nothing"
 CACHE_LINE = 64
 AHEAD = 4
 """Words whose weights are fetched before they are needed, where a register is a cache line: the
@@ -68,8 +67,7 @@ class MicroKernel:
     def text(self) -> tuple[str, list[str]]:
         """The function and the declarations it needs.
 
-        If its counters are the sums there is another one, which `signature.beginning` names, with
-        an int32 pointer [32] behind its parameters: to what the sums begin with.
+        Sums that can begin with something have another one, which `signature.beginning` names.
         """
         for m in range(self.signature.rows):
             for n in range(0 if self.signature.counts_sums else self.vectors):
@@ -83,18 +81,9 @@ class MicroKernel:
         self.code.do("ret void")
         if not self.signature.begins:
             return self.code.function(self.signature.name, PARAMETERS), list(self.code.declarations)
-        other = self.code.function(self.signature.beginning, (*PARAMETERS, BEGIN))
-        outer = FunctionText()
-        arguments = ", ".join(
-            parameter.replace("noalias ", "").replace("readonly ", "") for parameter in PARAMETERS
-        )
-        outer.do(f"call void @{self.signature.beginning}({arguments}, ptr @{NOTHING})")
-        outer.do("ret void")
-        nothing = (
-            f"@{NOTHING} = internal constant [{BLOCK} x i32] zeroinitializer, align {CACHE_LINE}"
-        )
-        text = f"{other}\n{outer.function(self.signature.name, PARAMETERS)}"
-        return text, [*self.code.declarations, nothing]
+        outer, declarations = from_nothing(self.signature, PARAMETERS)
+        inner = self.code.function(self.signature.beginning, (*PARAMETERS, PARAMETER))
+        return f"{inner}\n{outer}", [*self.code.declarations, *declarations]
 
     # -- passes ------------------------------------------------------------------------------
 

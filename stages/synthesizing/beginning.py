@@ -1,0 +1,27 @@
+"""Micro-kernels whose sums begin with something, and those that begin with 0 around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stages.qnn.llvm import FunctionText
+from stages.qnn.signature import BLOCK, KernelSignature
+
+PARAMETER = "ptr noalias readonly %begin"
+"""What sums begin with, int32 [32]: the parameter behind those that every micro-kernel has."""
+NOTHING = "bk_nothing"
+
+
+def from_nothing(signature: KernelSignature, parameters: Sequence[str]) -> tuple[str, list[str]]:
+    """The function of a signature, which calls the one that begins, and what it needs.
+
+    LLVM sees that what is loaded is 0.
+    """
+    code = FunctionText()
+    handed = [
+        parameter.replace("noalias ", "").replace("readonly ", "") for parameter in parameters
+    ]
+    code.do(f"call void @{signature.beginning}({', '.join(handed)}, ptr @{NOTHING})")
+    code.do("ret void")
+    nothing = f"@{NOTHING} = internal constant [{BLOCK} x i32] zeroinitializer, align 64"
+    return code.function(signature.name, parameters), [nothing]
