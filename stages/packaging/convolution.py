@@ -19,7 +19,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.codegen import caller
 from stages.kinds import Table
 from stages.packaging.direct import NAME as APART
-from stages.packaging.direct import PAUSE, SUMS, Called, apart, pause, tile_function
+from stages.packaging.direct import PAUSE, SUMS, Called, tile_function
 from stages.packaging.interleaving import Interleaving, Pixel, Window
 from stages.packaging.kernel import Helper, Kernel, digest_of
 from stages.packaging.lower import divided
@@ -147,10 +147,9 @@ class Convolution(Interleaving):
     @cached_property
     def is_direct(self) -> bool:
         """Whether sums stay in registers until they are results."""
-        counts_sums = self.signature.counts_sums and not self.uses_tiles
-        return (
-            counts_sums and self.signature.channels >= self.least_strip and not self.float_outputs
-        )
+        if self.uses_tiles or self.float_outputs:
+            return False
+        return self.signature.counts_sums and self.signature.channels >= self.least_strip
 
     @property
     def begins(self) -> bool:
@@ -171,10 +170,14 @@ class Convolution(Interleaving):
         """The kernel, and what computes its tiles if that is a function of its own."""
         if self.is_direct:
             symbol = f"tile_{self.symbol}"
-            text, declarations = apart(self.called, self.rows, self.strip)
-            texts = dict.fromkeys((*self.texts, *declarations, text, pause()))
             function = tile_function(
-                symbol, tuple(texts), self.rows, self.sums_dtype, self.declare_tensors, self._body
+                symbol,
+                self.called,
+                self.texts,
+                (self.rows, self.strip),
+                self.sums_dtype,
+                self.declare_tensors,
+                self._body,
             )
             self.helpers = [Helper(symbol, function, {"tile": self.symbol})]
         return super().kernel()
@@ -193,7 +196,7 @@ class Convolution(Interleaving):
                 T.evaluate(T.call_extern("void", APART, *operands, *places))
                 for m, pixel in enumerate(sums):
                     T.evaluate(T.call_extern("void", PAUSE))
-                    self.scratch = pixel
+                    self.scratch = pixel  # its own, so that its sums are at 0
                     self.finisher(strip, run, tile, -m * BLOCK)(m)
 
     def tile(self, block: Any, run: Any, tile: Any) -> None:

@@ -7,7 +7,7 @@ tiles LLVM would keep an epilogue's constants in the registers of sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +23,13 @@ from stages.qnn.signature import BLOCK
 NAME = "bk_apart"
 SUMS = 2
 """Where a micro-kernel's pointer to its sums stands among its pointers."""
-
-
 PAUSE = "bk_pause"
-"""A function that does nothing, but what follows it."""
+"""A function that does nothing, across which neither loads nor stores are moved. LLVM would begin
+the epilogues of all pixels before it ends that of one, and lack registers."""
 
 
 def pause() -> str:
-    """PAUSE as LLVM IR: neither loads nor stores are moved across it."""
+    """PAUSE as LLVM IR."""
     code = FunctionText()
     code.do('call void asm sideeffect "", "~{memory}"()')
     code.do("ret void")
@@ -74,22 +73,25 @@ def apart(called: Called, pixels: int, channels: int) -> Text:
 
 def tile_function(
     symbol: str,
-    texts: Sequence[str],
-    pixels: int,
+    called: Called,
+    texts: Iterable[str],
+    tile: tuple[int, int],
     dtype: str,
     declare: Callable[[], None],
     body: Callable[..., None],
 ) -> Any:
-    """The PrimFunc `symbol(tensor…, block, run, tile)` of a tile; `texts` are what it calls.
+    """The PrimFunc `symbol(tensor…, block, run, tile)` of a tile of so many (pixels, channels).
 
     `declare` declares the tensors. `body` is given the three numbers and, for every pixel, where
-    its sums [32] are to be.
+    its sums [32] of a `dtype` are to be; it may call NAME, PAUSE and what is in `texts`.
     """
+    text, declarations = apart(called, *tile)
+    imported = dict.fromkeys((*texts, *declarations, text, pause()))
     with IRBuilder() as builder, T.prim_func():
         T.func_name(symbol)
         T.func_attr({"global_symbol": symbol})
         declare()
         numbers = [T.arg(name, tirx.Var(name, "int32")) for name in ("block", "run", "tile")]
-        with T.attr(0, "pragma_import_llvm", "\n".join(texts)), on_stack():
-            body(*numbers, [T.alloc_buffer((BLOCK,), dtype) for _ in range(pixels)])
+        with T.attr(0, "pragma_import_llvm", "\n".join(imported)), on_stack():
+            body(*numbers, [T.alloc_buffer((BLOCK,), dtype) for _ in range(tile[0])])
     return builder.get()
