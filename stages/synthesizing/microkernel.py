@@ -9,16 +9,15 @@ from `later` on, into the second cache: nobody needs them yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from hw.isa import Isa, Vector
-from stages.qnn.llvm import NEAREST, SECOND, FunctionText
-from stages.qnn.signature import BLOCK, WORD_BYTES, KernelSignature
-from stages.qnn.tables import ENTRIES
+from hw.isa import Isa
+from stages.qnn.signature import BLOCK, KernelSignature
 from stages.synthesizing.addresses import row_start
 from stages.synthesizing.beginning import PARAMETER, from_nothing
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
+from stages.synthesizing.operands import CACHE_LINE, Operands
 from stages.synthesizing.tiles import TileKernel
 
 PARAMETERS = (
@@ -34,13 +33,6 @@ PARAMETERS = (
     "i64 %share",
     "i64 %odd",
 )
-CACHE_LINE = 64
-AHEAD = 4
-"""Words whose weights are fetched before they are needed, where a register is a cache line: the
-processor's own prefetching keeps less than two lines a step coming from the second cache."""
-SHARES = 8
-"""Words whose shares of later weights fit a cache line, as a rule."""
-Words = Callable[[str, str, str, list[str]], list[str]]
 
 
 def kernel_text(
@@ -52,14 +44,12 @@ def kernel_text(
     return MicroKernel(signature, isa, body).text()
 
 
-class MicroKernel:
+class MicroKernel(Operands):
     """Emits one signature of vectors for one instruction set."""
 
     def __init__(self, signature: KernelSignature, isa: Isa, body: Body | None = None) -> None:
-        self.signature, self.isa = signature, isa
+        super().__init__(signature, isa)
         self.body = body or body_of(signature, isa)
-        self.code = FunctionText()
-        self.word = Vector(isa.lanes, 32)
         self.vectors = signature.channels // isa.lanes
         self.tile = self.body.counters(signature.rows, signature.channels, isa.lanes)
         self.kinds = [self.body.counter(n) for _, n in self.tile]
@@ -154,21 +144,21 @@ class MicroKernel:
         row_words = code.let(f"mul nuw nsw i64 {ky}, %kw")
 
         def one_word(index: str, carried: list[str]) -> list[str]:
-            done = self._times(index, step) if step > 1 else index
+            done = self.times(index, step) if step > 1 else index
             position = code.let(f"add nuw nsw i64 {done}, {first}")
-            moved = self._times(position, self.signature.word_bytes)
+            moved = self.times(position, self.signature.word_bytes)
             data = code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
             word = code.let(f"add nuw nsw i64 {position}, {row_words}")
 
             counters = {f"c{m}.{n}": c for (m, n), c in zip(self.tile, carried, strict=True)}
             if self.isa.bytes == CACHE_LINE and one is self.body.passes[0]:
-                self._fetch(word)
+                self.fetch(word)
 
             def operand(name: str) -> str:
                 kind = one.word.types[name]
                 if name[0] == "a":
-                    return self._activations(name, data, kind)
-                return self._weights(name, word, window, kind) if name[0] == "w" else counters[name]
+                    return self.activations(name, data, kind)
+                return self.weights(name, word, window, kind) if name[0] == "w" else counters[name]
 
             outputs = one.word.emit(code, operand)
             return [outputs[f"c{m}.{n}"] for m, n in self.tile]
@@ -179,117 +169,6 @@ class MicroKernel:
 
     def _typed(self, counters: Sequence[str]) -> list[tuple[str, str]]:
         return [(kind.llvm, value) for kind, value in zip(self.kinds, counters, strict=True)]
-
-    # -- operands ----------------------------------------------------------------------------
-
-    def _activations(self, name: str, data: str, kind: Vector) -> str:
-        """The word of plane or part `a{plane}.{m}` in every lane, or its tables.
-
-        Words of a step have several parts to a plane.
-        """
-        plane, m = _indices(name)
-        place, number = data, 0
-        if self.signature.plan is not None:
-            plane, number = divmod(plane, self.signature.step)
-            if stored := self.signature.plane_index(plane):
-                place = self._moved(place, "%plane", stored)
-        if m:
-            place = self._moved(place, "%pixel", m)
-        if (tables := self.signature.tables) is not None:
-            size = tables.groups * ENTRIES
-            loaded = self.code.load(f"<{size} x i8>", place, ENTRIES, plane * size)
-            return self.code.repeated(loaded, size, kind)
-        if self.signature.is_float:
-            word = self.code.splat(self.code.load("i32", place, 4), "i32", self.isa.lanes)
-            return self.code.bitcast(word, self.word.llvm, kind.llvm)
-        if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
-            return self._pair(place, plane, kind)
-        if self.signature.plan is None:
-            # Pixels of a picture of few channels may have as many bytes as channels.
-            return self._part(self.code.load("i32", place, 1), plane, kind)
-        word = self.code.load("i32", place, 4, 4 * number)
-        return self.code.splat(word, "i32", self.isa.lanes)
-
-    def _part(self, word: str, part: int, kind: Vector) -> str:
-        """The operand of one step of 8-bit products, from a word of four channels.
-
-        `kind` has bytes, of which a step takes one, two or all four, or one channel in 16 bits.
-        """
-        code, group = self.code, kind.lanes // self.isa.lanes
-        if kind.bits == 8:
-            element = f"i{8 * group}"
-            shifted = code.let(f"lshr i32 {word}, {part * 8 * group}") if part else word
-            value = shifted if group == 4 else code.let(f"trunc i32 {shifted} to {element}")
-            splat = code.splat(value, element, self.isa.lanes)
-            return code.bitcast(splat, f"<{self.isa.lanes} x {element}>", kind.llvm)
-        shifted = code.let(f"lshr i32 {word}, {part * 8}") if part else word
-        low = code.let(f"and i32 {shifted}, 255")
-        return code.splat(code.let(f"trunc i32 {low} to i16"), "i16", kind.lanes)
-
-    def _pair(self, place: str, part: int, kind: Vector) -> str:
-        """Two channels in every lane, zero-extended to 16 bits.
-
-        They are spread in the register: from a general one each pair would cost five instructions.
-        Each pair is loaded by itself, which is cheaper than a register that keeps the whole word;
-        what is loaded behind the last one is not used.
-        """
-        code, count = self.code, 2 * kind.lanes
-        word = code.load("i32", place, 1, 2 * part)
-        order = ", ".join(
-            f"i32 {lane // 4 * 4 + lane % 4 // 2 if lane % 2 == 0 else count + lane}"
-            for lane in range(count)
-        )
-        vector, mask = f"<{count} x i8>", f"<{count} x i32> <{order}>"
-        values = code.bitcast(code.splat(word, "i32", self.isa.lanes), self.word.llvm, vector)
-        pairs = code.let(f"shufflevector {vector} {values}, {vector} zeroinitializer, {mask}")
-        return code.bitcast(pairs, vector, kind.llvm)
-
-    def _weights(self, name: str, word: str, window: str, kind: Vector) -> str:
-        """The register of plane or part `w{plane}.{n}` at a word of the window.
-
-        Words that are looked up have several parts to a plane, one behind the other; so do the
-        words of a step.
-        """
-        plane, n = _indices(name)
-        code, channels = self.code, self.signature.channels
-        if self.signature.products is None:
-            parts = 4 // tables.groups if (tables := self.signature.tables) else 1
-            plane, part = divmod(plane, parts * self.signature.step)
-            start = self._times(window, plane) if plane else "0"
-            at = code.let(f"add nuw nsw i64 {start}, {word}") if plane else word
-            pointer = code.pointer("%weights", self._times(at, channels * 4))
-            offset = part * channels * 4 // parts + n * self.isa.bytes
-            return code.load(kind.llvm, pointer, 4, offset)
-        pointer = code.pointer("%weights", self._times(word, channels * 4))
-        if self.signature.is_float:
-            return code.load(kind.llvm, pointer, 4, n * self.isa.bytes)
-        group = kind.lanes // self.isa.lanes
-        loaded = Vector(kind.lanes, 8)
-        value = code.load(loaded.llvm, pointer, 1, plane * channels * group + n * kind.lanes)
-        if kind.bits == 8:
-            return value
-        return code.let(f"sext {loaded.llvm} {value} to {kind.llvm}")
-
-    def _fetch(self, word: str) -> None:
-        """Bring the weights of a later word into the first cache, and a share of later ones closer.
-
-        What is read once a block comes from memory, at a rate that no block could wait for. Bits
-        are so few that a block's stay in the first cache. The first pass over a window does it.
-        """
-        code, size = self.code, self.signature.channels * WORD_BYTES
-        if self.signature.products is not None:
-            pointer = code.pointer("%weights", self._times(word, size))
-            for line in range(0, size, CACHE_LINE):
-                code.prefetch(code.pointer(pointer, str(AHEAD * size + line)), NEAREST)
-        for moved in range(0, self.signature.step, SHARES):
-            at = code.let(f"add nuw nsw i64 {word}, {moved}") if moved else word
-            code.prefetch(code.pointer("%later", code.let(f"mul i64 {at}, %share")), SECOND)
-
-    def _moved(self, pointer: str, stride: str, count: int) -> str:
-        return self.code.pointer(pointer, self.code.let(f"mul i64 {stride}, {count}"))
-
-    def _times(self, value: str, factor: int) -> str:
-        return self.code.let(f"mul nuw nsw i64 {value}, {factor}")
 
     # -- sums --------------------------------------------------------------------------------
 
@@ -321,8 +200,8 @@ class MicroKernel:
     def _add_activation_sums(self, index: int) -> None:
         """Add what the producer summed over activations: contiguous words, one loop a pixel."""
         for m in range(self.signature.rows):
-            pixel = self._moved("%data", "%pixel", m) if m else "%data"
-            total = self._window_sum(self._moved(pixel, "%plane", index))
+            pixel = self.moved("%data", "%pixel", m) if m else "%data"
+            total = self._window_sum(self.moved(pixel, "%plane", index))
             lanes = self.code.splat(total, "i32", self.isa.lanes)
             for n in range(self.vectors):
                 self._increase(m, n, lanes)
@@ -335,15 +214,9 @@ class MicroKernel:
             row = code.pointer(first, row_start(code, ky))
 
             def one_word(x: str, total: list[str]) -> list[str]:
-                word = code.load("i32", code.pointer(row, self._times(x, 4)), 4)
+                word = code.load("i32", code.pointer(row, self.times(x, 4)), 4)
                 return [code.let(f"add i32 {total[0]}, {word}")]
 
             return code.loop("%kw", [("i32", sums[0])], one_word)
 
         return code.loop("%kh", [("i32", "0")], one_row)[0]
-
-
-def _indices(name: str) -> tuple[int, int]:
-    """The two numbers of an input's name."""
-    first, second = name[1:].split(".")
-    return int(first), int(second)

@@ -25,7 +25,8 @@ from stages.synthesizing.carried import body_of, narrow_products, paired_product
 from stages.synthesizing.carry_save import MOST_PIXELS, steps_of
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
-from stages.synthesizing.microkernel import CACHE_LINE, MicroKernel
+from stages.synthesizing.microkernel import MicroKernel
+from stages.synthesizing.operands import CACHE_LINE
 from stages.synthesizing.program import Program
 from stages.synthesizing.recounting import Recount, recount_loops
 from stages.synthesizing.tiles import BYTES, tile_offer, tile_signatures

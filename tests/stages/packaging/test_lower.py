@@ -23,7 +23,7 @@ from stages.qnn.builder import calls_of
 from stages.qnn.packed import border_classes
 from stages.qnn.packing import round_up
 from stages.qnn.registry import shape_of
-from stages.synthesizing.microkernel import SHARES
+from stages.synthesizing.operands import SHARES
 from tests.compiled import Library
 from tests.hw.isa_code import caller
 from tests.stages.networks import SourceNet

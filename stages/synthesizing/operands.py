@@ -1,0 +1,141 @@
+"""What a micro-kernel multiplies: activations and weights, loaded as its programs read them."""
+
+from __future__ import annotations
+
+from hw.isa import Isa, Vector
+from stages.qnn.llvm import NEAREST, SECOND, FunctionText
+from stages.qnn.signature import WORD_BYTES, KernelSignature
+from stages.qnn.tables import ENTRIES
+
+CACHE_LINE = 64
+AHEAD = 4
+"""Words whose weights are fetched before they are needed, where a register is a cache line: the
+processor's own prefetching keeps less than two lines a step coming from the second cache."""
+SHARES = 8
+"""Words whose shares of later weights fit a cache line, as a rule."""
+
+
+class Operands:
+    """Emits loads of one signature for one instruction set: `%data`, `%weights` and `%later`."""
+
+    def __init__(self, signature: KernelSignature, isa: Isa) -> None:
+        self.signature, self.isa = signature, isa
+        self.code = FunctionText()
+        self.word = Vector(isa.lanes, 32)
+
+    def activations(self, name: str, data: str, kind: Vector) -> str:
+        """The word of plane or part `a{plane}.{m}` in every lane, or its tables.
+
+        Words of a step have several parts to a plane.
+        """
+        plane, m = _indices(name)
+        place, number = data, 0
+        if self.signature.plan is not None:
+            plane, number = divmod(plane, self.signature.step)
+            if stored := self.signature.plane_index(plane):
+                place = self.moved(place, "%plane", stored)
+        if m:
+            place = self.moved(place, "%pixel", m)
+        if (tables := self.signature.tables) is not None:
+            size = tables.groups * ENTRIES
+            loaded = self.code.load(f"<{size} x i8>", place, ENTRIES, plane * size)
+            return self.code.repeated(loaded, size, kind)
+        if self.signature.is_float:
+            word = self.code.splat(self.code.load("i32", place, 4), "i32", self.isa.lanes)
+            return self.code.bitcast(word, self.word.llvm, kind.llvm)
+        if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
+            return self._pair(place, plane, kind)
+        if self.signature.plan is None:
+            # Pixels of a picture of few channels may have as many bytes as channels.
+            return self._part(self.code.load("i32", place, 1), plane, kind)
+        word = self.code.load("i32", place, 4, 4 * number)
+        return self.code.splat(word, "i32", self.isa.lanes)
+
+    def _part(self, word: str, part: int, kind: Vector) -> str:
+        """The operand of one step of 8-bit products, from a word of four channels.
+
+        `kind` has bytes, of which a step takes one, two or all four, or one channel in 16 bits.
+        """
+        code, group = self.code, kind.lanes // self.isa.lanes
+        if kind.bits == 8:
+            element = f"i{8 * group}"
+            shifted = code.let(f"lshr i32 {word}, {part * 8 * group}") if part else word
+            value = shifted if group == 4 else code.let(f"trunc i32 {shifted} to {element}")
+            splat = code.splat(value, element, self.isa.lanes)
+            return code.bitcast(splat, f"<{self.isa.lanes} x {element}>", kind.llvm)
+        shifted = code.let(f"lshr i32 {word}, {part * 8}") if part else word
+        low = code.let(f"and i32 {shifted}, 255")
+        return code.splat(code.let(f"trunc i32 {low} to i16"), "i16", kind.lanes)
+
+    def _pair(self, place: str, part: int, kind: Vector) -> str:
+        """Two channels in every lane, zero-extended to 16 bits.
+
+        They are spread in the register: from a general one each pair would cost five instructions.
+        Each pair is loaded by itself, which is cheaper than a register that keeps the whole word;
+        what is loaded behind the last one is not used.
+        """
+        code, count = self.code, 2 * kind.lanes
+        word = code.load("i32", place, 1, 2 * part)
+        order = ", ".join(
+            f"i32 {lane // 4 * 4 + lane % 4 // 2 if lane % 2 == 0 else count + lane}"
+            for lane in range(count)
+        )
+        vector, mask = f"<{count} x i8>", f"<{count} x i32> <{order}>"
+        values = code.bitcast(code.splat(word, "i32", self.isa.lanes), self.word.llvm, vector)
+        pairs = code.let(f"shufflevector {vector} {values}, {vector} zeroinitializer, {mask}")
+        return code.bitcast(pairs, vector, kind.llvm)
+
+    def weights(self, name: str, word: str, window: str, kind: Vector) -> str:
+        """The register of plane or part `w{plane}.{n}` at a word of the window.
+
+        Words that are looked up have several parts to a plane, one behind the other; so do the
+        words of a step.
+        """
+        plane, n = _indices(name)
+        code, channels = self.code, self.signature.channels
+        if self.signature.products is None:
+            parts = 4 // tables.groups if (tables := self.signature.tables) else 1
+            plane, part = divmod(plane, parts * self.signature.step)
+            start = self.times(window, plane) if plane else "0"
+            at = code.let(f"add nuw nsw i64 {start}, {word}") if plane else word
+            pointer = code.pointer("%weights", self.times(at, channels * 4))
+            offset = part * channels * 4 // parts + n * self.isa.bytes
+            return code.load(kind.llvm, pointer, 4, offset)
+        pointer = code.pointer("%weights", self.times(word, channels * 4))
+        if self.signature.is_float:
+            return code.load(kind.llvm, pointer, 4, n * self.isa.bytes)
+        group = kind.lanes // self.isa.lanes
+        loaded = Vector(kind.lanes, 8)
+        value = code.load(loaded.llvm, pointer, 1, plane * channels * group + n * kind.lanes)
+        if kind.bits == 8:
+            return value
+        return code.let(f"sext {loaded.llvm} {value} to {kind.llvm}")
+
+    def fetch(self, word: str) -> None:
+        """Bring the weights of a later word into the first cache, and a share of later ones closer.
+
+        What is read once a block comes from memory, at a rate that no block could wait for. Bits
+        are so few that a block's stay in the first cache. The first pass over a window does it.
+        """
+        code, size = self.code, self.signature.channels * WORD_BYTES
+        if self.signature.products is not None:
+            pointer = code.pointer("%weights", self.times(word, size))
+            for line in range(0, size, CACHE_LINE):
+                code.prefetch(code.pointer(pointer, str(AHEAD * size + line)), NEAREST)
+        for moved in range(0, self.signature.step, SHARES):
+            at = code.let(f"add nuw nsw i64 {word}, {moved}") if moved else word
+            code.prefetch(code.pointer("%later", code.let(f"mul i64 {at}, %share")), SECOND)
+
+    def moved(self, pointer: str, stride: str, count: int) -> str:
+        """A pointer moved by so many times a stride."""
+        return self.code.pointer(pointer, self.code.let(f"mul i64 {stride}, {count}"))
+
+    def times(self, value: str, factor: int) -> str:
+        """A number that is not negative, times a constant."""
+        return self.code.let(f"mul nuw nsw i64 {value}, {factor}")
+
+
+def _indices(name: str) -> tuple[int, int]:
+    """The two numbers of an input's name."""
+    first, second = name[1:].split(".")
+    return int(first), int(second)
