@@ -288,8 +288,8 @@ def _columns(half: int) -> Instruction:
     """VPERMT2B: of two registers of two rows of 32 bytes each, half of the columns, one a lane."""
     byte, size = Vector(64, 8), 32
     order = [size * row + size // 2 * half + lane for lane in range(size // 2) for row in range(4)]
-    indices = "<" + ", ".join(f"i8 {place}" for place in order) + ">"
-    intrinsic = f"@llvm.x86.avx512.vpermi2var.qi.512({byte.llvm} {{0}}, {byte.llvm} "
+    indices = ", ".join(f"i8 {place}" for place in order)
+    kind, intrinsic = byte.llvm, "@llvm.x86.avx512.vpermi2var.qi.512"
 
     def meaning(x: Any, y: Any) -> list[Any]:
         lanes = [*x, *y]
@@ -299,9 +299,9 @@ def _columns(half: int) -> Instruction:
         f"vpermt2b_columns{half}",
         (byte, byte),
         byte,
-        f"call {byte.llvm} {intrinsic}{indices}, {byte.llvm} {{1}})",
+        f"call {kind} {intrinsic}({kind} {{0}}, {kind} <{indices}>, {kind} {{1}})",
         meaning,
-        f"declare {byte.llvm} {intrinsic.split('(')[0]}({', '.join([byte.llvm] * 3)})",
+        f"declare {kind} {intrinsic}({kind}, {kind}, {kind})",
     )
 
 
