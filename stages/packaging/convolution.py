@@ -36,7 +36,8 @@ AHEAD = 4096
 class Convolution(Interleaving):
     """Sums by a micro-kernel.
 
-    It stays a function of its own: among an epilogue's constants LLVM would spill its counters.
+    It stays out of the loops over tiles, alone or with one tile's epilogue: among constants that
+    LLVM takes out of such a loop it would spill its counters.
     """
 
     least_strip = BLOCK

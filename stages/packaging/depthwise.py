@@ -174,10 +174,9 @@ def _operand(code: FunctionText, tile: Tile, isa: Isa, taps: Sequence[str], numb
 
 def _columns(code: FunctionText, isa: Isa, taps: Sequence[str], number: int) -> str:
     """Taps of a block of channels, and zeros where there are no more."""
-    half, order = f"<{BLOCK} x i8>", ", ".join(f"i32 {lane}" for lane in range(2 * BLOCK))
     rows = [*taps, *["zeroinitializer"] * (isa.dot_group - len(taps))]
     pairs = [
-        code.let(f"shufflevector {half} {low}, {half} {high}, <{2 * BLOCK} x i32> <{order}>")
+        code.joined(f"<{BLOCK} x i8>", low, high, BLOCK)
         for low, high in zip(rows[::2], rows[1::2], strict=True)
     ]
     return code.apply(isa[f"columns.{number}"], *pairs)

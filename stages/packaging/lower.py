@@ -161,7 +161,8 @@ class Lowering:
 
     def _declare(self) -> None:
         self.declare_tensors()
-        self.scratch = T.arg("scratch", T.Buffer((max(1, self._scratch_words),), self.sums_dtype))
+        words = max(1, self._scratch_words)  # no buffer is empty
+        self.scratch = T.arg("scratch", T.Buffer((words,), self.sums_dtype))
         self.task = T.arg("task", tirx.Var("task", "int32"))
         self.tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
 

@@ -81,18 +81,9 @@ class Vectors(FunctionText):
         parts = [self.let(f"call {kind} {fence}({kind} {part})") for part in parts]
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [self._joined(f"<{count} x float>", low, high, count) for low, high in pairs]
+            parts = [self.joined(f"<{count} x float>", low, high, count) for low, high in pairs]
             count *= 2
         return parts[0]
-
-    def lanes(self, kind: str, value: str, first: int, count: int) -> str:
-        """`count` lanes from lane `first`."""
-        order = ", ".join(f"i32 {lane}" for lane in range(first, first + count))
-        return self.let(f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{order}>")
-
-    def _joined(self, kind: str, low: str, high: str, count: int) -> str:
-        order = ", ".join(f"i32 {lane}" for lane in range(2 * count))
-        return self.let(f"shufflevector {kind} {low}, {kind} {high}, <{2 * count} x i32> <{order}>")
 
     def clip(self, value: str, low: int, high: int) -> str:
         """Floats bounded to [low, high]."""

@@ -82,6 +82,16 @@ class FunctionText:
         mask = f"<{kind.lanes} x i32> <{order}>"
         return self.let(f"shufflevector {source} {value}, {source} poison, {mask}")
 
+    def lanes(self, kind: str, value: str, first: int, count: int) -> str:
+        """`count` lanes from lane `first`."""
+        order = ", ".join(f"i32 {lane}" for lane in range(first, first + count))
+        return self.let(f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{order}>")
+
+    def joined(self, kind: str, low: str, high: str, count: int) -> str:
+        """Two vectors of a kind, of `count` lanes each, as one: `low` has its first lanes."""
+        order = ", ".join(f"i32 {lane}" for lane in range(2 * count))
+        return self.let(f"shufflevector {kind} {low}, {kind} {high}, <{2 * count} x i32> <{order}>")
+
     def pointer(self, base: str, offset: str, kind: str = "i64") -> str:
         """`base` moved by `offset` bytes."""
         return self.let(f"getelementptr i8, ptr {base}, {kind} {offset}")

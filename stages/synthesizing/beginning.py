@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stages.qnn.llvm import FunctionText
 from stages.qnn.signature import BLOCK, KernelSignature
 
-PARAMETER = "ptr noalias readonly %begin"
+BEGIN = "ptr noalias readonly %begin"
 """What sums begin with, int32 [32]: the parameter behind those that every micro-kernel has."""
 NOTHING = "bk_nothing"
 
@@ -18,10 +18,8 @@ def from_nothing(signature: KernelSignature, parameters: Sequence[str]) -> tuple
     LLVM sees that what is loaded is 0.
     """
     code = FunctionText()
-    handed = [
-        parameter.replace("noalias ", "").replace("readonly ", "") for parameter in parameters
-    ]
-    code.do(f"call void @{signature.beginning}({', '.join(handed)}, ptr @{NOTHING})")
+    handed = ", ".join((*parameters, f"ptr @{NOTHING}"))
+    code.do(f"call void @{signature.beginning}({handed})")
     code.do("ret void")
     nothing = f"@{NOTHING} = internal constant [{BLOCK} x i32] zeroinitializer, align 64"
     return code.function(signature.name, parameters), [nothing]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from hw.isa import Isa
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.synthesizing.addresses import row_start
-from stages.synthesizing.beginning import PARAMETER, from_nothing
+from stages.synthesizing.beginning import BEGIN, from_nothing
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.operands import CACHE_LINE, Operands
@@ -72,7 +72,7 @@ class MicroKernel(Operands):
         if not self.signature.begins:
             return self.code.function(self.signature.name, PARAMETERS), list(self.code.declarations)
         outer, declarations = from_nothing(self.signature, PARAMETERS)
-        inner = self.code.function(self.signature.beginning, (*PARAMETERS, PARAMETER))
+        inner = self.code.function(self.signature.beginning, (*PARAMETERS, BEGIN))
         return f"{inner}\n{outer}", [*self.code.declarations, *declarations]
 
     # -- passes ------------------------------------------------------------------------------

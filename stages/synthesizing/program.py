@@ -198,11 +198,7 @@ class Values:
             self.whole[register] = halves[0], Vector(kind.bytes, 8)
             return
         half = Vector(kind.bytes // 2, 8)
-        order = ", ".join(f"i32 {lane}" for lane in range(kind.bytes))
-        joined = self.code.let(
-            f"shufflevector {half.llvm} {halves[0]}, {half.llvm} {halves[1]}, "
-            f"<{kind.bytes} x i32> <{order}>"
-        )
+        joined = self.code.joined(half.llvm, halves[0], halves[1], half.lanes)
         self.whole[register] = joined, Vector(kind.bytes, 8)
 
     def _half(self, part: int, half: Vector) -> str:
@@ -212,8 +208,4 @@ class Values:
             return self.code.bitcast(value, kind.llvm, half.llvm)
         both = Vector(2 * half.lanes, 8)
         whole = self.code.bitcast(value, kind.llvm, both.llvm)
-        first = home.index(part) * half.lanes
-        order = ", ".join(f"i32 {lane}" for lane in range(first, first + half.lanes))
-        return self.code.let(
-            f"shufflevector {both.llvm} {whole}, {both.llvm} poison, <{half.lanes} x i32> <{order}>"
-        )
+        return self.code.lanes(both.llvm, whole, home.index(part) * half.lanes, half.lanes)
