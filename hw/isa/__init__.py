@@ -16,6 +16,8 @@ from hw.isa.x86 import (
     VDPBF16PS,
     VPDPBUSD,
     VPDPBUSD_YMM,
+    VPDPWSSD,
+    VPDPWSSD_YMM,
     VPOPCNTB,
     WEIGHED,
 )
@@ -38,12 +40,14 @@ def isa_of(hardware: Hardware) -> Isa:
     parts = dict(isa.parts)
     group = isa.dot_group
     if isa.lanes == 16 and "+avx512vnni" in features:
-        parts["dot"], group = VPDPBUSD, 4
+        parts |= {"dot": VPDPBUSD, "dot.16": VPDPWSSD}
+        group = 4
         parts["weighed.8"] = WEIGHED
         if "+avx512vbmi" in features:
             parts |= COLUMNS
     if isa.lanes == 8 and ("+avxvnni" in features or features.issuperset(VNNI_256)):
-        parts["dot"], group = VPDPBUSD_YMM, 4
+        parts |= {"dot": VPDPBUSD_YMM, "dot.16": VPDPWSSD_YMM}
+        group = 4
     # Where the use of tiles is refused, the same weights are multiplied by dot products.
     tiles = isa.lanes == 16 and group == 4 and set(FEATURES) <= features
     if isa.lanes == 16 and "+avx512bf16" in features:

@@ -99,6 +99,11 @@ def _madd(name: str, intrinsic: str, lanes: int) -> Instruction:
     )
 
 
+def _dots(product: Instruction) -> dict[str, Instruction]:
+    """Products of bytes that were widened, and of words."""
+    return {"dot": product, "dot.16": product}
+
+
 def _floats(product: Instruction) -> dict[str, Instruction]:
     """Products of floats, and of pairs of bfloat16."""
     return {"float_mac": product, "bfloat16_dot": bfloat16_dot(product)}
@@ -187,7 +192,7 @@ SSE2 = Isa(
         **_common("", 4),
         "count": popcount("popcount_bytes_xmm", Vector(16, 8)),
         **_shifted_sums(4),
-        "dot": _madd("pmaddwd", "llvm.x86.sse2.pmadd.wd", 4),
+        **_dots(_madd("pmaddwd", "llvm.x86.sse2.pmadd.wd", 4)),
         **_floats(rounded_twice("mulps_addps", 4)),
     },
     dot_group=2,
@@ -201,7 +206,7 @@ AVX2 = Isa(
         **_common("v", 8),
         "count": popcount("popcount_bytes_ymm", Vector(32, 8)),
         **_sums_of_bytes("_ymm", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 8),
-        "dot": _madd("vpmaddwd_ymm", "llvm.x86.avx2.pmadd.wd", 8),
+        **_dots(_madd("vpmaddwd_ymm", "llvm.x86.avx2.pmadd.wd", 8)),
         **_floats(fused("vfmadd_ymm", 8)),
         **_lookups("v", "llvm.x86.avx2.pshuf.b", 8),
     },
@@ -224,7 +229,7 @@ _ZMM_ROWS = {
     "bit_sum": _ternary("sum", 0x96, lambda x, y, z: x ^ y ^ z),
     "bit_carry": _ternary("carry", 0xE8, lambda x, y, z: select(x ^ y, z, x)),
     **_sums_of_bytes("_zmm", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", 16),
-    "dot": _madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16),
+    **_dots(_madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16)),
     **_floats(fused("vfmadd_zmm", 16)),
     **_lookups("z", "llvm.x86.avx512.pshuf.b.512", 16),
     "add_quarters.32": _quarter_sums("zadd_quarters"),
@@ -263,6 +268,25 @@ def _vpdpbusd(suffix: str, lanes: int) -> Instruction:
 VPDPBUSD = _vpdpbusd("", 16)
 VPDPBUSD_YMM = _vpdpbusd("_ymm", 8)
 """The same in 256 bits, by AVX-VNNI or by AVX512-VNNI with AVX512-VL."""
+
+
+def _vpdpwssd(suffix: str, lanes: int) -> Instruction:
+    """VNNI's dot product of two s16 x s16 pairs per 32-bit lane; sums wrap around."""
+    total, word = Vector(lanes, 32), Vector(2 * lanes, 16)
+    # LLVM's intrinsic takes the pairs as the 32-bit lanes that they are.
+    body = [
+        f"bitcast {word.llvm} %1 to {total.llvm}",
+        f"bitcast {word.llvm} %2 to {total.llvm}",
+        f"call {total.llvm} @{{0}}({total.llvm} %0, {total.llvm} %a, {total.llvm} %b)",
+    ]
+    intrinsic = f"llvm.x86.avx512.vpdpwssd.{8 * total.bytes}"
+    declares = f"declare {total.llvm} @{intrinsic}({total.llvm}, {total.llvm}, {total.llvm})"
+    text = "\n".join(body).format(intrinsic)
+    kinds = (total, word, word)
+    return helper(f"vpdpwssd{suffix}", kinds, total, text, _dot(2, True), declares)
+
+
+VPDPWSSD, VPDPWSSD_YMM = _vpdpwssd("", 16), _vpdpwssd("_ymm", 8)
 
 
 def _weighed(total: Any, counts: Any, weight: int) -> list[Any]:

@@ -14,12 +14,12 @@ from hw.profile import Hardware
 from pipelines.measuring.loaded import Steps, loaded
 from pipelines.measuring.peaks import least_seconds
 from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.packed import parse_signature
+from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
 RUNS = 15
-_PACKED, _DEPTHWISE = "relax.qnn.packed_conv2d", "relax.qnn.packed_depthwise"
+_PACKED, _DEPTHWISE = (CONVOLUTION, WINOGRAD), DEPTHWISE_CONVOLUTION
 _OUTPUT_AXIS = {
     "relax.qnn.direct_conv2d": -1,
     "relax.qnn.direct_dense": -1,
@@ -67,7 +67,7 @@ def works(model: Any) -> dict[str, Work]:
 
 
 def _work(call: Any) -> Work | None:
-    if is_op(call, _PACKED):
+    if any(is_op(call, name) for name in _PACKED):
         attrs = attributes(call)
         signature = parse_signature(attrs["signature"])
         channels, outputs = attrs["channels"]

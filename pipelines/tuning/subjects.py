@@ -12,7 +12,7 @@ from stages.options import LegalizeOptions
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.composites import is_plain
 from stages.qnn.measured import Subject
-from stages.qnn.packed import parse_signature
+from stages.qnn.packed import CONVOLUTION, WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, is_op
 
 
@@ -47,5 +47,5 @@ def _products(steps: Steps) -> Iterator[tuple[str, str, Any]]:
     """Yield layer, composite and packed convolution of every call that has one."""
     for binding, function in calls_of(steps.load(steps.plan.step("bitpacking"))):
         for inner in bindings_of(function):
-            if is_op(inner.value, "relax.qnn.packed_conv2d"):
+            if any(is_op(inner.value, name) for name in (CONVOLUTION, WINOGRAD)):
                 yield str(binding.var.name), str(binding.value.op.name_hint), inner.value

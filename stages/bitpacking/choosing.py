@@ -28,6 +28,7 @@ from stages.qnn.offers import (
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK, WORD_BYTES
 from stages.qnn.terms import encoding_of
+from stages.qnn.winograd import fits
 
 Tensors = dict[str, np.ndarray[Any, Any]]
 PHASED = 0.9
@@ -49,6 +50,8 @@ class Work:
     """Levels [O, ..., K]."""
     unit: int = BLOCK
     """Bytes of its data are padded to a multiple of so many channels."""
+    may_transform: bool = False
+    """Whether its data can be written as transformed tiles."""
 
 
 def choose(module: Any, tensors: Tensors, offers: Table, choices: Table) -> dict[Any, Chosen]:
@@ -152,7 +155,8 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
     else:
         limit = int(np.abs(weight.astype(np.int32)).max(initial=0))
         problem = products_problem(bits, limit)
-        offered = products_for(offers, bits, limit)
+        transforms = work.may_transform and weight.shape[1:3] == (3, 3) and fits(weight)
+        offered = products_for(offers, bits, limit, transforms)
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
     if work.data in phased:
         return _laid(subject, replace(geometry, phases=PHASES))
@@ -175,7 +179,7 @@ def _laid(subject: Subject, geometry: Geometry) -> Subject:
 def _least(subject: Subject) -> float:
     """Predicted cycles of the cheapest kernel."""
     work = subject.workload
-    return work.cycles(best(subject.offers, work.geometry))
+    return work.cycles(best(subject.offers, work.geometry, work.outputs))
 
 
 def kernel_of(work: Work, offers: Table, choices: Table, phased: Collection[Any] = ()) -> Chosen:

@@ -98,7 +98,7 @@ def works_of(model: Model) -> dict[Any, Work]:
             call = product_of(function).value
             q = model.params[str(actual[call.args[1]].name)]
             q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
-            found[binding.var] = Work(actual[call.args[0]], call, q, WORD_BYTES)
+            found[binding.var] = Work(actual[call.args[0]], call, q, WORD_BYTES, True)
     return found
 
 
@@ -114,7 +114,9 @@ def _sharing(products: dict[Any, Product]) -> dict[Any, Product]:
         edge = product.edge
         wide = widest.get((product.data, edge.phases))
         is_alike = edge.form == "bytes" and edge.stacked == 1 and not any(edge.halo)
-        if wide is not None and is_alike and not product.chosen.signature.is_whole:
+        signature = product.chosen.signature
+        reads_whole = signature.is_whole or signature.is_transformed
+        if wide is not None and is_alike and not reads_whole:
             origin = (wide.halo[0], wide.halo[1])
             product = replace(product, edge=wide, origin=origin)
         found[variable] = product

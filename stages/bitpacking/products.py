@@ -38,13 +38,14 @@ from stages.qnn.builder import (
     outputs_of,
     variables_in,
 )
-from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS
+from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS, TILES
 from stages.qnn.depthwise import packed_depthwise
 from stages.qnn.measured import Subject
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 from stages.qnn.signature import BLOCK
+from stages.qnn.transformed import packed_winograd, to_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -122,21 +123,25 @@ class _Packer(Rewriting):
         if len(constant):
             bias = bias + np.pad(constant, (0, bias.shape[1] - len(constant)))
         weights = pack_weights(signature, widened(q, edge))
-        arguments = [self._edge(product.data, edge, layer)]
+        stored = self._edge(product.data, edge, layer)
+        arguments = [self._tiles(stored, layer) if signature.is_transformed else stored]
         builder = FunctionBuilder()
         first = builder.param("p0", shape_of(arguments[0].ty), dtype_of(arguments[0].ty))
         operands = []
         for name, value in (("weights", weights), ("bias", bias)):
             arguments.append(self.builder.tensor(f"{layer}.{name}", value))
             operands.append(builder.param(f"p{len(arguments) - 1}", value.shape, str(value.dtype)))
-        call = packed.packed_conv2d(
+        convolve, place = packed.packed_conv2d, {"origin": list(product.origin)}
+        if signature.is_transformed:
+            convolve, place = packed_winograd, {}
+        call = convolve(
             first,
             *operands,
             signature=packed.signature_text(signature),
             scale=scale,
             channels=[q.shape[3], q.shape[0]],
-            origin=list(product.origin),
             border=border,
+            **place,
             **product.chosen.window.attributes(edge.stacked, edge.phases),
         )
         sums = builder.emit(call, "sums")
@@ -237,6 +242,17 @@ class _Packer(Rewriting):
         if key not in self.edges:
             make = self._bytes if edge.form in ("bytes", "floats") else self._bits
             self.edges[key] = make(source, edge, layer)
+        return self.edges[key]
+
+    def _tiles(self, stored: Any, layer: str) -> Any:
+        """Transformed tiles of padded bytes, made once for all products that read them."""
+        key = (stored, TILES)
+        if key not in self.edges:
+            builder = FunctionBuilder()
+            data = builder.param("p0", shape_of(stored.ty), dtype_of(stored.ty))
+            tiles = builder.emit(to_tiles(data), "tiles")
+            function = builder.finish([tiles], {"composite": TILES})
+            self.edges[key] = self._call(function, [stored], f"{layer}.tiles")
         return self.edges[key]
 
     def _bytes(self, source: Any, edge: Layout, layer: str) -> Any:

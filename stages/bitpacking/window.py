@@ -7,6 +7,7 @@ from typing import Any
 
 from stages.qnn.packing import round_up
 from stages.qnn.signature import KernelSignature
+from stages.qnn.winograd import OUTPUTS, WINDOW, tiles_of
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,16 @@ class Window:
     padding: tuple[int, int, int, int]
     size: tuple[int, int]
     output: tuple[int, int]
+
+    @property
+    def halo_of_tiles(self) -> list[int]:
+        """What must surround the picture, so that tiles of windows end in it."""
+        top, left, _, _ = self.padding
+        bottom, right = (
+            tiles_of(extent) * OUTPUTS + WINDOW - 1 - before - size
+            for extent, before, size in zip(self.output, (top, left), self.size, strict=True)
+        )
+        return [top, left, bottom, right]
 
     def halo(self, stacked: int, phases: int) -> list[int]:
         """What must surround the picture (top, left, bottom, right), so that the last window ends
@@ -57,4 +68,6 @@ class Chosen:
     @property
     def halo(self) -> list[int]:
         """What must surround its data."""
+        if self.signature.is_transformed:
+            return self.window.halo_of_tiles
         return self.window.halo(self.stacked, self.phases)

@@ -8,7 +8,7 @@ from typing import Any
 from tvm.ir import Call
 
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, parse_signature
+from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK, KernelSignature
 
@@ -37,13 +37,13 @@ class Composite:
     @cached_property
     def main(self) -> Any:
         """The convolution or pool; None for a composite that is elementwise."""
-        names = (CONVOLUTION, DEPTHWISE_CONVOLUTION, *POOLS)
+        names = (CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION, *POOLS)
         return next((call for call in self.calls.values() if call.op.name in names), None)
 
     @property
     def is_convolution(self) -> bool:
         """Whether a micro-kernel computes the sums."""
-        return self.main is not None and is_op(self.main, CONVOLUTION)
+        return any(is_op(self.main, name) for name in (CONVOLUTION, WINOGRAD))
 
     @property
     def reads_floats(self) -> bool:

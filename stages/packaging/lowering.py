@@ -17,7 +17,11 @@ from stages.packaging.max_pool import lower_max_pool
 from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
 from stages.packaging.products import Products
-from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, max_pool_of
+from stages.packaging.squares import lower_tiles
+from stages.packaging.winograd import Winograd
+from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, TILES, max_pool_of
+from stages.qnn.packed import WINOGRAD
+from stages.qnn.registry import is_op
 
 
 def lower(
@@ -34,6 +38,8 @@ def lower(
             return lower_max_pool(function, symbol, hardware)
         if str(function.attrs["composite"]) == PLAIN:
             return lower_plain(function, symbol, hardware)
+        if str(function.attrs["composite"]) == TILES:
+            return lower_tiles(function, symbol, hardware)
         composite = Composite(function, with_tiles)
         return _lowered(composite, symbol, schedule, bodies, hardware)
 
@@ -47,7 +53,9 @@ def _lowered(
     if is_bit_pool(composite):
         return lower_bit_pool(composite, symbol)
     lowering: type[Lowering] = Lowering
-    if kind == PRODUCTS:
+    if is_op(composite.main, WINOGRAD):
+        lowering = Winograd
+    elif kind == PRODUCTS:
         lowering = Products
     elif kind == DEPTHWISE:
         lowering = Depthwise

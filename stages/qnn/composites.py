@@ -27,6 +27,8 @@ DEPTHWISE = "depthwise"
 """That of a function around a depthwise convolution whose taps lie side by side."""
 PICTURES = "pictures"
 """That of a function that writes pictures of few channels, a word for every pixel."""
+TILES = "tiles"
+"""That of a function that transforms pictures for Winograd's products."""
 FLOAT_SOURCES = ("qonnx", "simulated")
 """Numerics whose models are float graphs, quantized by the stage that carries the name."""
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.kinds import Table
-from stages.qnn.offers import Geometry, Offer, best
-from stages.qnn.signature import BLOCK
+from stages.qnn.offers import Geometry, Offer, best, ranked
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Workload:
 
     def cycles(self, offer: Offer) -> float:
         """Predicted cycles of the whole layer with the kernel of an offer."""
-        return offer.cycles(self.geometry) * self.geometry.height * -(-self.outputs // BLOCK)
+        return offer.layer(self.geometry, self.outputs)
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,7 @@ class Subject:
 
     def ranked(self) -> list[Offer]:
         """The offers that fit, those predicted to be cheapest first."""
-        geometry = self.workload.geometry
-        fitting = [o for o in self.offers if geometry.takes(o.signature)]
-        return sorted(fitting, key=lambda o: (o.cycles(geometry), o.signature.name))
+        return ranked(self.offers, self.workload.geometry, self.workload.outputs)
 
     def kernel(self, offer: Offer) -> str:
         """The name of an offer's kernel as this layer runs it."""
@@ -93,7 +90,7 @@ def pick(offers: Sequence[Offer], workload: Workload, choices: Table) -> Offer:
         for offer in offers:
             if geometry.takes(offer.signature) and offer.fitted(geometry).name == choice["kernel"]:
                 return offer
-    return best(offers, geometry)
+    return best(offers, geometry, workload.outputs)
 
 
 def order_of(kernel: str, shape: str, choices: Mapping[str, Any]) -> str | None:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from stages.kinds import Table
 from stages.options import Algorithm, Encoding
 from stages.qnn.signature import BLOCK, WORD_BYTES, Family, Flush, KernelSignature
+from stages.qnn.winograd import PRODUCTS, WINDOW, tiles_of
 
 LINE = 64
 """Bytes of a line of the caches."""
@@ -19,14 +20,17 @@ OVERLAP = 0.9
 """The part of products that can be computed while weights come."""
 PHASES = 2
 """Pixels that windows move by, of the layers whose data may lie in phases."""
+LEAST_VECTOR = 8
+"""Channels that are transformed at a time, at least."""
 STACK = 2
 """Rows that are stacked: a pixel of two, each of one word, is written by one instruction."""
-Method = Algorithm | Literal["macf32", "macbf16"]
-"""What layers of levels may choose, or multiplication of floats."""
+Method = Algorithm | Literal["winograd", "macf32", "macbf16"]
+"""What layers of levels may choose, what layers of bytes may, or multiplication of floats."""
 _ALGORITHMS: dict[Family, Method] = {
     "popcount": "bitserial",
     "lookup": "lookup",
     "mac8": "mac8",
+    "mac16": "winograd",
     "macf32": "macf32",
     "macbf16": "macbf16",
 }
@@ -133,6 +137,9 @@ class Geometry:
 
         A tile for all pixels must have these, or half of them.
         """
+        if signature.is_transformed:
+            is_plain = self.window == (WINDOW, WINDOW) and self.strides == (1, 1)
+            return is_plain and not self.channels % LEAST_VECTOR and signature.rows <= self.squares
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
         rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}
         if any(words % step for words in rows):
@@ -155,6 +162,11 @@ class Geometry:
         if rows > self._positions:
             return by_rows
         return min(by_rows, tile_count(self._positions, rows) / self.height)
+
+    @property
+    def squares(self) -> int:
+        """Tiles of Winograd's, of all pictures."""
+        return self.pictures * tiles_of(self.height // self.pictures) * tiles_of(self.output_width)
 
     @property
     def _positions(self) -> int:
@@ -200,6 +212,10 @@ class Offer:
     """Bytes of the first cache."""
     stream: float = 0.0
     """What 64 bytes of weights take that come from beyond the second cache."""
+    before: float = 0.0
+    """What transforming 32 channels of a tile of pixels takes, before all products of a layer."""
+    behind: float = 0.0
+    """What transforming 32 channels of a tile of sums takes."""
 
     @property
     def algorithm(self) -> Method:
@@ -213,9 +229,17 @@ class Offer:
         tile = self.signature.rows * self.signature.channels * self.signature.channels_per_word
         return (self.word + (self.empty / period if period else 0)) / tile
 
+    def layer(self, geometry: Geometry, outputs: int) -> float:
+        """A whole layer of so many channels of the output."""
+        blocks = -(-outputs // BLOCK)
+        before = geometry.squares * geometry.channels / BLOCK * self.before if self.before else 0
+        return self.cycles(geometry) * geometry.height * blocks + before
+
     def cycles(self, geometry: Geometry) -> float:
         """One output row and block of channels, on average."""
         signature = self.signature
+        if signature.is_transformed:
+            return self._transformed(geometry) / geometry.height
         row_words = geometry.row_words(signature.channels_per_word)
         rows = geometry.window[0]
         flush = flush_for(signature, rows, row_words)
@@ -228,6 +252,15 @@ class Offer:
         products, streaming = tiles * (words * self.word), self._streaming(words) / geometry.height
         waiting = max(0, streaming - OVERLAP * products)
         return products + tiles * (times * self.empty + lines * self.line) + waiting
+
+    def _transformed(self, geometry: Geometry) -> float:
+        """A block of channels, whose weights are read once from beyond the second cache."""
+        signature = self.signature
+        words = PRODUCTS * geometry.channels // signature.channels_per_word
+        tiles = tile_count(geometry.squares, signature.rows) * (BLOCK // signature.channels)
+        products = tiles * (words * self.word + PRODUCTS * self.empty)
+        waiting = max(0, self._streaming(words) - OVERLAP * products)
+        return products + geometry.squares * self.behind + waiting
 
     def _streaming(self, words: int) -> float:
         """Cycles until the weights of a block, so many words of a window, are there."""
@@ -261,24 +294,32 @@ def flush_for(signature: KernelSignature, rows: int, row_words: int) -> Flush:
     return "row" if row_words <= signature.flush_period else "chunk"
 
 
-def products_for(table: Table, activation_bits: int, weight_limit: int) -> list[Offer]:
-    """Offers of 8-bit products, of any problem, that levels and weights of these sizes fit."""
+def products_for(
+    table: Table, activation_bits: int, weight_limit: int, transformed: bool = False
+) -> list[Offer]:
+    """Offers of 8-bit products, of any problem, that levels and weights of these sizes fit; and of
+    `transformed` ones, if these may be."""
     found = {
         offer.signature.name: offer
         for data in table.values()
         for offer in from_table(data)
         if (products := offer.signature.products) is not None
-        and products.element == "int8"
+        and products.element in (("int8", "int16") if transformed else ("int8",))
         and activation_bits <= products.activation_bits
         and weight_limit <= products.weight_limit
     }
     return [found[name] for name in sorted(found)]
 
 
-def best(offers: Sequence[Offer], geometry: Geometry) -> Offer:
+def best(offers: Sequence[Offer], geometry: Geometry, outputs: int = BLOCK) -> Offer:
     """The cheapest offer for a layer; ties go to the smaller name, so that builds repeat."""
+    return ranked(offers, geometry, outputs)[0]
+
+
+def ranked(offers: Sequence[Offer], geometry: Geometry, outputs: int) -> list[Offer]:
+    """The offers that fit a layer, the cheapest first."""
     fitting = [offer for offer in offers if geometry.takes(offer.signature)]
-    return min(fitting, key=lambda offer: (offer.cycles(geometry), offer.signature.name))
+    return sorted(fitting, key=lambda o: (o.layer(geometry, outputs), o.signature.name))
 
 
 _OFFERS = TypeAdapter(list[Offer])

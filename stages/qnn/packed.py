@@ -32,7 +32,7 @@ from stages.qnn.tables import pack_tables
 Array = np.ndarray[Any, Any]
 _SIGNATURE = TypeAdapter(KernelSignature)
 Attrs = Mapping[str, Any]
-CONVOLUTION = "relax.qnn.packed_conv2d"
+CONVOLUTION, WINOGRAD = "relax.qnn.packed_conv2d", "relax.qnn.packed_winograd"
 DEPTHWISE_CONVOLUTION = "relax.qnn.packed_depthwise"
 
 
@@ -77,6 +77,15 @@ def border_classes(size: int, before: int, after: int) -> Array:
 def class_count(size: int, before: int, after: int) -> int:
     """How many classes `border_classes` has."""
     return min(size, before + after + 1)
+
+
+def border_rows(output: Sequence[int], border: Sequence[int]) -> Array:
+    """Row of the bias table, its border class, for every pixel of an output."""
+    top, left, bottom, right = border
+    across = class_count(output[1], left, right)
+    down = border_classes(output[0], top, bottom)[:, None] * across
+    rows: Array = down + border_classes(output[1], left, right)[None, :]
+    return rows
 
 
 def _conv_type(types: Sequence[Any], attrs: Attrs) -> Any:
@@ -131,11 +140,7 @@ def packed_conv2d(
     outputs = round_up(channels[1], BLOCK)
     q = unpack_weights(kernel, weights, (outputs, kh, kw, padded_channels))
     raw = raw_sums(kernel, patches.reshape(len(levels), *output, -1), q.reshape(outputs, -1))
-    top, left, bottom, right = border
-    across = class_count(output[1], left, right)
-    classes = border_classes(output[0], top, bottom)[:, None] * across
-    classes = classes + border_classes(output[1], left, right)[None, :]
-    return (scale * raw + bias[classes]).astype(bias.dtype)
+    return (scale * raw + bias[border_rows(output, border)]).astype(bias.dtype)
 
 
 def _bytes_type(types: Sequence[Any], attrs: Attrs) -> Any:

@@ -19,6 +19,7 @@ from stages.qnn.floats import float64_of
 from stages.qnn.signature import BLOCK, WORD_BITS, WORD_BYTES, KernelSignature, Stored
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
+from stages.qnn.winograd import pack_transformed
 
 Array = np.ndarray[Any, Any]
 _WORD = {"float32": np.float32, "uint16": np.uint32}
@@ -85,9 +86,12 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
     that are looked up indices of them; mac8 weights are int8, and rows of a window are whole words.
-    Padded channels, input and output, are 0. Floats stay floats: float32 instead of uint32. Of
-    bfloat16, bits in uint16, two neighbours are a word.
+    Those of mac16 are transformed (`stages.qnn.winograd`). Padded channels, input and output, are
+    0. Floats stay floats: float32 instead of uint32. Of bfloat16, bits in uint16, two neighbours
+    are a word.
     """
+    if signature.is_transformed:
+        return pack_transformed(signature, q)
     o, kh, kw, c = q.shape
     if signature.form == "bytes":
         # A row of a window is one pixel, of as many channels as it has bytes. Where channels fill

@@ -2,21 +2,24 @@
 
 A micro-kernel computes, for `rows` neighbouring output pixels and `channels` output channels, the
 sum over a window of a term plan (family `popcount`, see `stages.qnn.terms`), of entries of tables
-(family `lookup`, see `stages.qnn.tables`), of 8-bit products (family `mac8`) or of products of
-floats (`macf32`, `macbf16`). The layer's numbers follow from its raw sums as `scale * raw + bias`,
+(family `lookup`, see `stages.qnn.tables`), of 8-bit products (family `mac8`), of 16-bit ones that
+transformed pixels and weights have (`mac16`, see `stages.qnn.winograd`) or of products of floats
+(`macf32`, `macbf16`). The layer's numbers follow from its raw sums as `scale * raw + bias`,
 where the bias per channel (and border class) is folded at build time.
 
 A signature's name is a grammar:
 
     name    := family "_" tile "_" flush "_" isa
-    family  := "popcount_" plan | "lookup_" problem | ("mac8_" | "macf32_" | "macbf16_") method
+    family  := "popcount_" plan | "lookup_" problem | macs "_" method
+    macs    := "mac8" | "mac16" | "macf32" | "macbf16"
     plan    := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums] [step]
     kind    := ("and" | "xor" | "choose_a" | "choose_w" | "mix") terms
     planes  := ("x" table)*             the truth table of each plane over levels, hexadecimal
     sums    := ("s" value ("_" value)*)*         "m" for a minus
     problem := "a" bits "w" bits "_" encoding [step]
     step    := "_by" words
-    method  := "dot" group ["_w" limit] | "tile" words | "narrow" bits "_a" bits "_w" limit
+    method  := "dot" group ["_w" limit] | "winograd_dot" group | "tile" words
+             | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
     flush   := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
 
@@ -39,7 +42,8 @@ WORD_BITS = 32
 """A lane: 32 packed channels of one plane, or four 8-bit channels."""
 WORD_BYTES = WORD_BITS // 8
 BYTE_LIMIT = 128
-"""The largest magnitude of a signed byte."""
+WORD_LIMIT = 1 << 15
+"""The largest magnitudes of a signed byte, and of 16 bits."""
 BLOCK = 32
 """Output channels a kernel finishes together: one packed word of its consumer."""
 ALIGNMENT = 64
@@ -51,13 +55,18 @@ and give them up."""
 FALLBACK_ROWS = 14
 """Pixels that 28 registers of 16 lanes can add up for 32 channels; four are left."""
 
-Family = Literal["popcount", "lookup", "mac8", "macf32", "macbf16"]
+Family = Literal["popcount", "lookup", "mac8", "mac16", "macf32", "macbf16"]
 Form = Literal["planes", "tables", "balanced_tables", "bytes", "floats"]
 """How levels, or floats, are stored."""
-Element = Literal["int8", "float32", "bfloat16"]
+Element = Literal["int8", "int16", "float32", "bfloat16"]
 """What weights of products are."""
-_FAMILIES: dict[Element, Family] = {"int8": "mac8", "float32": "macf32", "bfloat16": "macbf16"}
-_PER_WORD: dict[Element, int] = {"int8": 4, "float32": 1, "bfloat16": 2}
+_FAMILIES: dict[Element, Family] = {
+    "int8": "mac8",
+    "int16": "mac16",
+    "float32": "macf32",
+    "bfloat16": "macbf16",
+}
+_PER_WORD: dict[Element, int] = {"int8": 4, "int16": 2, "float32": 1, "bfloat16": 2}
 Flush = Literal["window", "row", "chunk", "none"]
 
 
@@ -69,7 +78,8 @@ class Products:
     are added up in (32: no flush needed). Narrow lanes, and pairs that are added up in 16 bits on
     the way to wide ones, rely on `activation_bits` and on no weight being larger than
     `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
-    0 is a kernel of vectors. Floats are multiplied one channel a lane, bfloat16 two.
+    0 is a kernel of vectors. Floats are multiplied one channel a lane, bfloat16 two. Integers of 16
+    bits, signed ones, are what transforms make of pixels and weights.
     """
 
     group: int
@@ -94,6 +104,8 @@ class Products:
         """The method's name in the grammar."""
         if self.tile:
             return f"tile{self.tile}"
+        if self.element == "int16":
+            return f"winograd_dot{self.group}"
         if self.bits == 32:
             return f"dot{self.group}" + (f"_w{self.weight_limit}" if self.is_paired else "")
         return f"narrow{self.bits}_a{self.activation_bits}_w{self.weight_limit}"
@@ -167,7 +179,7 @@ class KernelSignature:
 
     @property
     def form(self) -> Form:
-        """How the kernel wants its activations stored."""
+        """How the kernel, or what transforms them for it, wants its activations stored."""
         if self.tables is not None:
             return "balanced_tables" if self.tables.is_balanced else "tables"
         if self.is_float:
@@ -182,7 +194,13 @@ class KernelSignature:
     @property
     def is_float(self) -> bool:
         """Whether it multiplies floats, and its sums are floats."""
-        return self.products is not None and self.products.element != "int8"
+        return self.products is not None and self.products.element in ("float32", "bfloat16")
+
+    @property
+    def is_transformed(self) -> bool:
+        """Whether it multiplies transformed pixels and weights: a tile of it are tiles of pixels,
+        and its sums are yet to be transformed."""
+        return self.products is not None and self.products.element == "int16"
 
     @property
     def is_tiled(self) -> bool:
@@ -197,7 +215,7 @@ class KernelSignature:
     @property
     def begins(self) -> bool:
         """Whether its sums can begin with integers, instead of 0, in vector registers."""
-        return self.counts_sums and not self.is_float and not self.is_tiled
+        return self.counts_sums and self.family == "mac8" and not self.is_tiled
 
     @property
     def beginning(self) -> str:

@@ -21,7 +21,7 @@ from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
 from stages.qnn.composites import is_float_product, is_plain, takes_bits, takes_products
 from stages.qnn.offers import FLOAT_PROBLEMS, Problem, to_table
-from stages.qnn.packed import parse_signature, row_words, signature_text
+from stages.qnn.packed import CONVOLUTION, WINOGRAD, parse_signature, row_words, signature_text
 from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import encoding_of
@@ -148,7 +148,7 @@ def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
         for function in model.module.functions.values()
         if "composite" in (function.attrs or {})
         for binding in bindings_of(function)
-        if is_op(binding.value, "relax.qnn.packed_conv2d")
+        if any(is_op(binding.value, name) for name in (CONVOLUTION, WINOGRAD))
     ]
     fallbacks = [(call, signature.fallback) for call, signature in uses]
     return uses + [(call, fallback) for call, fallback in fallbacks if fallback is not None]
@@ -156,6 +156,9 @@ def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
 
 def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
     """Words of a window, and how many of them are counted before counters are emptied."""
+    if signature.is_transformed:
+        words = attributes(call)["channels"][0] // signature.channels_per_word
+        return words, words
     (rows, _), row = attributes(call)["window"], row_words(call, signature)
     by_flush = {
         "none": rows * row,

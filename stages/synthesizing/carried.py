@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hw.isa import Isa, Vector
-from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.signature import WORD_LIMIT, KernelSignature, Products
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
 from stages.synthesizing.counting import emptied, popcount_body
@@ -17,7 +17,15 @@ from stages.synthesizing.looked_up import lookup_body
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.tiles import tiles_body
 
-__all__ = ["Body", "Pass", "body_of", "narrow_products", "paired_products", "step_of"]
+__all__ = [
+    "Body",
+    "Pass",
+    "body_of",
+    "narrow_products",
+    "paired_products",
+    "step_of",
+    "transformed_products",
+]
 
 _STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
     8: (("mac.8",),),
@@ -45,7 +53,7 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
 
 
 def products_body(signature: KernelSignature, isa: Isa) -> Body:
-    """The body of products: `group` neighbouring channels a step, of four bytes or one float."""
+    """The body of products: `group` neighbouring channels a step, of those in a word."""
     products = signature.products
     assert products is not None
     step = _step_for(products, isa)
@@ -66,7 +74,7 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
 def _step_for(products: Products, isa: Isa) -> _Step:
     if products.is_paired:
         return _Step(PAIRED)
-    step = _FLOATS.get(products.element) or step_of(isa, products.bits)
+    step = _ELEMENTS.get(products.element) or step_of(isa, products.bits)
     assert step is not None
     return step
 
@@ -98,7 +106,11 @@ class _Step:
         return program.apply(isa[self.parts[-1]], total, value)
 
 
-_FLOATS = {"float32": _Step(("float_mac",)), "bfloat16": _Step(("bfloat16_dot",))}
+_ELEMENTS = {
+    "int16": _Step(("dot.16",)),
+    "float32": _Step(("float_mac",)),
+    "bfloat16": _Step(("bfloat16_dot",)),
+}
 
 
 def step_of(isa: Isa, bits: int) -> _Step | None:
@@ -114,6 +126,12 @@ def paired_products(isa: Isa) -> Products | None:
     if isa.dot_group == PAIRED_GROUP or not all(part in isa for part in PAIRED):
         return None
     return Products(PAIRED_GROUP, weight_limit=PAIRED_LIMIT)
+
+
+def transformed_products(isa: Isa) -> Products:
+    """Products of transformed pixels and weights (`stages.qnn.winograd`)."""
+    group = isa["dot.16"].operands[2].lanes // isa.lanes
+    return Products(group, activation_bits=16, weight_limit=WORD_LIMIT, element="int16")
 
 
 def narrow_products(isa: Isa, bits: int) -> int:

@@ -93,6 +93,8 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         }
         if signature.is_float:
             facts = {"rounding": "left out: sums of real numbers"}
+        if signature.is_transformed:
+            facts["sums"] = "modulo 2^32"
         operands, products = corners(signature, isa, body)
         totals, largest = _simulated(signature, isa, body, operands)
         channels = signature.channels_per_word * signature.step
@@ -102,7 +104,8 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
     return facts | {
         "scale": signature.scale,
         "flush_period": signature.flush_period,
-        "most_words": SUM_LIMIT // max(largest, 1) * signature.step,
+        "most_words": SUM_LIMIT // (1 if signature.is_transformed else max(largest, 1))
+        * signature.step,
     }
 
 

@@ -21,7 +21,12 @@ from stages.qnn.signature import BLOCK, KernelSignature, Products
 from stages.qnn.tables import ENTRIES
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
-from stages.synthesizing.carried import body_of, narrow_products, paired_products
+from stages.synthesizing.carried import (
+    body_of,
+    narrow_products,
+    paired_products,
+    transformed_products,
+)
 from stages.synthesizing.carry_save import MOST_PIXELS, steps_of
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
@@ -30,6 +35,7 @@ from stages.synthesizing.operands import CACHE_LINE
 from stages.synthesizing.program import Program
 from stages.synthesizing.recounting import Recount, recount_loops
 from stages.synthesizing.tiles import BYTES, tile_offer, tile_signatures
+from stages.synthesizing.transforming import transformed_offer
 
 MAX_BITS = 3
 """Kernels of stored bits exist for up to three of each operand."""
@@ -70,7 +76,12 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     counts |= _compiled(others, bodies, isa, hardware)
     kept = _without_spills({s: counted.stores for s, counted in counts.items()})
     offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
-    far = [replace(o, line=costs.line, cache=1024 * hardware.l1d_kib) for o in offers]
+    far = [
+        transformed_offer(o, isa, costs)
+        if o.signature.is_transformed
+        else replace(o, line=costs.line, cache=1024 * hardware.l1d_kib)
+        for o in offers
+    ]
     tiles = [tile_offer(signature, costs) for signature in tiles_of(problem, isa)]
     return sorted([*far, *tiles], key=_rank)
 
@@ -155,8 +166,10 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             yield replace(blank, products=FLOAT_PRODUCTS[problem])
             continue
         yield blank
-        if problem.activation_bits == BYTE_BITS and (paired := paired_products(isa)) is not None:
-            yield replace(blank, products=paired)
+        if problem.activation_bits == BYTE_BITS:
+            yield replace(blank, products=transformed_products(isa))
+            if (paired := paired_products(isa)) is not None:
+                yield replace(blank, products=paired)
         for products, period in _narrow(problem, isa):
             yield replace(blank, products=products, flush="window", flush_period=period)
         if max(problem.activation_bits, problem.weight_bits) > MAX_BITS:

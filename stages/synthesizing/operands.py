@@ -43,6 +43,12 @@ class Operands:
         if self.signature.is_float:
             word = self.code.splat(self.code.load("i32", place, 4), "i32", self.isa.lanes)
             return self.code.bitcast(word, self.word.llvm, kind.llvm)
+        if self.signature.is_transformed:
+            group = kind.lanes // self.isa.lanes
+            element = f"i{16 * group}"
+            value = self.code.load(element, place, 2 * group, 2 * group * plane)
+            splat = self.code.splat(value, element, self.isa.lanes)
+            return self.code.bitcast(splat, f"<{self.isa.lanes} x {element}>", kind.llvm)
         if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
             return self._pair(place, plane, kind)
         if self.signature.plan is None:
@@ -105,6 +111,9 @@ class Operands:
         if self.signature.is_float:
             return code.load(kind.llvm, pointer, 4, n * self.isa.bytes)
         group = kind.lanes // self.isa.lanes
+        if self.signature.is_transformed:
+            offset = 2 * (plane * channels * group + n * kind.lanes)
+            return code.load(kind.llvm, pointer, 4, offset)
         loaded = Vector(kind.lanes, 8)
         value = code.load(loaded.llvm, pointer, 1, plane * channels * group + n * kind.lanes)
         if kind.bits == 8:

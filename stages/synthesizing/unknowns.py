@@ -11,7 +11,7 @@ from hw.isa import Isa
 from hw.isa.exact import BitsLane
 from hw.isa.sums import Group, Place, SumLane, Vector
 from hw.isa.tiles import COLUMNS
-from stages.qnn.signature import BYTE_LIMIT, WORD_BYTES, KernelSignature
+from stages.qnn.signature import BYTE_LIMIT, WORD_BYTES, WORD_LIMIT, KernelSignature
 from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
 from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.body import Body
@@ -101,15 +101,19 @@ def corners(
     """Levels of the bytes of a step, at the corners of their ranges, and their products.
 
     What the domain makes of two levels is a multiple of their product, which its corners tell. Of
-    floats, as real numbers, any four pairs that are no multiples of one another tell it.
+    floats, as real numbers, any four pairs that are no multiples of one another tell it. Levels of
+    16 bits are signed.
     """
     products = signature.products
     assert products is not None
     top, limit = (1 << products.activation_bits) - 1, products.weight_limit
     if signature.is_float:
         top = limit = 1
-    a = np.array([0, 0, top, top], np.int64)
-    w = np.array([-limit, limit - (limit == BYTE_LIMIT)] * 2, np.int64)
+    least = 0
+    if signature.is_transformed:
+        least, top = -limit, limit - 1
+    a = np.array([least, least, top, top], np.int64)
+    w = np.array([-limit, limit - (limit in (BYTE_LIMIT, WORD_LIMIT))] * 2, np.int64)
     word = body.passes[0].word
     operands: dict[str, list[SumLane]] = {}
     for name, kind in word.types.items():

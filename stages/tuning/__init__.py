@@ -18,9 +18,11 @@ from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.measured import order_of, shape_name
-from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, parse_signature
+from stages.qnn.offers import tile_count
+from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import WORD_BYTES
+from stages.qnn.winograd import OUTPUTS, tiles_of
 
 __all__ = ["ORDERS", "SPLITS", "run"]
 
@@ -64,7 +66,7 @@ def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
 
 def _main(function: Any) -> Any:
     """The convolution of a composite, depthwise or not; None where it has none."""
-    names = CONVOLUTION, DEPTHWISE_CONVOLUTION
+    names = CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION
     calls = (binding.value for binding in bindings_of(function))
     return next((call for call in calls if any(is_op(call, name) for name in names)), None)
 
@@ -77,6 +79,8 @@ def _gaining(function: Any) -> tuple[int, bool]:
     weights = call.args[1].ty
     signature = parse_signature(attributes(call)["signature"])
     macs = prod(shape_of(call.ty)[:3]) * prod(shape_of(weights))
+    if signature.is_transformed:
+        macs //= OUTPUTS * OUTPUTS
     words = _bytes(weights) // shape_of(weights)[0] // (signature.channels * WORD_BYTES)
     slots = words // signature.step * signature.products_a_step
     return macs, signature.is_tiled and slots >= SLOTS_A_PIXEL * signature.rows
@@ -116,6 +120,10 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     for extent, stride in zip(attrs["window"], attrs["strides"], strict=True):
         data_bytes = data_bytes * min(extent, stride) // stride  # what lies between is not read
     rows = attrs["output"][0]
+    signature = parse_signature(attrs["signature"])
+    if signature.is_transformed:
+        squares = shape_of(call.ty)[0] * prod(map(tiles_of, attrs["output"]))
+        rows = tile_count(squares, signature.rows)
     if rows == 1:
         return "rows_inner"  # the same steps, and the next block's weights are known to be next
     rows_inner = weight_bytes + blocks * data_bytes

@@ -87,7 +87,7 @@ def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:
     profiles = (*PROFILES, AVX512VBMI)
     rows = {row.name for profile in profiles for row in isa_of(profile).instructions()}
-    rows |= {"vpopcntb", "vpdpbusd_ymm", "vdpbf16ps", *tiles.NAMES}
+    rows |= {"vpopcntb", "vpdpbusd_ymm", "vpdpwssd_ymm", "vdpbf16ps", *tiles.NAMES}
     assert {path.stem for path in TABLES} == {core for _, core in PAIRS}
     for path in TABLES:
         names = CoreCosts.model_validate(yaml.safe_load(path.read_text())).instructions

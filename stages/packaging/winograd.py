@@ -1,0 +1,104 @@
+"""A composite around a convolution by transformed products: Winograd's.
+
+A tile of the kernel are some of Winograd's tiles by a block of channels. Their 36 products stand in
+scratch, then the sums of one of them, which are finished pixel by pixel.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from stages.kinds import Table
+from stages.packaging.direct import Called
+from stages.packaging.lower import divided
+from stages.packaging.products import Products
+from stages.packaging.squares import sums_text
+from stages.qnn.offers import tile_count
+from stages.qnn.registry import attributes, shape_of
+from stages.qnn.signature import ALIGNMENT, BLOCK
+from stages.qnn.winograd import OUTPUTS, PRODUCTS, tiles_of
+
+SUMS = "bk_sums"
+APART = ALIGNMENT // 4
+"""Elements of scratch between the sums of one product and the next, so that not all are in the same
+few sets of a cache."""
+
+
+class Winograd(Products):
+    """A convolution of windows of 3x3 pixels on tiles of a picture."""
+
+    def include_bodies(self, bodies: Table) -> None:
+        """The micro-kernel of the signature, for the channels of this layer, and the transform."""
+        self.signature = self.composite.signature
+        self.rows = self.signature.rows
+        body = bodies[self.signature.name]
+        attrs = attributes(self.composite.main)
+        self.inputs = attrs["channels"][0]
+        self.words = self.inputs // self.signature.channels_per_word
+        self.across = tiles_of(self.width)
+        self.squares = self.composite.pictures * tiles_of(self.height) * self.across
+        strides = (1, self.words, 0, 2 * self.inputs, 0, 0, 0)
+        text = body["text"], body["declarations"]
+        self.help(Called(self.signature.name, text, 4, strides))
+        self.product = self.rows * BLOCK + APART
+        self.include(*sums_text(SUMS, self.isa.lanes, 4 * self.product))
+
+    @cached_property
+    def is_direct(self) -> bool:
+        """Never: sums are of many products."""
+        return False
+
+    @property
+    def runs(self) -> int:
+        """Work items of a block: tiles of the kernel."""
+        return tile_count(self.squares, self.rows)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a work item."""
+        return 1
+
+    @property
+    def sums_words(self) -> int:
+        """Products of a tile of the kernel, and sums of one of Winograd's."""
+        return PRODUCTS * self.product + OUTPUTS * OUTPUTS * BLOCK
+
+    def tile(self, block: Any, run: Any, tile: Any) -> None:
+        """The products of some tiles, then their sums and epilogues."""
+        del tile
+        first = T.bind(tirx.min(run * self.rows, self.squares - self.rows))
+        self._multiply(block, first)
+        place = PRODUCTS * self.product
+        with T.serial(0, self.rows) as m:
+            with T.serial(0, BLOCK // self.isa.lanes) as part:
+                lane = part * self.isa.lanes
+                pointers = self.scratch[m * BLOCK + lane], self.scratch[place + lane]
+                T.evaluate(T.call_extern("void", SUMS, *map(T.address_of, pointers)))
+            row, x = divided(first + m, self.across)
+            picture, y = divided(row, tiles_of(self.height))
+            with T.serial(0, OUTPUTS) as down, T.serial(0, OUTPUTS) as right:
+                line, column = y * OUTPUTS + down, x * OUTPUTS + right
+                with T.If(tirx.all(line < self.height, column < self.width)), T.Then():
+                    sums = place + (down * OUTPUTS + right) * BLOCK
+                    self._pixel(block, picture * self.height + line, column, sums)
+
+    def _multiply(self, block: Any, first: Any) -> None:
+        """The products of tiles from the `first` one on, int32 [36][rows][32]."""
+        data, weights, _ = self.composite.main.args
+        channels, parts = self.signature.channels, BLOCK // self.signature.channels
+        size = prod(shape_of(weights.ty)[2:])
+        with T.serial(0, parts) as part, T.serial(0, PRODUCTS) as number:
+            own = ((block * parts + part) * PRODUCTS + number) * size
+            start = number * shape_of(data.ty)[1] + first * self.inputs
+            elements = (
+                self.arguments[data.name][start],
+                self.arguments[weights.name][own],
+                self.scratch[number * self.product + part * channels],
+                self.arguments[weights.name][own],
+            )
+            T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, elements)))
