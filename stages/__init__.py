@@ -79,6 +79,7 @@ STAGES: tuple[Stage, ...] = (
         "stages.bitpacking:run",
         "model",
         takes={"model": "canonicalizing", "offers": "offering", "choices": "measuring"},
+        options={"options": "LegalizeOptions"},
         hardware=True,
         tools=_TVM,
     ),

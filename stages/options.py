@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-Algorithm = Literal["bitserial", "lookup", "mac8"]
+Algorithm = Literal["bitserial", "lookup", "mac8", "winograd"]
 Encoding = Literal["unipolar", "bipolar", "signed"]
 """What stored levels l of m bits mean: l, 2l - 2^m + 1, or l in two's complement."""
 PackageFormat = Literal["shared", "static", "executable"]
@@ -92,7 +92,8 @@ class LayerAlgorithm(Options):
     match: LayerPattern
     algorithm: Algorithm
     """How the layer multiplies: popcounts of bit planes, look-ups of sums of activations by bits of
-    the weights, or 8-bit multiply-accumulate."""
+    the weights, 8-bit multiply-accumulate, or a quarter of the products of transformed pixels and
+    weights (Winograd), which makes weights of 3x3 pixels eight times as large."""
 
 
 class LayerOverride(Options):
@@ -215,6 +216,11 @@ class LegalizeOptions(Options):
 
     layers: tuple[LayerAlgorithm, ...] = ()
     """Algorithms by layer name, in order; later entries win."""
+
+    def algorithm_of(self, layer: str) -> Algorithm | None:
+        """The algorithm wanted for a layer, if one is."""
+        wanted = [one.algorithm for one in self.layers if is_match(one.match, layer)]
+        return wanted[-1] if wanted else None
 
 
 class ScheduleOptions(Options):

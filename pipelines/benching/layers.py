@@ -14,12 +14,11 @@ from hw.profile import Hardware
 from pipelines.measuring.loaded import Steps, loaded
 from pipelines.measuring.peaks import least_seconds
 from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, parse_signature
+from stages.qnn.packed import DEPTHWISE_CONVOLUTION, is_convolution, parse_signature
 from stages.qnn.registry import attributes, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
 RUNS = 15
-_PACKED, _DEPTHWISE = (CONVOLUTION, WINOGRAD), DEPTHWISE_CONVOLUTION
 _OUTPUT_AXIS = {
     "relax.qnn.direct_conv2d": -1,
     "relax.qnn.direct_dense": -1,
@@ -67,7 +66,7 @@ def works(model: Any) -> dict[str, Work]:
 
 
 def _work(call: Any) -> Work | None:
-    if any(is_op(call, name) for name in _PACKED):
+    if is_convolution(call):
         attrs = attributes(call)
         signature = parse_signature(attrs["signature"])
         channels, outputs = attrs["channels"]
@@ -77,7 +76,7 @@ def _work(call: Any) -> Work | None:
         tiled = "tiles_bf16" if signature.is_float else "tiles"
         is_tiled = signature.is_tiled and may_use_tiles()
         return Work(tiled if is_tiled else signature.family, macs, terms)
-    if is_op(call, _DEPTHWISE):
+    if is_op(call, DEPTHWISE_CONVOLUTION):
         pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[3]
         return Work("mac8", prod(attributes(call)["window"]) * channels * pixels, 0)
     axis = next((axis for name, axis in _OUTPUT_AXIS.items() if is_op(call, name)), None)

@@ -34,19 +34,29 @@ Step = Callable[["FunctionText", str, str, str], str]
 
 def peaks(hardware: Hardware) -> dict[str, float]:
     """Return multiply-accumulates a second of one thread: of `mac8`, `macf32` and `macbf16`, of
-    `tiles` and `tiles_bf16` where there are any, and of `popcount` the pairs of single bits that it
-    ands, counts and adds; the best of some runs."""
+    `mac16`, whose products stand for four of a convolution's each, of `tiles` and `tiles_bf16`
+    where there are any, and of `popcount` the pairs of single bits that it ands, counts and adds;
+    the best of some runs."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
+    from stages.qnn.winograd import SAVED
 
     isa = isa_of(hardware)
     texts = {
         "mac8": products_text(isa, "mac8", "dot"),
+        "mac16": products_text(isa, "mac16", "dot.16"),
         "macf32": products_text(isa, "macf32", "float_mac"),
         "macbf16": products_text(isa, "macbf16", "bfloat16_dot"),
         "popcount": popcounts_text(isa),
     }
-    channels = {"mac8": isa.dot_group, "macf32": 1, "macbf16": 2, "popcount": 32}
+    words = isa["dot.16"].operands[2].lanes // isa.lanes
+    channels = {
+        "mac8": isa.dot_group,
+        "mac16": words * SAVED,
+        "macf32": 1,
+        "macbf16": 2,
+        "popcount": 32,
+    }
     macs = {name: CHAINS * isa.lanes * count for name, count in channels.items()}
     if isa.tiles and host.may_use_tiles():
         whole = TILE_CHAINS * tiles.ROWS * tiles.COLUMNS * tiles.ROW_BYTES

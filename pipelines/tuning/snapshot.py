@@ -13,7 +13,8 @@ MARGIN = 0.98
 """A kernel must take at most so much of the predicted one's time: less is within the noise."""
 
 Choices = dict[str, Any]
-"""Name of a workload → `{"kernel": NAME, "order": ORDER or None}` (`stages.qnn.measured`)."""
+"""Name of a workload → the kernel chosen, its order, and beside which it was measured
+(`stages.qnn.measured`)."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,9 @@ def choices_of(trials: Iterable[Trial]) -> Choices:
         best = best_of(found)
         if best is None:
             continue
-        choice = {"kernel": best.against, "order": None}
+        choice = {"kernel": best.against, "order": None, "against": best.against}
         if (better := better_of(found)) is not None:
-            choice = {"kernel": better.kernel, "order": better.order}
+            choice |= {"kernel": better.kernel, "order": better.order}
         chosen[name] = choice
         others |= dict.fromkeys(best.workloads[1:], choice)
     # What a layer is known by counts more than what it is called on the way.

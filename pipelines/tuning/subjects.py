@@ -12,8 +12,8 @@ from stages.options import LegalizeOptions
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.composites import is_plain
 from stages.qnn.measured import Subject
-from stages.qnn.packed import CONVOLUTION, WINOGRAD, parse_signature
-from stages.qnn.registry import attributes, is_op
+from stages.qnn.packed import is_convolution, parse_signature
+from stages.qnn.registry import attributes
 
 
 def of(steps: Steps) -> dict[str, Subject]:
@@ -21,11 +21,11 @@ def of(steps: Steps) -> dict[str, Subject]:
     plan = steps.plan
     offers = steps.load(plan.step("offering"))
     model = steps.load(plan.step("quantizing"))
-    if is_plain(model):
-        canonical = steps.load(plan.step("canonicalizing"))
-        return bitpacking.subjects(model=canonical, offers=offers)
     data = plan.step("legalizing").options["options"]
     options: LegalizeOptions = validated("stages.options", "LegalizeOptions", data)
+    if is_plain(model):
+        canonical = steps.load(plan.step("canonicalizing"))
+        return bitpacking.subjects(model=canonical, options=options, offers=offers)
     return legalizing.subjects(model=model, options=options, offers=offers)
 
 
@@ -47,5 +47,5 @@ def _products(steps: Steps) -> Iterator[tuple[str, str, Any]]:
     """Yield layer, composite and packed convolution of every call that has one."""
     for binding, function in calls_of(steps.load(steps.plan.step("bitpacking"))):
         for inner in bindings_of(function):
-            if any(is_op(inner.value, name) for name in (CONVOLUTION, WINOGRAD)):
+            if is_convolution(inner.value):
                 yield str(binding.var.name), str(binding.value.op.name_hint), inner.value

@@ -10,20 +10,23 @@ from hw.profile import Hardware
 from stages.bitpacking.products import pack_products, subjects
 from stages.bitpacking.rewrite import Packer
 from stages.kinds import Model, Table
+from stages.options import LegalizeOptions
 from stages.qnn.builder import bindings_of
 from stages.qnn.composites import is_plain
 from stages.qnn.registry import dtype_of
 
 __all__ = ["check", "run", "subjects"]
 
-STORED = ("float32", "uint8", "uint32")
+STORED = ("float32", "uint8", "uint32", "int16")
 
 
-def run(*, model: Model, offers: Table, choices: Table, hardware: Hardware) -> Model:
+def run(
+    *, model: Model, options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware
+) -> Model:
     """Choose signatures among the offers and layouts, and pack weights accordingly."""
     if is_plain(model):
-        return pack_products(model, offers, choices, hardware)
-    result = Packer(model, offers, choices).run()
+        return pack_products(model, options, offers, choices, hardware)
+    result = Packer(model, options, offers, choices).run()
     check(result)
     return result
 

@@ -12,7 +12,9 @@ from tvm.ir import Call
 
 from stages.bitpacking.edges import LINEAR, narrow_inputs, nhwc, pictures
 from stages.bitpacking.window import Chosen, Window
+from stages.errors import StageError
 from stages.kinds import Table
+from stages.options import Algorithm, LegalizeOptions
 from stages.qnn.builder import bindings_of, variables_in
 from stages.qnn.composites import calls_in, is_float_product
 from stages.qnn.measured import Subject, Workload, pick, products_problem
@@ -23,17 +25,22 @@ from stages.qnn.offers import (
     Problem,
     best,
     from_table,
+    on_bytes,
     products_for,
 )
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK, WORD_BYTES
 from stages.qnn.terms import encoding_of
-from stages.qnn.winograd import fits
 
 Tensors = dict[str, np.ndarray[Any, Any]]
 PHASED = 0.9
 """The part of the time that layers are predicted to take, at most, with data in phases: 0.94 was
 1.04 as timed. No prediction counts that results of joined rows find their places one by one."""
+WINOGRADS = (
+    "it transforms windows of 3x3 pixels that move by one, of at least 8 channels, whose sums have "
+    "26 bits at most"
+)
+_HINT = "leave algorithm out, or write mac8"
 DRAWING = {"relax.permute_dims", "relax.qnn.quantize"}
 """Operators that a pass over an input picture may consist of."""
 
@@ -42,6 +49,7 @@ DRAWING = {"relax.permute_dims", "relax.qnn.quantize"}
 class Work:
     """A product in `main`."""
 
+    name: str
     data: Any
     """What it multiplies, in `main`."""
     call: Any
@@ -50,11 +58,13 @@ class Work:
     """Levels [O, ..., K]."""
     unit: int = BLOCK
     """Bytes of its data are padded to a multiple of so many channels."""
-    may_transform: bool = False
-    """Whether its data can be written as transformed tiles."""
+    wish: Algorithm | None = None
+    """How the recipe says that it multiplies."""
 
 
-def choose(module: Any, tensors: Tensors, offers: Table, choices: Table) -> dict[Any, Chosen]:
+def choose(
+    module: Any, tensors: Tensors, options: LegalizeOptions, offers: Table, choices: Table
+) -> dict[Any, Chosen]:
     """Call of a composite in `main` → what is chosen for its convolution or matrix product."""
     works: dict[Any, Work] = {}
     drawn = _drawn(module)
@@ -67,7 +77,9 @@ def choose(module: Any, tensors: Tensors, offers: Table, choices: Table) -> dict
             if isinstance(inner.value, Call) and linear_name(inner.value):
                 data, weight = (actual[argument] for argument in inner.value.args)
                 unit = WORD_BYTES if data in drawn else BLOCK
-                works[binding.var] = Work(data, inner.value, tensors[weight.name], unit)
+                name = str(binding.var.name)
+                wish = options.algorithm_of(name)
+                works[binding.var] = Work(name, data, inner.value, tensors[weight.name], unit, wish)
     phased = in_phases(module, works, offers)
     return {v: kernel_of(work, offers, choices, phased) for v, work in works.items()}
 
@@ -155,8 +167,9 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
     else:
         limit = int(np.abs(weight.astype(np.int32)).max(initial=0))
         problem = products_problem(bits, limit)
-        transforms = work.may_transform and weight.shape[1:3] == (3, 3) and fits(weight)
-        offered = products_for(offers, bits, limit, transforms)
+        offered = products_for(offers, bits, limit, on_bytes(weight, work.wish))
+        if work.wish == "winograd" and not any(geometry.takes(o.signature) for o in offered):
+            raise StageError(f"cannot choose winograd: {WINOGRADS}", layer=work.name, hint=_HINT)
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
     if work.data in phased:
         return _laid(subject, replace(geometry, phases=PHASES))

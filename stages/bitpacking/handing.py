@@ -18,6 +18,7 @@ from stages.bitpacking.choosing import Work, in_phases, kernel_of
 from stages.bitpacking.edges import Layout, nhwc, pictures
 from stages.bitpacking.window import Chosen
 from stages.kinds import Model, Table
+from stages.options import LegalizeOptions
 from stages.qnn.algebra import factor
 from stages.qnn.builder import bindings_of, calls_of, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product, max_pool_of
@@ -74,9 +75,11 @@ class Handed:
         return is_found and not self.is_read
 
 
-def products_of(model: Model, offers: Table, choices: Table) -> dict[Any, Product]:
+def products_of(
+    model: Model, options: LegalizeOptions, offers: Table, choices: Table
+) -> dict[Any, Product]:
     """Variable of `main` → the product that gives it."""
-    works, found = works_of(model), {}
+    works, found = works_of(model, options), {}
     phased = in_phases(model.module, works, offers)
     for binding, function in calls_of(model):
         if (work := works.get(binding.var)) is not None:
@@ -89,7 +92,7 @@ def products_of(model: Model, offers: Table, choices: Table) -> dict[Any, Produc
     return _sharing(found)
 
 
-def works_of(model: Model) -> dict[Any, Work]:
+def works_of(model: Model, options: LegalizeOptions) -> dict[Any, Work]:
     """Variable of `main` → the product that gives it, whose weights are [O, KH, KW, C]."""
     found = {}
     for binding, function in calls_of(model):
@@ -98,7 +101,9 @@ def works_of(model: Model) -> dict[Any, Work]:
             call = product_of(function).value
             q = model.params[str(actual[call.args[1]].name)]
             q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
-            found[binding.var] = Work(actual[call.args[0]], call, q, WORD_BYTES, True)
+            name = str(binding.var.name)
+            wish = options.algorithm_of(name)
+            found[binding.var] = Work(name, actual[call.args[0]], call, q, WORD_BYTES, wish)
     return found
 
 
@@ -114,9 +119,7 @@ def _sharing(products: dict[Any, Product]) -> dict[Any, Product]:
         edge = product.edge
         wide = widest.get((product.data, edge.phases))
         is_alike = edge.form == "bytes" and edge.stacked == 1 and not any(edge.halo)
-        signature = product.chosen.signature
-        reads_whole = signature.is_whole or signature.is_transformed
-        if wide is not None and is_alike and not reads_whole:
+        if wide is not None and is_alike and not product.chosen.signature.is_whole:
             origin = (wide.halo[0], wide.halo[1])
             product = replace(product, edge=wide, origin=origin)
         found[variable] = product

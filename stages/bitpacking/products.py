@@ -30,7 +30,9 @@ from stages.bitpacking.handing import (
 )
 from stages.bitpacking.narrow import is_narrow
 from stages.bitpacking.results import epilogue, laid_out, stored
+from stages.bitpacking.tiles import transforming
 from stages.kinds import Model, Table
+from stages.options import LegalizeOptions
 from stages.qnn import packed
 from stages.qnn.builder import (
     FunctionBuilder,
@@ -45,19 +47,21 @@ from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 from stages.qnn.signature import BLOCK
-from stages.qnn.transformed import packed_winograd, to_tiles
+from stages.qnn.transformed import packed_winograd, tiles_for
 
 Array = np.ndarray[Any, Any]
 
 
-def pack_products(model: Model, offers: Table, choices: Table, hardware: Hardware) -> Model:
+def pack_products(
+    model: Model, options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware
+) -> Model:
     """The model with every composite of products around its packed convolution."""
-    return _Packer(model, offers, choices, hardware).run()
+    return _Packer(model, options, offers, choices, hardware).run()
 
 
-def subjects(*, model: Model, offers: Table) -> dict[str, Subject]:
+def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, in a model that `pack_products` takes."""
-    works = works_of(model)
+    works = works_of(model, options)
     phased = in_phases(model.module, works, offers)
     return {str(v.name): subject_of(work, offers, phased) for v, work in works.items()}
 
@@ -65,14 +69,21 @@ def subjects(*, model: Model, offers: Table) -> dict[str, Subject]:
 class _Packer(Rewriting):
     """The walk over `main`: composites of products anew, everything else as it was."""
 
-    def __init__(self, source: Model, offers: Table, choices: Table, hardware: Hardware) -> None:
+    def __init__(
+        self,
+        source: Model,
+        options: LegalizeOptions,
+        offers: Table,
+        choices: Table,
+        hardware: Hardware,
+    ) -> None:
         super().__init__(source)
         self.functions = relax.BlockBuilder()
         self.edges: dict[tuple[Any, ...], Any] = {}
         """(Tensor, and all that says how it lies) → the tensor laid out so."""
         readers = Counter(v for b in bindings_of(self.main) for v in variables_in(b.value))
         self.turned = turned(source, readers)
-        self.products = products_of(source, offers, choices)
+        self.products = products_of(source, options, offers, choices)
         self.handed = handed(source, self.products)
         self.depthwise = depthwise_of(source, hardware)
         found = narrow.sources(source, readers)
@@ -124,7 +135,7 @@ class _Packer(Rewriting):
             bias = bias + np.pad(constant, (0, bias.shape[1] - len(constant)))
         weights = pack_weights(signature, widened(q, edge))
         stored = self._edge(product.data, edge, layer)
-        arguments = [self._tiles(stored, layer) if signature.is_transformed else stored]
+        arguments = [self._tiles(stored, product, layer) if signature.is_transformed else stored]
         builder = FunctionBuilder()
         first = builder.param("p0", shape_of(arguments[0].ty), dtype_of(arguments[0].ty))
         operands = []
@@ -244,15 +255,12 @@ class _Packer(Rewriting):
             self.edges[key] = make(source, edge, layer)
         return self.edges[key]
 
-    def _tiles(self, stored: Any, layer: str) -> Any:
+    def _tiles(self, stored: Any, product: Product, layer: str) -> Any:
         """Transformed tiles of padded bytes, made once for all products that read them."""
-        key = (stored, TILES)
+        key = (stored, TILES, *product.origin)
         if key not in self.edges:
-            builder = FunctionBuilder()
-            data = builder.param("p0", shape_of(stored.ty), dtype_of(stored.ty))
-            tiles = builder.emit(to_tiles(data), "tiles")
-            function = builder.finish([tiles], {"composite": TILES})
-            self.edges[key] = self._call(function, [stored], f"{layer}.tiles")
+            function = transforming(stored, product.origin, product.chosen.window)
+            self.edges[key] = self._call(function, [stored], tiles_for(layer))
         return self.edges[key]
 
     def _bytes(self, source: Any, edge: Layout, layer: str) -> Any:

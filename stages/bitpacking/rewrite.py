@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,12 +13,17 @@ from stages.bitpacking.choosing import choose
 from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, load, readings, solve, store
 from stages.bitpacking.folding import corrected, pad_channels, widened
 from stages.bitpacking.pools import pool_planes
+from stages.bitpacking.tiles import transforming
+from stages.bitpacking.window import Window
 from stages.kinds import Model, Table
+from stages.options import LegalizeOptions
 from stages.qnn import packed
 from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
+from stages.qnn.composites import TILES
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK, Form
+from stages.qnn.transformed import packed_winograd, tiles_for
 
 Array = np.ndarray[Any, Any]
 AnyForm = Form | Literal["float"]
@@ -35,16 +41,20 @@ FLOAT_OPERAND: tuple[tuple[str, float | None], ...] = (("operand", 1),)
 class Packer:
     """The walk over `main`: one new composite per call, with its own tensors."""
 
-    def __init__(self, model: Model, offers: Table, choices: Table) -> None:
+    def __init__(
+        self, model: Model, options: LegalizeOptions, offers: Table, choices: Table
+    ) -> None:
         self.source = model
         self.main = model.module["main"]
-        self.chosen = choose(model.module, model.params, offers, choices)
+        self.chosen = choose(model.module, model.params, options, offers, choices)
         self.edges: Edges = solve(model.module, self.chosen)
         self.pools_of_planes = pool_planes(model.module, self.edges)
         self.builder = ModelBuilder()
         self.functions = relax.BlockBuilder()
         self.stored: dict[tuple[Any, AnyForm], Any] = {}
         self.tensors: dict[Any, Array] = {}
+        self.tiles: dict[tuple[Any, ...], Any] = {}
+        """(Stored bytes, where the first window begins) → their transformed tiles."""
 
     def run(self) -> Model:
         """The packed model."""
@@ -84,6 +94,16 @@ class Packer:
                 relax.TupleGetItem(value, index), f"{variable.name}.{form}"
             )
 
+    def transformed(self, stored: Any, origin: Sequence[int], window: Window, layer: str) -> Any:
+        """Transformed tiles of stored bytes, made once for all products that read them."""
+        key = (stored, *origin)
+        if key not in self.tiles:
+            function = transforming(stored, origin, window)
+            callee = self.functions.add_func(function, TILES)
+            call = Call(callee, [stored], ret_ty=function.ret_ty)
+            self.tiles[key] = self.builder.emit_typed(call, tiles_for(layer))
+        return self.tiles[key]
+
 
 class Composite:
     """One composite being rewritten for one call."""
@@ -115,7 +135,10 @@ class Composite:
 
     def _stored(self, parameter: Any, form: AnyForm) -> Any:
         """The parameter for an edge in one form."""
-        outer = self.packer.stored[self.actual[parameter], form]
+        return self._argument(self.packer.stored[self.actual[parameter], form])
+
+    def _argument(self, outer: Any) -> Any:
+        """The parameter for a tensor of `main`."""
         if any(outer.same_as(argument) for argument in self.arguments):
             position = next(i for i, a in enumerate(self.arguments) if outer.same_as(a))
             return self.builder.params[position]
@@ -216,15 +239,23 @@ class Composite:
         scale, bias, border = corrected(
             signature, q, layout.padded_channels, attrs, layout.fill, window
         )
-        return packed.packed_conv2d(
-            self._stored(data, form),
+        origin = [layout.halo[0] - window.padding[0], layout.halo[1] - window.padding[1]]
+        if signature.is_transformed:
+            stored = self.packer.stored[self.actual[data], form]
+            tiles = self.packer.transformed(stored, origin, window, self.layer)
+            convolve, read, place = packed_winograd, self._argument(tiles), {}
+        else:
+            convolve, read = packed.packed_conv2d, self._stored(data, form)
+            place = {"origin": origin}
+        return convolve(
+            read,
             self._tensor("weights", pack_weights(signature, widened(q, layout))),
             self._tensor("bias", bias),
             signature=packed.signature_text(signature),
             scale=scale,
             channels=[q.shape[3], q.shape[0]],
-            origin=[layout.halo[0] - window.padding[0], layout.halo[1] - window.padding[1]],
             border=border,
+            **place,
             **window.attributes(layout.stacked, layout.phases),
         )
 

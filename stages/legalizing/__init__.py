@@ -16,7 +16,7 @@ from tvm import relax
 
 from stages.errors import StageError
 from stages.kinds import Model, Table
-from stages.legalizing.choice import BUILDERS, Layer, choose, layer_of, shared, subject
+from stages.legalizing.choice import BUILDERS, ON_BYTES, Layer, choose, layer_of, shared, subject
 from stages.legalizing.direct import legalize
 from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
@@ -37,12 +37,14 @@ def run(*, model: Model, options: LegalizeOptions, offers: Table, choices: Table
     """Choose an algorithm per layer; StageError for a pattern without a match or a bad override."""
     if is_plain(model):
         for wish in options.layers:
-            raise StageError(
-                f"the layers '{wish.match}' cannot choose {wish.algorithm}: the model's operators "
-                "come with their arithmetic",
-                hint="leave algorithm out; models trained with quantizers have the choice",
-            )
-        return legalize(model, offers, choices)
+            if wish.algorithm not in ON_BYTES:
+                raise StageError(
+                    f"the layers '{wish.match}' cannot choose {wish.algorithm}: the model's "
+                    "operators come with their arithmetic",
+                    hint="leave algorithm out, or write mac8 or winograd; models trained with "
+                    "quantizers have the choice",
+                )
+        return legalize(model, set(_wishes(model.module["main"], options)), offers, choices)
     wishes = _wishes(model.module["main"], options)
     result = Legalizer(model, wishes, offers, choices).run()
     check(result)

@@ -15,7 +15,16 @@ from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.composites import bits_obstacle
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import LINE, Geometry, Method, Offer, Problem, from_table, products_for
+from stages.qnn.offers import (
+    LINE,
+    Geometry,
+    Method,
+    Offer,
+    Problem,
+    from_table,
+    on_bytes,
+    products_for,
+)
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.tables import ENTRIES, GROUP
 from stages.qnn.terms import encoding_of
@@ -25,6 +34,8 @@ _ON_BITS: dict[Algorithm | None, str] = {
     "lookup": "look products up",
 }
 """Algorithms on stored bits, and what a layer does with them."""
+ON_BYTES = ("mac8", "winograd")
+"""Algorithms on levels as bytes, between which bit-packing chooses."""
 TABLE_LINE = 16
 """Cycles that making and writing 64 bytes of tables takes.
 
@@ -88,10 +99,14 @@ class Layer:
         return Workload(problem, self.geometry, self.weight.shape[0])
 
     @property
+    def numerators(self) -> np.ndarray[Any, Any]:
+        """The weights as products take them."""
+        return numerators(self.weight, self.attrs["weight_zero_point_x2"])
+
+    @property
     def weight_limit(self) -> int:
-        """The largest magnitude of a weight as products take it."""
-        values = numerators(self.weight, self.attrs["weight_zero_point_x2"])
-        return int(np.abs(values.astype(np.int32)).max(initial=0))
+        """The largest magnitude of one."""
+        return int(np.abs(self.numerators.astype(np.int32)).max(initial=0))
 
 
 def bitserial_obstacle(layer: Layer) -> str | None:
@@ -115,11 +130,11 @@ def choose(layer: Layer, wanted: Algorithm | None, offers: Table, choices: Table
         raise StageError(
             f"cannot {_ON_BITS[wanted]}: {obstacle}", layer=layer.name, hint="use algorithm: mac8"
         )
-    if wanted == "mac8" or obstacle:
+    if wanted in ON_BYTES or obstacle:
         return "mac8"
     offered = from_table(offers[layer.problem.name])
     if wanted is None:
-        return pick(offered, layer.workload(layer.problem.name), choices).algorithm
+        return _way(pick(offered, layer.workload(layer.problem.name), choices))
     if not any(offer.algorithm == wanted for offer in offered):
         raise StageError(
             f"cannot {_ON_BITS[wanted]}: the instruction set has no kernel for it",
@@ -149,20 +164,26 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
 
 
 def _costs(layer: Layer, offers: Sequence[Offer]) -> dict[Method, float]:
-    """Cycles of a layer's cheapest kernel of each algorithm."""
+    """Cycles of a layer's cheapest kernel of each algorithm, those on bytes together."""
     work, costs = layer.workload(layer.problem.name), dict[Method, float]()
     for offer in offers:
         if work.geometry.takes(offer.signature):
-            cost = work.cycles(offer)
-            costs[offer.algorithm] = min(cost, costs.get(offer.algorithm, cost))
+            cost, way = work.cycles(offer), _way(offer)
+            costs[way] = min(cost, costs.get(way, cost))
     return costs
+
+
+def _way(offer: Offer) -> Method:
+    """What legalizing calls an offer's algorithm: on bytes it is one."""
+    return "mac8" if offer.algorithm in ON_BYTES else offer.algorithm
 
 
 def subject(layer: Layer, wanted: Algorithm | None, offers: Table) -> Subject:
     """The kernels among which there is a choice for a layer, that of the algorithm included."""
     products = layer.workload(products_problem(layer.activation_bits, layer.weight_limit))
-    if wanted == "mac8" or bitserial_obstacle(layer):
-        offered = products_for(offers, layer.activation_bits, layer.weight_limit)
+    if wanted in ON_BYTES or bitserial_obstacle(layer):
+        algorithms = on_bytes(layer.numerators, wanted)
+        offered = products_for(offers, layer.activation_bits, layer.weight_limit, algorithms)
         return Subject((products,), tuple(offered))
     offered = from_table(offers[layer.problem.name])
     allowed = tuple(offer for offer in offered if wanted in (None, offer.algorithm))

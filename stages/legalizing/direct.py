@@ -13,6 +13,7 @@ into the bias, and the weights' own zero point is subtracted where they are read
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -32,17 +33,22 @@ Array = np.ndarray[Any, Any]
 INT32_MAX = np.iinfo(np.int32).max
 
 
-def legalize(model: Model, offers: Table, choices: Table) -> Model:
-    """The model with `direct_*` products where their weights are constants."""
-    return _Walk(model, offers, choices).run()
+def legalize(model: Model, on_bytes: Collection[str], offers: Table, choices: Table) -> Model:
+    """The model with `direct_*` products where their weights are constants.
+
+    Some layers are `on_bytes` whatever is predicted for them.
+    """
+    return _Walk(model, on_bytes, offers, choices).run()
 
 
 class _Walk(Rewriting):
     """One pass over `main`."""
 
-    def __init__(self, source: Model, offers: Table, choices: Table) -> None:
+    def __init__(
+        self, source: Model, on_bytes: Collection[str], offers: Table, choices: Table
+    ) -> None:
         super().__init__(source)
-        self.offers, self.choices = offers, choices
+        self.on_bytes, self.offers, self.choices = on_bytes, offers, choices
         self.rebased: dict[Any, Any] = {}
         self.readers: dict[Any, list[Any]] = {}
 
@@ -81,6 +87,8 @@ class _Walk(Rewriting):
         """Leave a product to a kernel of stored bits, if that is what is chosen for it."""
         call = binding.value
         layer = layer_of(binding, self.constants[call.args[1]])
+        if layer.name in self.on_bytes:
+            return False
         algorithm = choose(layer, None, self.offers, self.choices)
         if algorithm == "mac8":
             return False

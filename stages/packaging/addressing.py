@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import tirx
 
-from stages.qnn.packed import class_count, stored_row
+from stages.qnn.packed import class_count, is_convolution, stored_row
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
 from stages.qnn.tables import ENTRIES, GROUP
@@ -31,7 +31,7 @@ def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: An
             _, width, channels = shape_of(parameter.ty)
             return ((top + y) * width + left + x) * channels + block * BLOCK
     for call in readers:
-        if is_op(call, "relax.qnn.packed_conv2d"):
+        if is_convolution(call):
             if not parameter.same_as(call.args[2]):
                 return 0
             return border_class(call, y, x) * shape_of(parameter.ty)[1] + block * BLOCK

@@ -8,7 +8,13 @@ from typing import Any
 from tvm.ir import Call
 
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, parse_signature
+from stages.qnn.packed import (
+    CONVOLUTION,
+    DEPTHWISE_CONVOLUTION,
+    WINOGRAD,
+    is_convolution,
+    parse_signature,
+)
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK, KernelSignature
 
@@ -43,7 +49,7 @@ class Composite:
     @property
     def is_convolution(self) -> bool:
         """Whether a micro-kernel computes the sums."""
-        return any(is_op(self.main, name) for name in (CONVOLUTION, WINOGRAD))
+        return is_convolution(self.main)
 
     @property
     def reads_floats(self) -> bool:

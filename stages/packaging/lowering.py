@@ -18,7 +18,7 @@ from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
 from stages.packaging.products import Products
 from stages.packaging.squares import lower_tiles
-from stages.packaging.winograd import Winograd
+from stages.packaging.winograd import Winograd, WinogradProducts
 from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, TILES, max_pool_of
 from stages.qnn.packed import WINOGRAD
 from stages.qnn.registry import is_op
@@ -54,7 +54,7 @@ def _lowered(
         return lower_bit_pool(composite, symbol)
     lowering: type[Lowering] = Lowering
     if is_op(composite.main, WINOGRAD):
-        lowering = Winograd
+        lowering = WinogradProducts if kind == PRODUCTS else Winograd
     elif kind == PRODUCTS:
         lowering = Products
     elif kind == DEPTHWISE:

@@ -1,4 +1,4 @@
-"""Winograd's transforms in LLVM IR, some channels at a time, and the kernel that transforms a picture.
+"""Winograd's transforms in LLVM IR, some channels at a time, and the kernel of a whole picture's.
 
 What is computed is read from the same lines as everywhere (`stages.qnn.winograd`).
 """
@@ -20,15 +20,15 @@ from stages.packaging.addressing import slice_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.lower import divided
 from stages.packaging.products import widths
+from stages.qnn.composites import calls_in
 from stages.qnn.llvm import FunctionText
-from stages.qnn.registry import shape_of
+from stages.qnn.registry import attributes, shape_of
 from stages.qnn.signature import BLOCK
 from stages.qnn.winograd import (
     NINTH,
     OUTPUTS,
     PIXELS,
     PRODUCTS,
-    WINDOW,
     both_ways,
     data_column,
     shift_of,
@@ -107,7 +107,9 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     tiles."""
     (parameter,) = function.params
     *pictures, height, width, channels = shape_of(parameter.ty)
-    down, across = (tiles_of(extent - WINDOW + 1) for extent in (height, width))
+    (call,) = calls_in(function)
+    top, left = attributes(call)["origin"]
+    down, across = map(tiles_of, attributes(call)["output"])
     rows = down * (pictures[0] if pictures else 1)
     _, product = shape_of(function.ret_ty)
     lanes = 2 * isa_of(hardware).lanes
@@ -119,7 +121,8 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
 
     def line(data: Any, tiles: Any, number: Any) -> None:
         picture, y = divided(number, down)
-        first = T.bind((picture * height + y * OUTPUTS) * width * channels)
+        row = picture * height + y * OUTPUTS + top
+        first = T.bind((row * width + left) * channels)
         with T.serial(0, across) as x:
             pixel = T.bind(first + x * (OUTPUTS * channels))
             tile = T.bind((number * across + x) * channels)

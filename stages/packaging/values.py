@@ -12,6 +12,7 @@ from typing import Any
 
 from stages.errors import StageError
 from stages.packaging.vectors import BITS, BYTES, FLOATS, HALF, INTS, ROUNDING_MODES, Vectors
+from stages.qnn.packed import CONVOLUTION, WINOGRAD
 from stages.qnn.registry import attributes, shape_of
 
 FLOAT_OPS = {
@@ -47,7 +48,8 @@ class Values:
         self.half = 0
         self.values: dict[Any, Value] = {}
         self._operators: dict[str, Callable[[Any], Value]] = {
-            "relax.qnn.packed_conv2d": self._sums,
+            CONVOLUTION: self._sums,
+            WINOGRAD: self._sums,
             "relax.qnn.max_pool2d": lambda _: self._load_sums(),
             "relax.qnn.sum_pool2d": lambda _: self._load_sums(),
             "relax.qnn.from_bytes": self._from_bytes,

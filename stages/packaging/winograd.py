@@ -14,13 +14,15 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.kinds import Table
+from stages.packaging.convolution import Convolution
 from stages.packaging.direct import Called
 from stages.packaging.lower import divided
 from stages.packaging.products import Products
 from stages.packaging.squares import sums_text
 from stages.qnn.offers import tile_count
-from stages.qnn.registry import attributes, shape_of
+from stages.qnn.registry import shape_of
 from stages.qnn.signature import ALIGNMENT, BLOCK
+from stages.qnn.transformed import inputs_of
 from stages.qnn.winograd import OUTPUTS, PRODUCTS, tiles_of
 
 SUMS = "bk_sums"
@@ -29,7 +31,7 @@ APART = ALIGNMENT // 4
 few sets of a cache."""
 
 
-class Winograd(Products):
+class Winograd(Convolution):
     """A convolution of windows of 3x3 pixels on tiles of a picture."""
 
     def include_bodies(self, bodies: Table) -> None:
@@ -37,8 +39,7 @@ class Winograd(Products):
         self.signature = self.composite.signature
         self.rows = self.signature.rows
         body = bodies[self.signature.name]
-        attrs = attributes(self.composite.main)
-        self.inputs = attrs["channels"][0]
+        self.inputs = inputs_of(self.composite.main.args[1].ty)
         self.words = self.inputs // self.signature.channels_per_word
         self.across = tiles_of(self.width)
         self.squares = self.composite.pictures * tiles_of(self.height) * self.across
@@ -102,3 +103,7 @@ class Winograd(Products):
                 self.arguments[weights.name][own],
             )
             T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, elements)))
+
+
+class WinogradProducts(Winograd, Products):
+    """The same with an epilogue in TIR."""

@@ -1,8 +1,9 @@
 """What measuring may decide: the kernel a workload gets, and the order in which it runs.
 
-A table of choices maps the names of workloads to `{"kernel": NAME, "order": ORDER or None}`. It is
-an input of the stages that choose; where it says nothing, or names a kernel that is not offered,
-predicted cycles decide.
+A table of choices maps the names of workloads to `{"kernel": NAME, "order": ORDER or None}`, and
+where that was measured beside another kernel, to its name too, as "against". It is an input of the
+stages that choose; where it says nothing, names a kernel that is not offered, or was measured
+beside one that is no longer predicted to be the best, predicted cycles decide.
 """
 
 from __future__ import annotations
@@ -86,11 +87,13 @@ def products_problem(activation_bits: int, weight_limit: int) -> str:
 def pick(offers: Sequence[Offer], workload: Workload, choices: Table) -> Offer:
     """The offer a table of choices names for a workload, else the one predicted to be cheapest."""
     geometry = workload.geometry
+    predicted = best(offers, geometry, workload.outputs)
     if (choice := choices.get(workload.name)) is not None:
-        for offer in offers:
-            if geometry.takes(offer.signature) and offer.fitted(geometry).name == choice["kernel"]:
-                return offer
-    return best(offers, geometry, workload.outputs)
+        fitting = {o.fitted(geometry).name: o for o in offers if geometry.takes(o.signature)}
+        is_stale = fitting.get(choice.get("against"), predicted) is not predicted
+        if not is_stale and (chosen := fitting.get(choice["kernel"])) is not None:
+            return chosen
+    return predicted
 
 
 def order_of(kernel: str, shape: str, choices: Mapping[str, Any]) -> str | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from stages.kinds import Table
 from stages.options import Algorithm, Encoding
 from stages.qnn.signature import BLOCK, WORD_BYTES, Family, Flush, KernelSignature
-from stages.qnn.winograd import PRODUCTS, WINDOW, tiles_of
+from stages.qnn.winograd import PRODUCTS, SAVED, WINDOW, fits, tiles_of
 
 LINE = 64
 """Bytes of a line of the caches."""
@@ -24,8 +25,8 @@ LEAST_VECTOR = 8
 """Channels that are transformed at a time, at least."""
 STACK = 2
 """Rows that are stacked: a pixel of two, each of one word, is written by one instruction."""
-Method = Algorithm | Literal["winograd", "macf32", "macbf16"]
-"""What layers of levels may choose, what layers of bytes may, or multiplication of floats."""
+Method = Algorithm | Literal["macf32", "macbf16"]
+"""What layers of levels may choose, or multiplication of floats."""
 _ALGORITHMS: dict[Family, Method] = {
     "popcount": "bitserial",
     "lookup": "lookup",
@@ -34,6 +35,9 @@ _ALGORITHMS: dict[Family, Method] = {
     "macf32": "macf32",
     "macbf16": "macbf16",
 }
+
+
+_BYTES: tuple[Method, ...] = ("mac8",)
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ class Geometry:
         """
         if signature.is_transformed:
             is_plain = self.window == (WINDOW, WINDOW) and self.strides == (1, 1)
-            return is_plain and not self.channels % LEAST_VECTOR and signature.rows <= self.squares
+            return is_plain and self.channels >= LEAST_VECTOR and signature.rows <= self.squares
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
         rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}
         if any(words % step for words in rows):
@@ -224,9 +228,10 @@ class Offer:
 
     @property
     def cycles_per_mac(self) -> float:
-        """In the limit of long windows."""
+        """In the limit of long windows; of a convolution's own, without transforms."""
         period = self.signature.flush_period
         tile = self.signature.rows * self.signature.channels * self.signature.channels_per_word
+        tile *= SAVED if self.signature.is_transformed else 1
         return (self.word + (self.empty / period if period else 0)) / tile
 
     def layer(self, geometry: Geometry, outputs: int) -> float:
@@ -256,7 +261,7 @@ class Offer:
     def _transformed(self, geometry: Geometry) -> float:
         """A block of channels, whose weights are read once from beyond the second cache."""
         signature = self.signature
-        words = PRODUCTS * geometry.channels // signature.channels_per_word
+        words = PRODUCTS * geometry.row_words(signature.channels_per_word) // WINDOW
         tiles = tile_count(geometry.squares, signature.rows) * (BLOCK // signature.channels)
         products = tiles * (words * self.word + PRODUCTS * self.empty)
         waiting = max(0, self._streaming(words) - OVERLAP * products)
@@ -294,17 +299,28 @@ def flush_for(signature: KernelSignature, rows: int, row_words: int) -> Flush:
     return "row" if row_words <= signature.flush_period else "chunk"
 
 
+def on_bytes(weight: np.ndarray[Any, Any], wanted: Algorithm | None = None) -> set[Method]:
+    """The algorithms for products of levels as bytes, by their weights [O, KH, KW, C], or the one
+    that is `wanted` if it is among them."""
+    sums_fit = weight.shape[1:3] == (WINDOW, WINDOW) and fits(weight)
+    found: set[Method] = {"mac8", "winograd"} if sums_fit else {"mac8"}
+    return found if wanted is None else found & {wanted}
+
+
 def products_for(
-    table: Table, activation_bits: int, weight_limit: int, transformed: bool = False
+    table: Table,
+    activation_bits: int,
+    weight_limit: int,
+    algorithms: Collection[Method] = _BYTES,
 ) -> list[Offer]:
-    """Offers of 8-bit products, of any problem, that levels and weights of these sizes fit; and of
-    `transformed` ones, if these may be."""
+    """Offers of products of levels as bytes, of any problem, that levels and weights of these sizes
+    fit."""
     found = {
         offer.signature.name: offer
         for data in table.values()
         for offer in from_table(data)
         if (products := offer.signature.products) is not None
-        and products.element in (("int8", "int16") if transformed else ("int8",))
+        and offer.algorithm in algorithms
         and activation_bits <= products.activation_bits
         and weight_limit <= products.weight_limit
     }

@@ -25,7 +25,14 @@ from stages.qnn.packing import (
     unpack_planes,
     unpack_weights,
 )
-from stages.qnn.registry import attributes, register, shape_of, storage_dtype, tensor_type
+from stages.qnn.registry import (
+    attributes,
+    is_op,
+    register,
+    shape_of,
+    storage_dtype,
+    tensor_type,
+)
 from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
 from stages.qnn.tables import pack_tables
 
@@ -42,6 +49,11 @@ def stored_row(y: Any, height: Any, phases: int) -> Any:
     Of what is stored so, `stored_row(y, height, height // phases)` is the row that lies at `y`.
     """
     return y if phases == 1 else y % phases * (height // phases) + y // phases
+
+
+def is_convolution(call: Any) -> bool:
+    """Whether a call is of an operator whose sums a micro-kernel of a signature computes."""
+    return is_op(call, CONVOLUTION) or is_op(call, WINOGRAD)
 
 
 def signature_text(signature: KernelSignature) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from stages.qnn.registry import register, shape_of, tensor_type
 from stages.qnn.signature import BLOCK
 from stages.qnn.winograd import (
     APART,
+    OUTPUTS,
     PRODUCTS,
     WINDOW,
     squares_of,
@@ -26,28 +28,42 @@ Attrs = Mapping[str, Any]
 TILES = "relax.qnn.to_tiles"
 
 
+def tiles_for(layer: str) -> str:
+    """What transforms the data of a layer, in `main`."""
+    return f"{layer}.tiles"
+
+
 def _tiles_type(types: Sequence[Any], attrs: Attrs) -> Any:
-    del attrs
-    *pictures, height, width, channels = shape_of(types[0])
-    down, across = (tiles_of(extent - WINDOW + 1) for extent in (height, width))
-    count = down * across * (pictures[0] if pictures else 1)
+    *pictures, _, _, channels = shape_of(types[0])
+    count = prod(map(tiles_of, attrs["output"])) * (pictures[0] if pictures else 1)
     return tensor_type((PRODUCTS, count * channels + APART), "int16")
 
 
 @register("to_tiles", ["data"], _tiles_type)
-def to_tiles(data: Array) -> Array:
-    """Padded pictures uint8 [Hp, Wp, C] or [N, Hp, Wp, C], a multiple of four and two pixels high
-    and wide, as tiles: int16 [36, N * tiles * C + 32]."""
-    squares = squares_of(data.reshape(-1, *data.shape[-3:]))
+def to_tiles(data: Array, *, origin: Sequence[int], output: Sequence[int]) -> Array:
+    """Padded pictures uint8 [Hp, Wp, C] or [N, Hp, Wp, C] as tiles, int16 [36, N * tiles * C + 32].
+
+    The first window begins at `origin`; they are as many, down and across, as the `output` has
+    pixels, and those that fill up the last tiles.
+    """
+    rows, columns = (
+        slice(first, first + tiles_of(extent) * OUTPUTS + WINDOW - 1)
+        for first, extent in zip(origin, output, strict=True)
+    )
+    squares = squares_of(data.reshape(-1, *data.shape[-3:])[:, rows, columns])
     return np.pad(squares.reshape(PRODUCTS, -1), [(0, 0), (0, APART)])
 
 
+def inputs_of(weights: Any) -> int:
+    """Channels of tiles, with those of padding, by the type of the weights they are multiplied by:
+    two are a word."""
+    return 2 * shape_of(weights)[2]
+
+
 def _sums_type(types: Sequence[Any], attrs: Attrs) -> Any:
-    height, width = attrs["output"]
-    inputs, outputs = attrs["channels"]
-    count = (shape_of(types[0])[1] - APART) // inputs
-    pictures = count // (tiles_of(height) * tiles_of(width))
-    return tensor_type((pictures, height, width, round_up(outputs, BLOCK)), "int32")
+    output, outputs = attrs["output"], round_up(attrs["channels"][1], BLOCK)
+    count = (shape_of(types[0])[1] - APART) // inputs_of(types[1])
+    return tensor_type((count // prod(map(tiles_of, output)), *output, outputs), "int32")
 
 
 @register("packed_winograd", ["data", "weights", "bias"], _sums_type)
@@ -71,6 +87,8 @@ def packed_winograd(
     transforms them. The attributes are those of `packed_conv2d`."""
     assert (*window, rows, *strides, phases) == (WINDOW, WINDOW, WINDOW, 1, 1, 1), "another window"
     kernel = parse_signature(signature)
-    tiles = data[:, :-APART].reshape(PRODUCTS, -1, channels[0])
-    raw = sums_of(tiles, unpack_transformed(kernel, weights), output)
+    factors = unpack_transformed(kernel, weights)
+    assert factors.shape[2] >= channels[0], "the weights have too few channels"
+    tiles = data[:, :-APART].reshape(PRODUCTS, -1, factors.shape[2])
+    raw = sums_of(tiles, factors, output)
     return (scale * raw + bias[border_rows(output, border)]).astype(np.int32)

@@ -6,9 +6,9 @@ matrices hold fractions. Here rows of G are multiplied by 4, -6, -6, 24, 24 and 
 24 over that, and what then divides a row of A is taken out of it. So every number is an integer,
 and a sum comes out as one of `SCALES` per axis too large.
 
-Pixels of 8 bits and weights of 8 bits become integers of 16 bits. Sums wrap around at 32 bits, which
-does no harm: a sum times 9 times a power of two, modulo 2^32, is the sum itself once the inverse of
-9 and the power are taken off, if it fits the bits that are left (`fits`).
+Pixels and weights of 8 bits become integers of 16 bits. Sums wrap around at 32 bits, which does no
+harm: a sum times 9 and a power of two, modulo 2^32, is the sum itself once it is multiplied by the
+inverse of 9 and shifted, if it fits the bits that are left (`fits`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ Array = np.ndarray[Any, Any]
 OUTPUTS, PIXELS, WINDOW = 4, 6, 3
 """Along each axis: sums of a tile, the pixels that they are of, and those of a window."""
 PRODUCTS = PIXELS * PIXELS
+SAVED = (OUTPUTS * WINDOW) ** 2 // PRODUCTS
+"""Products of a convolution that each of these stands for."""
 WEIGHTS = np.array([[1, 0, 0], [1, 1, 1], [1, -1, 1], [1, 2, 4], [1, -2, 4], [0, 0, 1]])
 """Rows of G, each as small as integers allow."""
 SCALES = (24, 12, 6, 6)
@@ -95,7 +97,7 @@ def squares_of(levels: Array) -> Array:
     view = np.lib.stride_tricks.sliding_window_view(levels, (PIXELS, PIXELS), (1, 2))
     squares = view[:, ::OUTPUTS, ::OUTPUTS].transpose(4, 5, 0, 1, 2, 3)
     flat = squares.reshape(PRODUCTS, -1, levels.shape[-1]).astype(np.int16)
-    return np.stack(both_ways(data_column, flat, PIXELS))
+    return np.stack(both_ways(data_column, list(flat), PIXELS))
 
 
 def pack_transformed(signature: KernelSignature, q: Array) -> Array:

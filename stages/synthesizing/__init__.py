@@ -21,10 +21,11 @@ from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
 from stages.qnn.composites import is_float_product, is_plain, takes_bits, takes_products
 from stages.qnn.offers import FLOAT_PROBLEMS, Problem, to_table
-from stages.qnn.packed import CONVOLUTION, WINOGRAD, parse_signature, row_words, signature_text
+from stages.qnn.packed import is_convolution, parse_signature, row_words, signature_text
 from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import encoding_of
+from stages.qnn.transformed import inputs_of
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import certify
 from stages.synthesizing.microkernel import kernel_text
@@ -148,7 +149,7 @@ def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
         for function in model.module.functions.values()
         if "composite" in (function.attrs or {})
         for binding in bindings_of(function)
-        if any(is_op(binding.value, name) for name in (CONVOLUTION, WINOGRAD))
+        if is_convolution(binding.value)
     ]
     fallbacks = [(call, signature.fallback) for call, signature in uses]
     return uses + [(call, fallback) for call, fallback in fallbacks if fallback is not None]
@@ -157,7 +158,7 @@ def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
 def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
     """Words of a window, and how many of them are counted before counters are emptied."""
     if signature.is_transformed:
-        words = attributes(call)["channels"][0] // signature.channels_per_word
+        words = inputs_of(call.args[1].ty) // signature.channels_per_word
         return words, words
     (rows, _), row = attributes(call)["window"], row_words(call, signature)
     by_flush = {

@@ -104,7 +104,8 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
     return facts | {
         "scale": signature.scale,
         "flush_period": signature.flush_period,
-        "most_words": SUM_LIMIT // (1 if signature.is_transformed else max(largest, 1))
+        "most_words": SUM_LIMIT
+        // (1 if signature.is_transformed else max(largest, 1))
         * signature.step,
     }
 

@@ -166,10 +166,9 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             yield replace(blank, products=FLOAT_PRODUCTS[problem])
             continue
         yield blank
-        if problem.activation_bits == BYTE_BITS:
-            yield replace(blank, products=transformed_products(isa))
-            if (paired := paired_products(isa)) is not None:
-                yield replace(blank, products=paired)
+        yield replace(blank, products=transformed_products(isa))
+        if problem.activation_bits == BYTE_BITS and (paired := paired_products(isa)) is not None:
+            yield replace(blank, products=paired)
         for products, period in _narrow(problem, isa):
             yield replace(blank, products=products, flush="window", flush_period=period)
         if max(problem.activation_bits, problem.weight_bits) > MAX_BITS:

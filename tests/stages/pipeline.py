@@ -96,7 +96,9 @@ def stages(
     options = options or LegalizeOptions()
     legalized = legalizing.run(model=quantized, options=options, offers=offers, choices={})
     canonical = canonicalizing.run(model=legalized)
-    packed = bitpacking.run(model=canonical, offers=offers, choices={}, hardware=profile)
+    packed = bitpacking.run(
+        model=canonical, options=options, offers=offers, choices={}, hardware=profile
+    )
     return {
         "quantizing": quantized,
         "legalizing": legalized,

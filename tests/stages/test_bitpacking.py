@@ -40,7 +40,8 @@ def layouts(source_model: Model, options: LegalizeOptions | None = None) -> dict
     models = stages(source_model, "rpi3", options)
     offers = offers_of(models["quantizing"], board("rpi3"))
     canonical = models["canonicalizing"]
-    chosen = choose(canonical.module, canonical.params, offers, {})
+    wishes = options or LegalizeOptions()
+    chosen = choose(canonical.module, canonical.params, wishes, offers, {})
     edges = solve(canonical.module, chosen)
     return {f"{variable.name}.{form}": layout for (variable, form), layout in edges.items()}
 

@@ -15,7 +15,7 @@ from hw.profile import Hardware
 from stages import legalizing, quantizing
 from stages.errors import StageError
 from stages.kinds import Model, Table
-from stages.legalizing.choice import Layer, bitserial_obstacle, choose, shared
+from stages.legalizing.choice import ON_BYTES, Layer, bitserial_obstacle, choose, shared
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
@@ -83,8 +83,11 @@ def cycles(hardware: Hardware, found: Layer) -> dict[Method, float]:
     costs: dict[Method, float] = {}
     for offer in offered(found.problem, hardware):
         if offer.signature.rows <= found.output[1]:
-            cost = offer.cycles(found.geometry)
-            costs[offer.algorithm] = min(cost, costs.get(offer.algorithm, cost))
+            if not found.geometry.takes(offer.signature):
+                continue
+            cost = offer.layer(found.geometry, len(found.weight))
+            way: Method = "mac8" if offer.algorithm in ON_BYTES else offer.algorithm
+            costs[way] = min(cost, costs.get(way, cost))
     return costs
 
 

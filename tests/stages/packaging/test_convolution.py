@@ -25,7 +25,7 @@ from stages.qnn.composites import PLAIN, PRODUCTS
 from stages.qnn.signature import TILES_BEGIN, TILES_END
 from stages.tuning import SPLITS
 from tests.stages.networks import SourceNet
-from tests.stages.packaging.kernel_cases import BIT, Case
+from tests.stages.packaging.kernel_cases import BIT, MAC, Case
 from tests.stages.packaging.kernel_cases import Net as FewBits
 from tests.stages.packaging.programs import Executor, assert_exact, compile_at_once, pack
 from tests.stages.packaging.test_plain import Net
@@ -64,7 +64,7 @@ def test_rows_that_are_joined_give_the_same_bits(hardware: Hardware) -> None:
     joined = 0
     for size in SIZES:
         net = Net((size[0], *size[1:], 12))
-        packed, _ = assert_exact(residual(size), net.inputs(), hardware)
+        packed, _ = assert_exact(residual(size), net.inputs(), hardware, MAC)
         made = convolutions(packed, hardware)
         joined += sum(one.is_joined for one in made)
         assert all(one.rows <= one.width or one.is_joined for one in made)
@@ -92,7 +92,7 @@ def test_how_work_is_shared_changes_no_result(hardware: Hardware, pictures: int)
     """By blocks or by runs; epilogues behind the sums, or between products of the next tile."""
     skip_unless_runnable(hardware)
     size = (pictures, 19, 21)
-    packed = pack(residual(size), hardware)
+    packed = pack(residual(size), hardware, MAC)
     inputs = Net((*size, 12)).inputs()
     expected = interpret.run(packed, inputs)
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
@@ -169,7 +169,7 @@ def test_an_addend_is_read_inside_a_halo(
     """So that it is written once; of a batch it is written as it is, too."""
     skip_unless_runnable(hardware)
     net, model = added(size, is_deep)
-    packed, program = assert_exact(model, net.inputs(), hardware)
+    packed, program = assert_exact(model, net.inputs(), hardware, MAC)
     assert ("qnn.from_bytes" in str(packed.module)) == (size[0] == 1)
     first = next(call for call in program.calls if call.layer == "first")
     assert len(first.writes) == size[0]
@@ -183,7 +183,7 @@ def test_pictures_of_seven_by_seven(hardware: Hardware, strides: int) -> None:
     side = 7 * strides
     net = Net((1, side, side, 64))
     model = net.model(net.conv(net.x, "c", 48, strides=[strides] * 2))
-    packed, _ = assert_exact(model, net.inputs(), hardware)
+    packed, _ = assert_exact(model, net.inputs(), hardware, MAC)
     (made,) = convolutions(packed, hardware)
     if hardware is AMX:
         assert made.is_joined and made.signature.is_whole

@@ -10,6 +10,7 @@ from hw.profile import Hardware
 from stages.kinds import Model
 from stages.packaging.kernel import Kernel
 from stages.qnn import integer
+from tests.stages.packaging.kernel_cases import MAC
 from tests.stages.packaging.listings import listing
 from tests.stages.packaging.programs import assert_exact, lowered, pack
 from tests.stages.packaging.test_convolution import added
@@ -38,7 +39,7 @@ def layer(outputs: int = 64, groups: int = 1) -> Model:
 
 def kernels(model: Model, hardware: Hardware) -> list[Kernel]:
     """Those of convolutions, whatever computes their sums."""
-    found = lowered(pack(model, hardware), hardware).values()
+    found = lowered(pack(model, hardware, MAC), hardware).values()
     return [kernel for kernel in found if kernel.helpers or kernel.uses_tiles]
 
 
@@ -87,4 +88,4 @@ def test_blocks_that_are_not_full(hardware: Hardware, outputs: int) -> None:
     """A strip with fewer channels than others, or with none at all."""
     skip_unless_runnable(hardware)
     net = Net((1, 16, 16, 64))
-    assert_exact(layer(outputs), net.inputs(), hardware, tasks=(1, 3))
+    assert_exact(layer(outputs), net.inputs(), hardware, MAC, tasks=(1, 3))

@@ -14,6 +14,7 @@ from stages.kinds import Model
 from stages.qnn import integer, onnx
 from stages.qnn.builder import calls_of
 from stages.qnn.composites import max_pool_of
+from tests.stages.packaging.kernel_cases import MAC
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, obstacle, skip_unless_runnable
@@ -60,7 +61,7 @@ def test_a_pool_writes_the_halo_that_all_its_readers_take(hardware: Hardware) ->
     """What reads the picture alone finds it in the same memory."""
     skip_unless_runnable(hardware)
     net, model = network(CASE)
-    packed, program = assert_exact(model, net.inputs(), hardware)
+    packed, program = assert_exact(model, net.inputs(), hardware, MAC)
     assert [call.layer for call in program.calls] == ["pool", "window", "point"]
     assert str(packed.module).count("origin=[1, 1]") == 1
 

@@ -15,12 +15,14 @@ from stages.qnn import (
     rebase,
     rescale,
     source,
+    transformed,
 )
 from stages.qnn import floats as products_of_floats
 from stages.qnn.collecting import collect
 from stages.qnn.packing import pack_weights
-from stages.qnn.signature import KernelSignature
+from stages.qnn.signature import KernelSignature, Products
 from stages.qnn.terms import plain_plan
+from stages.qnn.winograd import squares_of
 from tests.stages.qnn.example import RNG, Example, floats, integers
 from tests.stages.qnn.function_examples import FUNCTIONS
 from tests.stages.qnn.tflite_examples import TFLITE
@@ -39,6 +41,11 @@ CONV = {
     "pad_value": 0,
 }
 POOL = {"kernel": [3, 2], "strides": [2, 1], "padding": [1, 0, 1, 1]}
+_TRANSFORMED = KernelSignature(
+    "avx2", None, Products(2, activation_bits=16, weight_limit=1 << 15, element="int16"), 2, 8,
+    "none", 0,
+)  # fmt: skip
+_TILES = np.pad(squares_of(RNG.integers(0, 256, (1, 10, 6, 4))).reshape(36, -1), [(0, 0), (0, 32)])
 _PICTURE = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32), "float32"
 _BITS = RNG.integers(0, 2, (40, 1, 1, 32)).astype(np.uint8)
 
@@ -271,6 +278,30 @@ OTHERS: dict[str, Example] = {
             "border": [0, 0, 0, 0],
             "phases": 1,
         },
+    ),
+    "packed_winograd": Example(
+        transformed.packed_winograd,
+        (
+            (_TILES, "int16"),
+            (pack_weights(_TRANSFORMED, RNG.integers(-9, 9, (40, 3, 3, 4))), "uint32"),
+            integers(-99, 99, (1, 64), "int32"),
+        ),
+        {
+            "signature": packed.signature_text(_TRANSFORMED),
+            "scale": -1,
+            "channels": [4, 40],
+            "window": [3, 3],
+            "rows": 3,
+            "strides": [1, 1],
+            "output": [5, 3],
+            "border": [0, 0, 0, 0],
+            "phases": 1,
+        },
+    ),
+    "to_tiles": Example(
+        transformed.to_tiles,
+        (integers(0, 255, (11, 8, 2), "uint8"),),
+        {"origin": [1, 2], "output": [6, 3]},
     ),
     "to_bytes": Example(
         packed.to_bytes,
