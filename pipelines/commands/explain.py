@@ -62,7 +62,8 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
     if match := _PROBLEM.fullmatch(name):
         problem = _problem(match)
         offers = offers_for(problem, hardware)
-        signature = offers[0].signature
+        # Transformed products are for windows of 3x3 pixels alone.
+        signature = next(o.signature for o in offers if not o.signature.is_transformed)
     else:
         signature, problem = _named(name, hardware)
         offers = offers_for(problem, hardware)

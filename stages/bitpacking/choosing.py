@@ -17,17 +17,9 @@ from stages.kinds import Table
 from stages.options import Algorithm, LegalizeOptions
 from stages.qnn.builder import bindings_of, variables_in
 from stages.qnn.composites import calls_in, is_float_product
+from stages.qnn.geometry import PHASES, Geometry
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import (
-    FLOAT_PROBLEMS,
-    PHASES,
-    Geometry,
-    Problem,
-    best,
-    from_table,
-    on_bytes,
-    products_for,
-)
+from stages.qnn.offers import FLOAT_PROBLEMS, Problem, best, from_table, on_bytes, products_for
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK, WORD_BYTES
 from stages.qnn.terms import encoding_of

@@ -30,7 +30,7 @@ from stages.bitpacking.handing import (
 )
 from stages.bitpacking.narrow import is_narrow
 from stages.bitpacking.results import epilogue, laid_out, stored
-from stages.bitpacking.tiles import transforming
+from stages.bitpacking.tiles import convolve, transforming
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
 from stages.qnn import packed
@@ -47,7 +47,7 @@ from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 from stages.qnn.signature import BLOCK
-from stages.qnn.transformed import packed_winograd, tiles_for
+from stages.qnn.transformed import tiles_for
 
 Array = np.ndarray[Any, Any]
 
@@ -142,17 +142,13 @@ class _Packer(Rewriting):
         for name, value in (("weights", weights), ("bias", bias)):
             arguments.append(self.builder.tensor(f"{layer}.{name}", value))
             operands.append(builder.param(f"p{len(arguments) - 1}", value.shape, str(value.dtype)))
-        convolve, place = packed.packed_conv2d, {"origin": list(product.origin)}
-        if signature.is_transformed:
-            convolve, place = packed_winograd, {}
         call = convolve(
-            first,
-            *operands,
-            signature=packed.signature_text(signature),
+            signature,
+            [first, *operands],
+            product.origin,
             scale=scale,
             channels=[q.shape[3], q.shape[0]],
             border=border,
-            **place,
             **product.chosen.window.attributes(edge.stacked, edge.phases),
         )
         sums = builder.emit(call, "sums")

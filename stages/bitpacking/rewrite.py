@@ -13,7 +13,7 @@ from stages.bitpacking.choosing import choose
 from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, load, readings, solve, store
 from stages.bitpacking.folding import corrected, pad_channels, widened
 from stages.bitpacking.pools import pool_planes
-from stages.bitpacking.tiles import transforming
+from stages.bitpacking.tiles import convolve, transforming
 from stages.bitpacking.window import Window
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
@@ -23,7 +23,7 @@ from stages.qnn.composites import TILES
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK, Form
-from stages.qnn.transformed import packed_winograd, tiles_for
+from stages.qnn.transformed import tiles_for
 
 Array = np.ndarray[Any, Any]
 AnyForm = Form | Literal["float"]
@@ -240,22 +240,21 @@ class Composite:
             signature, q, layout.padded_channels, attrs, layout.fill, window
         )
         origin = [layout.halo[0] - window.padding[0], layout.halo[1] - window.padding[1]]
+        stored = self.packer.stored[self.actual[data], form]
         if signature.is_transformed:
-            stored = self.packer.stored[self.actual[data], form]
-            tiles = self.packer.transformed(stored, origin, window, self.layer)
-            convolve, read, place = packed_winograd, self._argument(tiles), {}
-        else:
-            convolve, read = packed.packed_conv2d, self._stored(data, form)
-            place = {"origin": origin}
-        return convolve(
-            read,
+            stored = self.packer.transformed(stored, origin, window, self.layer)
+        operands = [
+            self._argument(stored),
             self._tensor("weights", pack_weights(signature, widened(q, layout))),
             self._tensor("bias", bias),
-            signature=packed.signature_text(signature),
+        ]
+        return convolve(
+            signature,
+            operands,
+            origin,
             scale=scale,
             channels=[q.shape[3], q.shape[0]],
             border=border,
-            **place,
             **window.attributes(layout.stacked, layout.phases),
         )
 

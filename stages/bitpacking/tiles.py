@@ -1,4 +1,4 @@
-"""Pictures as transformed tiles, between what writes their bytes and the products of these."""
+"""A layer's products, of what its kernel reads: data as it lies, or as transformed tiles."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from stages.bitpacking.window import Window
+from stages.qnn import packed
 from stages.qnn.builder import FunctionBuilder
 from stages.qnn.composites import TILES
 from stages.qnn.registry import dtype_of, shape_of
-from stages.qnn.transformed import to_tiles
+from stages.qnn.signature import KernelSignature
+from stages.qnn.transformed import packed_winograd, to_tiles
 
 
 def transforming(stored: Any, origin: Sequence[int], window: Window) -> Any:
@@ -18,3 +20,16 @@ def transforming(stored: Any, origin: Sequence[int], window: Window) -> Any:
     data = builder.param("p0", shape_of(stored.ty), dtype_of(stored.ty))
     tiles = to_tiles(data, origin=list(origin), output=list(window.output))
     return builder.finish([builder.emit(tiles, "tiles")], {"composite": TILES})
+
+
+def convolve(
+    signature: KernelSignature, operands: Sequence[Any], origin: Sequence[int], **attrs: Any
+) -> Any:
+    """The call of a kernel of a signature on data, weights and bias.
+
+    The first window begins at `origin` of data, and with the first tile of tiles.
+    """
+    named = {"signature": packed.signature_text(signature), **attrs}
+    if signature.is_transformed:
+        return packed_winograd(*operands, **named)
+    return packed.packed_conv2d(*operands, origin=list(origin), **named)

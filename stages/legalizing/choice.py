@@ -14,17 +14,9 @@ from stages.options import Algorithm
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.composites import bits_obstacle
+from stages.qnn.geometry import Geometry
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import (
-    LINE,
-    Geometry,
-    Method,
-    Offer,
-    Problem,
-    from_table,
-    on_bytes,
-    products_for,
-)
+from stages.qnn.offers import LINE, Method, Offer, Problem, from_table, on_bytes, products_for
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.tables import ENTRIES, GROUP
 from stages.qnn.terms import encoding_of

@@ -23,7 +23,7 @@ from stages.packaging.direct import PAUSE, SUMS, Called, tile_function
 from stages.packaging.interleaving import Interleaving, Pixel, Window
 from stages.packaging.kernel import Helper, Kernel, digest_of
 from stages.packaging.lower import divided
-from stages.qnn.offers import are_joinable, tile_count
+from stages.qnn.geometry import are_joinable, tile_count
 from stages.qnn.packed import row_words, stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, WORD_BYTES

@@ -18,8 +18,8 @@ from hw.isa import Isa, Vector
 from stages.kinds import Table
 from stages.packaging.direct import Called
 from stages.packaging.products import Products
+from stages.qnn.geometry import tile_count
 from stages.qnn.llvm import FunctionText
-from stages.qnn.offers import tile_count
 from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.kinds import Table
-from stages.qnn.offers import Geometry, Offer, best, ranked
+from stages.qnn.geometry import Geometry
+from stages.qnn.offers import Offer, best, ranked
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -12,19 +11,14 @@ from pydantic import TypeAdapter
 
 from stages.kinds import Table
 from stages.options import Algorithm, Encoding
+from stages.qnn.geometry import Geometry, tile_count
 from stages.qnn.signature import BLOCK, WORD_BYTES, Family, Flush, KernelSignature
-from stages.qnn.winograd import PRODUCTS, SAVED, WINDOW, fits, tiles_of
+from stages.qnn.winograd import PRODUCTS, SAVED, WINDOW, fits
 
 LINE = 64
 """Bytes of a line of the caches."""
 OVERLAP = 0.9
 """The part of products that can be computed while weights come."""
-PHASES = 2
-"""Pixels that windows move by, of the layers whose data may lie in phases."""
-LEAST_VECTOR = 8
-"""Channels that are transformed at a time, at least."""
-STACK = 2
-"""Rows that are stacked: a pixel of two, each of one word, is written by one instruction."""
 Method = Algorithm | Literal["macf32", "macbf16"]
 """What layers of levels may choose, or multiplication of floats."""
 _ALGORITHMS: dict[Family, Method] = {
@@ -64,141 +58,6 @@ BFLOATS = Problem(16, 16, "signed", is_float=True)
 """The product of two bfloat16, the upper halves of floats."""
 FLOAT_PROBLEMS = {"float32": FLOATS, "bfloat16": BFLOATS}
 """By what is multiplied."""
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """What a layer adds to a problem: its window in channels, strides, size of the output."""
-
-    window: tuple[int, int]
-    channels: int
-    output_width: int
-    height: int = 1
-    """Rows of the output, those of all pictures of a batch."""
-    strides: tuple[int, int] = (1, 1)
-    unit: int = BLOCK
-    """What bytes are padded to: channels of a multiple of it. Narrow graph inputs alone are padded
-    to words, whatever else is."""
-    pictures: int = 1
-    """Pictures of a batch."""
-    stacked: int = 1
-    """Rows of the input that lie one behind the other, as channels of one; window, strides and
-    height count these."""
-    phases: int = 1
-    """Kinds of rows of the input, by number modulo so many, those of each together."""
-    is_unpadded: bool = False
-    """Whether pixels have no channels of padding: words go on from one pixel to the next."""
-
-    @property
-    def as_unpadded(self) -> Geometry | None:
-        """The same layer on a picture of few channels whose pixels lie close together.
-
-        None where padding adds nothing to a row of a window.
-        """
-        if self.unit != WORD_BYTES or self.channels >= WORD_BYTES:
-            return None
-        geometry = replace(self, is_unpadded=True)
-        return geometry if geometry.row_words(WORD_BYTES) < self.row_words(WORD_BYTES) else None
-
-    @property
-    def as_stacked(self) -> Geometry | None:
-        """The same layer on a picture of few channels whose rows are stacked by two.
-
-        Its windows have fewer and longer rows, as steps of matrix tiles want them. None where a
-        window may begin within two rows.
-        """
-        (height, width), (down, right) = self.window, self.strides
-        if self.unit != WORD_BYTES or self.channels > WORD_BYTES or height < STACK or down % STACK:
-            return None
-        return replace(
-            self,
-            window=(-(-height // STACK), width),
-            strides=(down // STACK, right),
-            stacked=STACK,
-        )
-
-    @property
-    def as_phased(self) -> Geometry | None:
-        """The same layer on a picture whose rows lie in as many phases as windows move by.
-
-        The rows of a window's next position then follow those of this one, so that no positions
-        between two rows of the output are computed in vain. None where windows do not move alike
-        along both axes, and for a batch, whose pictures would lie too far apart.
-        """
-        down, right = self.strides
-        if (down, right) != (PHASES, PHASES) or self.pictures > 1 or self.channels <= WORD_BYTES:
-            return None
-        return replace(self, phases=PHASES)
-
-    def row_words(self, channels_per_word: int) -> int:
-        """Words of one row of the window."""
-        unit = 1 if self.is_unpadded else max(self.unit, channels_per_word)
-        pixel = self.stacked * -(-self.channels // unit) * unit
-        return -(-self.window[1] * pixel // channels_per_word)
-
-    def takes(self, signature: KernelSignature) -> bool:
-        """Whether a kernel's tile is no longer than rows are, and its step a part of a window's.
-
-        A tile for all pixels must have these, or half of them.
-        """
-        if signature.is_transformed:
-            is_plain = self.window == (WINDOW, WINDOW) and self.strides == (1, 1)
-            return is_plain and self.channels >= LEAST_VECTOR and signature.rows <= self.squares
-        step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
-        rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}
-        if any(words % step for words in rows):
-            return False
-        if signature.is_whole:
-            return self._has_passes(signature.rows)
-        return signature.rows <= max(self.output_width, self._positions)
-
-    def _has_passes(self, rows: int) -> bool:
-        """Whether all positions are one tile, or two with little besides; padding may add some."""
-        rest = tile_count(self._positions, rows) * rows - self._positions
-        return rows == self._positions or (rows < self._positions <= 2 * rows and rest <= rows // 4)
-
-    def tiles(self, rows: int) -> float:
-        """Tiles of so many pixels that an output row needs, on average.
-
-        Rows are joined where that takes fewer, as if nobody else needed a wider halo.
-        """
-        by_rows = tile_count(self.output_width, rows) if rows <= self.output_width else inf
-        if rows > self._positions:
-            return by_rows
-        return min(by_rows, tile_count(self._positions, rows) / self.height)
-
-    @property
-    def squares(self) -> int:
-        """Tiles of Winograd's, of all pictures."""
-        return self.pictures * tiles_of(self.height // self.pictures) * tiles_of(self.output_width)
-
-    @property
-    def _positions(self) -> int:
-        """Positions of rows that are joined, as many of input to a row as windows move by; 0 where
-        rows cannot be joined (`are_joinable`)."""
-        if not are_joinable(self.window, self.strides, self.pictures, self.phases):
-            return 0
-        pitch = (self.output_width - 1) * self.strides[1] + self.window[1]
-        return (self.height - 1) * -(-pitch // self.phases) + self.output_width
-
-
-def are_joinable(
-    window: Sequence[int], strides: Sequence[int], pictures: int, phases: int = 1
-) -> bool:
-    """Whether the windows of an output row follow those of the row before, at one distance.
-
-    By more than single pixels they do in a single picture: between two lies what is no multiple.
-    Windows that do not overlap have too much in between, unless rows lie in phases.
-    """
-    down, right = strides
-    if down != right or down == 1:
-        return down == right
-    return pictures == 1 and (down < min(window) or phases == down)
-
-
-def tile_count(pixels: int, rows: int) -> int:
-    """Tiles of so many pixels, the last of which may overlap the one before it."""
-    return -(-pixels // rows)
 
 
 @dataclass(frozen=True)

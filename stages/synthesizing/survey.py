@@ -65,7 +65,7 @@ def carried(problem: Problem, hardware: Hardware) -> Carried:
     plain = [offer for offer in popcounts if _is_plain(offer.signature.plan)]
     isa, best = isa_of(hardware), popcounts[0]
     _, proof = _timed(lambda: prove(best.signature, isa, body_of(best.signature, isa)))
-    products = next(offer for offer in offers if offer.signature.products is not None)
+    products = next(offer for offer in offers if offer.algorithm == "mac8")
     lookup = next((offer for offer in offers if offer.signature.tables is not None), None)
     return Carried(best, plain[0], products, lookup, synthesis, proof)
 

@@ -121,7 +121,7 @@ def test_offers_of_every_family_can_be_named(capsys: pytest.CaptureFixture[str])
     profile = targets.profiles("avx2", None)[0]
     offers = offers_for(Problem(2, 1, "bipolar"), profile)
     best = {offer.algorithm: offer.signature for offer in reversed(offers)}
-    assert set(best) == {"bitserial", "lookup", "mac8"}
+    assert set(best) == {"bitserial", "lookup", "mac8", "winograd"}
     for signature in (*best.values(), best["bitserial"].flushed("chunk")):
         explain.run(variables=variables(kernel=signature.name, core="haswell"))
         text = capsys.readouterr().out

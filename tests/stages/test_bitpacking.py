@@ -17,7 +17,8 @@ from stages.kinds import Model
 from stages.options import Algorithm, LegalizeOptions
 from stages.qnn import source
 from stages.qnn.builder import bindings_of
-from stages.qnn.offers import Geometry, from_table
+from stages.qnn.geometry import Geometry
+from stages.qnn.offers import from_table
 from stages.qnn.packed import parse_signature
 from stages.qnn.packing import unpack_weights
 from stages.qnn.registry import attributes, is_op, shape_of

@@ -102,11 +102,11 @@ def test_choices() -> None:
     also = trial("own", 0.5, workloads=("u2s2 s",))
     found = choices_of([trial("a", 0.9), slower, within_noise, bits, also])
     assert found == {
-        "u8s8 shape": {"kernel": "a", "order": None},
-        "u8s8 second": {"kernel": "default", "order": None},
-        "u8s8 third": {"kernel": "default", "order": None},
-        "a2w1_bipolar s": {"kernel": "mac8", "order": "blocks_inner"},
-        "u2s2 s": {"kernel": "own", "order": None},
+        "u8s8 shape": {"kernel": "a", "order": None, "against": "default"},
+        "u8s8 second": {"kernel": "default", "order": None, "against": "default"},
+        "u8s8 third": {"kernel": "default", "order": None, "against": "default"},
+        "a2w1_bipolar s": {"kernel": "mac8", "order": "blocks_inner", "against": "default"},
+        "u2s2 s": {"kernel": "own", "order": None, "against": "default"},
     }
 
 

@@ -197,8 +197,8 @@ def test_a_recipe_may_say_otherwise() -> None:
 )
 def test_what_it_cannot_do_is_an_error(model: Model) -> None:
     sentence = (
-        "c: cannot choose winograd: it transforms windows of 3x3 pixels that move by one, of at least "
-        "8 channels, whose sums have 26 bits at most; leave algorithm out, or write mac8"
+        "c: cannot choose winograd: it transforms windows of 3x3 pixels that move by one, of at "
+        "least 8 channels, whose sums have 26 bits at most; leave algorithm out, or write mac8"
     )
     with pytest.raises(StageError, match=f"^{re.escape(sentence)}$"):
         pack(model, AVX2, algorithm("winograd"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stages.qnn.geometry import Geometry
 from stages.qnn.measured import Subject, Workload, order_of, pick, products_problem
-from stages.qnn.offers import Geometry, Offer
+from stages.qnn.offers import Offer
 from stages.qnn.signature import KernelSignature, Products
 
 CHEAP = Offer(KernelSignature("avx2", None, Products(2), 2, 32, "none", 0), 1.0, 0.0)

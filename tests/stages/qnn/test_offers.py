@@ -10,16 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw.profile import Hardware
-from stages.qnn.offers import (
-    Geometry,
-    Offer,
-    Problem,
-    best,
-    flush_for,
-    from_table,
-    products_for,
-    to_table,
-)
+from stages.qnn.geometry import Geometry
+from stages.qnn.offers import Offer, Problem, best, flush_for, from_table, products_for, to_table
 from stages.qnn.signature import KernelSignature, Products
 from stages.qnn.terms import plain_plan
 from tests.stages.pipeline import offered

@@ -9,7 +9,8 @@ import pytest
 
 from hw.costs import core_costs
 from hw.isa import isa_of
-from stages.qnn.offers import BFLOATS, FLOATS, Geometry, Offer, Problem, best, tile_count
+from stages.qnn.geometry import Geometry, tile_count
+from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem, best
 from stages.qnn.packing import pack_weights, unpack_weights
 from stages.qnn.signature import KernelSignature, Products
 from stages.synthesizing import synthesized
