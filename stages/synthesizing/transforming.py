@@ -12,8 +12,10 @@ from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK
 from stages.qnn.winograd import OUTPUTS, PIXELS, PRODUCTS, both_ways, data_column, sums_column
 
-STREAM = 10.0
-"""Cycles for 64 bytes of weights from beyond the second cache: as timed on Zen 4, 24 GB/s."""
+STREAM, STREAM_OF_BOARDS = 10.0, 150.0
+"""Cycles for 64 bytes of weights from beyond the second cache: as timed on Zen 4, 24 GB/s; and of
+boards with Arm cores, which have no third one, assumed: four cores of 1.2 GHz share 2 GB/s, half of
+what the memory of a Raspberry Pi 3 (LPDDR2 of 32 bits and 900 MHz) could give."""
 
 
 class _Counted:
@@ -55,5 +57,5 @@ def transformed_offer(offer: Offer, isa: Isa, costs: CoreCosts) -> Offer:
         offer,
         before=round(costs.cycles(before) * registers / 2, 3),
         behind=round(costs.cycles(behind) * registers, 3),
-        stream=STREAM,
+        stream=STREAM_OF_BOARDS if isa.name.startswith("neon") else STREAM,
     )
