@@ -46,7 +46,7 @@ def _shared_bytes(model: Model, binding: Any) -> int:
     """Bytes of constants that an operator reads but once where it has all pictures.
 
     Less than none for a convolution that moves by several pixels: pictures do not join in one long
-    line there (`stages.qnn.offers.are_joinable`), and eight took 1.1 to 2 times as long together.
+    line there (`stages.qnn.geometry.are_joinable`), and eight took 1.1 to 2 times as long together.
     """
     names = (str(variable.name) for variable in variables_in(binding.value))
     size = sum(int(model.params[name].nbytes) for name in names if name in model.params)
