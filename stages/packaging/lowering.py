@@ -17,7 +17,7 @@ from stages.packaging.max_pool import lower_max_pool
 from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
 from stages.packaging.products import Products
-from stages.packaging.squares import lower_tiles
+from stages.packaging.transforms import lower_tiles
 from stages.packaging.winograd import Winograd, WinogradProducts
 from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, TILES, max_pool_of
 from stages.qnn.packed import WINOGRAD

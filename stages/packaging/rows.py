@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from math import prod
 from typing import Any
 
@@ -36,24 +37,50 @@ def row_kernel(
     """
     top, _, bottom, _ = halo
     height = shape[1] - top - bottom
-    rows = shape[0] * height
+
+    def fill(result: Any) -> None:
+        fill_halo(result, shape, dtype, halo, fills, phases)
+
+    def line(arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+        row(arguments, result, tirx.truncdiv(number, height), number % height)
+
+    first = fill if any(halo) else None
+    lines = shape[0] * height
+    return line_kernel(symbol, parameters, (prod(shape), dtype), lines, line, first)
+
+
+def line_kernel(
+    symbol: str,
+    parameters: Sequence[Any],
+    result: tuple[int, str],
+    lines: int,
+    line: Callable[[Mapping[Any, Any], Any, Any], None],
+    first: Callable[[Any], None] | None = None,
+    text: str = "",
+) -> Kernel:
+    """The kernel `symbol` of a result of so many elements of a type.
+
+    `line` emits one of `lines`, from buffers by parameter, the result's buffer and its number; it
+    may call what is in the LLVM IR `text`. Task 0 does what is to come `first`.
+    """
+    size, dtype = result
     with IRBuilder() as builder, T.prim_func():
         T.func_name(symbol)
         T.func_attr({"global_symbol": symbol})
         arguments = {p: T.arg(str(p.name), _buffer(p)) for p in parameters}
-        result = T.arg("o0", T.Buffer((prod(shape),), dtype))
+        written = T.arg("o0", T.Buffer((size,), dtype))
         T.arg("scratch", T.Buffer((1,), "int32"))
         task = T.arg("task", tirx.Var("task", "int32"))
         tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
-        if any(halo):
-            with T.If(task == 0), T.Then():
-                fill_halo(result, shape, dtype, halo, fills, phases)
-        first, end = slice_of(rows, task, tasks)
-        begin = T.bind(first)
-        with T.serial(0, T.bind(end - begin)) as index:
-            number = T.bind(begin + index)
-            row(arguments, result, tirx.truncdiv(number, height), number % height)
-    return Kernel(builder.get(), 0, rows)
+        with T.attr(0, "pragma_import_llvm", text) if text else nullcontext():
+            if first is not None:
+                with T.If(task == 0), T.Then():
+                    first(written)
+            start, end = slice_of(lines, task, tasks)
+            begin = T.bind(start)
+            with T.serial(0, T.bind(end - begin)) as index:
+                line(arguments, written, T.bind(begin + index))
+    return Kernel(builder.get(), 0, lines)
 
 
 def _buffer(parameter: Any) -> Any:

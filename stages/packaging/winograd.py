@@ -18,7 +18,7 @@ from stages.packaging.convolution import Convolution
 from stages.packaging.direct import Called
 from stages.packaging.lower import divided
 from stages.packaging.products import Products
-from stages.packaging.squares import sums_text
+from stages.packaging.transforms import sums_text
 from stages.qnn.geometry import tile_count
 from stages.qnn.registry import shape_of
 from stages.qnn.signature import ALIGNMENT, BLOCK

@@ -5,21 +5,19 @@ What is computed is read from the same lines as everywhere (`stages.qnn.winograd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Vector, isa_of
 from hw.profile import Hardware
 from stages.codegen import Text
-from stages.packaging.addressing import slice_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.lower import divided
 from stages.packaging.products import widths
+from stages.packaging.rows import line_kernel
 from stages.qnn.composites import calls_in
 from stages.qnn.llvm import FunctionText
 from stages.qnn.registry import attributes, shape_of
@@ -35,6 +33,9 @@ from stages.qnn.winograd import (
     sums_column,
     tiles_of,
 )
+
+NAME = "bk_pixels"
+"""What transforms pixels of some channels is called so, and then their number."""
 
 
 @dataclass(frozen=True)
@@ -105,21 +106,19 @@ def sums_text(name: str, lanes: int, product: int) -> Text:
 def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel `symbol` of a composite that transforms pictures; items of work are rows of
     tiles."""
-    (parameter,) = function.params
+    (parameter,), (call,) = function.params, calls_in(function)
     *pictures, height, width, channels = shape_of(parameter.ty)
-    (call,) = calls_in(function)
     top, left = attributes(call)["origin"]
     down, across = map(tiles_of, attributes(call)["output"])
-    rows = down * (pictures[0] if pictures else 1)
-    _, product = shape_of(function.ret_ty)
-    lanes = 2 * isa_of(hardware).lanes
-    parts = list(widths(channels, lanes))
-    texts = [
-        pixels_text(f"bk_pixels{count}", count, width * channels, channels, 2 * product)[0]
+    _, product = shape_of(call.ty)
+    parts = list(widths(channels, 2 * isa_of(hardware).lanes))
+    text = "\n".join(
+        pixels_text(f"{NAME}{count}", count, width * channels, channels, 2 * product)[0]
         for count, _ in parts
-    ]
+    )
 
-    def line(data: Any, tiles: Any, number: Any) -> None:
+    def line(arguments: Mapping[Any, Any], tiles: Any, number: Any) -> None:
+        data = arguments[parameter]
         picture, y = divided(number, down)
         row = picture * height + y * OUTPUTS + top
         first = T.bind((row * width + left) * channels)
@@ -131,27 +130,9 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
                 with T.serial(0, times) as part:
                     at = start + part * count
                     pointers = T.address_of(data[pixel + at]), T.address_of(tiles[tile + at])
-                    T.evaluate(T.call_extern("void", f"bk_pixels{count}", *pointers))
+                    T.evaluate(T.call_extern("void", f"{NAME}{count}", *pointers))
                 start += count * times
 
-    sizes = (rows // down * height * width * channels, PRODUCTS * product)
-    return Kernel(_by_lines(symbol, sizes, rows, "\n".join(texts), line), 0, rows)
-
-
-def _by_lines(
-    symbol: str, sizes: Sequence[int], lines: int, text: str, line: Callable[..., None]
-) -> Any:
-    with IRBuilder() as builder, T.prim_func():
-        T.func_name(symbol)
-        T.func_attr({"global_symbol": symbol})
-        data = T.arg("p0", T.Buffer((sizes[0],), "uint8"))
-        tiles = T.arg("o0", T.Buffer((sizes[1],), "int16"))
-        T.arg("scratch", T.Buffer((1,), "int32"))
-        task = T.arg("task", tirx.Var("task", "int32"))
-        tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
-        with T.attr(0, "pragma_import_llvm", text):
-            first, end = slice_of(lines, task, tasks)
-            begin = T.bind(first)
-            with T.serial(0, T.bind(end - begin)) as index:
-                line(data, tiles, T.bind(begin + index))
-    return builder.get()
+    lines = down * (pictures[0] if pictures else 1)
+    result = PRODUCTS * product, "int16"
+    return line_kernel(symbol, [parameter], result, lines, line, text=text)
