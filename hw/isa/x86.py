@@ -273,17 +273,18 @@ VPDPBUSD_YMM = _vpdpbusd("_ymm", 8)
 def _vpdpwssd(suffix: str, lanes: int) -> Instruction:
     """VNNI's dot product of two s16 x s16 pairs per 32-bit lane; sums wrap around."""
     total, word = Vector(lanes, 32), Vector(2 * lanes, 16)
-    # LLVM's intrinsic takes the pairs as the 32-bit lanes that they are.
-    body = [
-        f"bitcast {word.llvm} %1 to {total.llvm}",
-        f"bitcast {word.llvm} %2 to {total.llvm}",
-        f"call {total.llvm} @{{0}}({total.llvm} %0, {total.llvm} %a, {total.llvm} %b)",
-    ]
-    intrinsic = f"llvm.x86.avx512.vpdpwssd.{8 * total.bytes}"
-    declares = f"declare {total.llvm} @{intrinsic}({total.llvm}, {total.llvm}, {total.llvm})"
-    text = "\n".join(body).format(intrinsic)
-    kinds = (total, word, word)
-    return helper(f"vpdpwssd{suffix}", kinds, total, text, _dot(2, True), declares)
+    kind, intrinsic = total.llvm, f"@llvm.x86.avx512.vpdpwssd.{8 * total.bytes}"
+    return helper(
+        f"vpdpwssd{suffix}",
+        (total, word, word),
+        total,
+        # LLVM's intrinsic takes pairs as the 32-bit lanes that they are.
+        f"bitcast {word.llvm} %1 to {kind}\n"
+        f"bitcast {word.llvm} %2 to {kind}\n"
+        f"call {kind} {intrinsic}({kind} %0, {kind} %a, {kind} %b)",
+        _dot(2, True),
+        f"declare {kind} {intrinsic}({kind}, {kind}, {kind})",
+    )
 
 
 VPDPWSSD, VPDPWSSD_YMM = _vpdpwssd("", 16), _vpdpwssd("_ymm", 8)

@@ -289,7 +289,7 @@ def test_operators_that_come_with_their_arithmetic_leave_no_choice() -> None:
     net = SourceNet((1, 8, 6, 6))
     net.op(relax.op.nn.relu(net.x), "relu")
     model = net.builder.model([net.x], ["y"], attrs={"numerics": "tflite"})
-    with pytest.raises(StageError, match="cannot choose bitserial.*write mac8 or winograd"):
+    with pytest.raises(StageError, match=r"cannot choose bitserial.*write mac8 or winograd"):
         legalizing.run(model=model, options=options(("conv1", "bitserial")), offers={}, choices={})
 
 

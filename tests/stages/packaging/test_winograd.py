@@ -35,8 +35,8 @@ from tests.targets import (
     AVX2,
     AVX512BW,
     AVX512VNNI,
-    AVXVNNI,
     SSE2,
+    VNNI_256,
     skip_unless_runnable,
 )
 
@@ -44,7 +44,7 @@ WANTED = algorithm("winograd", "w*")
 """For layers whose names begin so."""
 TARGETS = pytest.mark.parametrize(
     "hardware",
-    (SSE2, AVX2, AVXVNNI, AVX512BW, AVX512VNNI, AARCH64, ARMV7),
+    (SSE2, AVX2, VNNI_256, AVX512BW, AVX512VNNI, AARCH64, ARMV7),
     ids=lambda item: item.name,
 )
 
