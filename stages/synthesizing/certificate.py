@@ -93,12 +93,10 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         }
         if signature.is_float:
             facts = {"rounding": "left out: sums of real numbers"}
-        if signature.is_transformed:
-            facts["sums"] = "modulo 2^32, however many"
         operands, products = corners(signature, isa, body)
         totals, largest = _simulated(signature, isa, body, operands)
         if signature.is_transformed:
-            largest = 1
+            facts["sums"], largest = "modulo 2^32, however many", 1
         channels = signature.channels_per_word * signature.step
         _compare(totals, products, channels, 1, isa, body.distance)
         found = {m * body.distance + n for m, _ in totals for n in range(body.pixels)}
