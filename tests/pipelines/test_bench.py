@@ -24,7 +24,8 @@ from pipelines.overrides import Variables
 from pipelines.recipe import Recipe
 from tests.pipelines.fake_clone import doit
 from tests.stages.packaging.programs import pack
-from tests.stages.packaging.test_plain import mobile
+from tests.stages.packaging.test_plain import Net, mobile
+from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64
 
 RECIPE = "ci/residual_block_a2w1_host"
@@ -87,7 +88,7 @@ def test_each_kernel_alone(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(target.read_text())
     tiles = {"tiles", "tiles_bf16"} if host.may_use_tiles() else set()
-    assert set(found["peaks"]) == {"mac8", "macf32", "macbf16", "popcount", *tiles}
+    assert set(found["peaks"]) == {"mac8", "mac16", "macf32", "macbf16", "popcount", *tiles}
     assert min(found["peaks"].values()) > 0
     rows = {row["layer"]: row for row in found["layers"]}
     # A 3x3 kernel over 64 channels to as many, 8x8 pixels.
@@ -147,6 +148,12 @@ def test_what_the_layers_of_a_packed_model_multiply() -> None:
     assert found["dw"] == layers.Work("mac8", 9 * 16 * 6 * 7, 0)
     assert found["pw"] == layers.Work("mac8", 16 * 16 * 6 * 7, 0)
     assert not any(name.endswith(".bytes") for name in found)
+
+
+def test_transformed_products_count_as_those_of_the_convolution() -> None:
+    net = Net((1, 6, 7, 16))
+    packed = pack(net.model(net.conv(net.x, "w", 8)), AARCH64, algorithm("winograd"))
+    assert layers.works(packed) == {"w": layers.Work("mac16", 9 * 16 * 8 * 6 * 7, 0)}
 
 
 def run(resolved: Any = None, **variables: str) -> None:

@@ -25,7 +25,7 @@ def granted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("granted")
 def test_the_peak_of_tiles_is_measured_where_there_are_any() -> None:
     found = peaks(AMX)
-    vectors = {"mac8", "macf32", "macbf16", "popcount"}
+    vectors = {"mac8", "mac16", "macf32", "macbf16", "popcount"}
     assert set(found) == vectors | {"tiles", "tiles_bf16"}
     assert all(rate > 0 for rate in found.values())
     assert set(peaks(AVX512VNNI)) == vectors

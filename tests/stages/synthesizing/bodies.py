@@ -15,7 +15,7 @@ from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.qnn.integer import windows
 from stages.qnn.packing import pack_activations, pack_weights, raw_sums
-from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
+from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, WORD_LIMIT, KernelSignature
 from stages.qnn.terms import term_table
 from stages.synthesizing.microkernel import kernel_text
 from stages.synthesizing.tiles import shaping_text
@@ -49,6 +49,9 @@ class Case:
     @property
     def extremes(self) -> list[tuple[int, int]]:
         """Pairs of a level and a stored weight that fill counters, or make the largest sums."""
+        if self.signature.is_transformed:
+            low, high = self._weights
+            return [(low, low), (low, high), (high, high)]
         if (products := self.signature.products) is not None:
             top, limit = (1 << products.activation_bits) - 1, products.weight_limit
             return [(top, min(limit, 127)), (top, -limit)]
@@ -62,12 +65,18 @@ class Case:
     def full(self, level: int, weight: int) -> tuple[Array, Array]:
         """A strip of a level [H, W, C] that holds the tile's windows, and weights [32, h, w, C]."""
         data, weights = self._shapes
-        return np.full(data, level, np.uint8), np.full(weights, weight, np.int16)
+        kind = np.int16 if self.signature.is_transformed else np.uint8
+        return np.full(data, level, kind), np.full(weights, weight, np.int16)
 
     def random(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """A strip of any levels, and any weights."""
         data, weights = self._shapes
         low, high = self._weights
+        if self.signature.is_transformed:
+            first, second = (
+                rng.integers(low, high, shape, np.int16, endpoint=True) for shape in (data, weights)
+            )
+            return first, second
         top = (1 << self._activation_bits) - 1
         return (
             rng.integers(0, top, data, np.uint8, endpoint=True),
@@ -89,7 +98,8 @@ class Case:
     @property
     def _weights(self) -> tuple[int, int]:
         if (products := self.signature.products) is not None:
-            return -products.weight_limit, min(products.weight_limit, 127)
+            most = WORD_LIMIT - 1 if self.signature.is_transformed else 127
+            return -products.weight_limit, min(products.weight_limit, most)
         assert self.signature.plan is not None
         return 0, (1 << self.signature.plan.weight_bits) - 1
 
@@ -138,8 +148,10 @@ def sums_of(
 ) -> Array:
     """What the compiled body computes: int32 [rows, 32]; sums may begin with int32 [32]."""
     signature = case.signature
-    packed = pack_weights(signature, weights)
-    if signature.stored is not None:
+    packed = packed_weights(signature, weights)
+    if signature.is_transformed:
+        stored = np.ascontiguousarray(data).view(np.uint32)[None]
+    elif signature.stored is not None:
         stored = pack_activations(signature.stored, data)
     else:
         stored = np.ascontiguousarray(data.astype(np.uint8)).view(np.uint32)[None]
@@ -166,9 +178,22 @@ def sums_of(
     return result
 
 
+def packed_weights(signature: KernelSignature, weights: Array) -> Array:
+    """Weights as the kernel reads them; those that are not transformed here, but as they are."""
+    if not signature.is_transformed:
+        return pack_weights(signature, weights)
+    assert signature.products is not None
+    group, channels = signature.products.group, signature.channels
+    words = weights.reshape(BLOCK // channels, channels, -1, 2 // group, group)
+    return np.ascontiguousarray(words.transpose(0, 2, 3, 1, 4))
+
+
 def expected_sums(case: Case, data: Array, weights: Array) -> Array:
     """What the plan means: int32 [rows, 32]."""
     view = windows(data[None], (case.height, case.width), (1, 1))[0, 0]
     patches = view[:: case.stride][: case.signature.rows].transpose(0, 2, 3, 1)
     flat = patches.reshape(case.signature.rows, -1)
+    if case.signature.is_transformed:
+        exact = flat.astype(np.int64) @ weights.reshape(BLOCK, -1).astype(np.int64).T
+        return exact.astype(np.uint32).view(np.int32)
     return raw_sums(case.signature, flat, weights.reshape(BLOCK, -1))

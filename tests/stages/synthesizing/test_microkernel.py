@@ -14,7 +14,7 @@ from hw.profile import Hardware
 from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
-from stages.synthesizing.carried import paired_products
+from stages.synthesizing.carried import paired_products, transformed_products
 from stages.synthesizing.carry_save import WORDS, steps_of
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
@@ -139,6 +139,18 @@ def test_products_of_bytes_at_their_extremes(hardware: Hardware) -> None:
     check(cases, hardware)
 
 
+@EVERY
+def test_products_of_words_at_their_extremes(hardware: Hardware) -> None:
+    """Sums wrap around."""
+    skip_unless_runnable(hardware)
+    products = transformed_products(isa_of(hardware))
+    kernels = [
+        replace(mac8(hardware, rows, vectors), products=products)
+        for rows, vectors in ((1, 1), (3, tiles(hardware)[-1]))
+    ]
+    check([Case(kernels[0], 1, 1, 40), Case(kernels[1], 2, 3, 5, 2)], hardware)
+
+
 def narrow_cases(hardware: Hardware, longest: int) -> Iterator[Case]:
     """Narrow products of every problem, whose lanes reach their limit."""
     done = set()
@@ -202,8 +214,9 @@ def test_every_tile(hardware: Hardware) -> None:
     for number, signatures in enumerate(by_tile(hardware)):
         kinds = (
             *([s for s in signatures if s.plan],) * 2,
-            [s for s in signatures if s.products and s.products.bits == 32],
+            [s for s in signatures if s.family == "mac8" and s.products and s.products.bits == 32],
             *([s for s in signatures if s.products and s.products.bits == n] for n in (8, 16)),
+            [s for s in signatures if s.is_transformed],
         )
         for step, kind in enumerate(kinds):
             stride = 1 + (number + step) % 2
