@@ -106,12 +106,16 @@ def test_board_can_be_added(tmp_path: Path) -> None:
     assert load.load_recipe(str(recipe)).hardware.name == "rpi_zero2w"
 
 
-def test_layer_override_is_accepted(tmp_path: Path) -> None:
-    (line,) = re.findall(r"`(layers: \[.*?\])`", TEXT)
-    recipe = tmp_path / "mine.yaml"
-    recipe.write_text(f"extends: {ROOT / 'recipes' / RECIPE}.yaml\n{line}\n", encoding="utf-8")
-    resolved = load.load_recipe(str(recipe))
-    assert resolved.recipe.layers[0].match == "layer4.*"
+def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
+    found = []
+    for line in re.findall(r"`(layers: \[.*?\])`", TEXT):
+        recipe = tmp_path / "mine.yaml"
+        recipe.write_text(f"extends: {ROOT / 'recipes' / RECIPE}.yaml\n{line}\n", encoding="utf-8")
+        found.append(load.load_recipe(str(recipe)).recipe.layers[0])
+    assert [(layer.match, layer.algorithm) for layer in found] == [
+        ("layer4.*", None),
+        ("*", "mac8"),
+    ]
 
 
 def test_instruction_is_a_row() -> None:
