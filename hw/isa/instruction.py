@@ -8,6 +8,8 @@ from typing import Any
 
 from hw.isa.lanes import regroup
 
+DOTS = ("dot", "dot.16")
+"""Parts of one instruction, where bytes are widened to the words that it multiplies."""
 Meaning = Callable[..., list[Any]]
 """Operand registers as lists of `Lane` (then the immediate, if any) to the result's lanes."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from hw.isa.floats import bfloat16_dot, fused
 from hw.isa.instruction import (
+    DOTS,
     Instruction,
     Isa,
     Vector,
@@ -207,7 +208,7 @@ AARCH64 = Isa(
     parts={
         **_register("", 16, f"{_A64}u", "", f"{_A64}addp"),
         **_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
-        **dict.fromkeys(("dot", "dot.16"), _smlal("smlal")),
+        **dict.fromkeys(DOTS, _smlal("smlal")),
         "mac.16": _smlal("smlal.s8", 8),
         "float_mac": _FMA,
         "bfloat16_dot": bfloat16_dot(_FMA),
@@ -226,7 +227,7 @@ ARMV7 = Isa(
     parts={
         **_register("v", 16, f"{_A32}vp", f"{_A32}vpadalu", ""),
         **_halves(_D_ROWS),
-        **dict.fromkeys(("dot", "dot.16"), _smlal("smlal")),
+        **dict.fromkeys(DOTS, _smlal("smlal")),
         "mac.16": _smlal("smlal.s8", 8),
         "float_mac": _VFMA,
         "bfloat16_dot": bfloat16_dot(_VFMA),

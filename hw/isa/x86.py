@@ -12,6 +12,7 @@ from typing import Any
 
 from hw.isa.floats import bfloat16_dot, fused, rounded_twice, vdpbf16ps
 from hw.isa.instruction import (
+    DOTS,
     Instruction,
     Isa,
     Vector,
@@ -97,11 +98,6 @@ def _madd(name: str, intrinsic: str, lanes: int) -> Instruction:
         _dot(2, True),
         f"declare {wide.llvm} @{intrinsic}({narrow.llvm}, {narrow.llvm})",
     )
-
-
-def _dots(product: Instruction) -> dict[str, Instruction]:
-    """Products of bytes that were widened, and of words."""
-    return {"dot": product, "dot.16": product}
 
 
 def _floats(product: Instruction) -> dict[str, Instruction]:
@@ -192,7 +188,7 @@ SSE2 = Isa(
         **_common("", 4),
         "count": popcount("popcount_bytes_xmm", Vector(16, 8)),
         **_shifted_sums(4),
-        **_dots(_madd("pmaddwd", "llvm.x86.sse2.pmadd.wd", 4)),
+        **dict.fromkeys(DOTS, _madd("pmaddwd", "llvm.x86.sse2.pmadd.wd", 4)),
         **_floats(rounded_twice("mulps_addps", 4)),
     },
     dot_group=2,
@@ -206,7 +202,7 @@ AVX2 = Isa(
         **_common("v", 8),
         "count": popcount("popcount_bytes_ymm", Vector(32, 8)),
         **_sums_of_bytes("_ymm", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 8),
-        **_dots(_madd("vpmaddwd_ymm", "llvm.x86.avx2.pmadd.wd", 8)),
+        **dict.fromkeys(DOTS, _madd("vpmaddwd_ymm", "llvm.x86.avx2.pmadd.wd", 8)),
         **_floats(fused("vfmadd_ymm", 8)),
         **_lookups("v", "llvm.x86.avx2.pshuf.b", 8),
     },
@@ -229,7 +225,7 @@ _ZMM_ROWS = {
     "bit_sum": _ternary("sum", 0x96, lambda x, y, z: x ^ y ^ z),
     "bit_carry": _ternary("carry", 0xE8, lambda x, y, z: select(x ^ y, z, x)),
     **_sums_of_bytes("_zmm", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", 16),
-    **_dots(_madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16)),
+    **dict.fromkeys(DOTS, _madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16)),
     **_floats(fused("vfmadd_zmm", 16)),
     **_lookups("z", "llvm.x86.avx512.pshuf.b.512", 16),
     "add_quarters.32": _quarter_sums("zadd_quarters"),

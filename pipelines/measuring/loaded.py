@@ -65,9 +65,8 @@ class LoadedProgram:
         """
         calls = [c for c in self.program.calls if c.layer in (tiles_for(layer), layer)]
         kernels = [self.kernel(call) for call in calls]
-        total, at_once = 0.0, count
-        if is_far := sum(map(self._memory.constants_of, calls)) > self.near:
-            at_once = 1
+        is_far = sum(map(self._memory.constants_of, calls)) > self.near
+        total, at_once = 0.0, 1 if is_far else count
         for _ in range(count // at_once):
             if is_far:
                 self._memory.pass_over_constants(calls[0])

@@ -12,7 +12,7 @@ from stages.qnn.winograd import WINDOW, tiles_of
 PHASES = 2
 """Pixels that windows move by, of the layers whose data may lie in phases."""
 LEAST_VECTOR = 8
-"""Channels that are transformed at a time, at least."""
+"""Channels of a layer whose pixels are transformed, at least."""
 STACK = 2
 """Rows that are stacked: a pixel of two, each of one word, is written by one instruction."""
 

@@ -25,7 +25,6 @@ from stages.qnn.winograd import (
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
-TILES = "relax.qnn.to_tiles"
 
 
 def tiles_for(layer: str) -> str:

@@ -13,9 +13,10 @@ from stages.qnn.signature import BLOCK
 from stages.qnn.winograd import OUTPUTS, PIXELS, PRODUCTS, both_ways, data_column, sums_column
 
 STREAM, STREAM_OF_BOARDS = 10.0, 150.0
-"""Cycles for 64 bytes of weights from beyond the second cache: as timed on Zen 4, 24 GB/s; and of
-boards with Arm cores, which have no third one, assumed: four cores of 1.2 GHz share 2 GB/s, half of
-what the memory of a Raspberry Pi 3 (LPDDR2 of 32 bits and 900 MHz) could give."""
+"""Cycles for 64 bytes of weights from beyond the second cache, both assumed: 24 GB/s at 3.7 GHz,
+where one core of a Zen 4 reads 27 from memory and up to 100 from the third cache, as timed; and on
+boards with Arm cores, which have no third one, 2 GB/s for four cores of 1.2 GHz, half of what the
+memory of a Raspberry Pi 3 (LPDDR2 of 32 bits and 900 MHz) could give."""
 
 
 class _Counted:
