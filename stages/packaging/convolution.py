@@ -154,8 +154,20 @@ class Convolution(Interleaving):
 
     @property
     def begins(self) -> bool:
-        """Whether sums begin with the bias, so that nobody has to add it."""
-        return False
+        """Whether sums begin with the bias, so that nobody has to add it.
+
+        If they can, and it is the same for all pixels.
+        """
+        main = self.composite.main
+        is_plain = attributes(main)["scale"] == 1 and shape_of(main.args[2].ty)[0] == 1
+        return (self.is_direct or self.is_interleaved) and self.signature.begins and is_plain
+
+    def beginning(self, channel: Any) -> tuple[Any, ...]:
+        """A pointer to the bias from a channel on, if sums begin with it."""
+        if not self.begins:
+            return ()
+        bias = self.arguments[self.composite.main.args[2].name]
+        return (T.address_of(bias[channel]),)
 
     @property
     def strip(self) -> int:
@@ -190,10 +202,7 @@ class Convolution(Interleaving):
         with T.serial(0, parts) as part:
             strip = T.bind(block * parts + part)
             with T.If(strip * self.strip < self.outputs), T.Then():
-                operands = list(self.operands(block, part, run, tile))
-                if self.begins:
-                    bias = self.arguments[self.composite.main.args[2].name]
-                    operands.append(T.address_of(bias[strip * self.strip]))
+                operands = *self.operands(block, part, run, tile), *self.beginning(strip * self.strip)
                 T.evaluate(T.call_extern("void", APART, *operands, *places))
                 for m, pixel in enumerate(sums):
                     T.evaluate(T.call_extern("void", PAUSE))
@@ -245,17 +254,33 @@ class Convolution(Interleaving):
         if not self.is_joined:
             return super().finisher(block, run, tile, place)
         first = self._first(run)
+        is_inside = self._inside(first)
 
         def finish(m: Any) -> None:
             y, x = (T.bind(coordinate) for coordinate in self._joined(first + m))
-            is_inside = x < self.width
-            if self.composite.pictures > 1:
-                _, within = divided(first + m, self.input_height * self.input_width)
-                is_inside = tirx.all(is_inside, within < self.height * self.input_width)
-            with T.If(is_inside), T.Then():
+            with T.If(is_inside(m, x)), T.Then():
                 self._pixel(block, y, x, place + m * BLOCK)
 
         return finish
+
+    def _inside(self, first: Any) -> Callable[[Any, Any], Any]:
+        """Number of a pixel in a tile of joined rows, its column → whether it is in no halo.
+
+        A tile that is no longer than a row of the output has what lies between two rows once at most.
+        """
+        _, column = divided(first, self.pitch)
+        end, turn = T.bind(self.width - column), T.bind(self.pitch - column)
+
+        def inside(m: Any, x: Any) -> Any:
+            is_inside = x < self.width
+            if self.rows <= self.width:
+                is_inside = tirx.any(m < end, m >= turn)
+            if self.composite.pictures > 1:
+                _, within = divided(first + m, self.input_height * self.input_width)
+                is_inside = tirx.all(is_inside, within < self.height * self.input_width)
+            return is_inside
+
+        return inside
 
     def _first(self, number: Any) -> Any:
         """First position of a tile of joined rows; as in a row, the last one overlaps another."""

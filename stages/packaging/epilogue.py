@@ -25,9 +25,15 @@ class Epilogue(Values):
     """
 
     def __init__(
-        self, function: Any, architecture: str, float_input: bool, pixels: int = 1, lanes: int = 4
+        self,
+        function: Any,
+        architecture: str,
+        float_input: bool,
+        pixels: int = 1,
+        lanes: int = 4,
+        biased: bool = False,
     ) -> None:
-        super().__init__(function, architecture, float_input, lanes)
+        super().__init__(function, architecture, float_input, lanes, biased)
         self.pixels = pixels
         self.words: dict[tuple[Any, int], list[str]] = {}
         self.inner = {

@@ -50,6 +50,10 @@ class Interleaving(Lowering):
         """A call's data, weights, sums and the weights to fetch; `part` of the block's channels."""
         raise NotImplementedError
 
+    def beginning(self, channel: Any) -> tuple[Any, ...]:
+        """A pointer to what sums begin with, from a channel on, if that is not 0."""
+        raise NotImplementedError
+
     def items(self, begin: Any, end: Any) -> None:
         """A task's work items, its thread's registers shaped for them."""
         with self._in_shape():
@@ -151,9 +155,10 @@ class Interleaving(Lowering):
         is_alone = self.signature.channels == BLOCK  # else another part of the block comes next
         return range(registers - registers // 2 if is_alone else registers, registers)
 
-    def _begin(self, registers: range) -> None:
+    def _begin(self, registers: range, *first: Any) -> None:
+        name = f"{self.signature.name}_{'from' if first else 'begin'}"
         for register in registers:
-            T.evaluate(T.call_extern("void", f"{self.signature.name}_begin{register}"))
+            T.evaluate(T.call_extern("void", f"{name}{register}", *first))
 
     def _end(self, registers: range, place: Any) -> None:
         for register in registers:
@@ -175,7 +180,8 @@ class Interleaving(Lowering):
         early, late = range(self._late.start), self._late
         with T.serial(0, parts) as part:
             data, weights, _, later = self.pointers(block, part, window, place)
-            self._begin(early)
+            first = self.beginning((block * parts + part) * self.signature.channels)
+            self._begin(early, *first)
             with T.serial(0, kh) as row, T.serial(0, steps) as step:
                 numbers = (T.Cast("int64", row), T.Cast("int64", step), *map(T.int64, self.strides))
                 if several == 1:  # not every step has a pixel to finish
@@ -185,7 +191,7 @@ class Interleaving(Lowering):
                         with T.If(tirx.all(row == 0, step == 0)), T.Then():
                             with T.If(ready > 0), T.Then():
                                 self._end(late, done)
-                            self._begin(late)
+                            self._begin(late, *first)
                     called = f"{name}_product{product}"
                     T.evaluate(T.call_extern("void", called, data, weights, later, *numbers))
                     begin, end = (several * (product + i) // products for i in (0, 1))

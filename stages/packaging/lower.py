@@ -40,6 +40,8 @@ class Lowering:
     """Neighbouring output pixels whose sums are computed together."""
     uses_tiles = False
     """Whether the sums are computed in tiles, whose registers have a shape."""
+    begins = False
+    """Whether what the sums are increased by is in them already, so that nobody has to add it."""
     sums_dtype = "int32"
     """Type of the sums in scratch."""
 
@@ -56,8 +58,8 @@ class Lowering:
         self.pixels = composite.pixels_per_block
         self.texts: dict[str, None] = {}
         self.helpers: list[Helper] = []
-        self.include_epilogue()
         self.include_bodies(bodies)
+        self.include_epilogue()
 
     def include_epilogue(self) -> None:
         """Include the text of what follows the sums."""
@@ -67,6 +69,7 @@ class Lowering:
             self.composite.reads_floats,
             self.pixels,
             self.isa.lanes,
+            self.begins,
         )
         self.include(*text.text(self.epilogue))
 

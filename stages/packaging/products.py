@@ -235,13 +235,6 @@ class Products(Convolution):
                 operands.append(self._operand(argument, at))
         return scalar(call, operands), clipped(call, operands)
 
-    @property
-    def begins(self) -> bool:
-        """If they can, and the bias is the same for all pixels."""
-        main = self.composite.main
-        is_plain = attributes(main)["scale"] == 1 and shape_of(main.args[2].ty)[0] == 1
-        return self.is_direct and self.signature.begins and is_plain
-
     def main_value(self, call: Any, at: Position, raw: Any) -> Any:
         """What the main operator gives, from its raw sum."""
         if self.begins:

@@ -38,12 +38,15 @@ class Value:
 class Values:
     """The values of a composite's operators in LLVM IR.
 
-    `float_input` says what `%sums` points at, and `lanes` how many of 32 bits a register has.
+    `float_input` says what `%sums` points at, `lanes` how many of 32 bits a register has, and
+    `biased` whether a convolution's bias is in its sums already.
     """
 
-    def __init__(self, function: Any, architecture: str, float_input: bool, lanes: int) -> None:
+    def __init__(
+        self, function: Any, architecture: str, float_input: bool, lanes: int, biased: bool
+    ) -> None:
         self.function = function
-        self.float_input = float_input
+        self.float_input, self.biased = float_input, biased
         self.code = Vectors(architecture, lanes)
         self.half = 0
         self.values: dict[Any, Value] = {}
@@ -104,6 +107,8 @@ class Values:
     def _sums(self, call: Any) -> Value:
         """`scale * raw + bias`; the bias pointer is at the pixel's border class."""
         raw = self._load_sums().name
+        if self.biased:
+            return Value("int", raw)
         scale = attributes(call)["scale"]
         scaled = self.code.let(f"mul {INTS} {raw}, {self.code.constant(INTS, scale)}")
         bias = self._lanes(call.args[2], INTS)

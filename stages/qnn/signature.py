@@ -214,8 +214,8 @@ class KernelSignature:
 
     @property
     def begins(self) -> bool:
-        """Whether its sums can begin with integers, instead of 0, in vector registers."""
-        return self.counts_sums and self.family == "mac8" and not self.is_tiled
+        """Whether its sums can begin with integers instead of 0."""
+        return self.counts_sums and self.family == "mac8"
 
     @property
     def beginning(self) -> str:

@@ -26,6 +26,7 @@ from stages.qnn.signature import (
     Products,
 )
 from stages.synthesizing.addresses import row_start
+from stages.synthesizing.beginning import BEGIN
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program
 
@@ -148,7 +149,8 @@ class TileKernel:
     """Emits a signature; the interface is that of `stages.synthesizing.microkernel`.
 
     A kernel is made of parts, so that something else may stand between products: `name_beginM()`
-    clears the sums of the M-th register of pixels, `name_endM(sums)` stores them, and
+    clears the sums of the M-th register of pixels, `name_fromM(begin)` has them begin with integers
+    [channels] instead, `name_endM(sums)` stores them, and
     `name_productN(data, weights, later, ky, step, kh, …)` is the N-th product of a step of row `ky`
     of the window. `name_awake()` stands in every step that nothing else does.
     """
@@ -172,22 +174,27 @@ class TileKernel:
         pointers = [p for p in parameters if p.startswith("ptr") and "%sums" not in p]
         numbers = [p for p in parameters if p.startswith("i64")]
         given = (*pointers, "i64 %ky", "i64 %step", *numbers)
+        registers, begins = range(self.shape.count), self.signature.begins
         parts = (
             self._awake(),
-            *(self._begin(m) for m in range(self.shape.count)),
+            *(self._begin(m) for m in registers),
+            *(self._from(m) for m in registers if begins),
             *self._products(given),
-            *(self._end(m) for m in range(self.shape.count)),
-            self._whole(parameters, given),
+            *(self._end(m) for m in registers),
+            self._whole(parameters, given, "begin", ""),
+            *([self._whole((*parameters, BEGIN), given, "from", "ptr %begin")] if begins else []),
         )
         return "\n".join(parts), list(self.declarations)
 
-    def _whole(self, parameters: tuple[str, ...], given: tuple[str, ...]) -> str:
+    def _whole(
+        self, parameters: tuple[str, ...], given: tuple[str, ...], first: str, begin: str
+    ) -> str:
         """All parts, one after the other."""
         name, code = self.signature.name, FunctionText()
         arguments = ", ".join(f"{each.split()[0]} {each.split()[-1]}" for each in given)
         steps = code.let(f"udiv i64 %kw, {self.signature.step}")
         for m in range(self.shape.count):
-            code.do(f"call void @{name}_begin{m}()")
+            code.do(f"call void @{name}_{first}{m}({begin})")
 
         def one_row(ky: str, _: list[str]) -> list[str]:
             def one_step(step: str, _: list[str]) -> list[str]:
@@ -202,7 +209,7 @@ class TileKernel:
         code.loop("%kh", [], one_row)
         for m in range(self.shape.count):
             code.do(f"call void @{name}_end{m}(ptr %sums)")
-        return self._function(code, "", parameters)
+        return self._function(code, "_from" if begin else "", parameters)
 
     def _function(self, code: FunctionText, part: str, parameters: tuple[str, ...]) -> str:
         """The finished function of a part."""
@@ -215,6 +222,13 @@ class TileKernel:
         for n in range(self.shape.columns):
             self._call(code, "tilezero", f"i8 {self.numbers[f'c{m}.{n}']}", "i8 immarg")
         return self._function(code, f"_begin{m}", ())
+
+    def _from(self, m: int) -> str:
+        code = FunctionText()
+        for n in range(self.shape.columns):
+            place = code.pointer("%begin", str(n * tiles.ROW_BYTES))
+            self._move(code, tiles.LOAD, f"c{m}.{n}", place, "0")  # every row is the same
+        return self._function(code, f"_from{m}", ("ptr %begin",))
 
     def _awake(self) -> str:
         code = FunctionText()
