@@ -117,17 +117,21 @@ def assembly(
     return {name: list(_body(lines, starts[f"{name}_caller"])) for name in functions}
 
 
-def caller(symbol: str, name: str, text: Text, pointers: int, numbers: Sequence[int]) -> Any:
+def caller(
+    symbol: str, name: str, text: Text, pointers: int, numbers: Sequence[int], behind: int = 0
+) -> Any:
     """The PrimFunc `symbol(pointer…)` that an imported function becomes a part of, with constants
-    behind its pointers."""
+    between its pointers and those `behind` them."""
     function, declarations = text
     with IRBuilder() as builder, T.prim_func():
         T.func_name(symbol)
         T.func_attr({"global_symbol": symbol})
-        buffers = [T.arg(f"p{i}", T.Buffer((1,), "uint8")) for i in range(pointers)]
+        every = range(pointers + behind)
+        buffers = [T.arg(f"p{i}", T.Buffer((1,), "uint8")) for i in every]
         with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, function])):
             addresses = [T.address_of(buffer[0]) for buffer in buffers]
-            T.evaluate(T.call_extern("void", name, *addresses, *map(T.int64, numbers)))
+            first, last = addresses[:pointers], addresses[pointers:]
+            T.evaluate(T.call_extern("void", name, *first, *map(T.int64, numbers), *last))
     return builder.get()
 
 

@@ -140,9 +140,10 @@ class Convolution(Interleaving):
 
     def help(self, called: Called) -> None:
         """Have a function compute sums, with constants behind its pointers."""
-        problem = {"text": called.text, "strides": called.constants}
+        problem = {"name": called.name, "text": called.text, "strides": called.constants}
         self.inner = f"sums_{digest_of(problem)}"
-        function = caller(self.inner, called.name, called.text, called.pointers, called.constants)
+        taken = called.text, called.pointers, called.constants, int(called.begins)
+        function = caller(self.inner, called.name, *taken)
         self.helpers.append(Helper(self.inner, function, problem))
 
     @cached_property
@@ -160,7 +161,7 @@ class Convolution(Interleaving):
         """
         main = self.composite.main
         is_plain = attributes(main)["scale"] == 1 and shape_of(main.args[2].ty)[0] == 1
-        return (self.is_direct or self.is_interleaved) and self.signature.begins and is_plain
+        return (self.is_direct or self.uses_tiles) and self.signature.begins and is_plain
 
     def beginning(self, channel: Any) -> tuple[Any, ...]:
         """A pointer to the bias from a channel on, if sums begin with it."""
@@ -202,7 +203,10 @@ class Convolution(Interleaving):
         with T.serial(0, parts) as part:
             strip = T.bind(block * parts + part)
             with T.If(strip * self.strip < self.outputs), T.Then():
-                operands = *self.operands(block, part, run, tile), *self.beginning(strip * self.strip)
+                operands = (
+                    *self.operands(block, part, run, tile),
+                    *self.beginning(strip * self.strip),
+                )
                 T.evaluate(T.call_extern("void", APART, *operands, *places))
                 for m, pixel in enumerate(sums):
                     T.evaluate(T.call_extern("void", PAUSE))
@@ -233,7 +237,8 @@ class Convolution(Interleaving):
         window = self.window(run, tile)
         self.fetch(block, window.pixel)
         with T.serial(0, BLOCK // self.signature.channels) as part:
-            pointers = self.pointers(block, part, window, 0)
+            channel = block * BLOCK + part * self.signature.channels
+            pointers = *self.pointers(block, part, window, 0), *self.beginning(channel)
             T.evaluate(T.call_extern("void", self.inner, *pointers))
 
     def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
@@ -266,7 +271,7 @@ class Convolution(Interleaving):
     def _inside(self, first: Any) -> Callable[[Any, Any], Any]:
         """Number of a pixel in a tile of joined rows, its column → whether it is in no halo.
 
-        A tile that is no longer than a row of the output has what lies between two rows once at most.
+        A tile no longer than a row of the output has what lies between two rows once at most.
         """
         _, column = divided(first, self.pitch)
         end, turn = T.bind(self.width - column), T.bind(self.pitch - column)

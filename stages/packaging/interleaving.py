@@ -180,7 +180,7 @@ class Interleaving(Lowering):
         early, late = range(self._late.start), self._late
         with T.serial(0, parts) as part:
             data, weights, _, later = self.pointers(block, part, window, place)
-            first = self.beginning((block * parts + part) * self.signature.channels)
+            first = self.beginning(block * BLOCK + part * self.signature.channels)
             self._begin(early, *first)
             with T.serial(0, kh) as row, T.serial(0, steps) as step:
                 numbers = (T.Cast("int64", row), T.Cast("int64", step), *map(T.int64, self.strides))

@@ -40,8 +40,6 @@ class Lowering:
     """Neighbouring output pixels whose sums are computed together."""
     uses_tiles = False
     """Whether the sums are computed in tiles, whose registers have a shape."""
-    begins = False
-    """Whether what the sums are increased by is in them already, so that nobody has to add it."""
     sums_dtype = "int32"
     """Type of the sums in scratch."""
 
@@ -75,6 +73,11 @@ class Lowering:
 
     def include_bodies(self, bodies: Table) -> None:
         """Include the text of what computes the sums."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether the bias is in the sums already, so that nobody has to add it."""
+        return False
 
     @property
     def runs(self) -> int:

@@ -19,9 +19,10 @@ from stages.packaging.convolution import Convolution
 from stages.packaging.halo import fill_halo
 from stages.packaging.interleaving import Pixel
 from stages.packaging.kernel import Kernel
-from stages.packaging.plain import with_vectors
+from stages.packaging.narrowing import SATURATED, packs, saturating_text
+from stages.packaging.plain import on_stack, with_vectors
 from stages.qnn.elementwise import WHOLE, WIDENED
-from stages.qnn.expressions import clipped, scalar
+from stages.qnn.expressions import clipped, saturates, scalar, unsaturated
 from stages.qnn.llvm import NEAREST, FunctionText
 from stages.qnn.packed import stored_row
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
@@ -56,6 +57,17 @@ class Position:
         rows = height + top + bottom
         line = self.picture * rows + stored_row(self.y + top, rows, phases)
         return (line * (width + left + right) + self.x + left) * channels + self.channel
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What an operator gives at one position."""
+
+    value: Any
+    wide: Any = None
+    """The same in 32 bits, if it is bytes by a clip."""
+    unsaturated: Any = None
+    """An int32 that saturating makes it of, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +135,8 @@ class Products(Convolution):
         code.prefetch("%place", NEAREST)
         code.do("ret void")
         self.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
+        for output in self.packed_outputs:
+            self.include(*saturating_text(dtype_of(output.ty)))
         # The steps of one value wait for each other: with registers to spare, two take turns.
         together = 2 if self.isa.registers > FEW_REGISTERS else 1
         self.lanes = max(MIN_LANES, self.isa.lanes * together)
@@ -190,50 +204,87 @@ class Products(Convolution):
         for width, times in widths(count, self.lanes):
             parts = T.unroll if self.is_direct else T.serial
             loop = self.loop if width >= MIN_LANES else parts
-            with parts(0, times) as part, loop(0, width) as inner:
-                self._channel(strip, y, x, sums, first + part * width + inner)
+            with on_stack(), parts(0, times) as part:
+                lane = first + part * width
+                packed = {}
+                if width == BLOCK:
+                    packed = {o: T.alloc_buffer((BLOCK,), "int32") for o in self.packed_outputs}
+                with loop(0, width) as inner:
+                    at = self._position(strip, y, x, lane + inner)
+                    self._channel(at, self.scratch[sums + lane + inner], packed, inner)
+                self._pack(packed, self._position(strip, y, x, lane))
             first += width * times
 
-    def _channel(self, strip: Any, y: Any, x: Any, sums: Any, lane: Any) -> None:
+    def _position(self, strip: Any, y: Any, x: Any, lane: Any) -> Position:
         extent = self.height, self.width, self.outputs
-        at = Position(*self.line_of(y), x, strip * self.strip + lane, extent)
-        values: dict[Any, Any] = {}
-        wide: dict[Any, Any] = {}
+        return Position(*self.line_of(y), x, strip * self.strip + lane, extent)
+
+    def _channel(self, at: Position, raw: Any, packed: dict[Any, Any], lane: Any) -> None:
+        """Compute a position of all outputs, a lane of those that are `packed`."""
+        values: dict[Any, Computed] = {}
         for variable, call in self.composite.calls.items():
-            raw = self.scratch[sums + lane]
-            values[variable], wide[variable] = self._value(call, values, wide, at, raw)
+            values[variable] = self._value(call, values, at, raw)
         for result, output in zip(self.results, self.composite.outputs, strict=True):
-            value = shared(values[self.composite.results[output]])
-            around = surroundings(self.composite.store_of(output))
-            place = at.place(around.halo, around.phases) if around else at.place()
-            T.buffer_store(result, value, [place])
+            found = values[self.composite.results[output]]
+            if output in packed:
+                T.buffer_store(packed[output], shared(found.unsaturated), [lane])
+            else:
+                T.buffer_store(result, shared(found.value), [self._place(output, at)])
 
-    def _value(
-        self, call: Any, values: dict[Any, Any], wide: dict[Any, Any], at: Position, raw: Any
-    ) -> tuple[Any, Any]:
-        """What an operator gives at one position, and the same in 32 bits if it is bytes by a clip.
+    def _place(self, output: Any, at: Position) -> Any:
+        """Where an output has what is at a position."""
+        around = surroundings(self.composite.store_of(output))
+        return at.place(around.halo, around.phases) if around else at.place()
 
-        What reads it next takes it so, where it would only widen it again.
+    @cached_property
+    def packed_outputs(self) -> list[Any]:
+        """Outputs that packing makes bytes of."""
+        if not packs(self.isa):
+            return []
+        found = []
+        for output in self.composite.outputs:
+            call = self.composite.store_of(output)
+            while str(call.op.name) in SAME or surroundings(call) is not None:
+                call = self.composite.calls[call.args[0]]
+            if saturates(call):
+                found.append(output)
+        return found
+
+    def _pack(self, packed: dict[Any, Any], at: Position) -> None:
+        """Store what is packed, the first channel at a position."""
+        for result, output in zip(self.results, self.composite.outputs, strict=True):
+            if output in packed:
+                pointers = packed[output][0], result[self._place(output, at)]
+                name = SATURATED + dtype_of(output.ty)
+                T.evaluate(T.call_extern("void", name, *map(T.address_of, pointers)))
+
+    def _value(self, call: Any, values: dict[Any, Computed], at: Position, raw: Any) -> Computed:
+        """What an operator gives at one position.
+
+        What reads bytes next takes them in 32 bits, if there they are, where it would only widen
+        them again.
         """
         if call.same_as(self.composite.main):
-            return self.main_value(call, at, raw), None
+            return Computed(self.main_value(call, at, raw))
         name = str(call.op.name)
         if name in SAME or surroundings(call) is not None:
-            return values[call.args[0]], wide[call.args[0]]
+            return values[call.args[0]]
         if is_op(call, "relax.qnn.from_bytes"):
-            return self.arguments[call.args[0].name][at.place(halo_of(call))], None
+            return Computed(self.arguments[call.args[0].name][at.place(halo_of(call))])
         operands = []
         for position, argument in enumerate(call.args):
             if not isinstance(argument, relax.Var):
                 continue
             if argument in values:
-                is_wide = position in WIDENED.get(name, ()) and wide[argument] is not None
-                operands.append((wide if is_wide else values)[argument])
+                found = values[argument]
+                is_wide = position in WIDENED.get(name, ()) and found.wide is not None
+                operands.append(found.wide if is_wide else found.value)
             elif position in WHOLE.get(name, ()):
                 operands.append(self.arguments[argument.name])
             else:
                 operands.append(self._operand(argument, at))
-        return scalar(call, operands), clipped(call, operands)
+        bare = unsaturated(call, operands) if saturates(call) else None
+        return Computed(scalar(call, operands), clipped(call, operands), bare)
 
     def main_value(self, call: Any, at: Position, raw: Any) -> Any:
         """What the main operator gives, from its raw sum."""

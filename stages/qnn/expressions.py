@@ -14,8 +14,11 @@ from tvm import te, tirx, topi
 
 from stages.qnn.elementwise import ARITHMETIC, element
 from stages.qnn.moving import slices_of
-from stages.qnn.numbers import TIR, WHOLE_TIR, fence
+from stages.qnn.numbers import TIR, UNSATURATED_TIR, WHOLE_TIR, fence
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, shape_of, storage_dtype
+
+BYTES = {"int8": (-128, 127), "uint8": (0, 255)}
+"""Types of bytes, and all that they hold."""
 
 Tensor = Any
 Expression = Callable[..., Tensor]
@@ -60,6 +63,18 @@ def clipped(call: Any, operands: Sequence[Any]) -> Any:
     value = ARITHMETIC[name](WHOLE_TIR, *operands, **attrs)
     is_wider = TIR.dtype(value) in ("int32", "float32") and dtype_of(call.ty) in ("int8", "uint8")
     return value if is_wider else None
+
+
+def saturates(call: Any) -> bool:
+    """Whether an operator's value is an integer of 31 bits saturated to its type, a byte."""
+    attrs = attributes(call) if str(call.op.name) in ARITHMETIC else {}
+    is_whole = (attrs.get("low"), attrs.get("high")) == BYTES.get(dtype_of(call.ty))
+    return is_whole and attrs.get("fits", False)
+
+
+def unsaturated(call: Any, operands: Sequence[Any]) -> Any:
+    """The int32 that saturating makes what `scalar` gives, for an operator that `saturates`."""
+    return ARITHMETIC[str(call.op.name)](UNSATURATED_TIR, *operands, **attributes(call))
 
 
 def _each(call: Any, tensors: Sequence[Tensor]) -> Tensor:

@@ -273,9 +273,21 @@ class WholeNumbers(TirNumbers):
         return fence(moved) - self.constant(MAGIC - zero_point, "float32")
 
 
+class UnsaturatedNumbers(TirNumbers):
+    """TIR expressions whose result, where it is `saturated`, may lie outside of the bounds.
+
+    So that saturating makes the same of it, what is rounded must fit 31 bits.
+    """
+
+    def saturated(self, x: Value, zero_point: int, low: int, high: int) -> Value:
+        """Not yet."""
+        return self.nearest(x) + zero_point
+
+
 NUMPY: Numbers = NumpyNumbers()
 TIR: Numbers = TirNumbers()
 WHOLE_TIR: Numbers = WholeNumbers()
+UNSATURATED_TIR: Numbers = UnsaturatedNumbers()
 
 
 def fence(value: Any) -> Any:

@@ -20,14 +20,14 @@ from stages.qnn.rescale import BYTES
 )  # fmt: skip
 def qlinear_add(
     m: Numbers, lhs: Value, rhs: Value, lhs_ratio: Value, rhs_ratio: Value, fixed: Value, *,
-    low: int, high: int, offset: int = 0,
+    low: int, high: int, offset: int = 0, fits: bool = False,
 ) -> Value:  # fmt: skip
     """QLinearAdd: `round(fma(lhs, lhs_ratio, fma(rhs, rhs_ratio, fixed)))`, saturated.
 
     A ratio is an operand's scale over the result's; `fixed` (float32, scalar) is the result's zero
     point less both operands', each times its ratio.
     `offset` is added to all integers meanwhile: on x86, ONNX Runtime turns int8 of QDQ graphs into
-    uint8, which changes what is rounded.
+    uint8, which changes what is rounded. What `fits` is known to have sums below 2^30 in size.
     """
     left, right = (_moved(m, each, offset) for each in (lhs, rhs))
     value = m.multiply_add(left, lhs_ratio, m.multiply_add(right, rhs_ratio, fixed))

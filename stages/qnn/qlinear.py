@@ -98,7 +98,10 @@ def rescaled(to: Emitter, layer: str, accumulator: Any, factor: Array, out: Grid
     """MLAS's requantization of accumulators with `factor`, scalar or along the last axis."""
     low, high = out.limits
     scale = to.tensor(f"{layer}.scale", np.asarray(factor, np.float32))
-    call = rescale(accumulator, scale, zero_point=out.point, low=low, high=high, dtype=out.dtype)
+    fits = bool(np.all(np.abs(factor) <= 0.5))  # of 32 bits
+    call = rescale(
+        accumulator, scale, zero_point=out.point, low=low, high=high, dtype=out.dtype, fits=fits
+    )
     return to.emit(call, f"{layer}.rescale")
 
 
@@ -215,9 +218,9 @@ def add(
     if _lhs_is_single(shape_of(lhs.ty), shape_of(rhs.ty)):
         operands = [operands[i] for i in (1, 0, 3, 2)]
     low, high = out.limits
-    call = onnx.qlinear_add(
-        *operands, to.tensor(f"{layer}.fixed", fixed), low=low, high=high, offset=offset
-    )
+    fits = bool(max(*ratios) <= 2**18 and abs(fixed) <= 2**29)  # of bytes, moved by as much at most
+    operands.append(to.tensor(f"{layer}.fixed", fixed))
+    call = onnx.qlinear_add(*operands, low=low, high=high, offset=offset, fits=fits)
     return to.emit(call, layer)
 
 

@@ -10,11 +10,13 @@ BYTES = ("int8", "uint8")
 
 @elementwise("rescale", ["data", "scale"], by_attribute, accepts={"scale": ["float32"]})
 def rescale(
-    m: Numbers, data: Value, scale: Value, *, zero_point: int, low: int, high: int, dtype: str
-) -> Value:
+    m: Numbers, data: Value, scale: Value, *,
+    zero_point: int, low: int, high: int, dtype: str, fits: bool = False,
+) -> Value:  # fmt: skip
     """Requantize in float32: `clip(round_half_even(float32(data) * scale) + zero_point)`.
 
     ONNX Runtime's MLAS does so for QLinearConv and its like: the zero point comes after rounding.
+    What `fits` is known to have products below 2^30 in size.
     """
     scaled = m.product(m.cast(data, "float32"), scale)
     return m.saturated(scaled, zero_point, low, high)
