@@ -49,6 +49,9 @@ def scalar(call: Any, operands: Sequence[Any]) -> Any:
     """An elementwise operator at one position; operands that it reads whole are tensors."""
     name = str(call.op.name)
     dtype = str(storage_dtype(dtype_of(call.ty)))
+    if saturates(call):
+        low, high = BYTES[dtype]
+        return tirx.max(tirx.min(unsaturated(call, operands), high), low).astype(dtype)
     if name in ARITHMETIC:
         return ARITHMETIC[name](TIR, *operands, **attributes(call)).astype(dtype)
     return SCALARS[name](call, *operands)
