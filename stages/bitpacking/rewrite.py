@@ -12,12 +12,14 @@ from tvm.ir import Call
 from stages.bitpacking.choosing import choose
 from stages.bitpacking.edges import FORMS, LINEAR, Edges, Layout, load, readings, solve, store
 from stages.bitpacking.folding import corrected, pad_channels, widened
+from stages.bitpacking.lines import as_line
 from stages.bitpacking.pools import pool_planes
+from stages.bitpacking.shortening import fits, reach, shortened
 from stages.bitpacking.tiles import convolve, transforming
 from stages.bitpacking.window import Window
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
-from stages.qnn import packed
+from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, ModelBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import TILES
 from stages.qnn.packing import pack_weights, round_up
@@ -28,8 +30,6 @@ from stages.qnn.transformed import tiles_for
 Array = np.ndarray[Any, Any]
 AnyForm = Form | Literal["float"]
 OPERANDS: dict[str, tuple[tuple[str, float | None], ...]] = {
-    # A padded channel never reaches a threshold, so its packed bit is 0.
-    "threshold": (("thresholds", np.iinfo(np.int32).max), ("flip", 0)),
     "requantize": (("multiplier", 0), ("offset", 0)),
     "dequantize": (("scale", 1),),
     "quantize": (("scale", None), ("zero_point", None)),
@@ -178,6 +178,8 @@ class Composite:
             if not self._is_input_picture(call.args[0]):
                 return value
             return self.builder.emit(remap(call, {call.args[0]: value}), "x")
+        if is_op(call, "relax.qnn.threshold"):
+            return self.builder.emit(self._levels(call), "v")
         operands = OPERANDS.get(name.removeprefix("relax.qnn."), FLOAT_OPERAND)
         logical = shape_of(call.ty)[-1]
         arguments: list[Any] = []
@@ -185,13 +187,48 @@ class Composite:
             if self._is_tensor(argument):
                 # The activation comes first, but for `constant - x`.
                 role, fill = operands[max(position - 1, 0)]
-                value = self.packer.tensors[self.actual[argument]]
+                value = self._tensor_of(argument)
                 if fill is not None:
                     value = pad_channels(value, logical, round_up(logical, BLOCK), fill)
                 arguments.append(self._tensor(role, value))
             else:
                 arguments.append(self._in_blocks(self._value(argument)))
-        return self.builder.emit(Call(call.op, arguments, call.attrs), "v")
+        attrs = call.attrs
+        if is_op(call, "relax.qnn.requantize"):
+            tensors = map(self._tensor_of, call.args[1:])
+            attrs = {**attributes(call), "fits": fits(self._reach(call.args[0]), *tensors)}
+        return self.builder.emit(Call(call.op, arguments, attrs), "v")
+
+    def _levels(self, call: Any) -> Any:
+        """Thresholds in as few bits as they need, or a line where that is cheaper."""
+        attrs, most = attributes(call), self._reach(call.args[0])
+        data = self._in_blocks(self._value(call.args[0]))
+        thresholds, flip = map(self._tensor_of, call.args[1:])
+        thresholds = shortened(thresholds, most)
+        line = as_line(thresholds, flip, most)
+        if line is not None:
+            bounds = {"low": 0, "high": len(thresholds), "fits": fits(most, *line)}
+            operands = self._padded("multiplier", line[0]), self._padded("offset", line[1])
+            return integer.requantize(data, *operands, dtype=attrs["dtype"], **bounds)
+        # A padded channel never reaches a threshold, so its packed bit is 0.
+        never = np.iinfo(thresholds.dtype if thresholds.dtype == np.int16 else np.int32).max
+        operands = self._padded("thresholds", thresholds, never), self._padded("flip", flip)
+        return integer.threshold(data, *operands, **attrs)
+
+    def _padded(self, role: str, value: Array, fill: float = 0) -> Any:
+        """A tensor [..., C] as a parameter of whole blocks of channels."""
+        channels = value.shape[-1]
+        padded = pad_channels(value, channels, round_up(channels, BLOCK), fill)
+        return self._tensor(role, padded)
+
+    def _reach(self, variable: Any) -> int:
+        """No value of a variable is larger in size."""
+        calls = {b.var: b.value for b in bindings_of(self.source) if isinstance(b.value, Call)}
+        return reach(variable, calls, self._tensor_of)
+
+    def _tensor_of(self, argument: Any) -> Array:
+        """A tensor of the layer, before packing."""
+        return self.packer.tensors[self.actual[argument]]
 
     def _in_blocks(self, value: Any) -> Any:
         """A value as [1, H, W, C] with C a multiple of a block; accumulators already are."""
@@ -232,7 +269,7 @@ class Composite:
         signature, window = chosen.signature, chosen.window
         form = signature.form
         layout = self.packer.edges[self.actual[data], form]
-        q = self.packer.tensors[self.actual[weight]]
+        q = self._tensor_of(weight)
         q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
         if layout.stored is not None:
             signature = signature.reading(layout.stored)

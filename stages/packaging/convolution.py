@@ -258,51 +258,50 @@ class Convolution(Interleaving):
         """The epilogue of a pixel; those of joined rows that are in the halo are left out."""
         if not self.is_joined:
             return super().finisher(block, run, tile, place)
-        first = self._first(run)
-        is_inside = self._inside(first)
+        joined = self._joined(self._first(run))
 
         def finish(m: Any) -> None:
-            y, x = (T.bind(coordinate) for coordinate in self._joined(first + m))
-            with T.If(is_inside(m, x)), T.Then():
+            y, x, is_inside = map(T.bind, joined(m))
+            with T.If(is_inside), T.Then():
                 self._pixel(block, y, x, place + m * BLOCK)
 
         return finish
-
-    def _inside(self, first: Any) -> Callable[[Any, Any], Any]:
-        """Number of a pixel in a tile of joined rows, its column → whether it is in no halo.
-
-        A tile no longer than a row of the output has what lies between two rows once at most.
-        """
-        _, column = divided(first, self.pitch)
-        end, turn = T.bind(self.width - column), T.bind(self.pitch - column)
-
-        def inside(m: Any, x: Any) -> Any:
-            is_inside = x < self.width
-            if self.rows <= self.width:
-                is_inside = tirx.any(m < end, m >= turn)
-            if self.composite.pictures > 1:
-                _, within = divided(first + m, self.input_height * self.input_width)
-                is_inside = tirx.all(is_inside, within < self.height * self.input_width)
-            return is_inside
-
-        return inside
 
     def _first(self, number: Any) -> Any:
         """First position of a tile of joined rows; as in a row, the last one overlaps another."""
         return T.bind(tirx.min(number * self.rows, self.positions - self.rows))
 
-    def _joined(self, position: Any) -> tuple[Any, Any]:
-        """Row, among those of all pictures, and column of a position in joined rows."""
-        row, x = divided(position, self.pitch)
-        picture, line = divided(row, self.input_height)
-        return (picture * self.height + line if self.composite.pictures > 1 else row), x
+    def _joined(self, first: Any) -> Callable[[Any], tuple[Any, Any, Any]]:
+        """Number of a pixel in a tile of joined rows → its row, among those of all pictures, its
+        column, and whether it is one: not what lies between rows.
+
+        A tile no longer than a row of the output goes on into one more row at most, and nobody has
+        to divide for every pixel.
+        """
+        own, column = map(T.bind, divided(first, self.pitch))
+        end, turn = T.bind(self.width - column), T.bind(self.pitch - column)
+
+        def place(m: Any) -> tuple[Any, Any, Any]:
+            row, x = divided(first + m, self.pitch)
+            is_inside = x < self.width
+            if self.rows <= self.width:
+                row = own + (m >= turn).astype("int32")
+                x = first + m - row * self.pitch
+                is_inside = tirx.any(m < end, m >= turn)
+            if self.composite.pictures == 1:
+                return row, x, is_inside
+            picture, line = divided(row, self.input_height)
+            return picture * self.height + line, x, tirx.all(is_inside, line < self.height)
+
+        return place
 
     def window(self, run: Any, tile: Any) -> Window:
         """The windows of a tile."""
         strides = attributes(self.composite.main)["strides"]
         if self.is_joined:
             first = self._first(run)
-            return Window(first * strides[1], run, lambda m: self._joined(first + m))
+            joined = self._joined(first)
+            return Window(first * strides[1], run, lambda m: joined(m)[:2])
         picture, line = self.line_of(run)
         x = self.column_of(tile)
         row = picture * self.input_height + line * (strides[0] // self.phases)

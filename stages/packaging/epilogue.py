@@ -2,7 +2,7 @@
 
 `void epilogue(sums, p1 …, o1 …)`: every pointer is already moved to the pixel and the block of
 channels; `sums` is int32 (float32 behind a float input). A float output's pointer stands at room
-for 32 floats, from where the kernel copies them. Lanes are channels, in two halves of 16.
+for 32 floats, from where the kernel copies them. Lanes are channels, all or half of the block.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import Any
 
 from stages.packaging.recoding import entries, stored_words
 from stages.packaging.values import Value, Values
-from stages.packaging.vectors import BITS, BYTES, FLOATS, HALF, INTS
+from stages.packaging.vectors import BYTES, HALF
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.packed import stored_of
 from stages.qnn.registry import attributes, dtype_of, shape_of
-from stages.qnn.tables import ENTRIES
+from stages.qnn.signature import BLOCK
+from stages.qnn.tables import ENTRIES, GROUP
 
 
 class Epilogue(Values):
@@ -42,8 +43,8 @@ class Epilogue(Values):
 
     def text(self, name: str) -> tuple[str, list[str]]:
         """The function and the declarations it needs."""
-        for self.half in (0, 1):
-            self.values = {}
+        for part in range(BLOCK // self.code.count):
+            self.part, self.values = part, {}
             for binding in bindings_of(self.function):
                 if binding.var in self.inner:
                     continue
@@ -82,17 +83,17 @@ class Epilogue(Values):
         Comparisons with rising thresholds are a thermometer c_1 >= c_2 >= …; bit j of the level is
         the exclusive or of the c_k whose k is a multiple of 2^j.
         """
-        masks = []
+        kind, masks = self.code.bytes, []
+        lanes = "" if value.masks else self.integer(value, kind)
         for j in range(bits):
-            if value.kind == "level":
+            if value.masks:
                 chosen = value.masks[(1 << j) - 1 :: 1 << j]
                 bit = chosen[0] if chosen else "zeroinitializer"
                 for mask in chosen[1:]:
-                    bit = self.code.let(f"xor {BITS} {bit}, {mask}")
+                    bit = self.code.let(f"xor {self.code.bits} {bit}, {mask}")
             else:
-                single = self.code.constant(INTS, 1 << j)
-                masked = self.code.let(f"and {INTS} {value.name}, {single}")
-                bit = self.code.nonzero(INTS, masked)
+                masked = self.code.let(f"and {kind} {lanes}, {self.code.constant(kind, 1 << j)}")
+                bit = self.code.nonzero(kind, masked)
             masks.append(bit)
         return masks
 
@@ -100,54 +101,59 @@ class Epilogue(Values):
         value = self.values[binding.value.args[0]]
         bits = attributes(binding.value)["bits"]
         for digit, bit in enumerate(self._level_bits(value, bits)):
-            self.words.setdefault((binding.var, digit), []).append(self.code.mask_word(bit))
+            self.words.setdefault((binding.var, digit), []).append(
+                self.code.mask_word(bit, self.code.count)
+            )
 
     def _to_bytes(self, binding: Any) -> None:
-        value = self.integer(self.values[binding.value.args[0]])
-        narrow = self.code.let(f"trunc {INTS} {value} to {BYTES}")
+        kind, per = self.code.bytes, self.code.count
+        narrow = self.integer(self.values[binding.value.args[0]], kind)
         channels = attributes(binding.value)["channels"] * self.pixels
-        count = min(HALF, channels - self.half * HALF) if channels < 2 * HALF else HALF
+        count = min(per, channels - self.part * per) if channels < BLOCK else per
         if count <= 0:
             return
-        kind = BYTES
-        if count < HALF:
+        if count < per:
+            narrow = self.code.lanes(kind, narrow, 0, count)
             kind = f"<{count} x i8>"
-            narrow = self.code.lanes(BYTES, narrow, 0, count)
-        self.code.store(kind, narrow, self._pointer_of(binding.var), 1, self.half * HALF)
+        self.code.store(kind, narrow, self._pointer_of(binding.var), 1, self.part * per)
 
     def _to_tables(self, binding: Any) -> None:
-        """Tables of this half's channels, each as wide as `HALF` bytes."""
-        attrs = attributes(binding.value)
-        value = self.integer(self.values[binding.value.args[0]])
-        narrow = self.code.let(f"trunc {INTS} {value} to {BYTES}")
-        tables = entries(self.code, narrow, attrs["bits"], attrs["balanced"])
-        for number, table in enumerate(tables):
-            place = (self.half * len(tables) + number) * ENTRIES
-            self.code.store(BYTES, table, self._pointer_of(binding.var), 1, place)
+        """Tables of this part's channels, each as wide as `HALF` bytes."""
+        attrs, code = attributes(binding.value), self.code
+        narrow = self.integer(self.values[binding.value.args[0]], code.bytes)
+        place = self.part * code.count // GROUP * ENTRIES
+        for first in range(0, code.count, HALF):
+            levels = code.lanes(code.bytes, narrow, first, HALF) if code.count > HALF else narrow
+            for table in entries(code, levels, attrs["bits"], attrs["balanced"]):
+                code.store(BYTES, table, self._pointer_of(binding.var), 1, place)
+                place += ENTRIES
 
     def _store_floats(self) -> None:
-        """This half of every float output; a zero is +0 whatever the sign of what it came from."""
+        """This part of every float output; a zero is +0 whatever the sign of what it came from."""
+        kind = self.code.floats
         for number, output in enumerate(outputs_of(self.function)):
             if dtype_of(output.ty) == "float32":
                 lanes = self.values[self.inner[output]].name
-                zero = self.code.constant(FLOATS, 0.0)
-                lanes = self.code.let(f"fadd {FLOATS} {lanes}, {zero}")
-                self.code.store(FLOATS, lanes, f"%o{number}", 4, self.half * HALF * 4)
+                zero = self.code.constant(kind, 0.0)
+                lanes = self.code.let(f"fadd {kind} {lanes}, {zero}")
+                place = self.part * self.code.count * 4
+                self.code.store(kind, lanes, f"%o{number}", 4, place)
 
     def _finish(self, output: Any, variable: Any) -> None:
-        """Store packed words, both halves together."""
+        """Store packed words, those of all parts."""
         pointer = self._pointer_of(variable)
         if dtype_of(output.ty) == "uint32":
             _, height, width, words = shape_of(output.ty)
             stored = stored_of(attributes(self._store_call(variable)))
-            digits = [
-                self._joined_halves(*self.words[variable, digit]) for digit in range(stored.bits)
-            ]
+            digits = [self._joined(*self.words[variable, digit]) for digit in range(stored.bits)]
             for number, word in enumerate(stored_words(self.code, stored, digits)):
                 self.code.store("i32", word, pointer, 4, number * height * width * words * 4)
 
     def _store_call(self, variable: Any) -> Any:
         return next(b.value for b in bindings_of(self.function) if b.var.same_as(variable))
 
-    def _joined_halves(self, low: str, high: str) -> str:
-        return self.code.let(f"or i32 {low}, {self.code.let(f'shl i32 {high}, 16')}")
+    def _joined(self, low: str, *high: str) -> str:
+        for half in high:
+            moved = self.code.let(f"shl i32 {half}, {HALF}")
+            low = self.code.let(f"or i32 {low}, {moved}")
+        return low

@@ -41,7 +41,7 @@ def entries(code: Vectors, levels: str, bits: int, balanced: bool) -> list[str]:
 def _digit_word(code: Vectors, levels: str, digit: int) -> str:
     """A digit of every channel's level, as the bits of an i32."""
     kept = code.let(f"and {BYTES} {levels}, {code.constant(BYTES, 1 << digit)}")
-    return code.mask_word(code.nonzero(BYTES, kept))
+    return code.mask_word(code.nonzero(BYTES, kept), HALF)
 
 
 def _looked_up(code: Vectors, digits: Sequence[str], first: int, balanced: bool) -> str:

@@ -1,4 +1,6 @@
-"""What an epilogue computes between sums and results, one half of a block of channels at a time.
+"""What an epilogue computes between sums and results, as many channels at a time as `Vectors` have.
+
+Integers are words of 16 bits as soon as they fit: twice as many of them are in a register.
 
 Float arithmetic is IEEE float32, step by step: products are fenced, because LLVM would otherwise
 fuse them with a following addition on its own account.
@@ -11,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.errors import StageError
-from stages.packaging.vectors import BITS, BYTES, FLOATS, HALF, INTS, ROUNDING_MODES, Vectors
+from stages.packaging.vectors import LONGEST_WORD, MOST, ROUNDING_MODES, Vectors, packing
 from stages.qnn.packed import CONVOLUTION, WINOGRAD
-from stages.qnn.registry import attributes, shape_of
+from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
+from stages.qnn.signature import BLOCK
 
 FLOAT_OPS = {
     "relax.add": "fadd",
@@ -26,13 +29,24 @@ MAX_MASKS = 7
 """Up to here the comparisons of a level are kept apart, and are its packed bits."""
 
 
+ELEMENTS = {"int32": "i32", "int16": "i16", "float32": "float", "uint8": "i8"}
+"""Types of tensors as LLVM names them."""
+
+
 @dataclass
 class Value:
-    """One half of a tensor: integers, floats, or the comparison masks of a level."""
+    """A part of a tensor: integers of a kind of vectors, floats, or the masks of a level.
+
+    The masks are those of comparisons of `kind`.
+    """
 
     kind: str
     name: str = ""
     masks: tuple[str, ...] = ()
+    reach: int = 1 << 31
+    """No integer is larger in size."""
+    bounds: tuple[int, int] | None = None
+    """What integers are yet to be clipped to: narrowing may do that on the way."""
 
 
 class Values:
@@ -48,7 +62,7 @@ class Values:
         self.function = function
         self.float_input, self.biased = float_input, biased
         self.code = Vectors(architecture, lanes)
-        self.half = 0
+        self.part = 0
         self.values: dict[Any, Value] = {}
         self._operators: dict[str, Callable[[Any], Value]] = {
             CONVOLUTION: self._sums,
@@ -79,22 +93,24 @@ class Values:
             raise StageError(f"operator {op} has no epilogue form")
         self.values[binding.var] = self._operators[op](binding.value)
 
-    def _lanes(self, variable: Any, kind: str, row: int = 0) -> str:
-        """This half of a tensor parameter [..., Cp], `row` rows down.
+    def _lanes(self, variable: Any, row: int = 0) -> str:
+        """This part of a tensor parameter [..., Cp], `row` rows down.
 
         Volatile, so that it stays in the epilogue: hoisted out of the pixel loop, a block's
         thresholds and multipliers would take the registers of the micro-kernel's accumulators.
         """
-        size = 1 if kind == BYTES else 4
-        stride = shape_of(variable.ty)[-1] * size
-        offset = row * stride + self.half * HALF * size
+        size = storage_dtype(dtype_of(variable.ty)).itemsize
+        offset = (row * shape_of(variable.ty)[-1] + self.part * self.code.count) * size
         source = self.code.pointer(f"%{variable.name}", str(offset))
-        return self.code.let(f"load volatile {kind}, ptr {source}, align {size}")
+        return self.code.let(f"load volatile {self._kind(variable)}, ptr {source}, align {size}")
+
+    def _kind(self, variable: Any) -> str:
+        """The vectors that a tensor is read by."""
+        return f"<{self.code.count} x {ELEMENTS[dtype_of(variable.ty)]}>"
 
     def _load_sums(self) -> Value:
-        kind = FLOATS if self.float_input else INTS
-        name = self.code.load(kind, "%sums", 4, self.half * HALF * 4)
-        return Value("float" if self.float_input else "int", name)
+        kind = self.code.floats if self.float_input else self.code.ints
+        return Value(kind, self.code.load(kind, "%sums", 4, self.part * self.code.count * 4))
 
     def _operand(self, variable: Any) -> Value:
         if variable in self.values:
@@ -106,100 +122,156 @@ class Values:
 
     def _sums(self, call: Any) -> Value:
         """`scale * raw + bias`; the bias pointer is at the pixel's border class."""
-        raw = self._load_sums().name
+        ints, raw = self.code.ints, self._load_sums().name
         if self.biased:
-            return Value("int", raw)
+            return Value(ints, raw)
         scale = attributes(call)["scale"]
-        scaled = self.code.let(f"mul {INTS} {raw}, {self.code.constant(INTS, scale)}")
-        bias = self._lanes(call.args[2], INTS)
-        return Value("int", self.code.let(f"add {INTS} {scaled}, {bias}"))
+        scaled = self.code.let(f"mul {ints} {raw}, {self.code.constant(ints, scale)}")
+        bias = self._lanes(call.args[2])
+        return Value(ints, self.code.let(f"add {ints} {scaled}, {bias}"))
 
     def _from_bytes(self, call: Any) -> Value:
-        loaded = self.code.load(BYTES, f"%{call.args[0].name}", 1, self.half * HALF)
-        return Value("int", self.code.let(f"zext {BYTES} {loaded} to {INTS}"))
+        code = self.code
+        loaded = code.load(code.bytes, f"%{call.args[0].name}", 1, self.part * code.count)
+        wide = code.let(f"zext {code.bytes} {loaded} to {code.words}")
+        return Value(code.words, wide, reach=MOST)
 
-    def integer(self, value: Value) -> str:
-        """The lanes of a value as integers; a level is the number of its set masks.
+    def _level(self, value: Value) -> Value:
+        """A level as integers: the number of its set masks.
 
         They are set from the first to the last, so that the last set one tells: where masks have
         registers of their own, a move under a mask is cheaper than to make a number of it.
         """
-        if value.kind != "level":
-            return value.name
-        total = "zeroinitializer"
+        code, total = self.code, "zeroinitializer"
+        kind = code.bytes if code.count == BLOCK else value.kind
         for number, mask in enumerate(value.masks, 1):
-            if self.code.register_lanes == HALF:
-                level = self.code.constant(INTS, number)
-                total = self.code.let(f"select {BITS} {mask}, {INTS} {level}, {INTS} {total}")
+            if code.count == BLOCK:
+                level = code.constant(kind, number)
+                total = code.let(f"select {code.bits} {mask}, {kind} {level}, {kind} {total}")
             else:
-                one = self.code.let(f"zext {BITS} {mask} to {INTS}")
-                total = self.code.let(f"add {INTS} {total}, {one}")
-        return total
+                one = code.let(f"zext {code.bits} {mask} to {kind}")
+                total = code.let(f"add {kind} {total}, {one}")
+        return Value(kind, total)
+
+    def _as(self, kind: str, name: str, wanted: str) -> str:
+        """Integers of one kind as those of another, which holds them; bytes are unsigned."""
+        if kind == wanted:
+            return name
+        sizes = {self.code.bytes: 8, self.code.words: 16, self.code.ints: 32}
+        longer = "zext" if kind == self.code.bytes else "sext"
+        op = longer if sizes[kind] < sizes[wanted] else "trunc"
+        return self.code.let(f"{op} {kind} {name} to {wanted}")
+
+    def integer(self, value: Value, wanted: str) -> str:
+        """A value as integers of a kind, which hold it."""
+        found = self._level(value) if value.masks else value
+        kind, name, bounds = found.kind, found.name, found.bounds
+        if bounds is not None:
+            if wanted == self.code.bytes and self.code.packs and packing(bounds):
+                return self.code.packed(name, kind, bounds)
+            if kind == self.code.ints and value.reach <= LONGEST_WORD:
+                kind, name = self.code.words, self.code.saturated(name)
+            name = self.code.clip_integers(kind, name, *bounds)
+        return self._as(kind, name, wanted)
+
+    def _shortest(self, *values: Value) -> str:
+        """The kind of words if they hold all values; int32 where there is a longer one."""
+        is_short = all(value.reach <= LONGEST_WORD for value in values)
+        return self.code.words if is_short else self.code.ints
 
     def _threshold(self, call: Any) -> Value:
         data, thresholds, flip = call.args
-        value = self._operand(data)
-        kind, compare = (FLOATS, "fcmp oge") if value.kind == "float" else (INTS, "icmp sge")
-        lanes = self.integer(value)
+        value, kind = self._operand(data), self._kind(thresholds)
+        lanes = self._comparable(value, kind)
+        compare = "fcmp oge" if kind == self.code.floats else "icmp sge"
         is_rising = attributes(call).get("rising", False)
-        flipped = "" if is_rising else self.code.nonzero(BYTES, self._lanes(flip, BYTES))
+        flipped = "" if is_rising else self.code.nonzero(self.code.bytes, self._lanes(flip))
 
         def mask(limit: str) -> str:
             reached = self.code.let(f"{compare} {kind} {lanes}, {limit}")
-            return self.code.let(f"xor {BITS} {reached}, {flipped}") if flipped else reached
+            if not flipped:
+                return reached
+            return self.code.let(f"xor {self.code.bits} {reached}, {flipped}")
 
         rows = shape_of(thresholds.ty)[0]
+        counted = self.code.ints if kind == self.code.floats else kind
         if rows <= MAX_MASKS:
-            limits = [self._lanes(thresholds, kind, row) for row in range(rows)]
-            return Value("level", masks=tuple(mask(limit) for limit in limits))
-        return Value("int", self._count(thresholds, kind, mask))
+            limits = [self._lanes(thresholds, row) for row in range(rows)]
+            return Value(counted, masks=tuple(mask(limit) for limit in limits), reach=rows)
+        return Value(counted, self._count(thresholds, counted, mask), reach=rows)
+
+    def _comparable(self, value: Value, kind: str) -> str:
+        """A value as what thresholds of a kind are compared with.
+
+        Those of 16 bits are at most the longest word and above the smallest one: what is beyond
+        them is on the same side of all if it is saturated.
+        """
+        is_long = value.kind == self.code.ints and value.reach > LONGEST_WORD
+        if kind == self.code.words and is_long:
+            return self.code.saturated(self.integer(value, self.code.ints))
+        return value.name if kind == self.code.floats else self.integer(value, kind)
 
     def _count(self, thresholds: Any, kind: str, mask: Callable[[str], str]) -> str:
         """How many rows of a long table have their mask set."""
-        code = self.code
+        code, own = self.code, self._kind(thresholds)
         rows, channels = shape_of(thresholds.ty)
+        size = storage_dtype(dtype_of(thresholds.ty)).itemsize
 
         def one_row(row: str, carried: list[str]) -> list[str]:
-            offset = code.let(f"mul nuw nsw i64 {row}, {channels * 4}")
-            limit = code.load(
-                kind, code.pointer(f"%{thresholds.name}", offset), 4, self.half * HALF * 4
-            )
-            reached = code.let(f"sext {BITS} {mask(limit)} to {INTS}")
-            return [code.let(f"sub {INTS} {carried[0]}, {reached}")]
+            offset = code.let(f"mul nuw nsw i64 {row}, {channels * size}")
+            start = code.pointer(f"%{thresholds.name}", offset)
+            limit = code.load(own, start, size, self.part * code.count * size)
+            reached = code.let(f"sext {code.bits} {mask(limit)} to {kind}")
+            return [code.let(f"sub {kind} {carried[0]}, {reached}")]
 
-        return code.loop(str(rows), [(INTS, "zeroinitializer")], one_row)[0]
+        return code.loop(str(rows), [(kind, "zeroinitializer")], one_row)[0]
 
     def _keep(self, call: Any) -> Value:
-        value = self.integer(self._operand(call.args[0]))
-        keep = self._lanes(call.args[1], BYTES)
-        kept = self.code.nonzero(BYTES, keep)
-        zero = f"{INTS} zeroinitializer"
-        return Value("int", self.code.let(f"select {BITS} {kept}, {INTS} {value}, {zero}"))
+        value = self._operand(call.args[0])
+        kind = self._shortest(value)
+        kept = self.code.nonzero(self.code.bytes, self._lanes(call.args[1]))
+        lanes = self.integer(value, kind)
+        chosen = f"select {self.code.bits} {kept}, {kind} {lanes}, {kind} zeroinitializer"
+        return Value(kind, self.code.let(chosen), reach=value.reach)
 
     def _add(self, call: Any) -> Value:
         attrs = attributes(call)
-        left, right = (self.integer(self._operand(argument)) for argument in call.args)
-        total = self.code.let(f"add {INTS} {left}, {right}")
+        values = [self._operand(argument) for argument in call.args]
         points = attrs["lhs_zero_point"] + attrs["rhs_zero_point"]
-        return Value("int", self.code.add_constant(total, -points))
+        found = Value("", reach=min(sum(v.reach for v in values) + abs(points), 1 << 31))
+        found.kind = self._shortest(found)
+        left, right = (self.integer(value, found.kind) for value in values)
+        total = self.code.let(f"add {found.kind} {left}, {right}")
+        found.name = self.code.add_constant(found.kind, total, -points)
+        return found
 
     def _saturate(self, call: Any) -> Value:
         attrs = attributes(call)
-        value = self.integer(self._operand(call.args[0]))
-        value = self.code.add_constant(value, attrs["offset"])
-        value = self.code.choose_integers("sgt", value, attrs["low"])
-        return Value("int", self.code.choose_integers("slt", value, attrs["high"]))
+        value = self._operand(call.args[0])
+        moved = Value("", reach=min(value.reach + abs(attrs["offset"]), 1 << 31))
+        kind = self._shortest(moved)
+        lanes = self.code.add_constant(kind, self.integer(value, kind), attrs["offset"])
+        return self._bounded(kind, lanes, attrs)
+
+    def _bounded(self, kind: str, lanes: str, attrs: dict[str, Any]) -> Value:
+        bounds = attrs["low"], attrs["high"]
+        return Value(kind, lanes, reach=max(map(abs, bounds)), bounds=bounds)
 
     # -- floats ------------------------------------------------------------------------------
 
     def _requantize(self, call: Any) -> Value:
         data, multiplier, offset = call.args
-        attrs = attributes(call)
-        lanes = self.code.to_floats(self.integer(self._operand(data)))
-        scaled = self.code.arithmetic("fmul", lanes, self._lanes(multiplier, FLOATS))
-        moved = self.code.arithmetic("fadd", scaled, self._lanes(offset, FLOATS))
-        clipped = self.code.clip(moved, attrs["low"], attrs["high"])
-        return Value("int", self.code.rounded(clipped))
+        attrs, code = attributes(call), self.code
+        lanes = code.to_floats(self.integer(self._operand(data), code.ints))
+        scaled = code.arithmetic("fmul", lanes, self._lanes(multiplier))
+        moved = code.arithmetic("fadd", scaled, self._lanes(offset))
+        if attrs.get("fits") and code.has_nearest:
+            return self._bounded(code.ints, code.nearest(moved), attrs)
+        found = self._bounded(code.ints, "", attrs)
+        assert found.bounds is not None
+        found.name = code.rounded(code.clip(moved, *found.bounds))
+        found.bounds = None
+        return found
 
     def _quantize(self, call: Any) -> Value:
         x, scale, zero_point = call.args
@@ -215,21 +287,26 @@ class Values:
         moved = self.code.arithmetic("fadd", divided, self._scalar(zero_point))
         clipped = self.code.clip(moved, attrs["low"], attrs["high"])
         integers = self.code.rounded_by(mode, clipped)
-        return Value("int", self.code.add_constant(integers, attrs["shift"]))
+        kind, reach = self.code.ints, max(abs(attrs["low"]), abs(attrs["high"]))
+        moved = self.code.add_constant(kind, integers, attrs["shift"])
+        return Value(kind, moved, reach=reach + abs(attrs["shift"]))
 
     def _scalar(self, variable: Any) -> str:
-        return self.code.splat(self.code.load("float", f"%{variable.name}", 4), "float", HALF)
+        loaded = self.code.load("float", f"%{variable.name}", 4)
+        return self.code.splat(loaded, "float", self.code.count)
 
     def _dequantize(self, call: Any) -> Value:
         data, scale = call.args
-        integers = self.integer(self._operand(data))
-        integers = self.code.add_constant(integers, -attributes(call)["zero_point"])
+        ints = self.code.ints
+        integers = self.integer(self._operand(data), ints)
+        integers = self.code.add_constant(ints, integers, -attributes(call)["zero_point"])
         lanes = self.code.to_floats(integers)
-        return Value("float", self.code.arithmetic("fmul", lanes, self._lanes(scale, FLOATS)))
+        found = self.code.arithmetic("fmul", lanes, self._lanes(scale))
+        return Value(self.code.floats, found)
 
     def _float_operands(self, call: Any) -> list[str]:
         return [
-            self._lanes(argument, FLOATS)
+            self._lanes(argument)
             if argument in self.function.params
             and argument not in self.values
             and len(shape_of(argument.ty)) == 1
@@ -241,5 +318,5 @@ class Values:
         left, right = self._float_operands(call)
         name = str(call.op.name)
         if name in CHOICES:
-            return Value("float", self.code.choose(CHOICES[name], left, right))
-        return Value("float", self.code.arithmetic(FLOAT_OPS[name], left, right))
+            return Value(self.code.floats, self.code.choose(CHOICES[name], left, right))
+        return Value(self.code.floats, self.code.arithmetic(FLOAT_OPS[name], left, right))

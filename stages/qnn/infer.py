@@ -129,7 +129,8 @@ def sum_pool2d(types: Sequence[Any], attrs: Attrs) -> Any:
     return _pool(types, attrs, "int32")
 
 
-def _limits(dtype: str) -> tuple[int, int]:
+def limits(dtype: str) -> tuple[int, int]:
+    """The smallest and the largest integer of a dialect dtype."""
     bits = int(dtype.lstrip("uint"))
     return (
         (0, (1 << bits) - 1)
@@ -144,7 +145,7 @@ def _result(types: Sequence[Any], attrs: Attrs, low: int, high: int) -> Any:
         isinstance(dtype, str) and dtype.startswith(("int", "uint")),
         f"a result of {dtype}; integers are expected",
     )
-    smallest, largest = _limits(dtype)
+    smallest, largest = limits(dtype)
     _require(smallest <= low <= high <= largest, f"results from {low} to {high} do not fit {dtype}")
     return tensor_type(shape_of(types[0]), dtype)
 
@@ -156,7 +157,7 @@ def _per_channel(data: Any, operand: Any, what: str, *, single: bool) -> None:
 
 
 def threshold(types: Sequence[Any], attrs: Attrs) -> Any:
-    """Levels 0..T of thresholds [T, C], int32 for integers and float32 for floats."""
+    """Levels 0..T of thresholds [T, C], int32 or int16 for integers and float32 for floats."""
     data, thresholds, flip = types
     count, channels = _of_rank(thresholds, 2, "thresholds")
     _require(
@@ -164,9 +165,9 @@ def threshold(types: Sequence[Any], attrs: Attrs) -> Any:
         f"thresholds of shape {[count, channels]} for data of {shape_of(data)[-1]} channels",
     )
     _per_channel(data, flip, "flip", single=False)
-    wanted = "float32" if dtype_of(data) == "float32" else "int32"
+    wanted = ("float32",) if dtype_of(data) == "float32" else ("int32", "int16")
     _require(
-        dtype_of(thresholds) == wanted,
+        dtype_of(thresholds) in wanted,
         f"thresholds of {dtype_of(thresholds)} for data of {dtype_of(data)}",
     )
     return _result(types, attrs, 0, count)

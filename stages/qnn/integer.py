@@ -147,7 +147,8 @@ def threshold(
 ) -> Array:
     """Level = number of thresholds `t` with `data >= t` (with `data < t` where `flip` is 1).
 
-    `thresholds` is [T, C] of the data's dtype, `flip` uint8 [C]; C is the last axis of `data`.
+    `thresholds` is [T, C], float32 or integers as the data is, `flip` uint8 [C]; C is the last
+    axis of `data`.
     `rising` says that `flip` is 0 everywhere.
     """
     assert not (rising and np.any(flip))
@@ -159,11 +160,19 @@ def threshold(
 
 @register("requantize", ["data", "multiplier", "offset"], infer.requantize, legalize.requantize)
 def requantize(
-    data: Array, multiplier: Array, offset: Array, *, low: int, high: int, dtype: str
+    data: Array,
+    multiplier: Array,
+    offset: Array,
+    *,
+    low: int,
+    high: int,
+    dtype: str,
+    fits: bool = False,
 ) -> Array:
     """`clip(round_half_even(float32(data) * multiplier + offset), low, high)` in float32.
 
-    `multiplier` and `offset` are float32 [C]; the product is rounded before the sum (no fma).
+    `multiplier` and `offset` are float32 [C]; the product is rounded before the sum (no fma). What
+    `fits` is known to have sums below 2^31 in size.
     """
     scaled = data.astype(np.float32) * multiplier + offset
     return np.clip(np.rint(scaled), low, high).astype(storage_dtype(dtype))

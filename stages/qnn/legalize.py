@@ -166,8 +166,8 @@ def threshold(data: Any, thresholds: Any, flip: Any, *, dtype: str, rising: bool
     row = te.reduce_axis((0, thresholds.shape[0]))
 
     def at(*i: Any) -> Any:
-        limit = thresholds[row, i[-1]]
-        value = data[i].astype(limit.dtype)
+        compared = "float32" if thresholds.dtype == "float32" else "int32"
+        limit, value = (x.astype(compared) for x in (thresholds[row, i[-1]], data[i]))
         hit = value >= limit
         if not rising:
             hit = tirx.Select(flip[i[-1]] == 0, hit, value < limit)
@@ -182,8 +182,18 @@ def _clip(value: Any, low: int, high: int) -> Any:
     return tirx.min(tirx.max(value, next(bounds)), next(bounds))
 
 
-def requantize(data: Any, multiplier: Any, offset: Any, *, low: int, high: int, dtype: str) -> Any:
+def requantize(
+    data: Any,
+    multiplier: Any,
+    offset: Any,
+    *,
+    low: int,
+    high: int,
+    dtype: str,
+    fits: bool = False,
+) -> Any:
     """Scale, move, round half to even, clip."""
+    del fits
 
     def at(*i: Any) -> Any:
         product = fence(data[i].astype("float32") * multiplier[i[-1]])

@@ -168,12 +168,28 @@ def seven_thresholds_of_falling_channels() -> Case:
 
 
 @case
-def eight_bit_thresholds() -> Case:
-    """No multiply-add rounds down, so 255 thresholds take its place."""
+def eight_bits_rounded_down() -> Case:
+    """255 thresholds are a line that is rounded."""
     net = Net((1, 40, 3, 4))
     y = net.batch_norm(net.conv(net.quant(net.x, "a", 2, 0.5), "c", 40), "bn", 8.0)
     y = net.quantized(y, "t", 8, 2.0**-5, rounding="FLOOR")
-    return Case(net.model(net.conv(y, "d", 9)), MAC, None, ("threshold", "to_bytes"))
+    return Case(net.model(net.conv(y, "d", 9)), MAC, None, ("requantize", "to_bytes"))
+
+
+@case
+def long_thresholds() -> Case:
+    """200 thresholds on no line, so that each is compared, with sums that saturate or do not."""
+    net = Net((1, 40, 3, 4))
+    outputs = []
+    for name, bits, spread in (("short", 2, 60), ("long", 8, 200000)):
+        x = net.quant(net.x, f"{name}.a", bits, 2.0**-bits)
+        sums = net.conv(x, f"{name}.c", 40, bits=8, encoding="signed")
+        table = np.sort(net.rng.normal(size=(40, 200)) * spread * 2.0 ** -(bits + 7), axis=1)
+        call = source.multi_threshold(
+            sums, net.constant(f"{name}.t", table), out_scale=1.0, out_bias=0.0, channel_axis=1
+        )
+        outputs.append(net.conv(net.op(call, f"{name}.q"), f"{name}.d", 9))
+    return Case(net.model(*outputs), MAC, None, ("threshold", "to_bytes"))
 
 
 @case

@@ -10,7 +10,7 @@ from hw.profile import Hardware
 from stages.errors import StageError
 from stages.packaging.epilogue import Epilogue
 from stages.packaging.values import MAX_MASKS
-from stages.packaging.vectors import FLOATS, ROUNDING_MODES, Vectors
+from stages.packaging.vectors import ROUNDING_MODES, Vectors
 from stages.qnn import integer
 from stages.qnn.builder import FunctionBuilder
 from stages.qnn.source import ROUNDING
@@ -39,9 +39,9 @@ def test_no_product_is_fused_with_a_sum(name: str, hardware: Hardware) -> None:
 def multiply_add(hardware: Hardware, fenced: bool) -> list[str]:
     """`r = x * y + z` on vectors, with the fence of epilogues or without."""
     code = Vectors(hardware.architecture, isa_of(hardware).lanes)
-    x, y, z = (code.load(FLOATS, f"%{name}", 4) for name in "xyz")
-    product = code.arithmetic("fmul", x, y) if fenced else code.let(f"fmul {FLOATS} {x}, {y}")
-    code.store(FLOATS, code.let(f"fadd {FLOATS} {product}, {z}"), "%r", 4)
+    x, y, z = (code.load(code.floats, f"%{name}", 4) for name in "xyz")
+    product = code.arithmetic("fmul", x, y) if fenced else code.let(f"fmul {code.floats} {x}, {y}")
+    code.store(code.floats, code.let(f"fadd {code.floats} {product}, {z}"), "%r", 4)
     code.do("ret void")
     text = code.function("line", [f"ptr %{name}" for name in "xyzr"])
     buffers = [("float32", 16)] * 4
@@ -92,5 +92,5 @@ def test_long_threshold_tables_become_loops(levels: int, loops: int) -> None:
 def test_a_constant_is_written_as_llvm_reads_it() -> None:
     code = Vectors("x86_64")
     assert code.constant("<2 x i8>", 3).startswith("<i8 3, ")
-    assert code.constant(FLOATS, 3).startswith("<float 3.0, ")
-    assert code.constant(FLOATS, -0.5).startswith("<float -0.5, ")
+    assert code.constant(code.floats, 3).startswith("<float 3.0, ")
+    assert code.constant(code.floats, -0.5).startswith("<float -0.5, ")

@@ -1,0 +1,71 @@
+"""What follows sums in as few bits as it needs: thresholds of 16, and roundings that fit 31."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from stages.bitpacking.edges import LINEAR
+from stages.qnn.algebra import factor, numerators, offset
+from stages.qnn.infer import limits
+from stages.qnn.registry import attributes, dtype_of, is_op
+
+Array = np.ndarray[Any, Any]
+WORD = np.iinfo(np.int16)
+UNKNOWN = 1 << 31
+MOVED = ("relax.permute_dims", "relax.reshape")
+
+
+def shortened(thresholds: Array, most: int) -> Array:
+    """Thresholds int32 as int16, if integers of at most `most` in size compare alike with them.
+
+    Larger integers do too, saturated to int16, if all thresholds are above the smallest one.
+    """
+    if thresholds.dtype != np.int32:
+        return thresholds
+    if most < WORD.max:
+        thresholds = np.clip(thresholds, -WORD.max, WORD.max)
+    is_short = bool(np.all((thresholds > WORD.min) & (thresholds <= WORD.max)))
+    return thresholds.astype(np.int16) if is_short else thresholds
+
+
+def fits(most: int, multiplier: Array, moved: Array) -> bool:
+    """Whether integers of at most `most` in size, times a multiplier, plus an offset, are below
+    2^31 in size, however that is rounded on the way."""
+    sums = most * np.abs(multiplier.astype(np.float64)) + np.abs(moved.astype(np.float64))
+    return bool(np.all(sums <= 2.0**30))
+
+
+def reach(variable: Any, calls: Mapping[Any, Any], tensor: Callable[[Any], Array]) -> int:
+    """No value of a variable is larger in size; `calls` gives its operator, `tensor` weights."""
+    if variable in calls:
+        call = calls[variable]
+        name = str(call.op.name)
+        if name in MOVED:
+            return reach(call.args[0], calls, tensor)
+        if name.removeprefix("relax.qnn.") in LINEAR:
+            return _of_sums(call, tensor(call.args[1]))
+        if is_op(call, "relax.qnn.add"):
+            attrs = attributes(call)
+            points = abs(attrs["lhs_zero_point"]) + abs(attrs["rhs_zero_point"])
+            return points + sum(reach(argument, calls, tensor) for argument in call.args)
+    dtype = dtype_of(variable.ty)
+    return _largest(dtype) if "int" in dtype else UNKNOWN
+
+
+def _largest(dtype: str) -> int:
+    """The size of the largest integer of a type."""
+    low, high = limits(dtype)
+    return max(-low, high)
+
+
+def _of_sums(call: Any, q: Array) -> int:
+    """Of the sums of a product with weights `q` [O, ...]."""
+    attrs = attributes(call)
+    point = attrs["data_zero_point_x2"]
+    ends = [factor(point) * end - offset(point) for end in limits(dtype_of(call.args[0].ty))]
+    largest = max(abs(number) for number in (*ends, attrs.get("pad_value", 0)))
+    weights = np.abs(numerators(q, attrs["weight_zero_point_x2"]).astype(np.int64))
+    return largest * int(weights.reshape(q.shape[0], -1).sum(axis=1).max())
