@@ -151,7 +151,7 @@ def added(size: tuple[int, int, int], is_deep: bool) -> tuple[Net, Model]:
     y = net.conv(x, "window", 32, dtype="uint8")
     numbers = {"lhs": 0.7, "rhs": 0.4, "fixed": -3.5}
     ratios = [net.builder.tensor(n, np.array(v, np.float32)) for n, v in numbers.items()]
-    total = net.emit(onnx.qlinear_add(y, x, *ratios, low=0, high=255), "sum")
+    total = net.emit(onnx.qlinear_add(y, x, *ratios, low=0, high=255, fits=True), "sum")
     if is_deep:  # what is added later is not what the product multiplies
         z = net.conv(total, "next", 32, kernel=1, dtype="uint8")
         return net, net.model(net.emit(onnx.qlinear_add(z, x, *ratios, low=0, high=255), "last"))

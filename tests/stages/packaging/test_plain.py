@@ -68,6 +68,7 @@ class Net:
             low=low,
             high=high,
             dtype=dtype,
+            fits=largest <= 0.5,
         )
         return self.builder.emit(call, f"{name}.q")
 
