@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from stages.qnn.llvm import FunctionText
+from stages.qnn.signature import BLOCK
 
-LANES = 16
-INTS, BYTES = "<16 x i32>", "<16 x i8>"
+INTS, BYTES = f"<{BLOCK} x i32>", f"<{BLOCK} x i8>"
+LARGEST = f"@llvm.umax.v{BLOCK}i8"
 
 
 def pool_text(
@@ -17,35 +18,33 @@ def pool_text(
     bits: out of wider ones LLVM makes 64-bit divisions, which 32-bit ARM leaves to a library.
     """
     code = FunctionText()
-    splat = "<" + ", ".join([f"i32 {zero_point}"] * LANES) + ">"
-    smax = f"@llvm.umax.v{LANES}i32"
+    splat = "<" + ", ".join([f"i32 {zero_point}"] * BLOCK) + ">"
+    carried = BYTES if kind == "max" else INTS
     if kind == "max":
-        code.declarations[f"declare {INTS} {smax}({INTS}, {INTS})"] = None
+        code.declarations[f"declare {BYTES} {LARGEST}({BYTES}, {BYTES})"] = None
 
-    def tap(pointer: str, carried: list[str]) -> list[str]:
-        results = []
-        for half, value in enumerate(carried):
-            loaded = code.load(BYTES, pointer, 1, half * LANES)
-            wide = code.let(f"zext {BYTES} {loaded} to {INTS}")
-            if kind == "max":
-                results.append(code.let(f"call {INTS} {smax}({INTS} {value}, {INTS} {wide})"))
-            else:
-                level = code.let(f"sub {INTS} {wide}, {splat}") if zero_point else wide
-                results.append(code.let(f"add {INTS} {value}, {level}"))
-        return results
+    def tap(pointer: str, value: str) -> str:
+        loaded = code.load(BYTES, pointer, 1)
+        if kind == "max":
+            return code.let(f"call {BYTES} {LARGEST}({BYTES} {value}, {BYTES} {loaded})")
+        level = code.let(f"zext {BYTES} {loaded} to {INTS}")
+        if zero_point:
+            level = code.let(f"sub {INTS} {level}, {splat}")
+        return code.let(f"add {INTS} {value}, {level}")
 
-    def row(y: str, carried: list[str]) -> list[str]:
+    def row(y: str, values: list[str]) -> list[str]:
         start = code.pointer("%data", code.let(f"mul nuw nsw i32 {y}, {row_bytes}"), "i32")
 
         def pixel(x: str, values: list[str]) -> list[str]:
             offset = code.let(f"mul nuw nsw i32 {x}, {pixel_bytes}")
-            return tap(code.pointer(start, offset, "i32"), values)
+            return [tap(code.pointer(start, offset, "i32"), values[0])]
 
-        return code.loop("%w", [(INTS, value) for value in carried], pixel, "i32")
+        return code.loop("%w", [(carried, values[0])], pixel, "i32")
 
-    result = code.loop("%h", [(INTS, "zeroinitializer")] * 2, row, "i32")
-    for half, value in enumerate(result):
-        code.store(INTS, value, "%sums", 4, half * LANES * 4)
+    (result,) = code.loop("%h", [(carried, "zeroinitializer")], row, "i32")
+    if kind == "max":
+        result = code.let(f"zext {BYTES} {result} to {INTS}")
+    code.store(INTS, result, "%sums", 4)
     code.do("ret void")
     parameters = ["ptr noalias readonly %data", "ptr noalias %sums", "i32 %h", "i32 %w"]
     return code.function(name, parameters), list(code.declarations)
