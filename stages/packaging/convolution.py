@@ -1,9 +1,6 @@
 """A composite around a convolution by a micro-kernel, one call per tile of pixels and channels.
 
-A tile's pixels are neighbours in an output row. Where a convolution moves by as many pixels down as
-to the right, those of the next row follow behind what lies between them: rows can be joined into
-one long line of positions, of which those in between are computed in vain, so that tiles need not
-fit a row.
+A tile's pixels are neighbours in an output row, or in the line that rows are joined into.
 """
 
 from __future__ import annotations
@@ -21,9 +18,9 @@ from stages.kinds import Table
 from stages.packaging.direct import NAME as APART
 from stages.packaging.direct import PAUSE, SUMS, Called, tile_function
 from stages.packaging.interleaving import Interleaving, Pixel, Window
+from stages.packaging.joining import Line
 from stages.packaging.kernel import Helper, Kernel, digest_of
-from stages.packaging.lower import divided
-from stages.qnn.geometry import are_joinable, tile_count
+from stages.qnn.geometry import are_joinable
 from stages.qnn.packed import row_words, stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, WORD_BYTES
@@ -60,7 +57,7 @@ class Convolution(Interleaving):
         window = attrs["window"]
         self.phases = attrs["phases"]
         joinable = are_joinable(window, attrs["strides"], self.composite.pictures, self.phases)
-        self.is_joined = joinable and self._is_shorter_joined
+        self.is_joined = joinable and self.line.is_shorter
         self.strides = (
             window[0],
             row_words(self.composite.main, self.signature),
@@ -93,25 +90,16 @@ class Convolution(Interleaving):
         return (second - first) * self.input_width - self.input_width // self.phases
 
     @property
-    def pitch(self) -> int:
-        """Positions from one row of the output to the next one, where rows are joined."""
-        return self.input_width // self.phases
-
-    @property
-    def positions(self) -> int:
-        """Pixels from the first of all pictures to the last, those in halos between them too."""
-        rows = (self.composite.pictures - 1) * self.input_height + self.height
-        return (rows - 1) * self.pitch + self.width
-
-    @property
-    def _is_shorter_joined(self) -> bool:
-        by_rows = self.lines * tile_count(self.width, self.rows)
-        return self.rows > self.width or tile_count(self.positions, self.rows) < by_rows
+    def line(self) -> Line:
+        """The results of all pictures as one line."""
+        pitch = self.input_width // self.phases
+        pictures = self.composite.pictures
+        return Line(self.height, self.width, pictures, self.input_height, pitch, self.rows)
 
     @property
     def runs(self) -> int:
         """Work items of a block: rows, or tiles where rows are joined."""
-        return tile_count(self.positions, self.rows) if self.is_joined else self.lines
+        return self.line.tiles if self.is_joined else self.lines
 
     @property
     def calls(self) -> int:
@@ -258,50 +246,22 @@ class Convolution(Interleaving):
         """The epilogue of a pixel; those of joined rows that are in the halo are left out."""
         if not self.is_joined:
             return super().finisher(block, run, tile, place)
-        joined = self._joined(self._first(run))
+        places = self.line.places(self.line.first(run))
 
         def finish(m: Any) -> None:
-            y, x, is_inside = map(T.bind, joined(m))
+            y, x, is_inside = map(T.bind, places(m))
             with T.If(is_inside), T.Then():
                 self._pixel(block, y, x, place + m * BLOCK)
 
         return finish
 
-    def _first(self, number: Any) -> Any:
-        """First position of a tile of joined rows; as in a row, the last one overlaps another."""
-        return T.bind(tirx.min(number * self.rows, self.positions - self.rows))
-
-    def _joined(self, first: Any) -> Callable[[Any], tuple[Any, Any, Any]]:
-        """Number of a pixel in a tile of joined rows → its row, among those of all pictures, its
-        column, and whether it is one: not what lies between rows.
-
-        A tile no longer than a row of the output goes on into one more row at most, and nobody has
-        to divide for every pixel.
-        """
-        own, column = map(T.bind, divided(first, self.pitch))
-        end, turn = T.bind(self.width - column), T.bind(self.pitch - column)
-
-        def place(m: Any) -> tuple[Any, Any, Any]:
-            row, x = divided(first + m, self.pitch)
-            is_inside = x < self.width
-            if self.rows <= self.width:
-                row = own + (m >= turn).astype("int32")
-                x = first + m - row * self.pitch
-                is_inside = tirx.any(m < end, m >= turn)
-            if self.composite.pictures == 1:
-                return row, x, is_inside
-            picture, line = divided(row, self.input_height)
-            return picture * self.height + line, x, tirx.all(is_inside, line < self.height)
-
-        return place
-
     def window(self, run: Any, tile: Any) -> Window:
         """The windows of a tile."""
         strides = attributes(self.composite.main)["strides"]
         if self.is_joined:
-            first = self._first(run)
-            joined = self._joined(first)
-            return Window(first * strides[1], run, lambda m: joined(m)[:2])
+            first = self.line.first(run)
+            places = self.line.places(first)
+            return Window(first * strides[1], run, lambda m: places(m)[:2])
         picture, line = self.line_of(run)
         x = self.column_of(tile)
         row = picture * self.input_height + line * (strides[0] // self.phases)

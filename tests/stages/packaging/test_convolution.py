@@ -139,8 +139,8 @@ def test_joined_rows_are_work_for_as_many_tasks_as_there_are_tiles() -> None:
     joined = [made for made in convolutions(packed, AVX512VNNI) if made.is_joined]
     assert joined
     for made in joined:
-        firsts = [min(n * made.rows, made.positions - made.rows) for n in range(made.runs)]
-        assert firsts[0] == 0 and firsts[-1] + made.rows == made.positions
+        firsts = [min(n * made.rows, made.line.positions - made.rows) for n in range(made.runs)]
+        assert firsts[0] == 0 and firsts[-1] + made.rows == made.line.positions
         assert all(later - earlier <= made.rows for earlier, later in pairwise(firsts))
 
 
