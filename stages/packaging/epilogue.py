@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stages.packaging.integers import Value
 from stages.packaging.recoding import entries, stored_words
-from stages.packaging.values import Value, Values
+from stages.packaging.values import Values
 from stages.packaging.vectors import BYTES, HALF
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.packed import stored_of
@@ -84,7 +85,7 @@ class Epilogue(Values):
         the exclusive or of the c_k whose k is a multiple of 2^j.
         """
         kind, masks = self.code.bytes, []
-        lanes = "" if value.masks else self.integer(value, kind)
+        lanes = "" if value.masks else self.code.integer(value, kind)
         for j in range(bits):
             if value.masks:
                 chosen = value.masks[(1 << j) - 1 :: 1 << j]
@@ -107,7 +108,7 @@ class Epilogue(Values):
 
     def _to_bytes(self, binding: Any) -> None:
         kind, per = self.code.bytes, self.code.count
-        narrow = self.integer(self.values[binding.value.args[0]], kind)
+        narrow = self.code.integer(self.values[binding.value.args[0]], kind)
         channels = attributes(binding.value)["channels"] * self.pixels
         count = min(per, channels - self.part * per) if channels < BLOCK else per
         if count <= 0:
@@ -120,7 +121,7 @@ class Epilogue(Values):
     def _to_tables(self, binding: Any) -> None:
         """Tables of this part's channels, each as wide as `HALF` bytes."""
         attrs, code = attributes(binding.value), self.code
-        narrow = self.integer(self.values[binding.value.args[0]], code.bytes)
+        narrow = self.code.integer(self.values[binding.value.args[0]], code.bytes)
         place = self.part * code.count // GROUP * ENTRIES
         for first in range(0, code.count, HALF):
             levels = code.lanes(code.bytes, narrow, first, HALF) if code.count > HALF else narrow

@@ -1,7 +1,5 @@
 """What an epilogue computes between sums and results, as many channels at a time as `Vectors` have.
 
-Integers are words of 16 bits as soon as they fit: twice as many of them are in a register.
-
 Float arithmetic is IEEE float32, step by step: products are fenced, because LLVM would otherwise
 fuse them with a following addition on its own account.
 """
@@ -9,14 +7,13 @@ fuse them with a following addition on its own account.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from stages.errors import StageError
-from stages.packaging.vectors import LONGEST_WORD, MOST, ROUNDING_MODES, Vectors, packing
+from stages.packaging.integers import Integers, Value
+from stages.packaging.vectors import LONGEST_WORD, MOST, ROUNDING_MODES
 from stages.qnn.packed import CONVOLUTION, WINOGRAD
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
-from stages.qnn.signature import BLOCK
 
 FLOAT_OPS = {
     "relax.add": "fadd",
@@ -27,26 +24,8 @@ FLOAT_OPS = {
 CHOICES = {"relax.maximum": "ogt", "relax.minimum": "olt"}
 MAX_MASKS = 7
 """Up to here the comparisons of a level are kept apart, and are its packed bits."""
-
-
 ELEMENTS = {"int32": "i32", "int16": "i16", "float32": "float", "uint8": "i8"}
 """Types of tensors as LLVM names them."""
-
-
-@dataclass
-class Value:
-    """A part of a tensor: integers of a kind of vectors, floats, or the masks of a level.
-
-    The masks are those of comparisons of `kind`.
-    """
-
-    kind: str
-    name: str = ""
-    masks: tuple[str, ...] = ()
-    reach: int = 1 << 31
-    """No integer is larger in size."""
-    bounds: tuple[int, int] | None = None
-    """What integers are yet to be clipped to: narrowing may do that on the way."""
 
 
 class Values:
@@ -61,7 +40,7 @@ class Values:
     ) -> None:
         self.function = function
         self.float_input, self.biased = float_input, biased
-        self.code = Vectors(architecture, lanes)
+        self.code = Integers(architecture, lanes)
         self.part = 0
         self.values: dict[Any, Value] = {}
         self._operators: dict[str, Callable[[Any], Value]] = {
@@ -136,49 +115,6 @@ class Values:
         wide = code.let(f"zext {code.bytes} {loaded} to {code.words}")
         return Value(code.words, wide, reach=MOST)
 
-    def _level(self, value: Value) -> Value:
-        """A level as integers: the number of its set masks.
-
-        They are set from the first to the last, so that the last set one tells: where masks have
-        registers of their own, a move under a mask is cheaper than to make a number of it.
-        """
-        code, total = self.code, "zeroinitializer"
-        kind = code.bytes if code.count == BLOCK else value.kind
-        for number, mask in enumerate(value.masks, 1):
-            if code.count == BLOCK:
-                level = code.constant(kind, number)
-                total = code.let(f"select {code.bits} {mask}, {kind} {level}, {kind} {total}")
-            else:
-                one = code.let(f"zext {code.bits} {mask} to {kind}")
-                total = code.let(f"add {kind} {total}, {one}")
-        return Value(kind, total)
-
-    def _as(self, kind: str, name: str, wanted: str) -> str:
-        """Integers of one kind as those of another, which holds them; bytes are unsigned."""
-        if kind == wanted:
-            return name
-        sizes = {self.code.bytes: 8, self.code.words: 16, self.code.ints: 32}
-        longer = "zext" if kind == self.code.bytes else "sext"
-        op = longer if sizes[kind] < sizes[wanted] else "trunc"
-        return self.code.let(f"{op} {kind} {name} to {wanted}")
-
-    def integer(self, value: Value, wanted: str) -> str:
-        """A value as integers of a kind, which hold it."""
-        found = self._level(value) if value.masks else value
-        kind, name, bounds = found.kind, found.name, found.bounds
-        if bounds is not None:
-            if wanted == self.code.bytes and self.code.packs and packing(bounds):
-                return self.code.packed(name, kind, bounds)
-            if kind == self.code.ints and value.reach <= LONGEST_WORD:
-                kind, name = self.code.words, self.code.saturated(name)
-            name = self.code.clip_integers(kind, name, *bounds)
-        return self._as(kind, name, wanted)
-
-    def _shortest(self, *values: Value) -> str:
-        """The kind of words if they hold all values; int32 where there is a longer one."""
-        is_short = all(value.reach <= LONGEST_WORD for value in values)
-        return self.code.words if is_short else self.code.ints
-
     def _threshold(self, call: Any) -> Value:
         data, thresholds, flip = call.args
         value, kind = self._operand(data), self._kind(thresholds)
@@ -208,8 +144,8 @@ class Values:
         """
         is_long = value.kind == self.code.ints and value.reach > LONGEST_WORD
         if kind == self.code.words and is_long:
-            return self.code.saturated(self.integer(value, self.code.ints))
-        return value.name if kind == self.code.floats else self.integer(value, kind)
+            return self.code.saturated(self.code.integer(value, self.code.ints))
+        return value.name if kind == self.code.floats else self.code.integer(value, kind)
 
     def _count(self, thresholds: Any, kind: str, mask: Callable[[str], str]) -> str:
         """How many rows of a long table have their mask set."""
@@ -228,9 +164,9 @@ class Values:
 
     def _keep(self, call: Any) -> Value:
         value = self._operand(call.args[0])
-        kind = self._shortest(value)
+        kind = self.code.shortest(value)
         kept = self.code.nonzero(self.code.bytes, self._lanes(call.args[1]))
-        lanes = self.integer(value, kind)
+        lanes = self.code.integer(value, kind)
         chosen = f"select {self.code.bits} {kept}, {kind} {lanes}, {kind} zeroinitializer"
         return Value(kind, self.code.let(chosen), reach=value.reach)
 
@@ -239,8 +175,8 @@ class Values:
         values = [self._operand(argument) for argument in call.args]
         points = attrs["lhs_zero_point"] + attrs["rhs_zero_point"]
         found = Value("", reach=min(sum(v.reach for v in values) + abs(points), 1 << 31))
-        found.kind = self._shortest(found)
-        left, right = (self.integer(value, found.kind) for value in values)
+        found.kind = self.code.shortest(found)
+        left, right = (self.code.integer(value, found.kind) for value in values)
         total = self.code.let(f"add {found.kind} {left}, {right}")
         found.name = self.code.add_constant(found.kind, total, -points)
         return found
@@ -249,8 +185,8 @@ class Values:
         attrs = attributes(call)
         value = self._operand(call.args[0])
         moved = Value("", reach=min(value.reach + abs(attrs["offset"]), 1 << 31))
-        kind = self._shortest(moved)
-        lanes = self.code.add_constant(kind, self.integer(value, kind), attrs["offset"])
+        kind = self.code.shortest(moved)
+        lanes = self.code.add_constant(kind, self.code.integer(value, kind), attrs["offset"])
         return self._bounded(kind, lanes, attrs)
 
     def _bounded(self, kind: str, lanes: str, attrs: dict[str, Any]) -> Value:
@@ -262,7 +198,7 @@ class Values:
     def _requantize(self, call: Any) -> Value:
         data, multiplier, offset = call.args
         attrs, code = attributes(call), self.code
-        lanes = code.to_floats(self.integer(self._operand(data), code.ints))
+        lanes = code.to_floats(self.code.integer(self._operand(data), code.ints))
         scaled = code.arithmetic("fmul", lanes, self._lanes(multiplier))
         moved = code.arithmetic("fadd", scaled, self._lanes(offset))
         if attrs.get("fits") and code.has_nearest:
@@ -298,7 +234,7 @@ class Values:
     def _dequantize(self, call: Any) -> Value:
         data, scale = call.args
         ints = self.code.ints
-        integers = self.integer(self._operand(data), ints)
+        integers = self.code.integer(self._operand(data), ints)
         integers = self.code.add_constant(ints, integers, -attributes(call)["zero_point"])
         lanes = self.code.to_floats(integers)
         found = self.code.arithmetic("fmul", lanes, self._lanes(scale))

@@ -1,0 +1,260 @@
+"""One composite from logical tensors to packed ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call
+
+from stages.bitpacking.edges import FORMS, LINEAR, Layout, load, readings, store
+from stages.bitpacking.folding import corrected, pad_channels, widened
+from stages.bitpacking.lines import as_line
+from stages.bitpacking.shortening import fits, reach, shortened
+from stages.bitpacking.tiles import convolve
+from stages.qnn import integer, packed
+from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
+from stages.qnn.packing import pack_weights, round_up
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.signature import BLOCK, Form
+
+if TYPE_CHECKING:
+    from stages.bitpacking.rewrite import Packer
+
+Array = np.ndarray[Any, Any]
+AnyForm = Form | Literal["float"]
+OPERANDS: dict[str, tuple[tuple[str, float | None], ...]] = {
+    "requantize": (("multiplier", 0), ("offset", 0)),
+    "dequantize": (("scale", 1),),
+    "quantize": (("scale", None), ("zero_point", None)),
+}
+"""Tensor operands behind the first argument: name, and what fills padded channels."""
+FLOAT_OPERAND: tuple[tuple[str, float | None], ...] = (("operand", 1),)
+
+
+class Composite:
+    """One composite being rewritten for one call."""
+
+    def __init__(self, packer: Packer, binding: Any, results: list[Any]) -> None:
+        self.packer, self.results = packer, results
+        self.variable = binding.var
+        self.layer = str(binding.var.name)
+        self.source = packer.source.module[binding.value.op]
+        self.actual = dict(zip(self.source.params, binding.value.args, strict=True))
+        self.builder = FunctionBuilder()
+        self.arguments: list[Any] = []
+        self.values: dict[Any, Any] = {}
+        self.written: list[tuple[Any, AnyForm]] = []
+
+    def build(self) -> Any:
+        """The new function; `arguments` and `written` then say how `main` calls it."""
+        bindings = bindings_of(self.source)
+        inner = {b.var: b.value for b in bindings if b.var in outputs_of(self.source)}
+        for binding in bindings:
+            if binding.var not in inner:
+                self.values[binding.var] = self._binding(binding)
+        outputs = []
+        for output, variable in zip(outputs_of(self.source), self.results, strict=True):
+            outputs += self._write(inner[output], variable)
+        return self.builder.finish(outputs, {"composite": str(self.source.attrs["composite"])})
+
+    # -- operands ----------------------------------------------------------------------------
+
+    def _stored(self, parameter: Any, form: AnyForm) -> Any:
+        """The parameter for an edge in one form."""
+        return self._argument(self.packer.stored[self.actual[parameter], form])
+
+    def _argument(self, outer: Any) -> Any:
+        """The parameter for a tensor of `main`."""
+        if any(outer.same_as(argument) for argument in self.arguments):
+            position = next(i for i, a in enumerate(self.arguments) if outer.same_as(a))
+            return self.builder.params[position]
+        self.arguments.append(outer)
+        return self.builder.param(f"p{len(self.arguments)}", shape_of(outer.ty), dtype_of(outer.ty))
+
+    def _tensor(self, name: str, value: Array) -> Any:
+        """A parameter for a tensor of this layer."""
+        self.arguments.append(self.packer.builder.tensor(f"{self.layer}.{name}", value))
+        return self.builder.param(f"p{len(self.arguments)}", value.shape, str(value.dtype))
+
+    def _value(self, variable: Any) -> Any:
+        """An operand: computed here, or the picture inside an edge stored as bytes."""
+        if variable in self.values:
+            return self.values[variable]
+        actual = self.actual[variable]
+        if not readings(self.source, variable):
+            return self._stored(variable, "float")
+        form: Form = "planes" if self.variable in self.packer.pools_of_planes else "bytes"
+        call = load(self._stored(variable, form), self.packer.edges[actual, form])
+        self.values[variable] = self.builder.emit(call, "data")
+        return self.values[variable]
+
+    def _is_tensor(self, variable: Any) -> bool:
+        return variable not in self.values and self.actual.get(variable) in self.packer.tensors
+
+    # -- operators ---------------------------------------------------------------------------
+
+    def _binding(self, binding: Any) -> Any:
+        call = binding.value
+        name = str(call.op.name)
+        if name.removeprefix("relax.qnn.") in LINEAR:
+            return self.builder.emit(self._linear(call), "sums")
+        if is_op(call, "relax.permute_dims") or is_op(call, "relax.reshape"):
+            value = self._value(call.args[0])
+            # On the output side channels stay last and padded until the result is written.
+            if not self._is_input_picture(call.args[0]):
+                return value
+            return self.builder.emit(remap(call, {call.args[0]: value}), "x")
+        if is_op(call, "relax.qnn.threshold"):
+            return self.builder.emit(self._levels(call), "v")
+        operands = OPERANDS.get(name.removeprefix("relax.qnn."), FLOAT_OPERAND)
+        logical = shape_of(call.ty)[-1]
+        arguments: list[Any] = []
+        for position, argument in enumerate(call.args):
+            if self._is_tensor(argument):
+                # The activation comes first, but for `constant - x`.
+                role, fill = operands[max(position - 1, 0)]
+                value = self._tensor_of(argument)
+                if fill is not None:
+                    value = pad_channels(value, logical, round_up(logical, BLOCK), fill)
+                arguments.append(self._tensor(role, value))
+            else:
+                arguments.append(self._in_blocks(self._value(argument)))
+        attrs = call.attrs
+        if is_op(call, "relax.qnn.requantize"):
+            tensors = map(self._tensor_of, call.args[1:])
+            attrs = {**attributes(call), "fits": fits(self._reach(call.args[0]), *tensors)}
+        return self.builder.emit(Call(call.op, arguments, attrs), "v")
+
+    def _levels(self, call: Any) -> Any:
+        """Thresholds in as few bits as they need, or a line where that is cheaper."""
+        attrs, most = attributes(call), self._reach(call.args[0])
+        data = self._in_blocks(self._value(call.args[0]))
+        thresholds, flip = map(self._tensor_of, call.args[1:])
+        thresholds = shortened(thresholds, most)
+        line = as_line(thresholds, flip, most)
+        if line is not None:
+            bounds = {"low": 0, "high": len(thresholds), "fits": fits(most, *line)}
+            operands = self._padded("multiplier", line[0]), self._padded("offset", line[1])
+            return integer.requantize(data, *operands, dtype=attrs["dtype"], **bounds)
+        # A padded channel never reaches a threshold, so its packed bit is 0.
+        never = np.iinfo(thresholds.dtype if thresholds.dtype == np.int16 else np.int32).max
+        operands = self._padded("thresholds", thresholds, never), self._padded("flip", flip)
+        return integer.threshold(data, *operands, **attrs)
+
+    def _padded(self, role: str, value: Array, fill: float = 0) -> Any:
+        """A tensor [..., C] as a parameter of whole blocks of channels."""
+        channels = value.shape[-1]
+        padded = pad_channels(value, channels, round_up(channels, BLOCK), fill)
+        return self._tensor(role, padded)
+
+    def _reach(self, variable: Any) -> int:
+        """No value of a variable is larger in size."""
+        calls = {b.var: b.value for b in bindings_of(self.source) if isinstance(b.value, Call)}
+        return reach(variable, calls, self._tensor_of)
+
+    def _tensor_of(self, argument: Any) -> Array:
+        """A tensor of the layer, before packing."""
+        return self.packer.tensors[self.actual[argument]]
+
+    def _in_blocks(self, value: Any) -> Any:
+        """A value as [1, H, W, C] with C a multiple of a block; accumulators already are."""
+        if len(value.ty.shape) == 2:
+            shape = (1, 1, 1, int(value.ty.shape[1]))
+            value = self.builder.emit(relax.op.reshape(value, shape), "pixel")
+        channels = int(value.ty.shape[-1])
+        if channels % BLOCK:
+            call = packed.pad_channels(value, channels=round_up(channels, BLOCK))
+            value = self.builder.emit(call, "padded")
+        return value
+
+    @property
+    def _from_input(self) -> bool:
+        """Whether the composite computes from a float graph input."""
+        return any(
+            dtype_of(p.ty) == "float32" and self.actual[p] not in self.packer.tensors
+            for p in self.source.params
+        )
+
+    def _is_input_picture(self, variable: Any) -> bool:
+        """Whether a variable is a float graph input, reshaped or transposed at most."""
+        if variable in self.actual:
+            return dtype_of(variable.ty) == "float32" and not self._is_tensor(variable)
+        return self._is_moved(variable) and self._is_input_picture(self._producer(variable).args[0])
+
+    def _is_moved(self, variable: Any) -> bool:
+        call = self._producer(variable)
+        return is_op(call, "relax.permute_dims") or is_op(call, "relax.reshape")
+
+    def _producer(self, variable: Any) -> Any:
+        return next(b.value for b in bindings_of(self.source) if b.var.same_as(variable))
+
+    def _linear(self, call: Any) -> Any:
+        attrs = attributes(call)
+        data, weight = call.args
+        chosen = self.packer.chosen[self.variable]
+        signature, window = chosen.signature, chosen.window
+        form = signature.form
+        layout = self.packer.edges[self.actual[data], form]
+        q = self._tensor_of(weight)
+        q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
+        if layout.stored is not None:
+            signature = signature.reading(layout.stored)
+        scale, bias, border = corrected(
+            signature, q, layout.padded_channels, attrs, layout.fill, window
+        )
+        origin = [layout.halo[0] - window.padding[0], layout.halo[1] - window.padding[1]]
+        stored = self.packer.stored[self.actual[data], form]
+        if signature.is_transformed:
+            stored = self.packer.transformed(stored, origin, window, self.layer)
+        operands = [
+            self._argument(stored),
+            self._tensor("weights", pack_weights(signature, widened(q, layout))),
+            self._tensor("bias", bias),
+        ]
+        return convolve(
+            signature,
+            operands,
+            origin,
+            scale=scale,
+            channels=[q.shape[3], q.shape[0]],
+            border=border,
+            **window.attributes(layout.stacked, layout.phases),
+        )
+
+    # -- results -----------------------------------------------------------------------------
+
+    def _write(self, inner: Any, variable: Any) -> list[Any]:
+        """Store a result in every form that has a reader, or as the graph's float output."""
+        value = self.values[inner]
+        if dtype_of(inner.ty) == "float32":
+            self.written.append((variable, "float"))
+            return [self._float_output(value, inner)]
+        results = []
+        for form in FORMS:
+            layout = self.packer.edges.get((variable, form))
+            if layout is not None:
+                self.written.append((variable, form))
+                kept = self._kept(value, layout)
+                results.append(self.builder.emit(store(kept, layout), form))
+        return results
+
+    def _kept(self, value: Any, layout: Layout) -> Any:
+        """Levels whose padded channels are 0: a quantized input's would be its zero point."""
+        if not self._from_input or layout.channels % BLOCK == 0 or layout.block != BLOCK:
+            return value
+        keep = (np.arange(layout.padded_channels) < layout.channels).astype(np.uint8)
+        return self.builder.emit(packed.keep_channels(value, self._tensor("keep", keep)), "kept")
+
+    def _float_output(self, value: Any, inner: Any) -> Any:
+        shape, picture = shape_of(inner.ty), inner
+        while self._is_moved(picture):
+            picture = self._producer(picture).args[0]
+        channels = shape_of(picture.ty)[-1]
+        value = self.builder.emit(packed.take_channels(value, channels=channels), "out")
+        if len(shape) == 4 or len(shape_of(picture.ty)) == 4:
+            value = self.builder.emit(relax.op.permute_dims(value, [0, 3, 1, 2]), "nchw")
+        if shape_of(value.ty) != shape:
+            value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
+        return value
