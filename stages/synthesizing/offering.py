@@ -17,7 +17,7 @@ from hw.costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
-from stages.qnn.signature import BLOCK, KernelSignature, Products
+from stages.qnn.signature import BLOCK, BYTE_LIMIT, KernelSignature, Products
 from stages.qnn.tables import ENTRIES
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
@@ -192,6 +192,8 @@ def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[Products, int]]:
     """Ways to add up products in lanes of less than 32 bits, and how many words fit."""
     top = (1 << problem.activation_bits) - 1
     limit = int(np.abs(weight_values(problem.weights, problem.weight_bits)).max())
+    if limit > BYTE_LIMIT:  # no byte holds such weights
+        return
     for bits in (8, 16):
         group = narrow_products(isa, bits)
         if not group or problem.activation_bits == BYTE_BITS:

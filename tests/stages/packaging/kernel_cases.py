@@ -193,6 +193,15 @@ def long_thresholds() -> Case:
 
 
 @case
+def weights_that_no_byte_holds() -> Case:
+    """Odd numbers up to 255 on both sides of 0, by activations that narrow lanes could add up."""
+    net = Net((1, 40, 3, 4))
+    sums = net.conv(net.quant(net.x, "a", 2, 0.25), "c", 40, bits=8)
+    y = net.quant(net.by(relax.op.multiply, sums, "g", 0.3), "b", 8, 0.5)
+    return Case(net.model(net.conv(y, "d", 9)), MAC, None, ("requantize",))
+
+
+@case
 def requantize_at_ties() -> Case:
     """y1 is y0 * gain + offset in 8 bits: ties, which a fused multiply-add would not see."""
     net = Net((1, 1, 4, 8))
