@@ -70,8 +70,9 @@ def _is_right(line: tuple[Array, Array], thresholds: Array, flip: Array, most: i
     of every threshold, and at both ends."""
     ends = np.broadcast_to(np.array([[-most], [most]]), (2, thresholds.shape[1]))
     inputs = np.concatenate([thresholds, thresholds - 1, ends]).clip(-most, most)
-    reached = inputs[:, None] >= thresholds[None]
-    wanted = (reached ^ (flip != 0)).sum(axis=1)
+    wanted = np.zeros(inputs.shape, np.int32)
+    for row in thresholds:
+        wanted += (inputs >= row) ^ (flip != 0)
     slope, start = line
     found = np.rint(inputs.astype(np.float32) * slope + start).clip(0, len(thresholds))
     is_rising = bool(np.all(np.where(flip == 0, slope, -slope) >= 0))
