@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -80,6 +81,20 @@ def test_sums_of_matrix_tiles_go_through_scratch() -> None:
     (kernel,) = kernels(layer(), AMX)
     assert not is_direct(kernel)
     assert kernel.scratch_bytes > 0
+
+
+@pytest.mark.parametrize("hardware", [AVX512VBMI, AMX], ids=lambda item: item.name)
+def test_an_epilogue_adds_no_bias_and_packs_bytes(hardware: Hardware) -> None:
+    """Sums begin with it; of two registers one is made, by instructions that saturate."""
+    (kernel,) = kernels(layer(), hardware)
+    functions = (kernel.function, *(helper.function for helper in kernel.helpers))
+    lines = [line for function in functions for line in listing(function, hardware)]
+    found = Counter(line.split()[0] for line in lines if "%zmm" in line)
+    assert found["vpacksswb"] and found["vpackssdw"] == found["vpacksswb"]
+    assert not found["vpmovsdb"] and not found["vmaxps"]
+    # What is added to all channels alike is the zero point.
+    added_up = [line for line in lines if "vpaddd" in line and "(" in line]
+    assert all("{1to16}" in line or "(%rip)" in line for line in added_up)
 
 
 @EACH

@@ -37,7 +37,8 @@ ALL = [(rows, 32) for rows in PIXELS] + [(rows, 16) for rows in WHOLE]
 
 @pytest.mark.parametrize("kernel", [*SOME, *WHOLES], ids=lambda kernel: kernel.name)
 def test_compiled_kernels_add_up_products(kernel: KernelSignature) -> None:
-    """Windows of one row and of several, of a step and of more; strides of 1 and 2."""
+    """Windows of one row and of several, of a step and of more; strides of 1 and 2; from zeros and
+    from any integers."""
     skip_unless_runnable(AMX)
     step = kernel.step
     cases = [Case(kernel, 3, 3, step, 1), Case(kernel, 1, 1, step, 2), Case(kernel, 2, 2, step, 1)]
@@ -45,8 +46,12 @@ def test_compiled_kernels_add_up_products(kernel: KernelSignature) -> None:
     for case in cases:
         library = compile_cases([case], AMX)
         for data, weights in (case.random(rng), case.full(255, -128), case.full(255, 127)):
-            found = sums_of(case, library, data, weights)
-            np.testing.assert_array_equal(found, expected_sums(case, data, weights))
+            expected = expected_sums(case, data, weights)
+            begin = rng.integers(-(1 << 31), 1 << 31, 32, np.int64).astype(np.int32)
+            for first in (None, begin):
+                found = sums_of(case, library, data, weights, first)
+                total = expected if first is None else expected + first
+                np.testing.assert_array_equal(found, total)
 
 
 @pytest.mark.parametrize("kernel", [*SOME[1:4], *WHOLES], ids=lambda kernel: kernel.name)
