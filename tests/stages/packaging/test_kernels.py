@@ -43,6 +43,7 @@ from tests.stages.packaging.support import write
 from tests.stages.pipeline import kept
 from tests.targets import (
     AARCH64,
+    AMX,
     ARMV7,
     AVX2,
     AVX512BW,
@@ -124,6 +125,22 @@ def test_a_network(name: str, hardware: Hardware) -> None:
 @pytest.mark.parametrize(("name", "hardware"), spread(CASES))
 def test_a_network_everywhere(name: str, hardware: Hardware) -> None:
     check(CASES[name](), hardware)
+
+
+TILED = ("residual_a2w1", "ternary_levels_of_falling_channels", "input_thresholds")
+"""Networks with quantizers that are computed in matrix tiles, epilogues of all kinds behind."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == TILED[0] else pytest.mark.slow) for n in CASES],
+)
+def test_a_network_by_matrix_tiles(name: str) -> None:
+    """By products of bytes, which tiles multiply where a picture is large enough."""
+    skip_unless_runnable(AMX)
+    case = CASES[name]()
+    _, program = assert_exact(case.model, case.inputs(), AMX, MAC)
+    assert any(call.fallback is not None for call in program.calls) or name not in TILED
 
 
 @pytest.mark.parametrize("shape", GEOMETRIES, ids=str)
