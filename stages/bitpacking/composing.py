@@ -11,7 +11,7 @@ from tvm.ir import Call
 from stages.bitpacking.edges import FORMS, LINEAR, Layout, load, readings, store
 from stages.bitpacking.folding import corrected, pad_channels, widened
 from stages.bitpacking.lines import as_line
-from stages.bitpacking.shortening import fits, reach, shortened
+from stages.bitpacking.shortening import MOVED, fits, reach, shortened
 from stages.bitpacking.tiles import convolve
 from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
@@ -42,6 +42,9 @@ class Composite:
         self.layer = str(binding.var.name)
         self.source = packer.source.module[binding.value.op]
         self.actual = dict(zip(self.source.params, binding.value.args, strict=True))
+        bindings = bindings_of(self.source)
+        self.calls = {b.var: b.value for b in bindings if isinstance(b.value, Call)}
+        """Variable of the composite → the operator that gives it."""
         self.builder = FunctionBuilder()
         self.arguments: list[Any] = []
         self.values: dict[Any, Any] = {}
@@ -100,7 +103,7 @@ class Composite:
         name = str(call.op.name)
         if name.removeprefix("relax.qnn.") in LINEAR:
             return self.builder.emit(self._linear(call), "sums")
-        if is_op(call, "relax.permute_dims") or is_op(call, "relax.reshape"):
+        if name in MOVED:
             value = self._value(call.args[0])
             # On the output side channels stay last and padded until the result is written.
             if not self._is_input_picture(call.args[0]):
@@ -115,44 +118,39 @@ class Composite:
             if self._is_tensor(argument):
                 # The activation comes first, but for `constant - x`.
                 role, fill = operands[max(position - 1, 0)]
-                value = self._tensor_of(argument)
-                if fill is not None:
-                    value = pad_channels(value, logical, round_up(logical, BLOCK), fill)
-                arguments.append(self._tensor(role, value))
+                arguments.append(self._padded(role, self._tensor_of(argument), logical, fill))
             else:
                 arguments.append(self._in_blocks(self._value(argument)))
         attrs = call.attrs
         if is_op(call, "relax.qnn.requantize"):
             tensors = map(self._tensor_of, call.args[1:])
-            attrs = {**attributes(call), "fits": fits(self._reach(call.args[0]), *tensors)}
+            most = reach(call.args[0], self.calls, self._tensor_of)
+            attrs = {**attributes(call), "fits": fits(most, *tensors)}
         return self.builder.emit(Call(call.op, arguments, attrs), "v")
 
     def _levels(self, call: Any) -> Any:
         """Thresholds in as few bits as they need, or a line where that is cheaper."""
-        attrs, most = attributes(call), self._reach(call.args[0])
+        attrs, channels = attributes(call), shape_of(call.ty)[-1]
+        most = reach(call.args[0], self.calls, self._tensor_of)
         data = self._in_blocks(self._value(call.args[0]))
         thresholds, flip = map(self._tensor_of, call.args[1:])
         thresholds = shortened(thresholds, most)
         line = as_line(thresholds, flip, most)
         if line is not None:
             bounds = {"low": 0, "high": len(thresholds), "fits": fits(most, *line)}
-            operands = self._padded("multiplier", line[0]), self._padded("offset", line[1])
+            named = zip(OPERANDS["requantize"], line, strict=True)
+            operands = [self._padded(role, value, channels, fill) for (role, fill), value in named]
             return integer.requantize(data, *operands, dtype=attrs["dtype"], **bounds)
         # A padded channel never reaches a threshold, so its packed bit is 0.
         never = np.iinfo(thresholds.dtype if thresholds.dtype == np.int16 else np.int32).max
-        operands = self._padded("thresholds", thresholds, never), self._padded("flip", flip)
-        return integer.threshold(data, *operands, **attrs)
+        limits = self._padded("thresholds", thresholds, channels, never)
+        return integer.threshold(data, limits, self._padded("flip", flip, channels, 0), **attrs)
 
-    def _padded(self, role: str, value: Array, fill: float = 0) -> Any:
-        """A tensor [..., C] as a parameter of whole blocks of channels."""
-        channels = value.shape[-1]
-        padded = pad_channels(value, channels, round_up(channels, BLOCK), fill)
-        return self._tensor(role, padded)
-
-    def _reach(self, variable: Any) -> int:
-        """No value of a variable is larger in size."""
-        calls = {b.var: b.value for b in bindings_of(self.source) if isinstance(b.value, Call)}
-        return reach(variable, calls, self._tensor_of)
+    def _padded(self, role: str, value: Array, channels: int, fill: float | None) -> Any:
+        """A tensor [..., C] as a parameter of whole blocks of channels, if any is filled up."""
+        if fill is not None:
+            value = pad_channels(value, channels, round_up(channels, BLOCK), fill)
+        return self._tensor(role, value)
 
     def _tensor_of(self, argument: Any) -> Array:
         """A tensor of the layer, before packing."""
@@ -181,14 +179,10 @@ class Composite:
         """Whether a variable is a float graph input, reshaped or transposed at most."""
         if variable in self.actual:
             return dtype_of(variable.ty) == "float32" and not self._is_tensor(variable)
-        return self._is_moved(variable) and self._is_input_picture(self._producer(variable).args[0])
+        return self._is_moved(variable) and self._is_input_picture(self.calls[variable].args[0])
 
     def _is_moved(self, variable: Any) -> bool:
-        call = self._producer(variable)
-        return is_op(call, "relax.permute_dims") or is_op(call, "relax.reshape")
-
-    def _producer(self, variable: Any) -> Any:
-        return next(b.value for b in bindings_of(self.source) if b.var.same_as(variable))
+        return str(self.calls[variable].op.name) in MOVED
 
     def _linear(self, call: Any) -> Any:
         attrs = attributes(call)
@@ -250,7 +244,7 @@ class Composite:
     def _float_output(self, value: Any, inner: Any) -> Any:
         shape, picture = shape_of(inner.ty), inner
         while self._is_moved(picture):
-            picture = self._producer(picture).args[0]
+            picture = self.calls[picture].args[0]
         channels = shape_of(picture.ty)[-1]
         value = self.builder.emit(packed.take_channels(value, channels=channels), "out")
         if len(shape) == 4 or len(shape_of(picture.ty)) == 4:

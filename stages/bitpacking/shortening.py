@@ -16,6 +16,7 @@ Array = np.ndarray[Any, Any]
 WORD = np.iinfo(np.int16)
 UNKNOWN = 1 << 31
 MOVED = ("relax.permute_dims", "relax.reshape")
+"""Operators that only say where values are."""
 
 
 def shortened(thresholds: Array, most: int) -> Array:

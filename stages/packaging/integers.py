@@ -60,12 +60,11 @@ class Integers(Vectors):
         if bounds is not None:
             if wanted == self.bytes and self.packs and packing(bounds):
                 return self.packed(name, kind, bounds)
-            if kind == self.ints and value.reach <= LONGEST_WORD:
+            if kind == self.ints and self.shortest(value.reach) == self.words:
                 kind, name = self.words, self.saturated(name)
             name = self.clip_integers(kind, name, *bounds)
         return self._converted(kind, name, wanted)
 
-    def shortest(self, *values: Value) -> str:
-        """The kind of words if they hold all values; int32 where there is a longer one."""
-        is_short = all(value.reach <= LONGEST_WORD for value in values)
-        return self.words if is_short else self.ints
+    def shortest(self, reach: int) -> str:
+        """The kind of words if they hold integers of at most this size, else int32."""
+        return self.words if reach <= LONGEST_WORD else self.ints

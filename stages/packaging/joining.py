@@ -62,12 +62,13 @@ class Line:
         end, turn = T.bind(self.width - column), T.bind(self.pitch - column)
 
         def place(m: Any) -> tuple[Any, Any, Any]:
-            row, x = divided(first + m, self.pitch)
-            is_inside = x < self.width
             if self.tile <= self.width:
                 row = own + (m >= turn).astype("int32")
                 x = first + m - row * self.pitch
                 is_inside = tirx.any(m < end, m >= turn)
+            else:
+                row, x = divided(first + m, self.pitch)
+                is_inside = x < self.width
             if self.pictures == 1:
                 return row, x, is_inside
             picture, line = divided(row, self.rows)

@@ -164,7 +164,7 @@ class Values:
 
     def _keep(self, call: Any) -> Value:
         value = self._operand(call.args[0])
-        kind = self.code.shortest(value)
+        kind = self.code.shortest(value.reach)
         kept = self.code.nonzero(self.code.bytes, self._lanes(call.args[1]))
         lanes = self.code.integer(value, kind)
         chosen = f"select {self.code.bits} {kept}, {kind} {lanes}, {kind} zeroinitializer"
@@ -174,22 +174,17 @@ class Values:
         attrs = attributes(call)
         values = [self._operand(argument) for argument in call.args]
         points = attrs["lhs_zero_point"] + attrs["rhs_zero_point"]
-        found = Value("", reach=min(sum(v.reach for v in values) + abs(points), 1 << 31))
-        found.kind = self.code.shortest(found)
-        left, right = (self.code.integer(value, found.kind) for value in values)
-        total = self.code.let(f"add {found.kind} {left}, {right}")
-        found.name = self.code.add_constant(found.kind, total, -points)
-        return found
+        reach = sum(value.reach for value in values) + abs(points)
+        kind = self.code.shortest(reach)
+        left, right = (self.code.integer(value, kind) for value in values)
+        total = self.code.let(f"add {kind} {left}, {right}")
+        return Value(kind, self.code.add_constant(kind, total, -points), reach=reach)
 
     def _saturate(self, call: Any) -> Value:
         attrs = attributes(call)
         value = self._operand(call.args[0])
-        moved = Value("", reach=min(value.reach + abs(attrs["offset"]), 1 << 31))
-        kind = self.code.shortest(moved)
+        kind = self.code.shortest(value.reach + abs(attrs["offset"]))
         lanes = self.code.add_constant(kind, self.code.integer(value, kind), attrs["offset"])
-        return self._bounded(kind, lanes, attrs)
-
-    def _bounded(self, kind: str, lanes: str, attrs: dict[str, Any]) -> Value:
         bounds = attrs["low"], attrs["high"]
         return Value(kind, lanes, reach=max(map(abs, bounds)), bounds=bounds)
 
@@ -201,13 +196,11 @@ class Values:
         lanes = code.to_floats(self.code.integer(self._operand(data), code.ints))
         scaled = code.arithmetic("fmul", lanes, self._lanes(multiplier))
         moved = code.arithmetic("fadd", scaled, self._lanes(offset))
+        bounds = attrs["low"], attrs["high"]
+        reach = max(map(abs, bounds))
         if attrs.get("fits") and code.has_nearest:
-            return self._bounded(code.ints, code.nearest(moved), attrs)
-        found = self._bounded(code.ints, "", attrs)
-        assert found.bounds is not None
-        found.name = code.rounded(code.clip(moved, *found.bounds))
-        found.bounds = None
-        return found
+            return Value(code.ints, code.nearest(moved), reach=reach, bounds=bounds)
+        return Value(code.ints, code.rounded(code.clip(moved, *bounds)), reach=reach)
 
     def _quantize(self, call: Any) -> Value:
         x, scale, zero_point = call.args

@@ -93,7 +93,7 @@ class Vectors(FunctionText):
     def packed(self, value: str, kind: str, bounds: tuple[int, int]) -> str:
         """Bytes of int32 or int16 clipped to bounds that have a `packing`, if it `packs`.
 
-        VPMOVUSDB and its like take two micro-operations for a register.
+        VPMOVUSDB and its like take more micro-operations for two registers than this does.
         """
         words = self._halves_packed(value) if kind == self.ints else value
         twice = f"<{2 * self.count} x i8>"

@@ -13,12 +13,11 @@ from typing import Any
 from tvm import te, tirx, topi
 
 from stages.qnn.elementwise import ARITHMETIC, element
+from stages.qnn.infer import limits
 from stages.qnn.moving import slices_of
 from stages.qnn.numbers import TIR, UNSATURATED_TIR, WHOLE_TIR, fence
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, shape_of, storage_dtype
-
-BYTES = {"int8": (-128, 127), "uint8": (0, 255)}
-"""Types of bytes, and all that they hold."""
+from stages.qnn.rescale import BYTES
 
 Tensor = Any
 Expression = Callable[..., Tensor]
@@ -50,7 +49,7 @@ def scalar(call: Any, operands: Sequence[Any]) -> Any:
     name = str(call.op.name)
     dtype = str(storage_dtype(dtype_of(call.ty)))
     if saturates(call):
-        low, high = BYTES[dtype]
+        low, high = limits(dtype)
         return tirx.max(tirx.min(unsaturated(call, operands), high), low).astype(dtype)
     if name in ARITHMETIC:
         return ARITHMETIC[name](TIR, *operands, **attributes(call)).astype(dtype)
@@ -71,8 +70,10 @@ def clipped(call: Any, operands: Sequence[Any]) -> Any:
 def saturates(call: Any) -> bool:
     """Whether an operator's value is an integer of 31 bits saturated to its type, a byte."""
     attrs = attributes(call) if str(call.op.name) in ARITHMETIC else {}
-    is_whole = (attrs.get("low"), attrs.get("high")) == BYTES.get(dtype_of(call.ty))
-    return is_whole and attrs.get("fits", False)
+    dtype = dtype_of(call.ty)
+    return bool(
+        attrs.get("fits") and dtype in BYTES and (attrs["low"], attrs["high"]) == limits(dtype)
+    )
 
 
 def unsaturated(call: Any, operands: Sequence[Any]) -> Any:

@@ -98,7 +98,7 @@ def rescaled(to: Emitter, layer: str, accumulator: Any, factor: Array, out: Grid
     """MLAS's requantization of accumulators with `factor`, scalar or along the last axis."""
     low, high = out.limits
     scale = to.tensor(f"{layer}.scale", np.asarray(factor, np.float32))
-    fits = bool(np.all(np.abs(factor) <= 0.5))  # of 32 bits
+    fits = bool(np.all(np.abs(factor) <= 0.5))  # accumulators have 32 bits
     call = rescale(
         accumulator, scale, zero_point=out.point, low=low, high=high, dtype=out.dtype, fits=fits
     )

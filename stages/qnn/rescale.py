@@ -16,7 +16,7 @@ def rescale(
     """Requantize in float32: `clip(round_half_even(float32(data) * scale) + zero_point)`.
 
     ONNX Runtime's MLAS does so for QLinearConv and its like: the zero point comes after rounding.
-    What `fits` is known to have products below 2^30 in size.
+    What `fits` is known to have products of at most 2^30 in size.
     """
     scaled = m.product(m.cast(data, "float32"), scale)
     return m.saturated(scaled, zero_point, low, high)
