@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hw.isa.instruction import Instruction, Isa, Vector
@@ -40,13 +41,13 @@ def isa_of(hardware: Hardware) -> Isa:
     parts = dict(isa.parts)
     group = isa.dot_group
     if isa.lanes == 16 and "+avx512vnni" in features:
-        parts |= {"dot": VPDPBUSD, "dot.16": VPDPWSSD}
+        parts = _fused(parts, VPDPBUSD, VPDPWSSD)
         group = 4
         parts["weighed.8"] = WEIGHED
         if "+avx512vbmi" in features:
             parts |= COLUMNS
     if isa.lanes == 8 and ("+avxvnni" in features or features.issuperset(VNNI_256)):
-        parts |= {"dot": VPDPBUSD_YMM, "dot.16": VPDPWSSD_YMM}
+        parts = _fused(parts, VPDPBUSD_YMM, VPDPWSSD_YMM)
         group = 4
     # Where the use of tiles is refused, the same weights are multiplied by dot products.
     tiles = isa.lanes == 16 and group == 4 and set(FEATURES) <= features
@@ -55,3 +56,13 @@ def isa_of(hardware: Hardware) -> Isa:
     if isa.name == "avx512bw" and "+avx512bitalg" in features:
         parts["count"] = VPOPCNTB
     return replace(isa, parts=parts, dot_group=group, tiles=tiles)
+
+
+def _fused(
+    parts: Mapping[str, Instruction], dot: Instruction, words: Instruction
+) -> dict[str, Instruction]:
+    """Parts with dot products of one instruction each, beside which nobody multiplies alone."""
+    return {p: row for p, row in parts.items() if p != "products.16"} | {
+        "dot": dot,
+        "dot.16": words,
+    }

@@ -86,17 +86,28 @@ def _common(prefix: str, lanes: int) -> dict[str, Instruction]:
     return rows
 
 
-def _madd(name: str, intrinsic: str, lanes: int) -> Instruction:
-    """PMADDWD added to an accumulator: two 16-bit products per 32-bit lane."""
+def _products_of_words(name: str, suffix: str, intrinsic: str, lanes: int) -> dict[str, Any]:
+    """PMADDWD: two 16-bit products per 32-bit lane, added up or to an accumulator."""
     wide, narrow = Vector(lanes, 32), Vector(2 * lanes, 16)
+    products = call(f"{name}{suffix}", intrinsic, (narrow, narrow), wide, _word_products)
+    return {"products.16": products} | dict.fromkeys(DOTS, _madd(f"{name}_add{suffix}", products))
+
+
+def _word_products(x: Any, y: Any) -> list[Any]:
+    products = [p.extend(32, True) * q.extend(32, True) for p, q in zip(x, y, strict=True)]
+    return [p + q for p, q in pairs(products)]
+
+
+def _madd(name: str, products: Instruction) -> Instruction:
+    """Products of words, added to an accumulator."""
+    wide, narrow = products.result, products.operands[0]
     return helper(
         name,
         (wide, narrow, narrow),
         wide,
-        f"call {wide.llvm} @{intrinsic}({narrow.llvm} %1, {narrow.llvm} %2)\n"
-        f"add {wide.llvm} %0, %a",
+        f"{products.text(('%1', '%2'))}\nadd {wide.llvm} %0, %a",
         _dot(2, True),
-        f"declare {wide.llvm} @{intrinsic}({narrow.llvm}, {narrow.llvm})",
+        products.declares or "",
     )
 
 
@@ -188,7 +199,7 @@ SSE2 = Isa(
         **_common("", 4),
         "count": popcount("popcount_bytes_xmm", Vector(16, 8)),
         **_shifted_sums(4),
-        **dict.fromkeys(DOTS, _madd("pmaddwd", "llvm.x86.sse2.pmadd.wd", 4)),
+        **_products_of_words("pmaddwd", "", "llvm.x86.sse2.pmadd.wd", 4),
         **_floats(rounded_twice("mulps_addps", 4)),
     },
     dot_group=2,
@@ -202,7 +213,7 @@ AVX2 = Isa(
         **_common("v", 8),
         "count": popcount("popcount_bytes_ymm", Vector(32, 8)),
         **_sums_of_bytes("_ymm", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd", 8),
-        **dict.fromkeys(DOTS, _madd("vpmaddwd_ymm", "llvm.x86.avx2.pmadd.wd", 8)),
+        **_products_of_words("vpmaddwd", "_ymm", "llvm.x86.avx2.pmadd.wd", 8),
         **_floats(fused("vfmadd_ymm", 8)),
         **_lookups("v", "llvm.x86.avx2.pshuf.b", 8),
     },
@@ -225,7 +236,7 @@ _ZMM_ROWS = {
     "bit_sum": _ternary("sum", 0x96, lambda x, y, z: x ^ y ^ z),
     "bit_carry": _ternary("carry", 0xE8, lambda x, y, z: select(x ^ y, z, x)),
     **_sums_of_bytes("_zmm", "llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512", 16),
-    **dict.fromkeys(DOTS, _madd("vpmaddwd_zmm", "llvm.x86.avx512.pmaddw.d.512", 16)),
+    **_products_of_words("vpmaddwd", "_zmm", "llvm.x86.avx512.pmaddw.d.512", 16),
     **_floats(fused("vfmadd_zmm", 16)),
     **_lookups("z", "llvm.x86.avx512.pshuf.b.512", 16),
     "add_quarters.32": _quarter_sums("zadd_quarters"),

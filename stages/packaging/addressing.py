@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tvm import tirx
@@ -10,6 +11,9 @@ from stages.qnn.packed import class_count, is_convolution, stored_row
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
 from stages.qnn.tables import ENTRIES, GROUP
+
+MIN_LANES = 8
+"""Channels that an epilogue computes at once, at least: bytes are stored by eight."""
 
 
 def slice_of(items: Any, task: Any, tasks: Any) -> tuple[Any, Any]:
@@ -69,3 +73,17 @@ def border_expression(position: Any, size: int, before: int, after: int) -> Any:
     if size < before + after + 1:
         return position
     return tirx.min(position, before) + tirx.max(0, position - (size - 1 - after))
+
+
+def widths(count: int, most: int) -> Iterator[tuple[int, int]]:
+    """How `count` lanes are taken: (lanes at once, times), from `most`, a power of two, on.
+
+    Fewer than MIN_LANES are taken as they are.
+    """
+    while most >= MIN_LANES:
+        times, count = divmod(count, most)
+        if times:
+            yield most, times
+        most //= 2
+    if count:
+        yield count, 1

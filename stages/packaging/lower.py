@@ -43,6 +43,9 @@ class Lowering:
     sums_dtype = "int32"
     """Type of the sums in scratch."""
 
+    item: Any
+    """Work items of the task that are done."""
+
     def __init__(
         self, composite: Composite, symbol: str, schedule: Table, bodies: Table, hardware: Hardware
     ) -> None:
@@ -200,6 +203,7 @@ class Lowering:
     def items(self, begin: Any, end: Any) -> None:
         """Emit a task's work items."""
         with T.serial(0, T.bind(end - begin)) as item:
+            self.item = item
             block, run = self.place_of(begin + item)
             with T.serial(0, self.tiles) as tile:
                 self.tile(block, run, tile)

@@ -6,7 +6,7 @@ vector of channels at a time; results are NHWC, with the halo that their readers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from tvm import relax
 from tvm.script.ir_builder import tirx as T
 
-from stages.packaging.addressing import border_class
+from stages.packaging.addressing import MIN_LANES, border_class, widths
 from stages.packaging.convolution import Convolution
 from stages.packaging.halo import fill_halo
 from stages.packaging.interleaving import Pixel
@@ -29,8 +29,6 @@ from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_d
 from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
 
-MIN_LANES = 8
-"""Channels that an epilogue computes at once, at least: bytes are stored by eight."""
 FEW_REGISTERS = 16
 """With no more an epilogue computes one register at a time: two were slower as often as faster."""
 SAME = ("relax.qnn.take_channels", "relax.reshape")
@@ -84,20 +82,6 @@ def halo_of(call: Any) -> list[int]:
     (top, left), (height, width) = attributes(call)["origin"], attributes(call)["size"]
     stored_height, stored_width, _ = shape_of(call.args[0].ty)
     return [top, left, stored_height - height - top, stored_width - width - left]
-
-
-def widths(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """How `count` lanes are taken: (lanes at once, times), from `most`, a power of two, on.
-
-    Fewer than MIN_LANES are taken as they are.
-    """
-    while most >= MIN_LANES:
-        times, count = divmod(count, most)
-        if times:
-            yield most, times
-        most //= 2
-    if count:
-        yield count, 1
 
 
 def surroundings(call: Any) -> Surroundings | None:

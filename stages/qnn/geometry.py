@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from stages.qnn.signature import BLOCK, WORD_BYTES, KernelSignature
+from stages.qnn.widening import MOST_BYTES, Widened, widened
 from stages.qnn.winograd import WINDOW, tiles_of
 
 PHASES = 2
@@ -87,14 +88,22 @@ class Geometry:
         pixel = self.stacked * -(-self.channels // unit) * unit
         return -(-self.window[1] * pixel // channels_per_word)
 
+    def widened(self, rows: int) -> Widened:
+        """What the windows of a tile of so many pixels become where they are widened."""
+        unit = 1 if self.is_unpadded else self.unit
+        pixel = self.stacked * -(-self.channels // unit) * unit
+        return widened(rows, self.window, self.strides[1], pixel)
+
     def takes(self, signature: KernelSignature) -> bool:
         """Whether a kernel's tile is no longer than rows are, and its step a part of a window's.
 
-        A tile for all pixels must have these, or half of them.
+        A tile for all pixels must have these, or half of them; one that is widened must fit.
         """
         if signature.is_transformed:
             is_plain = self.window == (WINDOW, WINDOW) and self.strides == (1, 1)
             return is_plain and self.channels >= LEAST_VECTOR and signature.rows <= self.squares
+        if signature.is_widened and 2 * self.widened(signature.rows).size > MOST_BYTES:
+            return False
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
         rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}
         if any(words % step for words in rows):

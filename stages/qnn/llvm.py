@@ -61,6 +61,13 @@ class FunctionText:
         """Volatile loads that follow wait for `value`, with its type, a register of ARM's."""
         self.do(f'call void asm sideeffect "", "w"({value})')
 
+    def waiting(self, kind: str, value: str, other: str) -> str:
+        """A value that is there once `other`, with its type, is: registers of x86.
+
+        LLVM orders what has no effects by how many registers are in use.
+        """
+        return self.let(f'call {kind} asm "", "=v,0,v"({kind} {value}, {other})')
+
     def bitcast(self, value: str, source: str, target: str) -> str:
         """Reinterpret a vector; nothing where the types agree."""
         return value if source == target else self.let(f"bitcast {source} {value} to {target}")

@@ -72,7 +72,7 @@ def row_words(call: Any, signature: KernelSignature) -> int:
     _, columns = attributes(call)["window"]
     data = call.args[0].ty
     pixel = shape_of(data)[-1] * storage_dtype(str(data.dtype)).itemsize
-    return -(-columns * pixel // signature.word_bytes)
+    return -(-columns * pixel // signature.stored_bytes)
 
 
 def border_classes(size: int, before: int, after: int) -> Array:

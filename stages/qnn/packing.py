@@ -16,7 +16,7 @@ import numpy as np
 
 from stages.options import Encoding
 from stages.qnn.floats import float64_of
-from stages.qnn.signature import BLOCK, WORD_BITS, WORD_BYTES, KernelSignature, Stored
+from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
 from stages.qnn.winograd import pack_transformed
@@ -85,10 +85,10 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
     """Weights q [O, KH, KW, C] in the layout that the signature's kernel reads.
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
-    that are looked up indices of them; mac8 weights are int8, and rows of a window are whole words.
-    Those of mac16 are transformed (`stages.qnn.winograd`). Padded channels, input and output, are
-    0. Floats stay floats: float32 instead of uint32. Of bfloat16, bits in uint16, two neighbours
-    are a word.
+    that are looked up indices of them; mac8 weights are int8, or int16 where pixels are widened,
+    and rows of a window are whole words. Those of mac16 are transformed (`stages.qnn.winograd`).
+    Padded channels, input and output, are 0. Floats stay floats: float32 instead of uint32. Of
+    bfloat16, bits in uint16, two neighbours are a word.
     """
     if signature.is_transformed:
         return pack_transformed(signature, q)
@@ -115,9 +115,10 @@ def pack_weights(signature: KernelSignature, q: Array) -> Array:
         by_block = planes.reshape(len(planes), blocks, signature.channels, -1)
         return np.ascontiguousarray(by_block.transpose(1, 0, 3, 2))
     assert signature.products is not None
-    group = signature.products.group
-    bytes_ = padded.astype(np.int8).reshape(blocks, signature.channels, -1, 4 // group, group)
-    ordered = np.ascontiguousarray(bytes_.transpose(0, 2, 3, 1, 4))
+    group, per_word = signature.products.group, signature.channels_per_word
+    elements = padded.astype(signature.products.element)
+    parts = elements.reshape(blocks, signature.channels, -1, per_word // group, group)
+    ordered = np.ascontiguousarray(parts.transpose(0, 2, 3, 1, 4))
     return ordered.reshape(-1).view(np.uint32).reshape(blocks, 1, -1, signature.channels)
 
 
@@ -133,7 +134,8 @@ def unpack_weights(
         depth = round_up(c, signature.channels_per_word)
         return elements.reshape(-1, kh, kw, depth)[:o, ..., :c]
     if signature.form == "bytes":
-        rows = _unpack_bytes(signature, packed, (kh, round_up(kw * c, WORD_BYTES)))
+        row = round_up(kw * c, signature.channels_per_word)
+        rows = _unpack_bytes(signature, packed, (kh, row))
         return rows[:o, :, : kw * c].reshape(shape)
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:
@@ -150,9 +152,9 @@ def unpack_weights(
 def _unpack_bytes(signature: KernelSignature, packed: Array, window: tuple[int, int]) -> Array:
     """Weights int32 [OCp, rows, bytes] of a window of so many rows, each of so many bytes."""
     assert signature.products is not None
-    group = signature.products.group
-    bytes_ = np.ascontiguousarray(packed).view(np.int8)
-    by_lane = bytes_.reshape(len(packed), -1, WORD_BYTES // group, signature.channels, group)
+    group, per_word = signature.products.group, signature.channels_per_word
+    elements = np.ascontiguousarray(packed).view(signature.products.element)
+    by_lane = elements.reshape(len(packed), -1, per_word // group, signature.channels, group)
     return by_lane.transpose(0, 3, 1, 2, 4).reshape(-1, *window).astype(np.int32)
 
 

@@ -2,10 +2,11 @@
 
 A micro-kernel computes, for `rows` neighbouring output pixels and `channels` output channels, the
 sum over a window of a term plan (family `popcount`, see `stages.qnn.terms`), of entries of tables
-(family `lookup`, see `stages.qnn.tables`), of 8-bit products (family `mac8`), of 16-bit ones that
-transformed pixels and weights have (`mac16`, see `stages.qnn.winograd`) or of products of floats
-(`macf32`, `macbf16`). The layer's numbers follow from its raw sums as `scale * raw + bias`,
-where the bias per channel (and border class) is folded at build time.
+(family `lookup`, see `stages.qnn.tables`), of 8-bit products (family `mac8`), which may have been
+widened to 16 bits before (see `stages.qnn.widening`), of 16-bit ones that transformed pixels and
+weights have (`mac16`, see `stages.qnn.winograd`) or of products of floats (`macf32`, `macbf16`).
+The layer's numbers follow from its raw sums as `scale * raw + bias`, where the bias per channel
+(and border class) is folded at build time.
 
 A signature's name is a grammar:
 
@@ -18,7 +19,7 @@ A signature's name is a grammar:
     sums    := ("s" value ("_" value)*)*         "m" for a minus
     problem := "a" bits "w" bits "_" encoding [step]
     step    := "_by" words
-    method  := "dot" group ["_w" limit] | "winograd_dot" group | "tile" words
+    method  := "dot" group ["_w" limit] | ("wide" | "winograd") "_dot" group | "tile" words
              | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
     flush   := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
@@ -40,7 +41,8 @@ from stages.qnn.terms import TermPlan
 
 WORD_BITS = 32
 """A lane: 32 packed channels of one plane, or four 8-bit channels."""
-WORD_BYTES = WORD_BITS // 8
+BYTE_BITS = 8
+WORD_BYTES = WORD_BITS // BYTE_BITS
 BYTE_LIMIT = 128
 WORD_LIMIT = 1 << 15
 """The largest magnitudes of a signed byte, and of 16 bits."""
@@ -79,7 +81,7 @@ class Products:
     the way to wide ones, rely on `activation_bits` and on no weight being larger than
     `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
     0 is a kernel of vectors. Floats are multiplied one channel a lane, bfloat16 two. Integers of 16
-    bits, signed ones, are what transforms make of pixels and weights.
+    bits, signed ones, are what transforms make of pixels and weights, or bytes that were widened.
     """
 
     group: int
@@ -95,6 +97,11 @@ class Products:
         return _PER_WORD[self.element]
 
     @property
+    def is_widened(self) -> bool:
+        """Whether it multiplies bytes as integers of 16 bits, which they are made beforehand."""
+        return self.element == "int16" and self.activation_bits <= BYTE_BITS
+
+    @property
     def is_paired(self) -> bool:
         """Whether sums of two products, of small weights, are taken in 16 bits before 32."""
         return self.bits == 32 and self.weight_limit < BYTE_LIMIT
@@ -105,7 +112,7 @@ class Products:
         if self.tile:
             return f"tile{self.tile}"
         if self.element == "int16":
-            return f"winograd_dot{self.group}"
+            return f"{'wide' if self.is_widened else 'winograd'}_dot{self.group}"
         if self.bits == 32:
             return f"dot{self.group}" + (f"_w{self.weight_limit}" if self.is_paired else "")
         return f"narrow{self.bits}_a{self.activation_bits}_w{self.weight_limit}"
@@ -174,7 +181,7 @@ class KernelSignature:
     def family(self) -> Family:
         """Popcounts of bit planes, entries of tables, or products of bytes or floats."""
         if self.products is not None:
-            return _FAMILIES[self.products.element]
+            return "mac8" if self.is_widened else _FAMILIES[self.products.element]
         return "popcount" if self.tables is None else "lookup"
 
     @property
@@ -200,7 +207,22 @@ class KernelSignature:
     def is_transformed(self) -> bool:
         """Whether it multiplies transformed pixels and weights: a tile of it are tiles of pixels,
         and its sums are yet to be transformed."""
+        return self.multiplies_words and not self.is_widened
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether it reads bytes as integers of 16 bits, which its caller makes of them."""
+        return self.products is not None and self.products.is_widened
+
+    @property
+    def multiplies_words(self) -> bool:
+        """Whether what it reads, pixels and weights, are integers of 16 bits."""
         return self.products is not None and self.products.element == "int16"
+
+    @property
+    def reads_lanes(self) -> bool:
+        """Whether it multiplies by one lane of a register of a pixel's words (ARM)."""
+        return self.multiplies_words and self.products is not None and self.products.group == 1
 
     @property
     def is_tiled(self) -> bool:
@@ -248,13 +270,18 @@ class KernelSignature:
 
     @property
     def word_bytes(self) -> int:
-        """Bytes of activations for a word of weights (of one plane)."""
+        """Bytes of activations, as it reads them, for a word of weights (of one plane)."""
         return WORD_BYTES if self.tables is None else WORD_BITS // GROUP * ENTRIES
 
     @property
+    def stored_bytes(self) -> int:
+        """The same bytes as they are stored: half of those that it reads, if they are widened."""
+        return self.channels_per_word if self.is_widened else self.word_bytes
+
+    @property
     def activation_bytes(self) -> int:
-        """Bytes of activations for a word of the window, of all planes."""
-        return self.word_bytes * (self.stored.words if self.stored is not None else 1)
+        """Bytes that are stored of activations for a word of the window, of all planes."""
+        return self.stored_bytes * (self.stored.words if self.stored is not None else 1)
 
     @property
     def weight_planes(self) -> int:

@@ -6,6 +6,7 @@ emptied.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hw.isa import Isa, Vector
@@ -25,14 +26,26 @@ __all__ = [
     "paired_products",
     "step_of",
     "transformed_products",
+    "widened_products",
 ]
 
+_WORDS = ("products.16", "add.32")
+"""Rows that add up two products in 32 bits (PMADDWD, PADDD), where there are two of them."""
 _STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
     8: (("mac.8",),),
     16: (("mac.16",), ("products.8", "add.16")),
-    32: (("dot",),),
+    32: (_WORDS, ("dot",)),
 }
 """Width of the lanes that products are added up in → rows that do it."""
+_ELEMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "int16": (_WORDS, ("dot.16",)),
+    "float32": (("float_mac",),),
+    "bfloat16": (("bfloat16_dot",),),
+}
+"""What is multiplied, if not bytes → rows that add its products up."""
+TOGETHER = 2
+"""Products that follow one another before they are added. On a Zen 4, half of whose units multiply
+and all of which add, 512 bits at a time take 0.85 of the time that they take one by one."""
 PAIRED = ("products.8", "pair_widen_signed.16", "add.32")
 """Rows that add up four products in 32 bits by way of 16 (PMADDUBSW, PMADDWD, PADDD)."""
 PAIRED_GROUP = 4
@@ -63,10 +76,14 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
     tile = [(m, n) for m in range(signature.rows) for n in range(vectors)]
     sums = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}
     for part in range(products.channels_per_word // products.group):
-        for m, n in tile:
-            a = program.input(f"a{part}.{m}", a_kind)
-            w = program.input(f"w{part}.{n}", w_kind)
-            sums[m, n] = step.emit(program, isa, sums[m, n], a, w)
+        for first in range(0, len(tile), TOGETHER):
+            places = tile[first : first + TOGETHER]
+            factors = [
+                (program.input(f"a{part}.{m}", a_kind), program.input(f"w{part}.{n}", w_kind))
+                for m, n in places
+            ]
+            totals = step.emit(program, isa, [sums[place] for place in places], factors)
+            sums |= zip(places, totals, strict=True)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
     return Body((Pass(1, program, 0, True),), emptied(isa, counter, signed=True))
 
@@ -74,7 +91,10 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
 def _step_for(products: Products, isa: Isa) -> _Step:
     if products.is_paired:
         return _Step(PAIRED)
-    step = _ELEMENTS.get(products.element) or step_of(isa, products.bits)
+    if products.element == "int8":
+        step = step_of(isa, products.bits)
+    else:
+        step = _first(isa, _ELEMENTS[products.element])
     assert step is not None
     return step
 
@@ -94,31 +114,33 @@ class _Step:
         return isa[self.parts[-1]].result, first.operands[0], first.operands[1]
 
     def emit(
-        self, program: Program, isa: Isa, total: Register, a: Register, w: Register
-    ) -> Register:
-        """Add the products of two registers to a third."""
-        first = isa[self.parts[0]]
+        self,
+        program: Program,
+        isa: Isa,
+        totals: Sequence[Register],
+        factors: Sequence[tuple[Register, Register]],
+    ) -> list[Register]:
+        """Add the products of two registers each to others, which take every part in turn."""
+        first, last = isa[self.parts[0]], isa[self.parts[-1]]
         if len(self.parts) == 1:
-            return program.apply(first, total, a, w)
-        value = program.apply(first, a, w)
+            return [program.apply(last, t, a, w) for t, (a, w) in zip(totals, factors, strict=True)]
+        values = [program.apply(first, a, w) for a, w in factors]
         for part in self.parts[1:-1]:
-            value = program.apply(isa[part], value)
-        return program.apply(isa[self.parts[-1]], total, value)
-
-
-_ELEMENTS = {
-    "int16": _Step(("dot.16",)),
-    "float32": _Step(("float_mac",)),
-    "bfloat16": _Step(("bfloat16_dot",)),
-}
+            values = [program.apply(isa[part], value) for value in values]
+        waits = [values[-1]] * (len(values) - 1) + [None]
+        return [
+            program.apply(last, total, value, after=after)
+            for total, value, after in zip(totals, values, waits, strict=True)
+        ]
 
 
 def step_of(isa: Isa, bits: int) -> _Step | None:
     """The step for lanes of `bits` bits, if the instruction set has one."""
-    for parts in _STEPS[bits]:
-        if all(part in isa for part in parts):
-            return _Step(parts)
-    return None
+    return _first(isa, _STEPS[bits])
+
+
+def _first(isa: Isa, ways: Sequence[tuple[str, ...]]) -> _Step | None:
+    return next((_Step(parts) for parts in ways if all(part in isa for part in parts)), None)
 
 
 def paired_products(isa: Isa) -> Products | None:
@@ -132,6 +154,12 @@ def transformed_products(isa: Isa) -> Products:
     """Products of transformed pixels and weights (`stages.qnn.winograd`)."""
     group = isa["dot.16"].operands[2].lanes // isa.lanes
     return Products(group, activation_bits=16, weight_limit=WORD_LIMIT, element="int16")
+
+
+def widened_products(isa: Isa) -> Products | None:
+    """Bytes that were widened, where nothing multiplies more of them at once than of words."""
+    group = transformed_products(isa).group
+    return None if isa.dot_group > group else Products(group, element="int16")
 
 
 def narrow_products(isa: Isa, bits: int) -> int:

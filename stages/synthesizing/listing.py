@@ -48,8 +48,9 @@ def explanation(signature: KernelSignature) -> list[str]:
             f"{products.group} a lane and step, added up modulo 2^32: {PRODUCTS} of them make "
             f"{OUTPUTS}x{OUTPUTS} sums of windows of {WINDOW}x{WINDOW} pixels, a channel (Winograd)"
         ]
+    what = "widened bytes" if signature.is_widened else "bytes"
     return [
-        f"a * w by multiplication of bytes, {products.group} neighbouring channels a step, "
+        f"a * w by multiplication of {what}, {products.group} neighbouring channels a step, "
         f"added up in lanes of {products.bits} bits",
         f"for a of {products.activation_bits} bits and w of at most {products.weight_limit}",
     ]

@@ -17,7 +17,7 @@ from hw.costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
-from stages.qnn.signature import BLOCK, BYTE_LIMIT, KernelSignature, Products
+from stages.qnn.signature import BLOCK, BYTE_BITS, BYTE_LIMIT, KernelSignature, Products
 from stages.qnn.tables import ENTRIES
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
@@ -26,6 +26,7 @@ from stages.synthesizing.carried import (
     narrow_products,
     paired_products,
     transformed_products,
+    widened_products,
 )
 from stages.synthesizing.carry_save import MOST_PIXELS, steps_of
 from stages.synthesizing.discovering import plans
@@ -35,7 +36,7 @@ from stages.synthesizing.operands import CACHE_LINE
 from stages.synthesizing.program import Program
 from stages.synthesizing.recounting import Recount, recount_loops
 from stages.synthesizing.tiles import BYTES, tile_offer, tile_signatures
-from stages.synthesizing.transforming import transformed_offer
+from stages.synthesizing.transforming import stream_of, transformed_offer
 
 MAX_BITS = 3
 """Kernels of stored bits exist for up to three of each operand."""
@@ -44,7 +45,6 @@ LONG_ROWS = (10, 12, 14)
 """Pixels of longer tiles, which pictures are often multiples of. Only registers as wide as a line
 of the cache gain by them: there the weights of a step are the most that has to come from one."""
 BYTE_MAX = 255
-BYTE_BITS = 8
 FLOAT_PRODUCTS = {FLOATS: Products(1, element="float32"), BFLOATS: Products(2, element="bfloat16")}
 SPARE = 3
 """Registers beside counters and planes."""
@@ -76,14 +76,17 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     counts |= _compiled(others, bodies, isa, hardware)
     kept = _without_spills({s: counted.stores for s, counted in counts.items()})
     offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
-    far = [
-        transformed_offer(o, isa, costs)
-        if o.signature.is_transformed
-        else replace(o, line=costs.line, cache=1024 * hardware.l1d_kib)
-        for o in offers
-    ]
+    far = [_around(replace(o, cache=1024 * hardware.l1d_kib), isa, costs) for o in offers]
     tiles = [tile_offer(signature, costs) for signature in tiles_of(problem, isa)]
     return sorted([*far, *tiles], key=_rank)
+
+
+def _around(offer: Offer, isa: Isa, costs: CoreCosts) -> Offer:
+    """An offer with what it costs beside its kernel."""
+    if offer.signature.is_transformed:
+        return transformed_offer(offer, isa, costs)
+    near = replace(offer, line=costs.line)
+    return replace(near, stream=stream_of(isa)) if offer.signature.is_widened else near
 
 
 def _compiled(
@@ -120,7 +123,7 @@ def _promising(
 
     A method much dearer than another of its algorithm with as many pixels has only its best tile.
     Those that take several words a step do not compare: not every window has as many. Nor do those
-    for small weights.
+    for small weights, or of what is widened.
     """
     offers = sorted((_offer(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=_rank)
     groups: dict[tuple[object, int], list[Offer]] = {}
@@ -142,7 +145,13 @@ def _rivals(offer: Offer) -> Hashable:
     """What offers of one method and another have in common that may replace each other."""
     signature, products = offer.signature, offer.signature.products
     is_paired = products is not None and products.is_paired
-    return offer.algorithm, signature.rows, signature.step > 1, is_paired
+    return (
+        offer.algorithm,
+        signature.rows,
+        signature.step > 1,
+        is_paired,
+        signature.multiplies_words,
+    )
 
 
 def _copies(body: Body, counted: Recount) -> float:
@@ -167,6 +176,8 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             continue
         yield blank
         yield replace(blank, products=transformed_products(isa))
+        if (wide := widened_products(isa)) is not None:
+            yield replace(blank, products=wide)
         if problem.activation_bits == BYTE_BITS and (paired := paired_products(isa)) is not None:
             yield replace(blank, products=paired)
         for products, period in _narrow(problem, isa):
@@ -233,8 +244,10 @@ def _offer(
     columns = signature.rows * body.columns(signature.channels, isa.lanes)
     word: float = 0
     for one in body.passes:
-        counts: Counter[str] = one.word.counts() + _loads(one.word, _filling(signature, isa))
-        word += costs.block(counts, LOOP, _chain(one.word, costs))
+        counts = one.word.counts() + _loads(signature, one.word, isa)
+        counts += _spread(signature, one.word, isa)
+        widening = {f"load_{isa.bytes}": _widening(signature, isa)}
+        word += costs.block(_added(counts, widening), LOOP, _chain(one.word, costs))
     word = (word + _copying(isa, copies, costs)) / signature.step
     load = f"load_{isa.bytes}"
     add = isa["add.32"].name
@@ -273,15 +286,44 @@ def _chain(word: Program, costs: CoreCosts) -> float:
 
 def _filling(signature: KernelSignature, isa: Isa) -> str:
     """How activations fill a register: words, or tables, which may fit once or twice."""
+    if signature.reads_lanes:
+        return "load"
     if signature.tables is None:
         return "broadcast"
     return "broadcast_half" if signature.tables.groups * ENTRIES < isa.bytes else "load"
 
 
-def _loads(word: Program, filling: str) -> Counter[str]:
+def _added(counts: Counter[str], more: Mapping[str, float]) -> dict[str, float]:
+    return {name: counts[name] + more.get(name, 0.0) for name in (*counts, *more)}
+
+
+def _spread(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]:
+    """Registers of words that are made of bytes, each by a shuffle or the like."""
+    if signature.multiplies_words or signature.is_float:
+        return Counter()
+    kinds = [kind for name, kind in word.types.items() if name[0] != "c" and kind.bits == 16]
+    row = isa["lookup" if "lookup" in isa else "add.16"]
+    return Counter({row.name: len(kinds)} if kinds else {})
+
+
+def _widening(signature: KernelSignature, isa: Isa) -> float:
+    """Loads and stores, which cost as loads do, that widen a word's bytes of all pixels.
+
+    It is done once for all tiles of a block.
+    """
+    if not signature.is_widened:
+        return 0
+    registers = signature.rows * signature.channels_per_word / (2 * isa.lanes)
+    return 2 * registers * signature.channels / BLOCK
+
+
+def _loads(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]:
     """Registers of weights, and of activations, that a word of the window needs."""
-    return Counter(
-        f"{filling if name[0] == 'a' else 'load'}_{kind.bytes}"
-        for name, kind in word.types.items()
-        if name[0] != "c"
-    )
+    filling = _filling(signature, isa)
+    counts = Counter[str]()
+    for name, kind in word.types.items():
+        if name[0] == "w":
+            counts[f"load_{kind.bytes}"] += 1
+        elif name[0] == "a" and (name.startswith("a0.") or not signature.reads_lanes):
+            counts[f"{filling}_{kind.bytes}"] += 1
+    return counts

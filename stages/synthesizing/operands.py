@@ -22,6 +22,8 @@ class Operands:
         self.signature, self.isa = signature, isa
         self.code = FunctionText()
         self.word = Vector(isa.lanes, 32)
+        self.pixels: dict[tuple[str, int], str] = {}
+        """Where the words of a step are, and pixel → registers of them."""
 
     def activations(self, name: str, data: str, kind: Vector) -> str:
         """The word of plane or part `a{plane}.{m}` in every lane, or its tables.
@@ -43,10 +45,12 @@ class Operands:
         if self.signature.is_float:
             word = self.code.splat(self.code.load("i32", place, 4), "i32", self.isa.lanes)
             return self.code.bitcast(word, self.word.llvm, kind.llvm)
-        if self.signature.is_transformed:
+        if self.signature.reads_lanes:
+            return self._lane(data, m, plane, kind)
+        if self.signature.multiplies_words:
             group = kind.lanes // self.isa.lanes
             element = f"i{16 * group}"
-            value = self.code.load(element, place, 2 * group, 2 * group * plane)
+            value = self.code.load(element, place, 2, 2 * group * plane)
             splat = self.code.splat(value, element, self.isa.lanes)
             return self.code.bitcast(splat, f"<{self.isa.lanes} x {element}>", kind.llvm)
         if self.signature.plan is None and kind.bits == 16 and kind.lanes == 2 * self.isa.lanes:
@@ -56,6 +60,22 @@ class Operands:
             return self._part(self.code.load("i32", place, 1), plane, kind)
         word = self.code.load("i32", place, 4, 4 * number)
         return self.code.splat(word, "i32", self.isa.lanes)
+
+    def _lane(self, data: str, m: int, lane: int, kind: Vector) -> str:
+        """One of the words of a pixel, in every lane of a register of four (ARM).
+
+        What multiplies by one lane of a register needs no register of copies. LLVM must not know
+        that some lanes are not used, or it would bring each of the others by itself.
+        """
+        if (data, m) not in self.pixels:
+            place = self.moved(data, "%pixel", m) if m else data
+            loaded = self.code.load(kind.llvm, place, 2)
+            self.pixels[data, m] = self.code.let(
+                f'call {kind.llvm} asm "", "=w,0"({kind.llvm} {loaded})'
+            )
+        mask = f"<{kind.lanes} x i32> <{', '.join([f'i32 {lane}'] * kind.lanes)}>"
+        words = f"{kind.llvm} {self.pixels[data, m]}"
+        return self.code.let(f"shufflevector {words}, {kind.llvm} poison, {mask}")
 
     def _part(self, word: str, part: int, kind: Vector) -> str:
         """The operand of one step of 8-bit products, from a word of four channels.
@@ -111,7 +131,7 @@ class Operands:
         if self.signature.is_float:
             return code.load(kind.llvm, pointer, 4, n * self.isa.bytes)
         group = kind.lanes // self.isa.lanes
-        if self.signature.is_transformed:
+        if self.signature.multiplies_words:
             offset = 2 * (plane * channels * group + n * kind.lanes)
             return code.load(kind.llvm, pointer, 4, offset)
         loaded = Vector(kind.lanes, 8)

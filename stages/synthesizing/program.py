@@ -22,6 +22,8 @@ class Step:
     result: Register
     operands: tuple[Register, ...]
     immediate: int | None = None
+    after: Register | None = None
+    """What it waits for, though it does not read it (x86)."""
 
 
 @dataclass
@@ -46,11 +48,15 @@ class Program:
         return self.inputs[name]
 
     def apply(
-        self, instruction: Instruction, *operands: Register, immediate: int | None = None
+        self,
+        instruction: Instruction,
+        *operands: Register,
+        immediate: int | None = None,
+        after: Register | None = None,
     ) -> Register:
         """Append a step and return its result."""
         result = self._new(instruction.result)
-        self.steps.append(Step(instruction, result, operands, immediate))
+        self.steps.append(Step(instruction, result, operands, immediate, after))
         return result
 
     def _new(self, kind: Vector) -> Register:
@@ -136,6 +142,9 @@ class Program:
                 values.read(register, kind)
                 for register, kind in zip(step.operands, row.operands, strict=True)
             ]
+            if step.after is not None:
+                other = f"{row.operands[-1].llvm} {values.read(step.after, row.operands[-1])}"
+                operands[-1] = code.waiting(row.operands[-1].llvm, operands[-1], other)
             result = code.apply(row, *operands, immediate=step.immediate)
             values.define(step.result, result, row.result)
             latest = f"{row.result.llvm} {result}"

@@ -58,5 +58,10 @@ def transformed_offer(offer: Offer, isa: Isa, costs: CoreCosts) -> Offer:
         offer,
         before=round(costs.cycles(before) * registers / 2, 3),
         behind=round(costs.cycles(behind) * registers, 3),
-        stream=STREAM_OF_BOARDS if isa.name.startswith("neon") else STREAM,
+        stream=stream_of(isa),
     )
+
+
+def stream_of(isa: Isa) -> float:
+    """Cycles for 64 bytes of weights from beyond the second cache."""
+    return STREAM_OF_BOARDS if isa.name.startswith("neon") else STREAM

@@ -376,7 +376,7 @@ def test_products_fit_their_lanes(name: str, bits: int) -> None:
     assert signature.products.weight_limit >= np.abs(weights).max()
     if bits == 8:
         group = {"rpi3": 1, "rpi3_armv7": 1, "x86_64": 2}[name]
-        assert signature.products.name == f"dot{group}"
+        assert signature.products.name == f"wide_dot{group}"
         assert signature.flush == "none"
 
 

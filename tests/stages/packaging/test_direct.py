@@ -8,9 +8,11 @@ from collections import Counter
 import pytest
 
 from hw.profile import Hardware
+from stages import synthesizing
 from stages.kinds import Model
 from stages.packaging.kernel import Kernel
 from stages.qnn import integer
+from stages.qnn.widening import widened
 from tests.stages.packaging.kernel_cases import MAC
 from tests.stages.packaging.listings import listing
 from tests.stages.packaging.programs import assert_exact, lowered, pack
@@ -51,9 +53,13 @@ def is_direct(kernel: Kernel) -> bool:
 @EACH
 @pytest.mark.parametrize("groups", [1, 64])
 def test_sums_need_no_scratch(hardware: Hardware, groups: int) -> None:
-    (kernel,) = kernels(layer(groups=groups), hardware)
+    """Windows that are widened do."""
+    model = layer(groups=groups)
+    (kernel,) = kernels(model, hardware)
     assert is_direct(kernel)
-    assert kernel.scratch_bytes == 0
+    signatures = synthesizing.wanted(pack(model, hardware, MAC))
+    wide = [widened(s.rows, (3, 3), 1, 64).size for s in signatures if s.is_widened]
+    assert kernel.scratch_bytes == 2 * sum(wide)
 
 
 def stores(kernel: Kernel) -> list[str]:

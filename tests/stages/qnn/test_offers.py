@@ -161,7 +161,7 @@ def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
     small, middle, whole = (
         {"narrow8_a2_w1", "narrow16_a2_w1"},
         {"narrow8_a3_w4", "narrow16_a3_w4"},
-        {"dot1"},
+        {"dot1", "wide_dot1"},
     )
     assert methods(2, 1) == small | middle | whole
     assert methods(1, 0) == small | middle | whole

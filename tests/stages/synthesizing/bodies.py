@@ -149,8 +149,8 @@ def sums_of(
     """What the compiled body computes: int32 [rows, 32]; sums may begin with int32 [32]."""
     signature = case.signature
     packed = packed_weights(signature, weights)
-    if signature.is_transformed:
-        stored = np.ascontiguousarray(data).view(np.uint32)[None]
+    if signature.multiplies_words:
+        stored = np.ascontiguousarray(data.astype(np.int16)).view(np.uint32)[None]
     elif signature.stored is not None:
         stored = pack_activations(signature.stored, data)
     else:

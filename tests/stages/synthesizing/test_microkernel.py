@@ -14,7 +14,7 @@ from hw.profile import Hardware
 from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
-from stages.synthesizing.carried import paired_products, transformed_products
+from stages.synthesizing.carried import paired_products, transformed_products, widened_products
 from stages.synthesizing.carry_save import WORDS, steps_of
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
@@ -56,7 +56,7 @@ NAME = re.compile(
     r"(popcount_(and|xor|choose_a|choose_w|mix)[1-9][0-9]*"
     rf"_a[1-3]{PLANES}_w[1-3]{PLANES}_(?P<encoding>unipolar|bipolar|signed)(_of{PLANES}{SUMS})?"
     r"(_by([468]|1[26]))?"
-    r"|mac8_(dot[124](_w64)?|narrow(8|16)_a[1-7]_w[1-9][0-9]*)|mac16_winograd_dot[12])"
+    r"|mac8_(dot[124](_w64)?|wide_dot[12]|narrow(8|16)_a[1-7]_w[1-9][0-9]*)|mac16_winograd_dot[12])"
     r"_(?P<tile>([1-8]|1[024])x(4|8|16|32))_(?P<flush>window|row|chunk|none)"
     rf"_(?P<isa>{'|'.join(ISAS)})"
 )
@@ -136,6 +136,9 @@ def test_products_of_bytes_at_their_extremes(hardware: Hardware) -> None:
     if (paired := paired_products(isa_of(hardware))) is not None:
         small = replace(one, products=paired), replace(three, products=paired)
         cases += [Case(small[0], 3, 3, 16), Case(small[1], 2, 3, 5, 2)]
+    if (wide := widened_products(isa_of(hardware))) is not None:
+        kernels = replace(one, products=wide), replace(three, products=wide)
+        cases += [Case(kernels[0], 3, 3, 16), Case(kernels[1], 2, 3, 5, 2)]
     check(cases, hardware)
 
 
@@ -214,9 +217,10 @@ def test_every_tile(hardware: Hardware) -> None:
     for number, signatures in enumerate(by_tile(hardware)):
         kinds = (
             *([s for s in signatures if s.plan],) * 2,
-            [s for s in signatures if s.family == "mac8" and s.products and s.products.bits == 32],
+            [s for s in signatures if s.counts_sums and s.family == "mac8" and not s.is_widened],
             *([s for s in signatures if s.products and s.products.bits == n] for n in (8, 16)),
             [s for s in signatures if s.is_transformed],
+            [s for s in signatures if s.is_widened],
         )
         for step, kind in enumerate(kinds):
             stride = 1 + (number + step) % 2

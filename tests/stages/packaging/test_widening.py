@@ -1,0 +1,103 @@
+"""Convolutions whose pixels are widened before they are multiplied: every window, bit by bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hw.profile import Hardware
+from stages import synthesizing
+from stages.kinds import Model
+from stages.qnn.widening import MOST_BYTES, widened
+from tests.stages.packaging.kernel_cases import MAC
+from tests.stages.packaging.programs import assert_exact, pack
+from tests.stages.packaging.test_plain import Net
+from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, AVX512VNNI, SSE2, skip_unless_runnable
+
+TARGETS = pytest.mark.parametrize(
+    "hardware", (SSE2, AVX2, AVX512BW, AARCH64, ARMV7), ids=lambda item: item.name
+)
+WINDOWS: dict[str, dict[str, Any]] = {
+    "pixels": {"kernel": 1},
+    "every_other_pixel": {"kernel": 1, "strides": [2, 2]},
+    "columns": {"window": (5, 1), "padding": [2, 0, 2, 0]},
+    "rows": {"window": (1, 5), "padding": [0, 2, 0, 2]},
+    "squares": {"kernel": 3},
+    "every_other_square": {"kernel": 3, "strides": [2, 2]},
+    "far_squares": {"kernel": 3, "strides": [4, 4]},
+}
+"""Attributes of a convolution."""
+
+
+def are_widened(model: Model, hardware: Hardware) -> list[bool]:
+    """Whether the kernels of a model read what is widened."""
+    return [s.is_widened for s in synthesizing.wanted(pack(model, hardware, MAC))]
+
+
+@TARGETS
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("channels", "outputs"), [(3, 40), (32, 24), (72, 104)])
+def test_windows(hardware: Hardware, window: str, channels: int, outputs: int) -> None:
+    """Of any pictures, and with pixels and weights at their extremes."""
+    skip_unless_runnable(hardware)
+    net = Net((1, 13, 15, channels), "uint8")
+    model = net.model(net.conv(net.x, "c", outputs, zero_point=3, **WINDOWS[window]))
+    assert are_widened(model, hardware) == [True]
+    for value in (net.inputs()["x"], np.full(net.shape, 255, np.uint8)):
+        assert_exact(model, {"x": value}, hardware, MAC)
+
+
+@TARGETS
+def test_a_batch(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    net = Net((3, 7, 6, 40))
+    model = net.model(net.conv(net.conv(net.x, "c", 72, kernel=1), "d", 40, strides=[2, 2]))
+    assert are_widened(model, hardware)[:1] == [True]
+    assert_exact(model, net.inputs(), hardware, MAC)
+
+
+def test_no_windows_are_widened_that_would_not_stay_near() -> None:
+    net = Net((1, 3, 3, 33_000))
+    model = net.model(net.conv(net.x, "c", 8, kernel=1))
+    assert 2 * widened(1, (1, 1), 1, 33_000).size > MOST_BYTES
+    assert are_widened(model, AVX2) == [False]
+
+
+def test_nothing_is_where_bytes_are_multiplied() -> None:
+    net = Net((1, 8, 8, 32))
+    assert are_widened(net.model(net.conv(net.x, "c", 32)), AVX512VNNI) == [False]
+
+
+@given(
+    rows=st.integers(1, 9),
+    window=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    stride=st.integers(1, 3),
+    pixel=st.integers(1, 40),
+)
+def test_all_windows_are_in_what_is_widened(
+    rows: int, window: tuple[int, int], stride: int, pixel: int
+) -> None:
+    """A row of a window begins where strides say, and what a kernel reads of it is there."""
+    height, width = window
+    lies = widened(rows, window, stride, pixel)
+    columns = (rows - 1) * stride + width
+    picture = np.arange(1, height * columns * pixel + 1).reshape(height, -1)
+    picture = np.pad(picture, [(0, 0), (0, 1)])
+    wide = np.zeros(lies.size, np.int64)
+    for y in range(height):
+        for piece in range(lies.pieces):
+            first = piece * lies.step
+            at = y * lies.row + piece * lies.pitch
+            wide[at : at + lies.elements] = picture[y, first : first + lies.elements]
+    row = width * pixel + width * pixel % 2
+    for m in range(rows):
+        for y in range(height):
+            at = y * lies.row + m * lies.moved
+            first = m * stride * pixel
+            assert at + row <= lies.size
+            expected = picture[y, first : first + width * pixel]
+            np.testing.assert_array_equal(wide[at : at + width * pixel], expected)
