@@ -21,6 +21,7 @@ from hw.profile import Hardware
 if TYPE_CHECKING:
     from hw.isa import Instruction, Isa, Vector
     from stages.qnn.llvm import FunctionText
+    from stages.qnn.signature import Products
 
 CHAINS, STEPS, CALLS = 12, 64, 100
 """Independent chains of one instruction, how long they are, and how often they run."""
@@ -28,8 +29,12 @@ TILE_CHAINS = 4
 """Chains of products of tiles, whose factors take registers too."""
 _RUNS = 20
 _MEMORY = 1 << 12
-Step = Callable[["FunctionText", str, str, str], str]
-"""From a counter and two operands to the counter after one step."""
+TOGETHER = 2
+"""Chains that a step goes on with."""
+Operand = Callable[[str], str]
+"""An operand, `a` or `w`, that nothing is known about."""
+Step = Callable[["FunctionText", Sequence[str], Operand], list[str]]
+"""From some counters to what they are after one step."""
 
 
 def peaks(hardware: Hardware) -> dict[str, float]:
@@ -39,24 +44,16 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     the best of some runs."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
+    from stages.qnn.signature import WORD_BITS
     from stages.qnn.winograd import SAVED
+    from stages.synthesizing.offering import whole_products
 
     isa = isa_of(hardware)
-    texts = {
-        "mac8": products_text(isa, "mac8", "dot"),
-        "mac16": products_text(isa, "mac16", "dot.16"),
-        "macf32": products_text(isa, "macf32", "float_mac"),
-        "macbf16": products_text(isa, "macbf16", "bfloat16_dot"),
-        "popcount": popcounts_text(isa),
-    }
-    words = isa["dot.16"].operands[2].lanes // isa.lanes
-    channels = {
-        "mac8": isa.dot_group,
-        "mac16": words * SAVED,
-        "macf32": 1,
-        "macbf16": 2,
-        "popcount": 32,
-    }
+    found = {f"mac{kind}": products for kind, products in whole_products(isa).items()}
+    texts = {name: products_text(isa, name, products) for name, products in found.items()}
+    texts["popcount"] = popcounts_text(isa)
+    channels = {name: products.channels_per_word for name, products in found.items()}
+    channels |= {"mac16": channels["mac16"] * SAVED, "popcount": WORD_BITS}
     macs = {name: CHAINS * isa.lanes * count for name, count in channels.items()}
     if isa.tiles and host.may_use_tiles():
         whole = TILE_CHAINS * tiles.ROWS * tiles.COLUMNS * tiles.ROW_BYTES
@@ -83,14 +80,22 @@ def least_seconds(entry: Any, pointers: Sequence[Any], runs: int) -> float:
     return least
 
 
-def products_text(isa: Isa, name: str, part: str) -> list[str]:
-    """The LLVM function `bk_<name>`: products by a row of the set, added to 32-bit lanes."""
-    total, activations, weights = isa[part].operands
+def products_text(isa: Isa, name: str, products: Products) -> list[str]:
+    """The LLVM function `bk_<name>`: the steps of a kernel of products, on registers alone."""
+    from stages.qnn.signature import KernelSignature
+    from stages.synthesizing.carried import body_of
 
-    def step(code: FunctionText, counter: str, a: str, w: str) -> str:
-        return code.apply(isa[part], counter, a, w)
+    tile = KernelSignature(isa.name, None, products, 1, TOGETHER * isa.lanes, "none", 0)
+    program = body_of(tile, isa).passes[0].word
 
-    return _chains(f"bk_{name}", total, (activations, weights), step)
+    def step(code: FunctionText, counters: Sequence[str], unknown: Operand) -> list[str]:
+        outputs = program.emit(
+            code, lambda name: unknown(name[0]) if name[0] != "c" else counters[int(name[3:])]
+        )
+        return [outputs[f"c0.{number}"] for number in range(TOGETHER)]
+
+    counter, a, w = (program.types[name] for name in ("c0.0", "a0.0", "w0.0"))
+    return _chains(f"bk_{name}", counter, (a, w), step)
 
 
 def tile_products_text(name: str, make: Callable[[int, int], Instruction]) -> list[str]:
@@ -127,9 +132,14 @@ def popcounts_text(isa: Isa) -> list[str]:
     """The LLVM function `bk_popcount`: bits of two operands that are both set, counted."""
     counter, word = isa["count"].result, isa["and"].result
 
-    def step(code: FunctionText, total: str, a: str, w: str) -> str:
-        bits = code.bitcast(code.apply(isa["and"], a, w), word.llvm, counter.llvm)
-        return code.apply(isa[f"add.{counter.bits}"], total, code.apply(isa["count"], bits))
+    def step(code: FunctionText, totals: Sequence[str], unknown: Operand) -> list[str]:
+        results = []
+        for total in totals:
+            both = code.apply(isa["and"], unknown("a"), unknown("w"))
+            bits = code.bitcast(both, word.llvm, counter.llvm)
+            counts = code.apply(isa["count"], bits)
+            results.append(code.apply(isa[f"add.{counter.bits}"], total, counts))
+        return results
 
     return _chains("bk_popcount", counter, (word, word), step)
 
@@ -138,16 +148,21 @@ def _chains(name: str, counter: Vector, kinds: tuple[Vector, Vector], step: Step
     from stages.qnn.llvm import FunctionText
 
     code = FunctionText()
-    first = kinds[0].llvm
 
     def one(_index: str, carried: list[str]) -> list[str]:
-        *counters, a, w = carried
+        counters, latest = carried[:CHAINS], dict(zip("aw", carried[CHAINS:], strict=True))
+
+        def unknown(operand: str) -> str:
+            # Or LLVM would move the same work out of the loop.
+            kind = kinds["aw".index(operand)].llvm
+            text = f'call {kind} asm sideeffect "", "=v,0"({kind} {latest[operand]})'
+            latest[operand] = code.let(text)
+            return latest[operand]
+
         results = []
-        for total in counters:
-            # An unknown operand, or LLVM would move the same work out of the loop.
-            a = code.let(f'call {first} asm sideeffect "", "=v,0"({first} {a})')
-            results.append(step(code, total, a, w))
-        return [*results, a, w]
+        for number in range(0, CHAINS, TOGETHER):
+            results += step(code, counters[number : number + TOGETHER], unknown)
+        return [*results, *latest.values()]
 
     operands = [
         (kind.llvm, code.load(kind.llvm, pointer, 1))

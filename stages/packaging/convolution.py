@@ -154,9 +154,9 @@ class Convolution(Interleaving):
     @cached_property
     def is_direct(self) -> bool:
         """Whether sums stay in registers until they are results."""
-        if self.uses_tiles or self.float_outputs:
+        if self.float_outputs:
             return False
-        return self.signature.counts_sums and self.signature.channels >= self.least_strip
+        return self.signature.is_direct and self.signature.channels >= self.least_strip
 
     @property
     def begins(self) -> bool:

@@ -95,7 +95,9 @@ class Offer:
 
     def layer(self, geometry: Geometry, outputs: int) -> float:
         """A whole layer of so many channels of the output."""
-        blocks = -(-outputs // BLOCK)
+        blocks: float = -(-outputs // BLOCK)
+        if self.signature.is_direct:
+            blocks = -(-outputs // self.signature.channels) * self.signature.channels / BLOCK
         before = geometry.squares * geometry.channels / BLOCK * self.before if self.before else 0
         return self.cycles(geometry) * geometry.height * blocks + before
 

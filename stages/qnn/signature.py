@@ -235,6 +235,12 @@ class KernelSignature:
         return self.products is not None and self.flush == "none"
 
     @property
+    def is_direct(self) -> bool:
+        """Whether its sums can stay in registers until they are results, so that a part of a block
+        of channels is left out if no output is in it."""
+        return self.counts_sums and not self.is_tiled and not self.is_transformed
+
+    @property
     def begins(self) -> bool:
         """Whether its sums can begin with integers instead of 0."""
         return self.counts_sums and self.family == "mac8"

@@ -121,19 +121,21 @@ def _promising(
 ) -> list[list[KernelSignature]]:
     """What is worth compiling: per method and number of pixels a tile, and what may replace it.
 
-    A method much dearer than another of its algorithm with as many pixels has only its best tile.
+    Tiles of a part of a block are for layers whose last one is not full. A method much dearer than
+    another of its algorithm with as many pixels has only its best tile.
     Those that take several words a step do not compare: not every window has as many. Nor do those
     for small weights, or of what is widened.
     """
     offers = sorted((_offer(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=_rank)
-    groups: dict[tuple[object, int], list[Offer]] = {}
+    groups: dict[tuple[object, int, bool], list[Offer]] = {}
     cheapest: dict[Hashable, float] = {}
     for offer in offers:
         signature = offer.signature
-        groups.setdefault((signature.method, signature.rows), []).append(offer)
+        is_part = signature.is_direct and signature.channels < BLOCK
+        groups.setdefault((signature.method, signature.rows, is_part), []).append(offer)
         cheapest.setdefault(_rivals(offer), offer.cycles_per_mac)
     kept, counts = [], Counter[object]()
-    for (method, _), group in groups.items():
+    for (method, *_), group in groups.items():
         is_near = group[0].cycles_per_mac < NEAR * cheapest[_rivals(group[0])]
         if (is_near or not counts[method]) and (most is None or counts[method] < most):
             counts[method] += 1
@@ -214,6 +216,12 @@ def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[Products, int]]:
         period = ((1 << (bits - 1)) - 1) // per_word
         if period:
             yield Products(group, bits, problem.activation_bits, limit), period
+
+
+def whole_products(isa: Isa) -> dict[str, Products]:
+    """What is multiplied → how, into lanes of 32 bits: whatever levels and weights there are."""
+    floats = {problem.name: products for problem, products in FLOAT_PRODUCTS.items()}
+    return {"8": Products(isa.dot_group), "16": transformed_products(isa), **floats}
 
 
 def _tiles(isa: Isa) -> Iterator[tuple[int, int]]:
