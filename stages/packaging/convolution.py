@@ -17,22 +17,21 @@ from stages.codegen import caller
 from stages.kinds import Table
 from stages.packaging.direct import NAME as APART
 from stages.packaging.direct import PAUSE, SUMS, Called, tile_function
-from stages.packaging.interleaving import Interleaving, Pixel, Window
+from stages.packaging.interleaving import Pixel, Window
 from stages.packaging.joining import Line
 from stages.packaging.kernel import Helper, Kernel, digest_of
-from stages.packaging.widening import WIDEN, widening_text
+from stages.packaging.widening import Widening
 from stages.qnn.geometry import are_joinable
 from stages.qnn.packed import row_words, stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, WORD_BYTES
-from stages.qnn.widening import widened
 
 AHEAD = 4096
 """Bytes between the weights that are read and those that are fetched, where each is read once: of
 2 to 6 KiB these took the least time, 0.75 of that without."""
 
 
-class Convolution(Interleaving):
+class Convolution(Widening):
     """Sums by a micro-kernel.
 
     It stays out of the loops over tiles, alone or with one tile's epilogue: among constants that
@@ -43,10 +42,6 @@ class Convolution(Interleaving):
     """Channels that an epilogue can finish alone: those of a word of bits."""
     is_joined = False
     """Whether tiles go on from row to row."""
-    wide_words = 0
-    """Of 32 bits: the windows of a tile, where they are widened."""
-    wide: Any = None
-    """A pointer to the windows of the tile at hand, where they are widened."""
 
     def include_bodies(self, bodies: Table) -> None:
         """The micro-kernel of the signature, for the strides of this layer."""
@@ -75,7 +70,7 @@ class Convolution(Interleaving):
         )
         self.is_interleaved = self.uses_tiles and self.schedule["interleaved"]
         if self.signature.is_widened:
-            self._widen_windows(pixel)
+            self.widen_windows(pixel)
         text = body["text"], body["declarations"]
         name = self.signature.beginning if self.begins else self.signature.name
         self.called = Called(name, text, 4, self.strides, self.begins)
@@ -83,15 +78,6 @@ class Convolution(Interleaving):
             self.include(*text)
         elif not self.is_direct:
             self.help(self.called)
-
-    def _widen_windows(self, pixel: int) -> None:
-        """Have the windows of a tile widened, of pixels of so many bytes."""
-        attrs = attributes(self.composite.main)
-        wide = widened(self.rows, attrs["window"], attrs["strides"][1], pixel)
-        height, words, row, apart, _, share, odd = self.strides
-        self.include(*widening_text(wide, (row, apart, odd), self.isa.lanes))
-        self.strides = height, words, 2 * wide.row, 2 * wide.moved, 0, share, 0
-        self.wide_words = wide.size // 2
 
     @property
     def _odd_rows(self) -> int:
@@ -185,11 +171,6 @@ class Convolution(Interleaving):
         """Sums in scratch, if any are there."""
         return 0 if self.is_direct else super().sums_words
 
-    @property
-    def _scratch_words(self) -> int:
-        """The same, then the windows of a tile, if they are widened."""
-        return super()._scratch_words + self.wide_words
-
     def kernel(self) -> Kernel:
         """The kernel, and what computes its tiles if that is a function of its own."""
         if self.is_direct:
@@ -200,7 +181,7 @@ class Convolution(Interleaving):
                 self.texts,
                 (self.rows, self.strip),
                 self.sums_dtype,
-                self._declare_tile,
+                self.declare_tile,
                 self._body,
             )
             self.helpers = [Helper(symbol, function, {"tile": self.symbol})]
@@ -225,8 +206,7 @@ class Convolution(Interleaving):
 
     def tile(self, block: Any, run: Any, tile: Any) -> None:
         """A tile, by its function if it has one."""
-        if self.wide_words:
-            self._widen(block, run, tile)
+        self.widen(block, run, tile)
         if not self.is_direct:
             super().tile(block, run, tile)
             return
@@ -235,23 +215,6 @@ class Convolution(Interleaving):
             tensors.append(self.wide)
         called = f"tile_{self.symbol}"
         T.evaluate(T.call_extern("void", called, *tensors, block, run, tile))
-
-    def _declare_tile(self) -> None:
-        """Declare what the function of a tile reads and writes."""
-        self.declare_tensors()
-        if self.wide_words:
-            wide = T.arg("wide", T.Buffer((self.wide_words,), "int32"))
-            self.wide = T.address_of(wide[0])
-
-    def _widen(self, block: Any, run: Any, tile: Any) -> None:
-        """Widen the windows of a tile in scratch, if the block before has not left them there."""
-        self.wide = T.address_of(self.scratch[super()._scratch_words])
-        is_new: Any = True
-        if self.schedule["order"] == "blocks_inner" and self.tiles == 1:
-            is_new = tirx.any(block == 0, self.item == 0)
-        with T.If(is_new), T.Then():
-            pointers = self._data(self.window(run, tile)), self.wide
-            T.evaluate(T.call_extern("void", WIDEN, *pointers))
 
     @cached_property
     def outputs(self) -> int:
@@ -317,7 +280,7 @@ class Convolution(Interleaving):
         sums = T.address_of(self.scratch[place + part * self.signature.channels])
         return *reads[:SUMS], sums, *reads[SUMS:]
 
-    def _data(self, window: Window) -> Any:
+    def data_of(self, window: Window) -> Any:
         """A pointer to where the first window of a tile begins."""
         data = self.composite.main.args[0]
         top, left = attributes(self.composite.main)["origin"]
@@ -334,6 +297,6 @@ class Convolution(Interleaving):
             fetched = own + AHEAD // storage_dtype(dtype_of(weights.ty)).itemsize
         else:
             fetched = (block + 1) * parts * size + (window.before * parts + part) * self.fetched
-        first = self.wide if self.wide_words else self._data(window)
+        first = self.wide if self.wide_words else self.data_of(window)
         read = self.arguments[weights.name]
         return first, T.address_of(read[own]), T.address_of(read[fetched])

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 LINE = 32
 """Elements of a line of the caches."""
+BEHIND = 2
+"""Elements behind a window that a kernel may read, though it uses none."""
 MOST_BYTES = 1 << 16
 """Of the windows of a tile: more would not stay in the nearest caches."""
 
@@ -37,7 +39,7 @@ class Widened:
     def pitch(self) -> int:
         """Elements from a piece to the next one: an odd number of lines, or all would be in the
         same few sets of a cache."""
-        return (-(-self.elements // LINE) | 1) * LINE
+        return (-(-(self.elements + BEHIND) // LINE) | 1) * LINE
 
     @property
     def moved(self) -> int:

@@ -1,8 +1,6 @@
 """Offering: every kernel the engine can make for a product, with its predicted cost on a core.
 
-A term plan times a tile is a candidate if its program's live registers fit the instruction set. Its
-cost is the core's: the cycles that the program's instructions and the loads of its operands need at
-least, by the pipes they go to (`hw.costs`).
+A term plan times a tile is a candidate if its program's live registers fit the instruction set.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
 from stages.qnn.signature import BLOCK, BYTE_BITS, BYTE_LIMIT, KernelSignature, Products
-from stages.qnn.tables import ENTRIES
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import (
@@ -33,7 +30,7 @@ from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.operands import CACHE_LINE
-from stages.synthesizing.program import Program
+from stages.synthesizing.pricing import offer_of
 from stages.synthesizing.recounting import Recount, recount_loops
 from stages.synthesizing.tiles import BYTES, tile_offer, tile_signatures
 from stages.synthesizing.transforming import stream_of, transformed_offer
@@ -50,8 +47,6 @@ SPARE = 3
 """Registers beside counters and planes."""
 NEAR = 1.3
 """Methods within this factor of the best are offered for every number of pixels."""
-LOOP = 4
-"""Scalar instructions of the loop over words: two addresses, a comparison and a branch."""
 
 
 def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) -> list[Offer]:
@@ -75,7 +70,7 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     others = [s for first, *rest in groups if counts[first].stores for s in rest]
     counts |= _compiled(others, bodies, isa, hardware)
     kept = _without_spills({s: counted.stores for s, counted in counts.items()})
-    offers = [_offer(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
+    offers = [offer_of(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
     far = [_around(replace(o, cache=1024 * hardware.l1d_kib), isa, costs) for o in offers]
     tiles = [tile_offer(signature, costs) for signature in tiles_of(problem, isa)]
     return sorted([*far, *tiles], key=_rank)
@@ -126,7 +121,7 @@ def _promising(
     Those that take several words a step do not compare: not every window has as many. Nor do those
     for small weights, or of what is widened.
     """
-    offers = sorted((_offer(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=_rank)
+    offers = sorted((offer_of(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=_rank)
     groups: dict[tuple[object, int, bool], list[Offer]] = {}
     cheapest: dict[Hashable, float] = {}
     for offer in offers:
@@ -243,95 +238,3 @@ def _fits(signature: KernelSignature, body: Body, isa: Isa) -> bool:
         return False
     loaded = max(len(one.word.inputs) for one in body.passes)
     return signature.plan is None or signature.step > 1 or loaded + SPARE <= isa.registers
-
-
-def _offer(
-    signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts, copies: float
-) -> Offer:
-    """The offer of a kernel in which LLVM copies so many registers for a step."""
-    columns = signature.rows * body.columns(signature.channels, isa.lanes)
-    word: float = 0
-    for one in body.passes:
-        counts = one.word.counts() + _loads(signature, one.word, isa)
-        counts += _spread(signature, one.word, isa)
-        widening = {f"load_{isa.bytes}": _widening(signature, isa)}
-        word += costs.block(_added(counts, widening), LOOP, _chain(one.word, costs))
-    word = (word + _copying(isa, copies, costs)) / signature.step
-    load = f"load_{isa.bytes}"
-    add = isa["add.32"].name
-    if signature.sum_index is not None:
-        each = signature.rows / isa.lanes
-        word += costs.cycles({load: each, add: each})
-    ends = sum(one.ends_chain for one in body.passes)
-    emptying = Counter({name: count * ends for name, count in body.empty.counts().items()})
-    # Load, multiply by the coefficient, add, and a store, which costs as a load.
-    ends *= body.registers
-    emptying += Counter({load: 2 * ends, isa["scale_add.32"].name: ends})
-    empty = costs.cycles({name: count * columns for name, count in emptying.items()})
-    return Offer(signature, round(word, 3), round(empty, 3))
-
-
-def _copying(isa: Isa, copies: float, costs: CoreCosts) -> float:
-    """Cycles of copies: ARM's is an `orr` of a register with itself, x86 cores rename."""
-    if isa.name.startswith("neon"):
-        return costs.cycles({isa["or"].name: copies})
-    return copies / costs.issue
-
-
-def _chain(word: Program, costs: CoreCosts) -> float:
-    """Latency of the additions to one counter, which wait for each other from word to word."""
-    through: dict[int, float] = {}
-    for name, register in word.inputs.items():
-        if name[0] == "c":
-            through |= dict.fromkeys(register, 0.0)
-    for step in word.steps:
-        waits = [through[part] for operand in step.operands for part in operand if part in through]
-        if waits:
-            latency = max(waits) + costs.latency(step.instruction.name)
-            through |= dict.fromkeys(step.result, latency)
-    return max(through[part] for register in word.outputs.values() for part in register)
-
-
-def _filling(signature: KernelSignature, isa: Isa) -> str:
-    """How activations fill a register: words, or tables, which may fit once or twice."""
-    if signature.reads_lanes:
-        return "load"
-    if signature.tables is None:
-        return "broadcast"
-    return "broadcast_half" if signature.tables.groups * ENTRIES < isa.bytes else "load"
-
-
-def _added(counts: Counter[str], more: Mapping[str, float]) -> dict[str, float]:
-    return {name: counts[name] + more.get(name, 0.0) for name in (*counts, *more)}
-
-
-def _spread(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]:
-    """Registers of words that are made of bytes, each by a shuffle or the like."""
-    if signature.multiplies_words or signature.is_float:
-        return Counter()
-    kinds = [kind for name, kind in word.types.items() if name[0] != "c" and kind.bits == 16]
-    row = isa["lookup" if "lookup" in isa else "add.16"]
-    return Counter({row.name: len(kinds)} if kinds else {})
-
-
-def _widening(signature: KernelSignature, isa: Isa) -> float:
-    """Loads and stores, which cost as loads do, that widen a word's bytes of all pixels.
-
-    It is done once for all tiles of a block.
-    """
-    if not signature.is_widened:
-        return 0
-    registers = signature.rows * signature.channels_per_word / (2 * isa.lanes)
-    return 2 * registers * signature.channels / BLOCK
-
-
-def _loads(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]:
-    """Registers of weights, and of activations, that a word of the window needs."""
-    filling = _filling(signature, isa)
-    counts = Counter[str]()
-    for name, kind in word.types.items():
-        if name[0] == "w":
-            counts[f"load_{kind.bytes}"] += 1
-        elif name[0] == "a" and (name.startswith("a0.") or not signature.reads_lanes):
-            counts[f"{filling}_{kind.bytes}"] += 1
-    return counts

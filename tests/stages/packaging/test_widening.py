@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hw.profile import Hardware
 from stages import synthesizing
 from stages.kinds import Model
-from stages.qnn.widening import MOST_BYTES, widened
+from stages.qnn.widening import BEHIND, MOST_BYTES, widened
 from tests.stages.packaging.kernel_cases import MAC
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net
@@ -98,6 +98,6 @@ def test_all_windows_are_in_what_is_widened(
         for y in range(height):
             at = y * lies.row + m * lies.moved
             first = m * stride * pixel
-            assert at + row <= lies.size
+            assert at + row + BEHIND <= lies.size
             expected = picture[y, first : first + width * pixel]
             np.testing.assert_array_equal(wide[at : at + width * pixel], expected)
