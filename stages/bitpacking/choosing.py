@@ -52,6 +52,8 @@ class Work:
     """Bytes of its data are padded to a multiple of so many channels."""
     wish: Algorithm | None = None
     """How the recipe says that it multiplies."""
+    in_blocks: bool = True
+    """Whether its results are finished by whole blocks of channels."""
 
 
 def choose(
@@ -151,6 +153,7 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
         return Subject((workload,), tuple(from_table(offers[problem])))
     bits = int(dtype_of(data.ty).lstrip("uint"))
     geometry = Geometry(kernel, weight.shape[-1], width, height, strides, work.unit, batch)
+    geometry = replace(geometry, in_blocks=work.in_blocks)
     algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)
     if algorithm:
         encoding = encoding_of(dtype, attrs["weight_zero_point_x2"])

@@ -103,7 +103,9 @@ def works_of(model: Model, options: LegalizeOptions) -> dict[Any, Work]:
             q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
             name = str(binding.var.name)
             wish = options.algorithm_of(name)
-            found[binding.var] = Work(name, actual[call.args[0]], call, q, WORD_BYTES, wish)
+            found[binding.var] = Work(
+                name, actual[call.args[0]], call, q, WORD_BYTES, wish, in_blocks=False
+            )
     return found
 
 

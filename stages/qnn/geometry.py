@@ -40,6 +40,8 @@ class Geometry:
     """Kinds of rows of the input, by number modulo so many, those of each together."""
     is_unpadded: bool = False
     """Whether pixels have no channels of padding: words go on from one pixel to the next."""
+    in_blocks: bool = True
+    """Whether results are finished by whole blocks of channels, however few there are."""
 
     @property
     def as_unpadded(self) -> Geometry | None:

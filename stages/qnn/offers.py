@@ -96,7 +96,7 @@ class Offer:
     def layer(self, geometry: Geometry, outputs: int) -> float:
         """A whole layer of so many channels of the output."""
         blocks: float = -(-outputs // BLOCK)
-        if self.signature.is_direct:
+        if self.signature.is_direct and not geometry.in_blocks:
             blocks = -(-outputs // self.signature.channels) * self.signature.channels / BLOCK
         before = geometry.squares * geometry.channels / BLOCK * self.before if self.before else 0
         return self.cycles(geometry) * geometry.height * blocks + before

@@ -98,6 +98,17 @@ def test_cycles_per_product_of_long_windows() -> None:
     assert Offer(DOT, 5.0, 3.0).cycles_per_mac == 5.0 / (8 * 4)
 
 
+@pytest.mark.parametrize(("outputs", "parts"), [(8, 1), (24, 3), (32, 4), (33, 5), (64, 8)])
+def test_parts_of_a_block_without_an_output_are_left_out_where_they_can_be(
+    outputs: int, parts: int
+) -> None:
+    geometry = Geometry((1, 1), 32, 7, height=3)
+    offer, blocks = Offer(DOT, 5.0, 0.0), -(-outputs // 32)
+    part = 3 * 7 * 8 * 5.0
+    assert offer.layer(geometry, outputs) == blocks * 4 * part
+    assert offer.layer(replace(geometry, in_blocks=False), outputs) == parts * part
+
+
 def test_the_best_offer_fits_the_width_of_a_row() -> None:
     wide, narrow = Offer(POPCOUNT, 1.0, 0.0), Offer(replace(POPCOUNT, rows=1), 9.0, 0.0)
     assert best([wide, narrow], Geometry((1, 1), 32, 2)) == wide

@@ -11,6 +11,7 @@ import pytest
 
 from hw.isa import ISAS, isa_of
 from hw.profile import Hardware
+from stages.codegen import assembly
 from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
@@ -273,6 +274,18 @@ def test_one_plan_with_counters_that_overflow_is_wrong(hardware: Hardware) -> No
             not np.array_equal(sums_of(case, library, *pair), expected_sums(case, *pair))
             for pair in pairs
         ), case
+
+
+def test_two_products_come_before_their_sums() -> None:
+    """LLVM would add each at once."""
+    products = widened_products(isa_of(AVX512BW))
+    assert products is not None
+    signature = replace(mac8(AVX512BW, 12, 2), products=products)
+    text = MicroKernel(signature, isa_of(AVX512BW)).text()
+    lines = assembly({signature.name: text}, 4, AVX512BW, (1, 1000, 0, 4096, 0, 8, 0))
+    found = re.findall(r"\t(vpmaddwd|vpaddd)\t", "\n".join(lines[signature.name]))
+    assert len(found) >= 2 * signature.rows * 2
+    assert found == ["vpmaddwd", "vpmaddwd", "vpaddd", "vpaddd"] * (len(found) // 4)
 
 
 def everything(hardware: Hardware) -> Iterator[KernelSignature]:
