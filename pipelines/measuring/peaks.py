@@ -21,7 +21,7 @@ from hw.profile import Hardware
 if TYPE_CHECKING:
     from hw.isa import Instruction, Isa, Vector
     from stages.qnn.llvm import FunctionText
-    from stages.qnn.signature import Products
+    from stages.qnn.signature import KernelSignature
 
 CHAINS, STEPS, CALLS = 12, 64, 100
 """Independent chains of one instruction, how long they are, and how often they run."""
@@ -29,8 +29,6 @@ TILE_CHAINS = 4
 """Chains of products of tiles, whose factors take registers too."""
 _RUNS = 20
 _MEMORY = 1 << 12
-TOGETHER = 2
-"""Chains that a step goes on with."""
 Operand = Callable[[str], str]
 """An operand, `a` or `w`, that nothing is known about."""
 Step = Callable[["FunctionText", Sequence[str], Operand], list[str]]
@@ -44,15 +42,17 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     the best of some runs."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
-    from stages.qnn.signature import WORD_BITS
+    from stages.qnn.signature import WORD_BITS, KernelSignature
     from stages.qnn.winograd import SAVED
+    from stages.synthesizing.carried import TOGETHER
     from stages.synthesizing.offering import whole_products
 
     isa = isa_of(hardware)
-    found = {f"mac{kind}": products for kind, products in whole_products(isa).items()}
-    texts = {name: products_text(isa, name, products) for name, products in found.items()}
+    tile = 1, TOGETHER * isa.lanes
+    kernels = [KernelSignature(isa.name, None, p, *tile, "none", 0) for p in whole_products(isa)]
+    texts: dict[str, list[str]] = {s.family: products_text(s, isa) for s in kernels}
     texts["popcount"] = popcounts_text(isa)
-    channels = {name: products.channels_per_word for name, products in found.items()}
+    channels: dict[str, int] = {s.family: s.channels_per_word for s in kernels}
     channels |= {"mac16": channels["mac16"] * SAVED, "popcount": WORD_BITS}
     macs = {name: CHAINS * isa.lanes * count for name, count in channels.items()}
     if isa.tiles and host.may_use_tiles():
@@ -80,22 +80,21 @@ def least_seconds(entry: Any, pointers: Sequence[Any], runs: int) -> float:
     return least
 
 
-def products_text(isa: Isa, name: str, products: Products) -> list[str]:
-    """The LLVM function `bk_<name>`: the steps of a kernel of products, on registers alone."""
-    from stages.qnn.signature import KernelSignature
+def products_text(signature: KernelSignature, isa: Isa) -> list[str]:
+    """The LLVM function `bk_<family>`: a kernel's products of one pixel, on registers alone."""
     from stages.synthesizing.carried import body_of
 
-    tile = KernelSignature(isa.name, None, products, 1, TOGETHER * isa.lanes, "none", 0)
-    program = body_of(tile, isa).passes[0].word
+    program = body_of(signature, isa).passes[0].word
+    together = signature.channels // isa.lanes
 
     def step(code: FunctionText, counters: Sequence[str], unknown: Operand) -> list[str]:
         outputs = program.emit(
             code, lambda name: unknown(name[0]) if name[0] != "c" else counters[int(name[3:])]
         )
-        return [outputs[f"c0.{number}"] for number in range(TOGETHER)]
+        return [outputs[f"c0.{number}"] for number in range(together)]
 
     counter, a, w = (program.types[name] for name in ("c0.0", "a0.0", "w0.0"))
-    return _chains(f"bk_{name}", counter, (a, w), step)
+    return _chains(f"bk_{signature.family}", counter, (a, w), step, together)
 
 
 def tile_products_text(name: str, make: Callable[[int, int], Instruction]) -> list[str]:
@@ -133,18 +132,18 @@ def popcounts_text(isa: Isa) -> list[str]:
     counter, word = isa["count"].result, isa["and"].result
 
     def step(code: FunctionText, totals: Sequence[str], unknown: Operand) -> list[str]:
-        results = []
-        for total in totals:
-            both = code.apply(isa["and"], unknown("a"), unknown("w"))
-            bits = code.bitcast(both, word.llvm, counter.llvm)
-            counts = code.apply(isa["count"], bits)
-            results.append(code.apply(isa[f"add.{counter.bits}"], total, counts))
-        return results
+        (total,) = totals
+        both = code.apply(isa["and"], unknown("a"), unknown("w"))
+        bits = code.bitcast(both, word.llvm, counter.llvm)
+        return [code.apply(isa[f"add.{counter.bits}"], total, code.apply(isa["count"], bits))]
 
     return _chains("bk_popcount", counter, (word, word), step)
 
 
-def _chains(name: str, counter: Vector, kinds: tuple[Vector, Vector], step: Step) -> list[str]:
+def _chains(
+    name: str, counter: Vector, kinds: tuple[Vector, Vector], step: Step, together: int = 1
+) -> list[str]:
+    """A function of CHAINS counters, with so many of which a step goes on."""
     from stages.qnn.llvm import FunctionText
 
     code = FunctionText()
@@ -160,8 +159,8 @@ def _chains(name: str, counter: Vector, kinds: tuple[Vector, Vector], step: Step
             return latest[operand]
 
         results = []
-        for number in range(0, CHAINS, TOGETHER):
-            results += step(code, counters[number : number + TOGETHER], unknown)
+        for number in range(0, CHAINS, together):
+            results += step(code, counters[number : number + together], unknown)
         return [*results, *latest.values()]
 
     operands = [

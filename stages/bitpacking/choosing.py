@@ -152,8 +152,9 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
         workload = Workload(problem, geometry, outputs)
         return Subject((workload,), tuple(from_table(offers[problem])))
     bits = int(dtype_of(data.ty).lstrip("uint"))
-    geometry = Geometry(kernel, weight.shape[-1], width, height, strides, work.unit, batch)
-    geometry = replace(geometry, in_blocks=work.in_blocks)
+    geometry = Geometry(
+        kernel, weight.shape[-1], width, height, strides, work.unit, batch, in_blocks=work.in_blocks
+    )
     algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)
     if algorithm:
         encoding = encoding_of(dtype, attrs["weight_zero_point_x2"])

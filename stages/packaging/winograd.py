@@ -6,7 +6,6 @@ scratch, then the sums of one of them, which are finished pixel by pixel.
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -48,11 +47,6 @@ class Winograd(Convolution):
         self.help(Called(self.signature.name, text, 4, strides))
         self.product = self.rows * BLOCK + APART
         self.include(*sums_text(SUMS, self.isa.lanes, 4 * self.product))
-
-    @cached_property
-    def is_direct(self) -> bool:
-        """Never: sums are of many products."""
-        return False
 
     @property
     def runs(self) -> int:

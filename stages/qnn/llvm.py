@@ -61,6 +61,10 @@ class FunctionText:
         """Volatile loads that follow wait for `value`, with its type, a register of ARM's."""
         self.do(f'call void asm sideeffect "", "w"({value})')
 
+    def hidden(self, kind: str, value: str) -> str:
+        """A value that LLVM knows nothing about, in a register of ARM's."""
+        return self.let(f'call {kind} asm "", "=w,0"({kind} {value})')
+
     def waiting(self, kind: str, value: str, other: str) -> str:
         """A value that is there once `other`, with its type, is: registers of x86.
 

@@ -91,10 +91,7 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
 def _step_for(products: Products, isa: Isa) -> _Step:
     if products.is_paired:
         return _Step(PAIRED)
-    if products.element == "int8":
-        step = step_of(isa, products.bits)
-    else:
-        step = _first(isa, _ELEMENTS[products.element])
+    step = _first(isa, _ELEMENTS.get(products.element, _STEPS[products.bits]))
     assert step is not None
     return step
 

@@ -213,10 +213,9 @@ def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[Products, int]]:
             yield Products(group, bits, problem.activation_bits, limit), period
 
 
-def whole_products(isa: Isa) -> dict[str, Products]:
-    """What is multiplied → how, into lanes of 32 bits: whatever levels and weights there are."""
-    floats = {problem.name: products for problem, products in FLOAT_PRODUCTS.items()}
-    return {"8": Products(isa.dot_group), "16": transformed_products(isa), **floats}
+def whole_products(isa: Isa) -> list[Products]:
+    """Ways to add products up in lanes of 32 bits, one of each family."""
+    return [Products(isa.dot_group), transformed_products(isa), *FLOAT_PRODUCTS.values()]
 
 
 def _tiles(isa: Isa) -> Iterator[tuple[int, int]]:

@@ -70,9 +70,7 @@ class Operands:
         if (data, m) not in self.pixels:
             place = self.moved(data, "%pixel", m) if m else data
             loaded = self.code.load(kind.llvm, place, 2)
-            self.pixels[data, m] = self.code.let(
-                f'call {kind.llvm} asm "", "=w,0"({kind.llvm} {loaded})'
-            )
+            self.pixels[data, m] = self.code.hidden(kind.llvm, loaded)
         mask = f"<{kind.lanes} x i32> <{', '.join([f'i32 {lane}'] * kind.lanes)}>"
         words = f"{kind.llvm} {self.pixels[data, m]}"
         return self.code.let(f"shufflevector {words}, {kind.llvm} poison, {mask}")
