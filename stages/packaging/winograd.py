@@ -1,7 +1,9 @@
 """A composite around a convolution by transformed products: Winograd's.
 
-A tile of the kernel are some of Winograd's tiles by a block of channels. Their 36 products stand in
-scratch, then the sums of one of them, which are finished pixel by pixel.
+A tile of the kernel are some of Winograd's tiles by a block of channels. A few tiles of the kernel
+are multiplied one behind another by the weights of one product, which stay in the first cache. All
+products stand in scratch, then the sums of one of Winograd's tiles, which are finished pixel by
+pixel.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from stages.packaging.products import Products
 from stages.packaging.transforms import sums_text
 from stages.qnn.geometry import tile_count
 from stages.qnn.registry import shape_of
-from stages.qnn.signature import ALIGNMENT, BLOCK
+from stages.qnn.signature import ALIGNMENT, BLOCK, WORD_BYTES
 from stages.qnn.transformed import inputs_of
-from stages.qnn.winograd import OUTPUTS, PRODUCTS, tiles_of
+from stages.qnn.winograd import OUTPUTS, PRODUCTS, calls_a_run, tiles_of
 
 SUMS = "bk_sums"
 APART = ALIGNMENT // 4
@@ -36,13 +38,14 @@ class Winograd(Convolution):
     def include_bodies(self, bodies: Table) -> None:
         """The micro-kernel of the signature, for the channels of this layer, and the transform."""
         self.signature = self.composite.signature
-        self.rows = self.signature.rows
         body = bodies[self.signature.name]
         self.inputs = inputs_of(self.composite.main.args[1].ty)
         self.words = self.inputs // self.signature.channels_per_word
         self.across = tiles_of(self.width)
         self.squares = self.composite.pictures * tiles_of(self.height) * self.across
-        strides = (1, self.words, 0, 2 * self.inputs, 0, 0, 0)
+        self.calls_a_run = calls_a_run(self.squares, self.signature.rows)
+        self.rows = self.signature.rows * self.calls_a_run
+        strides = (1, self.words, 0, 2 * self.inputs, 0, self._share, 0)
         text = body["text"], body["declarations"]
         self.help(Called(self.signature.name, text, 4, strides))
         self.product = self.rows * BLOCK + APART
@@ -50,8 +53,16 @@ class Winograd(Convolution):
 
     @property
     def runs(self) -> int:
-        """Work items of a block: tiles of the kernel."""
+        """Work items of a block: some tiles of the kernel."""
         return tile_count(self.squares, self.rows)
+
+    @property
+    def _share(self) -> int:
+        """Bytes of the next product's weights that are fetched with every word of this one's.
+
+        Nothing where several runs read a block's: these are mostly in the second cache.
+        """
+        return self.signature.channels * WORD_BYTES // self.calls_a_run if self.runs == 1 else 0
 
     @property
     def tiles(self) -> int:
@@ -87,16 +98,19 @@ class Winograd(Convolution):
         data, weights, _ = self.composite.main.args
         channels, parts = self.signature.channels, BLOCK // self.signature.channels
         size = prod(shape_of(weights.ty)[2:])
+        fetched = size // self.calls_a_run if self._share else 0
         with T.serial(0, parts) as part, T.serial(0, PRODUCTS) as number:
             own = ((block * parts + part) * PRODUCTS + number) * size
-            start = number * shape_of(data.ty)[1] + first * self.inputs
-            elements = (
-                self.arguments[data.name][start],
-                self.arguments[weights.name][own],
-                self.scratch[number * self.product + part * channels],
-                self.arguments[weights.name][own],
-            )
-            T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, elements)))
+            with T.serial(0, self.calls_a_run) as call:
+                square = call * self.signature.rows
+                start = number * shape_of(data.ty)[1] + (first + square) * self.inputs
+                elements = (
+                    self.arguments[data.name][start],
+                    self.arguments[weights.name][own],
+                    self.scratch[number * self.product + square * BLOCK + part * channels],
+                    self.arguments[weights.name][own + size + call * fetched],
+                )
+                T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, elements)))
 
 
 class WinogradProducts(Winograd, Products):

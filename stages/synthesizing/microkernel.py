@@ -3,8 +3,8 @@
 `void name(data, weights, sums, later, kh, kw, row, pixel, plane, share, odd)`: `data` points at
 the window of the tile's first pixel, `weights` at the block of channels, `sums` at int32
 [rows][32]; `kh` rows of `kw` words each, `row`, `pixel` and `plane` are strides in bytes, and odd
-rows lie `odd` bytes further on. Where a register is a cache line, `share` bytes a word are fetched,
-from `later` on, into the second cache: nobody needs them yet.
+rows lie `odd` bytes further on. Where registers are long, `share` bytes a word are fetched, from
+`later` on, into the second cache: nobody needs them yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stages.synthesizing.addresses import row_start
 from stages.synthesizing.beginning import BEGIN, from_nothing
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
-from stages.synthesizing.operands import CACHE_LINE, Operands
+from stages.synthesizing.operands import Operands
 from stages.synthesizing.tiles import TileKernel
 
 PARAMETERS = (
@@ -151,7 +151,7 @@ class MicroKernel(Operands):
             word = code.let(f"add nuw nsw i64 {position}, {row_words}")
 
             counters = {f"c{m}.{n}": c for (m, n), c in zip(self.tile, carried, strict=True)}
-            if self.isa.bytes == CACHE_LINE and one is self.body.passes[0]:
+            if self.fetches and one is self.body.passes[0]:
                 self.fetch(word)
 
             def operand(name: str) -> str:

@@ -138,14 +138,25 @@ class Operands:
             return value
         return code.let(f"sext {loaded.llvm} {value} to {kind.llvm}")
 
+    @property
+    def fetches(self) -> bool:
+        """Whether weights are fetched that are not needed yet.
+
+        Registers shorter than half a line take a step's too slowly to wait for them; bits are so
+        few that only registers of a line do.
+        """
+        least = CACHE_LINE if self.signature.products is None else CACHE_LINE // 2
+        return self.isa.bytes >= least
+
     def fetch(self, word: str) -> None:
         """Bring the weights of a later word into the first cache, and a share of later ones closer.
 
         What is read once a block comes from memory, at a rate that no block could wait for. Bits
-        are so few that a block's stay in the first cache. The first pass over a window does it.
+        are so few that a block's stay in the first cache, and what half a line at a time reads
+        comes from the second without this. The first pass over a window does it.
         """
         code, size = self.code, self.signature.channels * WORD_BYTES
-        if self.signature.products is not None:
+        if self.signature.products is not None and self.isa.bytes == CACHE_LINE:
             pointer = code.pointer("%weights", self.times(word, size))
             for line in range(0, size, CACHE_LINE):
                 code.prefetch(code.pointer(pointer, str(AHEAD * size + line)), NEAREST)

@@ -22,7 +22,7 @@ from stages.qnn.measured import order_of, shape_name
 from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import WORD_BYTES
-from stages.qnn.winograd import OUTPUTS, tiles_of
+from stages.qnn.winograd import OUTPUTS, calls_a_run, tiles_of
 
 __all__ = ["ORDERS", "SPLITS", "run"]
 
@@ -126,7 +126,7 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     signature = parse_signature(attrs["signature"])
     if signature.is_transformed:
         squares = shape_of(call.ty)[0] * prod(map(tiles_of, attrs["output"]))
-        rows = tile_count(squares, signature.rows)
+        rows = tile_count(squares, signature.rows * calls_a_run(squares, signature.rows))
     if rows == 1:
         return "rows_inner"  # the same steps, and the next block's weights are known to be next
     rows_inner = weight_bytes + blocks * data_bytes

@@ -12,6 +12,7 @@ from tvm import sym, tirx
 from hw.profile import Hardware
 from stages import synthesizing
 from stages.codegen import compile_object
+from stages.options import Algorithm
 from stages.packaging.addressing import border_expression
 from stages.packaging.composite import Composite
 from stages.packaging.convolution import Convolution
@@ -157,13 +158,22 @@ def test_kernels_of_bits_fetch_the_next_block_too(channels: int) -> None:
     assert made.calls * each * (words // made.signature.words) * 64 >= words * 32 * 4
 
 
-def test_narrow_registers_fetch_nothing() -> None:
+@pytest.mark.parametrize(
+    ("hardware", "wanted", "fetches"),
+    [(SSE2, "mac8", False), (AVX2, "bitserial", False), (AVX2, "mac8", True)],
+    ids=("SSE2", "AVX2, bits", "AVX2, bytes"),
+)
+def test_narrow_registers_fetch_little(
+    hardware: Hardware, wanted: Algorithm, fetches: bool
+) -> None:
     net = SourceNet((1, 8, 5, 5))
-    model = net.model(net.conv(net.quant(net.x, "a", 8, 2.0**-5, signed=True), "c", 40, 3, 1))
-    kernels = lowered(pack(model, AVX2, algorithm("mac8")), AVX2)
+    bits = net.quant(net.x, "a", 2, 2.0**-5, signed=False)
+    model = net.model(net.conv(bits, "c", 40, 3, 1))
+    kernels = lowered(pack(model, hardware, algorithm(wanted)), hardware)
     helpers = [helper for kernel in kernels.values() for helper in kernel.helpers]
     assert helpers
-    assert not any(prefetches(listing(helper.function, AVX2)) for helper in helpers)
+    found = [bool(prefetches(listing(helper.function, hardware))) for helper in helpers]
+    assert found == [fetches] * len(helpers)
 
 
 def _is_convolution(function: object) -> bool:

@@ -12,22 +12,25 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from hw.profile import Hardware
-from stages import bitpacking
+from stages import bitpacking, synthesizing
 from stages.errors import StageError
 from stages.kinds import Model
 from stages.options import LegalizeOptions
+from stages.packaging.composite import Composite
 from stages.packaging.program import Program
+from stages.packaging.winograd import WinogradProducts
 from stages.qnn import onnx
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.composites import TILES
+from stages.qnn.geometry import tile_count
 from stages.qnn.packed import WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, is_op
-from stages.qnn.signature import KernelSignature
-from stages.qnn.winograd import fits
+from stages.qnn.signature import WORD_BYTES, KernelSignature
+from stages.qnn.winograd import SQUARES_A_RUN, calls_a_run, fits
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net
-from tests.stages.pipeline import algorithm, offers_of, random_inputs, stages
+from tests.stages.pipeline import algorithm, kept, offers_of, random_inputs, stages
 from tests.targets import (
     AARCH64,
     AMX,
@@ -94,6 +97,33 @@ def test_any_padding_and_zero_point(
     model = net.model(net.conv(net.x, "w", 40, padding=list(padding), **attrs))
     packed, _ = assert_exact(model, net.inputs(), AVX2, WANTED, tasks=(1, 3))
     assert kernels(packed)
+
+
+@pytest.mark.parametrize("rows", range(1, 17))
+@pytest.mark.parametrize("squares", (1, 2, 9, 16, 17, 49, 196))
+def test_tiles_of_the_kernel_in_a_run(rows: int, squares: int) -> None:
+    """As many as there are tiles for, and little more work than one by one."""
+    rows = min(rows, squares)
+    calls = calls_a_run(squares, rows)
+    assert rows <= calls * rows <= min(squares, SQUARES_A_RUN)
+    assert tile_count(squares, calls * rows) * calls <= 9 / 8 * tile_count(squares, rows)
+    if squares % rows == 0 and squares <= SQUARES_A_RUN:
+        assert calls * rows == squares
+
+
+def test_all_weights_of_the_next_product_are_fetched() -> None:
+    """By the calls for one product, if a block's weights are read once."""
+    for size, is_once in ((14, True), (28, False)):
+        net = Net((1, size, size, 64))
+        packed = pack(net.model(net.conv(net.x, "w", 64)), AVX2, WANTED)
+        bodies = synthesizing.run(model=packed, hardware=AVX2, memo=kept)
+        (function,) = [f for _, f in calls_of(packed) if Composite(f).is_convolution]
+        schedule = {"order": "rows_inner", "split": "blocks", "interleaved": False}
+        made = WinogradProducts(Composite(function), "k", schedule, bodies, AVX2)
+        (helper,) = made.helpers
+        *_, share, _ = helper.problem["strides"]
+        weights = made.words * made.signature.channels * WORD_BYTES
+        assert share * made.words * made.calls_a_run == (weights if is_once else 0)
 
 
 @TARGETS
