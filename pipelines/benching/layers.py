@@ -16,6 +16,7 @@ from pipelines.measuring.peaks import least_seconds
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.packed import DEPTHWISE_CONVOLUTION, is_convolution, parse_signature
 from stages.qnn.registry import attributes, is_op, shape_of
+from stages.qnn.winograd import transform_for
 
 Array = np.ndarray[Any, Any]
 RUNS = 15
@@ -38,6 +39,8 @@ class Work:
     macs: int
     popcounts: int
     """Popcounts a pair of operands, for `popcount`."""
+    saved: float = 1
+    """Multiply-accumulates that each product stands for, for `mac16`."""
 
 
 def times(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> list[dict[str, Any]]:
@@ -49,7 +52,8 @@ def times(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> list
         found = work.get(call.layer, Work("plain", 0, 0))
         rows.append(
             {"layer": call.layer, "how": found.how, "macs": found.macs,
-             "popcounts": found.popcounts, "seconds": least_seconds(*program.kernel(call), RUNS)}
+             "popcounts": found.popcounts, "saved": found.saved,
+             "seconds": least_seconds(*program.kernel(call), RUNS)}
         )  # fmt: skip
     return rows
 
@@ -75,7 +79,8 @@ def _work(call: Any) -> Work | None:
         terms = len(signature.plan.terms) if signature.plan else 0
         tiled = "tiles_bf16" if signature.is_float else "tiles"
         is_tiled = signature.is_tiled and may_use_tiles()
-        return Work(tiled if is_tiled else signature.family, macs, terms)
+        saved = transform_for(attrs["strides"]).saved if signature.is_transformed else 1
+        return Work(tiled if is_tiled else signature.family, macs, terms, saved)
     if is_op(call, DEPTHWISE_CONVOLUTION):
         pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[3]
         return Work("mac8", prod(attributes(call)["window"]) * channels * pixels, 0)

@@ -97,8 +97,9 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
     rows = layers.times(Workshop(plan), resolved.hardware, _inputs(package))
     found = peaks.peaks(resolved.hardware)
     for row in rows:
-        # A kernel of several popcounts a pair of operands works on so many pairs of bits.
-        each = row["macs"] * (row["popcounts"] or 1)
+        # A kernel of several popcounts a pair of operands works on so many pairs of bits, one of
+        # transformed operands on fewer.
+        each = row["macs"] * (row["popcounts"] or 1) / row["saved"]
         top = found.get(row["how"])
         row["peak_share"] = each / row["seconds"] / top if top and row["macs"] else None
     matched = matching(pattern, [row["layer"] for row in rows], "kernel")

@@ -36,14 +36,12 @@ Step = Callable[["FunctionText", Sequence[str], Operand], list[str]]
 
 
 def peaks(hardware: Hardware) -> dict[str, float]:
-    """Return multiply-accumulates a second of one thread: of `mac8`, `macf32` and `macbf16`, of
-    `mac16`, whose products stand for four of a convolution's each, of `tiles` and `tiles_bf16`
-    where there are any, and of `popcount` the pairs of single bits that it ands, counts and adds;
-    the best of some runs."""
+    """Return multiply-accumulates a second of one thread: of `mac8`, `mac16`, `macf32` and
+    `macbf16`, of `tiles` and `tiles_bf16` where there are any, and of `popcount` the pairs of
+    single bits that it ands, counts and adds; the best of some runs."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
     from stages.qnn.signature import WORD_BITS, KernelSignature
-    from stages.qnn.winograd import SAVED
     from stages.synthesizing.carried import TOGETHER
     from stages.synthesizing.offering import whole_products
 
@@ -53,7 +51,7 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     texts: dict[str, list[str]] = {s.family: products_text(s, isa) for s in kernels}
     texts["popcount"] = popcounts_text(isa)
     channels: dict[str, int] = {s.family: s.channels_per_word for s in kernels}
-    channels |= {"mac16": channels["mac16"] * SAVED, "popcount": WORD_BITS}
+    channels["popcount"] = WORD_BITS
     macs = {name: CHAINS * isa.lanes * count for name, count in channels.items()}
     if isa.tiles and host.may_use_tiles():
         whole = TILE_CHAINS * tiles.ROWS * tiles.COLUMNS * tiles.ROW_BYTES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from stages.qnn.builder import bindings_of, variables_in
 from stages.qnn.composites import calls_in, is_float_product
 from stages.qnn.geometry import PHASES, Geometry
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import FLOAT_PROBLEMS, Problem, best, from_table, on_bytes, products_for
+from stages.qnn.offers import FLOAT_PROBLEMS, Problem, from_table, on_bytes, products_for, ranked
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK, WORD_BYTES
 from stages.qnn.terms import encoding_of
@@ -29,8 +30,8 @@ PHASED = 0.9
 """The part of the time that layers are predicted to take, at most, with data in phases: 0.94 was
 1.04 as timed. No prediction counts that results of joined rows find their places one by one."""
 WINOGRADS = (
-    "it transforms windows of 3x3 pixels that move by one, of at least 8 channels, whose sums have "
-    "26 bits at most"
+    "it transforms windows of 3x3 pixels, of at least 8 channels, that move by two, or by one if "
+    "their sums have 26 bits at most"
 )
 _HINT = "leave algorithm out, or write mac8"
 DRAWING = {"relax.permute_dims", "relax.qnn.quantize"}
@@ -163,7 +164,7 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
     else:
         limit = int(np.abs(weight.astype(np.int32)).max(initial=0))
         problem = products_problem(bits, limit)
-        offered = products_for(offers, bits, limit, on_bytes(weight, work.wish))
+        offered = products_for(offers, bits, limit, on_bytes(weight, strides, work.wish))
         if work.wish == "winograd" and not any(geometry.takes(o.signature) for o in offered):
             raise StageError(f"cannot choose winograd: {WINOGRADS}", layer=work.name, hint=_HINT)
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
@@ -186,9 +187,9 @@ def _laid(subject: Subject, geometry: Geometry) -> Subject:
 
 
 def _least(subject: Subject) -> float:
-    """Predicted cycles of the cheapest kernel."""
+    """Predicted cycles of the cheapest kernel; infinitely many if there is none for such data."""
     work = subject.workload
-    return work.cycles(best(subject.offers, work.geometry, work.outputs))
+    return min(map(work.cycles, ranked(subject.offers, work.geometry, work.outputs)), default=inf)
 
 
 def kernel_of(work: Work, offers: Table, choices: Table, phased: Collection[Any] = ()) -> Chosen:

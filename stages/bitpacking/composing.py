@@ -204,7 +204,7 @@ class Composite:
             stored = self.packer.transformed(stored, origin, window, self.layer)
         operands = [
             self._argument(stored),
-            self._tensor("weights", pack_weights(signature, widened(q, layout))),
+            self._tensor("weights", pack_weights(signature, widened(q, layout), window.strides)),
             self._tensor("bias", bias),
         ]
         return convolve(

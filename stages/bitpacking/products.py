@@ -133,7 +133,7 @@ class _Packer(Rewriting):
         added, constant = self._added(product.function, product.inner.var, product.actual)
         if len(constant):
             bias = bias + np.pad(constant, (0, bias.shape[1] - len(constant)))
-        weights = pack_weights(signature, widened(q, edge))
+        weights = pack_weights(signature, widened(q, edge), product.chosen.window.strides)
         stored = self._edge(product.data, edge, layer)
         arguments = [self._tiles(stored, product, layer) if signature.is_transformed else stored]
         builder = FunctionBuilder()
@@ -253,9 +253,10 @@ class _Packer(Rewriting):
 
     def _tiles(self, stored: Any, product: Product, layer: str) -> Any:
         """Transformed tiles of padded bytes, made once for all products that read them."""
-        key = (stored, TILES, *product.origin)
+        window = product.chosen.window
+        key = (stored, TILES, *product.origin, *window.strides)
         if key not in self.edges:
-            function = transforming(stored, product.origin, product.chosen.window)
+            function = transforming(stored, product.origin, window)
             self.edges[key] = self._call(function, [stored], tiles_for(layer))
         return self.edges[key]
 

@@ -18,7 +18,8 @@ def transforming(stored: Any, origin: Sequence[int], window: Window) -> Any:
     """The composite that transforms stored bytes, from the pixel where the first window begins."""
     builder = FunctionBuilder()
     data = builder.param("p0", shape_of(stored.ty), dtype_of(stored.ty))
-    tiles = to_tiles(data, origin=list(origin), output=list(window.output))
+    sizes = {"output": list(window.output), "strides": list(window.strides)}
+    tiles = to_tiles(data, origin=list(origin), **sizes)
     return builder.finish([builder.emit(tiles, "tiles")], {"composite": TILES})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from stages.qnn.packing import round_up
 from stages.qnn.signature import KernelSignature
-from stages.qnn.winograd import OUTPUTS, WINDOW, tiles_of
+from stages.qnn.winograd import transform_for
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,9 @@ class Window:
     def halo_of_tiles(self) -> list[int]:
         """What must surround the picture, so that tiles of windows end in it."""
         top, left, _, _ = self.padding
+        transform = transform_for(self.strides)
         bottom, right = (
-            tiles_of(extent) * OUTPUTS + WINDOW - 1 - before - size
+            max(0, transform.reach(extent) - before - size)
             for extent, before, size in zip(self.output, (top, left), self.size, strict=True)
         )
         return [top, left, bottom, right]

@@ -174,7 +174,7 @@ def subject(layer: Layer, wanted: Algorithm | None, offers: Table) -> Subject:
     """The kernels among which there is a choice for a layer, that of the algorithm included."""
     products = layer.workload(products_problem(layer.activation_bits, layer.weight_limit))
     if wanted in ON_BYTES or bitserial_obstacle(layer):
-        algorithms = on_bytes(layer.numerators, wanted)
+        algorithms = on_bytes(layer.numerators, products.geometry.strides, wanted)
         offered = products_for(offers, layer.activation_bits, layer.weight_limit, algorithms)
         return Subject((products,), tuple(offered))
     offered = from_table(offers[layer.problem.name])

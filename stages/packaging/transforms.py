@@ -22,17 +22,7 @@ from stages.qnn.composites import calls_in
 from stages.qnn.llvm import FunctionText
 from stages.qnn.registry import attributes, shape_of
 from stages.qnn.signature import BLOCK
-from stages.qnn.winograd import (
-    NINTH,
-    OUTPUTS,
-    PIXELS,
-    PRODUCTS,
-    both_ways,
-    data_column,
-    shift_of,
-    sums_column,
-    tiles_of,
-)
+from stages.qnn.winograd import Transform, transform_for
 
 NAME = "bk_pixels"
 """What transforms pixels of some channels is called so, and then their number."""
@@ -64,10 +54,12 @@ class _Lanes:
         return self._written("ashr", self.kind.splat(count)) if count else self
 
     def __mul__(self, factor: int) -> _Lanes:
-        return self._written("mul", self.kind.splat(factor))
+        return self._written("mul", self.kind.splat(factor)) if factor != 1 else self
 
 
-def pixels_text(name: str, lanes: int, row: int, pixel: int, product: int) -> Text:
+def pixels_text(
+    transform: Transform, name: str, lanes: int, row: int, pixel: int, product: int
+) -> Text:
     """`void name(data, tiles)`: so many channels of a tile, uint8 to int16.
 
     `row` and `pixel` are bytes from one of the picture to the next, `product` those from a product
@@ -75,29 +67,29 @@ def pixels_text(name: str, lanes: int, row: int, pixel: int, product: int) -> Te
     """
     code, wide = FunctionText(), Vector(lanes, 16)
     square = []
-    for number in range(PRODUCTS):
-        y, x = divmod(number, PIXELS)
+    for number in range(transform.products):
+        y, x = divmod(number, transform.pixels)
         byte = code.load(f"<{lanes} x i8>", "%data", 1, y * row + x * pixel)
         level = code.let(f"zext <{lanes} x i8> {byte} to {wide.llvm}")
         square.append(_Lanes(code, wide, level))
-    for number, value in enumerate(both_ways(data_column, square, PIXELS)):
+    for number, value in enumerate(transform.of_data(square)):
         code.store(wide.llvm, value.name, "%tiles", 2, number * product)
     code.do("ret void")
     return code.function(name, ["ptr noalias readonly %data", "ptr noalias %tiles"]), []
 
 
-def sums_text(name: str, lanes: int, product: int) -> Text:
-    """`void name(products, sums)`: so many channels of a tile, int32 to int32 [16][32].
+def sums_text(transform: Transform, name: str, lanes: int, product: int) -> Text:
+    """`void name(products, sums)`: so many channels of a tile, int32 to int32 [16 or 4][32].
 
     `product` is bytes from one of its products to the next one.
     """
     code, word = FunctionText(), Vector(lanes, 32)
     square = [
         _Lanes(code, word, code.load(word.llvm, "%products", 4, number * product))
-        for number in range(PRODUCTS)
+        for number in range(transform.products)
     ]
-    for number, multiple in enumerate(both_ways(sums_column, square, OUTPUTS)):
-        value = multiple * NINTH >> shift_of(number)
+    for number, multiple in enumerate(transform.of_products(square)):
+        value = multiple * transform.inverse >> transform.shift_of(number)
         code.store(word.llvm, value.name, "%sums", 4, number * BLOCK * 4)
     code.do("ret void")
     return code.function(name, ["ptr noalias readonly %products", "ptr noalias %sums"]), []
@@ -109,21 +101,23 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     (parameter,), (call,) = function.params, calls_in(function)
     *pictures, height, width, channels = shape_of(parameter.ty)
     top, left = attributes(call)["origin"]
-    down, across = map(tiles_of, attributes(call)["output"])
+    transform = transform_for(attributes(call)["strides"])
+    down, across = map(transform.tiles_of, attributes(call)["output"])
+    step = transform.outputs * transform.stride
     _, product = shape_of(call.ty)
     parts = list(widths(channels, 2 * isa_of(hardware).lanes))
     text = "\n".join(
-        pixels_text(f"{NAME}{count}", count, width * channels, channels, 2 * product)[0]
+        pixels_text(transform, f"{NAME}{count}", count, width * channels, channels, 2 * product)[0]
         for count, _ in parts
     )
 
     def line(arguments: Mapping[Any, Any], tiles: Any, number: Any) -> None:
         data = arguments[parameter]
         picture, y = divided(number, down)
-        row = picture * height + y * OUTPUTS + top
+        row = picture * height + y * step + top
         first = T.bind((row * width + left) * channels)
         with T.serial(0, across) as x:
-            pixel = T.bind(first + x * (OUTPUTS * channels))
+            pixel = T.bind(first + x * (step * channels))
             tile = T.bind((number * across + x) * channels)
             start = 0
             for count, times in parts:
@@ -134,5 +128,5 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
                 start += count * times
 
     lines = down * (pictures[0] if pictures else 1)
-    result = PRODUCTS * product, "int16"
+    result = transform.products * product, "int16"
     return line_kernel(symbol, [parameter], result, lines, line, text=text)

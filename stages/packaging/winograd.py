@@ -21,10 +21,10 @@ from stages.packaging.lower import divided
 from stages.packaging.products import Products
 from stages.packaging.transforms import sums_text
 from stages.qnn.geometry import tile_count
-from stages.qnn.registry import shape_of
+from stages.qnn.registry import attributes, shape_of
 from stages.qnn.signature import ALIGNMENT, BLOCK, WORD_BYTES
 from stages.qnn.transformed import inputs_of
-from stages.qnn.winograd import OUTPUTS, PRODUCTS, calls_a_run, tiles_of
+from stages.qnn.winograd import calls_a_run, transform_for
 
 SUMS = "bk_sums"
 APART = ALIGNMENT // 4
@@ -41,15 +41,16 @@ class Winograd(Convolution):
         body = bodies[self.signature.name]
         self.inputs = inputs_of(self.composite.main.args[1].ty)
         self.words = self.inputs // self.signature.channels_per_word
-        self.across = tiles_of(self.width)
-        self.squares = self.composite.pictures * tiles_of(self.height) * self.across
+        self.transform = transform_for(attributes(self.composite.main)["strides"])
+        self.down, self.across = map(self.transform.tiles_of, (self.height, self.width))
+        self.squares = self.composite.pictures * self.down * self.across
         self.calls_a_run = calls_a_run(self.squares, self.signature.rows)
         self.rows = self.signature.rows * self.calls_a_run
         strides = (1, self.words, 0, 2 * self.inputs, 0, self._share, 0)
         text = body["text"], body["declarations"]
         self.help(Called(self.signature.name, text, 4, strides))
         self.product = self.rows * BLOCK + APART
-        self.include(*sums_text(SUMS, self.isa.lanes, 4 * self.product))
+        self.include(*sums_text(self.transform, SUMS, self.isa.lanes, 4 * self.product))
 
     @property
     def runs(self) -> int:
@@ -72,35 +73,37 @@ class Winograd(Convolution):
     @property
     def sums_words(self) -> int:
         """Products of a tile of the kernel, and sums of one of Winograd's."""
-        return PRODUCTS * self.product + OUTPUTS * OUTPUTS * BLOCK
+        return self.transform.products * self.product + self.transform.outputs**2 * BLOCK
 
     def tile(self, block: Any, run: Any, tile: Any) -> None:
         """The products of some tiles, then their sums and epilogues."""
         del tile
         first = T.bind(tirx.min(run * self.rows, self.squares - self.rows))
         self._multiply(block, first)
-        place = PRODUCTS * self.product
+        place = self.transform.products * self.product
+        outputs = self.transform.outputs
         with T.serial(0, self.rows) as m:
             with T.serial(0, BLOCK // self.isa.lanes) as part:
                 lane = part * self.isa.lanes
                 pointers = self.scratch[m * BLOCK + lane], self.scratch[place + lane]
                 T.evaluate(T.call_extern("void", SUMS, *map(T.address_of, pointers)))
             row, x = divided(first + m, self.across)
-            picture, y = divided(row, tiles_of(self.height))
-            with T.serial(0, OUTPUTS) as down, T.serial(0, OUTPUTS) as right:
-                line, column = y * OUTPUTS + down, x * OUTPUTS + right
+            picture, y = divided(row, self.down)
+            with T.serial(0, outputs) as down, T.serial(0, outputs) as right:
+                line, column = y * outputs + down, x * outputs + right
                 with T.If(tirx.all(line < self.height, column < self.width)), T.Then():
-                    sums = place + (down * OUTPUTS + right) * BLOCK
+                    sums = place + (down * outputs + right) * BLOCK
                     self._pixel(block, picture * self.height + line, column, sums)
 
     def _multiply(self, block: Any, first: Any) -> None:
-        """The products of tiles from the `first` one on, int32 [36][rows][32]."""
+        """The products of tiles from the `first` one on, int32 [products][rows][32]."""
         data, weights, _ = self.composite.main.args
         channels, parts = self.signature.channels, BLOCK // self.signature.channels
         size = prod(shape_of(weights.ty)[2:])
         fetched = size // self.calls_a_run if self._share else 0
-        with T.serial(0, parts) as part, T.serial(0, PRODUCTS) as number:
-            own = ((block * parts + part) * PRODUCTS + number) * size
+        products = self.transform.products
+        with T.serial(0, parts) as part, T.serial(0, products) as number:
+            own = ((block * parts + part) * products + number) * size
             with T.serial(0, self.calls_a_run) as call:
                 square = call * self.signature.rows
                 start = number * shape_of(data.ty)[1] + (first + square) * self.inputs

@@ -8,7 +8,7 @@ from math import inf
 
 from stages.qnn.signature import BLOCK, WORD_BYTES, KernelSignature
 from stages.qnn.widening import MOST_BYTES, Widened, widened
-from stages.qnn.winograd import WINDOW, tiles_of
+from stages.qnn.winograd import WINDOW, transform_for, transform_of
 
 PHASES = 2
 """Pixels that windows move by, of the layers whose data may lie in phases."""
@@ -102,8 +102,10 @@ class Geometry:
         A tile for all pixels must have these, or half of them; one that is widened must fit.
         """
         if signature.is_transformed:
-            is_plain = self.window == (WINDOW, WINDOW) and self.strides == (1, 1)
-            return is_plain and self.channels >= LEAST_VECTOR and signature.rows <= self.squares
+            is_plain = self.window == (WINDOW, WINDOW) and (self.stacked, self.phases) == (1, 1)
+            if not is_plain or transform_of(self.strides) is None:
+                return False
+            return self.channels >= LEAST_VECTOR and signature.rows <= self.squares
         if signature.is_widened and 2 * self.widened(signature.rows).size > MOST_BYTES:
             return False
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
@@ -132,6 +134,7 @@ class Geometry:
     @property
     def squares(self) -> int:
         """Tiles of Winograd's, of all pictures."""
+        tiles_of = transform_for(self.strides).tiles_of
         return self.pictures * tiles_of(self.height // self.pictures) * tiles_of(self.output_width)
 
     @property

@@ -13,7 +13,7 @@ from stages.kinds import Table
 from stages.options import Algorithm, Encoding
 from stages.qnn.geometry import Geometry, tile_count
 from stages.qnn.signature import BLOCK, WORD_BYTES, Family, Flush, KernelSignature
-from stages.qnn.winograd import PRODUCTS, SAVED, WINDOW, fits
+from stages.qnn.winograd import BY_ONE, TRANSFORMS, WINDOW, transform_for, transform_of
 
 LINE = 64
 """Bytes of a line of the caches."""
@@ -75,10 +75,11 @@ class Offer:
     """Bytes of the first cache."""
     stream: float = 0.0
     """What 64 bytes of weights take that come from beyond the second cache."""
-    before: float = 0.0
-    """What transforming 32 channels of a tile of pixels takes, before all products of a layer."""
-    behind: float = 0.0
-    """What transforming 32 channels of a tile of sums takes."""
+    before: tuple[float, ...] = ()
+    """What transforming 32 channels of a tile of pixels takes, before all products of a layer, by
+    each of `TRANSFORMS`."""
+    behind: tuple[float, ...] = ()
+    """What transforming 32 channels of a tile of sums takes, by each."""
 
     @property
     def algorithm(self) -> Method:
@@ -89,8 +90,10 @@ class Offer:
     def cycles_per_mac(self) -> float:
         """In the limit of long windows; of a convolution's own, without transforms."""
         period = self.signature.flush_period
-        tile = self.signature.rows * self.signature.channels * self.signature.channels_per_word
-        tile *= SAVED if self.signature.is_transformed else 1
+        tile: float = (
+            self.signature.rows * self.signature.channels * self.signature.channels_per_word
+        )
+        tile *= BY_ONE.saved if self.signature.is_transformed else 1
         return (self.word + (self.empty / period if period else 0)) / tile
 
     def layer(self, geometry: Geometry, outputs: int) -> float:
@@ -98,8 +101,14 @@ class Offer:
         blocks: float = -(-outputs // BLOCK)
         if self.signature.is_direct and not geometry.in_blocks:
             blocks = -(-outputs // self.signature.channels) * self.signature.channels / BLOCK
-        before = geometry.squares * geometry.channels / BLOCK * self.before if self.before else 0
-        return self.cycles(geometry) * geometry.height * blocks + before
+        return self.cycles(geometry) * geometry.height * blocks + self._before(geometry)
+
+    def _before(self, geometry: Geometry) -> float:
+        """Transforming all pixels of a layer."""
+        if not self.before:
+            return 0
+        each = self.before[TRANSFORMS.index(transform_for(geometry.strides))]
+        return geometry.squares * geometry.channels / BLOCK * each
 
     def cycles(self, geometry: Geometry) -> float:
         """One output row and block of channels, on average."""
@@ -121,12 +130,13 @@ class Offer:
 
     def _transformed(self, geometry: Geometry) -> float:
         """A block of channels, whose weights are read once from beyond the second cache."""
-        signature = self.signature
-        words = PRODUCTS * geometry.row_words(signature.channels_per_word) // WINDOW
+        signature, transform = self.signature, transform_for(geometry.strides)
+        words = transform.products * geometry.row_words(signature.channels_per_word) // WINDOW
         tiles = tile_count(geometry.squares, signature.rows) * (BLOCK // signature.channels)
-        products = tiles * (words * self.word + PRODUCTS * self.empty)
+        products = tiles * (words * self.word + transform.products * self.empty)
         waiting = max(0, self._streaming(words) - OVERLAP * products)
-        return products + geometry.squares * self.behind + waiting
+        behind = geometry.squares * self.behind[TRANSFORMS.index(transform)]
+        return products + behind + waiting
 
     def _streaming(self, words: int) -> float:
         """Cycles until the weights of a block, so many words of a window, are there."""
@@ -160,10 +170,13 @@ def flush_for(signature: KernelSignature, rows: int, row_words: int) -> Flush:
     return "row" if row_words <= signature.flush_period else "chunk"
 
 
-def on_bytes(weight: np.ndarray[Any, Any], wanted: Algorithm | None = None) -> set[Method]:
-    """The algorithms for products of levels as bytes, by their weights [O, KH, KW, C], or the one
-    that is `wanted` if it is among them."""
-    sums_fit = weight.shape[1:3] == (WINDOW, WINDOW) and fits(weight)
+def on_bytes(
+    weight: np.ndarray[Any, Any], strides: Sequence[int], wanted: Algorithm | None = None
+) -> set[Method]:
+    """The algorithms for products of levels as bytes, by their weights [O, KH, KW, C] and what
+    windows move by, or the one that is `wanted` if it is among them."""
+    transform = transform_of(strides) if weight.shape[1:3] == (WINDOW, WINDOW) else None
+    sums_fit = transform is not None and transform.fits(weight)
     found: set[Method] = {"mac8", "winograd"} if sums_fit else {"mac8"}
     return found if wanted is None else found & {wanted}
 

@@ -81,17 +81,18 @@ def unpack_activations(signature: KernelSignature, data: Array) -> Array:
     return data if signature.tables is None else unpack_tables(data, signature.tables.is_balanced)
 
 
-def pack_weights(signature: KernelSignature, q: Array) -> Array:
+def pack_weights(signature: KernelSignature, q: Array, strides: Sequence[int] = (1, 1)) -> Array:
     """Weights q [O, KH, KW, C] in the layout that the signature's kernel reads.
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
     that are looked up indices of them; mac8 weights are int8, or int16 where pixels are widened,
-    and rows of a window are whole words. Those of mac16 are transformed (`stages.qnn.winograd`).
+    and rows of a window are whole words. Those of mac16 are transformed, for windows that
+    move by `strides` (`stages.qnn.winograd`).
     Padded channels, input and output, are 0. Floats stay floats: float32 instead of uint32. Of
     bfloat16, bits in uint16, two neighbours are a word.
     """
     if signature.is_transformed:
-        return pack_transformed(signature, q)
+        return pack_transformed(signature, q, strides)
     o, kh, kw, c = q.shape
     if signature.form == "bytes":
         # A row of a window is one pixel, of as many channels as it has bytes. Where channels fill

@@ -12,16 +12,7 @@ from stages.qnn.packed import border_rows, parse_signature
 from stages.qnn.packing import round_up
 from stages.qnn.registry import register, shape_of, tensor_type
 from stages.qnn.signature import BLOCK
-from stages.qnn.winograd import (
-    APART,
-    OUTPUTS,
-    PRODUCTS,
-    WINDOW,
-    squares_of,
-    sums_of,
-    tiles_of,
-    unpack_transformed,
-)
+from stages.qnn.winograd import APART, WINDOW, transform_for, unpack_transformed
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
@@ -34,23 +25,28 @@ def tiles_for(layer: str) -> str:
 
 def _tiles_type(types: Sequence[Any], attrs: Attrs) -> Any:
     *pictures, _, _, channels = shape_of(types[0])
-    count = prod(map(tiles_of, attrs["output"])) * (pictures[0] if pictures else 1)
-    return tensor_type((PRODUCTS, count * channels + APART), "int16")
+    transform = transform_for(attrs["strides"])
+    count = prod(map(transform.tiles_of, attrs["output"])) * (pictures[0] if pictures else 1)
+    return tensor_type((transform.products, count * channels + APART), "int16")
 
 
 @register("to_tiles", ["data"], _tiles_type)
-def to_tiles(data: Array, *, origin: Sequence[int], output: Sequence[int]) -> Array:
-    """Padded pictures uint8 [Hp, Wp, C] or [N, Hp, Wp, C] as tiles, int16 [36, N * tiles * C + 32].
+def to_tiles(
+    data: Array, *, origin: Sequence[int], output: Sequence[int], strides: Sequence[int]
+) -> Array:
+    """Padded pictures uint8 [Hp, Wp, C] or [N, Hp, Wp, C] as tiles, int16 [36 or 25, N * tiles * C
+    + 32].
 
     The first window begins at `origin`; they are as many, down and across, as the `output` has
     pixels, and those that fill up the last tiles.
     """
+    transform = transform_for(strides)
     rows, columns = (
-        slice(first, first + tiles_of(extent) * OUTPUTS + WINDOW - 1)
+        slice(first, first + transform.reach(extent))
         for first, extent in zip(origin, output, strict=True)
     )
-    squares = squares_of(data.reshape(-1, *data.shape[-3:])[:, rows, columns])
-    return np.pad(squares.reshape(PRODUCTS, -1), [(0, 0), (0, APART)])
+    squares = transform.squares_of(data.reshape(-1, *data.shape[-3:])[:, rows, columns])
+    return np.pad(squares.reshape(transform.products, -1), [(0, 0), (0, APART)])
 
 
 def inputs_of(weights: Any) -> int:
@@ -62,7 +58,8 @@ def inputs_of(weights: Any) -> int:
 def _sums_type(types: Sequence[Any], attrs: Attrs) -> Any:
     output, outputs = attrs["output"], round_up(attrs["channels"][1], BLOCK)
     count = (shape_of(types[0])[1] - APART) // inputs_of(types[1])
-    return tensor_type((count // prod(map(tiles_of, output)), *output, outputs), "int32")
+    a_picture = prod(map(transform_for(attrs["strides"]).tiles_of, output))
+    return tensor_type((count // a_picture, *output, outputs), "int32")
 
 
 @register("packed_winograd", ["data", "weights", "bias"], _sums_type)
@@ -81,13 +78,14 @@ def packed_winograd(
     border: Sequence[int],
     phases: int,
 ) -> Array:
-    """Convolution of windows of 3x3 pixels that move by one, `scale * raw + bias[border class,
-    channel]`: int32 [N, OH, OW, OCp] of what `to_tiles` gives and weights as `pack_weights`
+    """Convolution of windows of 3x3 pixels that move by one or two, `scale * raw + bias[border
+    class, channel]`: int32 [N, OH, OW, OCp] of what `to_tiles` gives and weights as `pack_weights`
     transforms them. The attributes are those of `packed_conv2d`."""
-    assert (*window, rows, *strides, phases) == (WINDOW, WINDOW, WINDOW, 1, 1, 1), "another window"
+    assert (*window, rows, phases) == (WINDOW, WINDOW, WINDOW, 1), "another window"
+    transform = transform_for(strides)
     kernel = parse_signature(signature)
     factors = unpack_transformed(kernel, weights)
     assert factors.shape[2] >= channels[0], "the weights have too few channels"
-    tiles = data[:, :-APART].reshape(PRODUCTS, -1, factors.shape[2])
-    raw = sums_of(tiles, factors, output)
+    tiles = data[:, :-APART].reshape(transform.products, -1, factors.shape[2])
+    raw = transform.sums_of(tiles, factors, output)
     return (scale * raw + bias[border_rows(output, border)]).astype(np.int32)

@@ -8,7 +8,7 @@ from stages.kinds import Table
 from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import GROUP, additions
 from stages.qnn.terms import Term, TermPlan, plane_bits
-from stages.qnn.winograd import OUTPUTS, PRODUCTS, WINDOW
+from stages.qnn.winograd import WINDOW
 from stages.synthesizing.body import Body
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.quotient import residual
@@ -45,8 +45,8 @@ def explanation(signature: KernelSignature) -> list[str]:
     if signature.is_transformed:
         return [
             f"a * w by multiplication of transformed pixels and weights of {products.element}, "
-            f"{products.group} a lane and step, added up modulo 2^32: {PRODUCTS} of them make "
-            f"{OUTPUTS}x{OUTPUTS} sums of windows of {WINDOW}x{WINDOW} pixels, a channel (Winograd)"
+            f"{products.group} a lane and step, added up modulo 2^32, which sums of windows of "
+            f"{WINDOW}x{WINDOW} pixels are made of (Winograd)"
         ]
     what = "widened bytes" if signature.is_widened else "bytes"
     return [

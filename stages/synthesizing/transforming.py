@@ -10,7 +10,7 @@ from hw.costs import CoreCosts
 from hw.isa import Isa
 from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK
-from stages.qnn.winograd import OUTPUTS, PIXELS, PRODUCTS, both_ways, data_column, sums_column
+from stages.qnn.winograd import TRANSFORMS, Transform
 
 STREAM, STREAM_OF_BOARDS = 10.0, 150.0
 """Cycles for 64 bytes of weights from beyond the second cache, both assumed: 24 GB/s at 3.7 GHz,
@@ -32,11 +32,12 @@ class _Counted:
     __add__ = __sub__ = __lshift__ = _after
 
 
-def operations_of(column: Any, size: int) -> int:
-    """Additions and shifts of a transform of a square."""
-    counts = Counter[str]()
-    both_ways(column, [_Counted(counts)] * PRODUCTS, size)
-    return counts["operations"]
+def operations_of(transform: Transform) -> tuple[int, int]:
+    """Additions and shifts for the pixels of a tile, and for its sums."""
+    pixels, sums = Counter[str](), Counter[str]()
+    transform.of_data([_Counted(pixels)] * transform.products)
+    transform.of_products([_Counted(sums)] * transform.products)
+    return pixels["operations"], sums["operations"]
 
 
 def transformed_offer(offer: Offer, isa: Isa, costs: CoreCosts) -> Offer:
@@ -45,20 +46,24 @@ def transformed_offer(offer: Offer, isa: Isa, costs: CoreCosts) -> Offer:
     A load costs as a store does, which few tables know; of an operation on lanes of 16 or 32 bits
     all cost as an addition.
     """
-    load = f"load_{isa.bytes}"
-    before = {isa["add.16"].name: operations_of(data_column, PIXELS), load: 2 * PRODUCTS}
+    before, behind = zip(*(_around(one, isa, costs) for one in TRANSFORMS), strict=True)
+    return replace(offer, before=before, behind=behind, stream=stream_of(isa))
+
+
+def _around(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[float, float]:
+    """Cycles for 32 channels of a tile of pixels, and of one of sums."""
+    load, of_pixels, of_sums = f"load_{isa.bytes}", *operations_of(transform)
+    before = {isa["add.16"].name: of_pixels, load: 2 * transform.products}
+    sums, shifted = transform.outputs**2, any(transform.shifts)
     # Sums are stored by the kernel and read again, as are what they become.
-    behind = {
-        isa["add.32"].name: operations_of(sums_column, OUTPUTS) + OUTPUTS * OUTPUTS,
-        isa["scale_add.32"].name: OUTPUTS * OUTPUTS,
-        load: 2 * PRODUCTS + 2 * OUTPUTS * OUTPUTS,
-    }
+    behind = {isa["add.32"].name: of_sums, load: 2 * transform.products + 2 * sums}
+    if shifted:
+        behind[isa["add.32"].name] += sums
+        behind[isa["scale_add.32"].name] = sums
     registers = BLOCK / isa.lanes
-    return replace(
-        offer,
-        before=round(costs.cycles(before) * registers / 2, 3),
-        behind=round(costs.cycles(behind) * registers, 3),
-        stream=stream_of(isa),
+    return (
+        round(costs.cycles(before) * registers / 2, 3),
+        round(costs.cycles(behind) * registers, 3),
     )
 
 

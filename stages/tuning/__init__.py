@@ -22,7 +22,7 @@ from stages.qnn.measured import order_of, shape_name
 from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.signature import WORD_BYTES
-from stages.qnn.winograd import OUTPUTS, calls_a_run, tiles_of
+from stages.qnn.winograd import calls_a_run, transform_for
 
 __all__ = ["ORDERS", "SPLITS", "run"]
 
@@ -81,7 +81,7 @@ def _gaining(function: Any) -> tuple[int, bool]:
     signature = parse_signature(attributes(call)["signature"])
     macs = prod(shape_of(call.ty)[:3]) * prod(shape_of(weights))
     if signature.is_transformed:
-        macs //= OUTPUTS * OUTPUTS
+        macs //= transform_for(attributes(call)["strides"]).outputs ** 2
     words = _bytes(weights) // shape_of(weights)[0] // (signature.channels * WORD_BYTES)
     slots = words // signature.step * signature.products_a_step
     return macs, signature.is_tiled and slots >= SLOTS_A_PIXEL * signature.rows
@@ -125,6 +125,7 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     rows = attrs["output"][0]
     signature = parse_signature(attrs["signature"])
     if signature.is_transformed:
+        tiles_of = transform_for(attrs["strides"]).tiles_of
         squares = shape_of(call.ty)[0] * prod(map(tiles_of, attrs["output"]))
         rows = tile_count(squares, signature.rows * calls_a_run(squares, signature.rows))
     if rows == 1:

@@ -151,9 +151,11 @@ def test_what_the_layers_of_a_packed_model_multiply() -> None:
 
 
 def test_transformed_products_count_as_those_of_the_convolution() -> None:
-    net = Net((1, 6, 7, 16))
-    packed = pack(net.model(net.conv(net.x, "w", 8)), AARCH64, algorithm("winograd"))
-    assert layers.works(packed) == {"w": layers.Work("mac16", 9 * 16 * 8 * 6 * 7, 0)}
+    for stride, pixels, saved in ((1, 6 * 7, 4), (2, 3 * 4, 1.44)):
+        net = Net((1, 6, 7, 16))
+        model = net.model(net.conv(net.x, "w", 8, strides=[stride, stride]))
+        packed = pack(model, AARCH64, algorithm("winograd"))
+        assert layers.works(packed) == {"w": layers.Work("mac16", 9 * 16 * 8 * pixels, 0, saved)}
 
 
 def run(resolved: Any = None, **variables: str) -> None:

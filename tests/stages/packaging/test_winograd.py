@@ -26,7 +26,7 @@ from stages.qnn.geometry import tile_count
 from stages.qnn.packed import WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, is_op
 from stages.qnn.signature import WORD_BYTES, KernelSignature
-from stages.qnn.winograd import SQUARES_A_RUN, calls_a_run, fits
+from stages.qnn.winograd import BY_ONE, SQUARES_A_RUN, calls_a_run
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net
@@ -69,12 +69,13 @@ def layers(program: Program) -> list[str]:
 @TARGETS
 @pytest.mark.parametrize("size", [(4, 4), (7, 9), (14, 6), (3, 21)])
 @pytest.mark.parametrize(("channels", "outputs"), [(12, 8), (32, 33), (40, 64)])
+@pytest.mark.parametrize("stride", (1, 2))
 def test_pictures_of_any_size(
-    hardware: Hardware, size: tuple[int, int], channels: int, outputs: int
+    hardware: Hardware, stride: int, size: tuple[int, int], channels: int, outputs: int
 ) -> None:
     skip_unless_runnable(hardware)
     net = Net((1, *size, channels))
-    model = net.model(net.conv(net.x, "w", outputs))
+    model = net.model(net.conv(net.x, "w", outputs, strides=[stride, stride]))
     packed, program = assert_exact(model, net.inputs(), hardware, WANTED)
     assert layers(program)[-2:] == ["w.tiles", "w"]
     assert [kernel.is_transformed for kernel in kernels(packed)] == [True]
@@ -83,17 +84,27 @@ def test_pictures_of_any_size(
 @settings(max_examples=20)
 @given(
     st.integers(1, 3),
+    st.sampled_from((1, 2)),
     st.tuples(st.integers(3, 11), st.integers(3, 11)),
     st.tuples(*[st.integers(0, 3)] * 4),
     st.integers(-128, 127),
     st.sampled_from([0, -5, 9]),
 )
 def test_any_padding_and_zero_point(
-    pictures: int, size: tuple[int, int], padding: tuple[int, ...], zero_point: int, value: int
+    pictures: int,
+    stride: int,
+    size: tuple[int, int],
+    padding: tuple[int, ...],
+    zero_point: int,
+    value: int,
 ) -> None:
     """Batches too."""
     net = Net((pictures, *size, 8))
-    attrs: dict[str, Any] = {"zero_point": zero_point, "pad_value": value}
+    attrs: dict[str, Any] = {
+        "zero_point": zero_point,
+        "pad_value": value,
+        "strides": [stride, stride],
+    }
     model = net.model(net.conv(net.x, "w", 40, padding=list(padding), **attrs))
     packed, _ = assert_exact(model, net.inputs(), AVX2, WANTED, tasks=(1, 3))
     assert kernels(packed)
@@ -128,11 +139,11 @@ def test_all_weights_of_the_next_product_are_fetched() -> None:
 
 @TARGETS
 def test_pixels_and_weights_at_their_extremes(hardware: Hardware) -> None:
-    """As large as their sums may be; one more channel is refused."""
+    """As large as sums by one pixel may be; one more channel is refused."""
     skip_unless_runnable(hardware)
-    for channels, weight in ((114, -128), (115, 127)):
+    for stride, channels, weight in ((1, 114, -128), (1, 115, 127), (2, 116, -128)):
         net = Net((1, 6, 6, channels), "uint8")
-        model = net.model(net.conv(net.x, "w", 8, zero_point=0))
+        model = net.model(net.conv(net.x, "w", 8, zero_point=0, strides=[stride, stride]))
         model.params["w.weight"][...] = weight
         for pixel in (0, 255):
             x = np.full(net.shape, pixel, np.uint8)
@@ -143,7 +154,7 @@ def test_sums_that_might_not_fit_are_left_to_others() -> None:
     net = Net((1, 16, 16, 128), "uint8")
     model = net.model(net.conv(net.x, "w", 32))
     model.params["w.weight"][...] = 127
-    assert not fits(model.params["w.weight"])
+    assert not BY_ONE.fits(model.params["w.weight"])
     assert not kernels(pack(model, AVX2))
 
 
@@ -160,6 +171,25 @@ def test_a_picture_is_added_and_others_read_the_same(hardware: Hardware) -> None
     packed, program = assert_exact(model, net.inputs(), hardware, WANTED)
     assert len(kernels(packed)) == 2
     assert sum(layer.endswith(".tiles") for layer in layers(program)) == 1
+
+
+@TARGETS
+def test_a_block_that_halves_its_picture(hardware: Hardware) -> None:
+    """What others read is transformed for windows that move by one pixel, and by two."""
+    skip_unless_runnable(hardware)
+    net = Net((1, 11, 8, 32), "uint8")
+    x = net.conv(net.x, "point", 32, kernel=1, dtype="uint8")
+    down = net.conv(x, "w2", 40, strides=[2, 2], dtype="uint8")
+    short = net.conv(x, "short", 40, kernel=1, strides=[2, 2], dtype="uint8")
+    ratios = [net.builder.tensor(n, np.array(0.5, np.float32)) for n in ("a", "b", "c")]
+    total = net.emit(onnx.qlinear_add(down, short, *ratios, low=0, high=255), "sum")
+    model = net.model(total, net.conv(x, "w1", 32, dtype="uint8"))
+    packed, program = assert_exact(model, net.inputs(), hardware, WANTED)
+    assert len(kernels(packed)) == 2
+    assert [layer for layer in layers(program) if layer.endswith(".tiles")] == [
+        "w2.tiles",
+        "w1.tiles",
+    ]
 
 
 def eight_bits(weight_bits: int = 8) -> Model:
@@ -205,7 +235,8 @@ def layer(channels: int = 64, size: int = 28, **more: Any) -> Model:
 @pytest.mark.parametrize("hardware", (AVX2, AVX512BW, AVX512VNNI, AARCH64), ids=lambda x: x.name)
 def test_it_is_chosen_where_it_is_predicted_to_be_faster(hardware: Hardware) -> None:
     assert kernels(pack(layer(), hardware))
-    assert not kernels(pack(layer(strides=[2, 2]), hardware))
+    assert bool(kernels(pack(layer(strides=[2, 2]), hardware))) == (hardware != AVX512VNNI)
+    assert not kernels(pack(layer(strides=[2, 1]), hardware))
     assert not kernels(pack(layer(kernel=5), hardware))
     assert not kernels(pack(layer(channels=4), hardware))
 
@@ -222,13 +253,14 @@ def test_a_recipe_may_say_otherwise() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    (layer(strides=[2, 2]), layer(kernel=1), layer(channels=4)),
+    (layer(strides=[1, 2]), layer(kernel=1), layer(channels=4)),
     ids=("strided", "1x1", "four channels"),
 )
 def test_what_it_cannot_do_is_an_error(model: Model) -> None:
     sentence = (
-        "c: cannot choose winograd: it transforms windows of 3x3 pixels that move by one, of at "
-        "least 8 channels, whose sums have 26 bits at most; leave algorithm out, or write mac8"
+        "c: cannot choose winograd: it transforms windows of 3x3 pixels, of at least 8 channels, "
+        "that move by two, or by one if their sums have 26 bits at most; leave algorithm out, or "
+        "write mac8"
     )
     with pytest.raises(StageError, match=f"^{re.escape(sentence)}$"):
         pack(model, AVX2, algorithm("winograd"))

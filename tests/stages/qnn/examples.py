@@ -22,7 +22,7 @@ from stages.qnn.collecting import collect
 from stages.qnn.packing import pack_weights
 from stages.qnn.signature import KernelSignature, Products
 from stages.qnn.terms import plain_plan
-from stages.qnn.winograd import squares_of
+from stages.qnn.winograd import BY_ONE
 from tests.stages.qnn.example import RNG, Example, floats, integers
 from tests.stages.qnn.function_examples import FUNCTIONS
 from tests.stages.qnn.tflite_examples import TFLITE
@@ -45,7 +45,8 @@ _TRANSFORMED = KernelSignature(
     "avx2", None, Products(2, activation_bits=16, weight_limit=1 << 15, element="int16"), 2, 8,
     "none", 0,
 )  # fmt: skip
-_TILES = np.pad(squares_of(RNG.integers(0, 256, (1, 10, 6, 4))).reshape(36, -1), [(0, 0), (0, 32)])
+_LEVELS = RNG.integers(0, 256, (1, 10, 6, 4))
+_TILES = np.pad(BY_ONE.squares_of(_LEVELS).reshape(36, -1), [(0, 0), (0, 32)])
 _PICTURE = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32), "float32"
 _BITS = RNG.integers(0, 2, (40, 1, 1, 32)).astype(np.uint8)
 
@@ -301,7 +302,7 @@ OTHERS: dict[str, Example] = {
     "to_tiles": Example(
         transformed.to_tiles,
         (integers(0, 255, (11, 8, 2), "uint8"),),
-        {"origin": [1, 2], "output": [6, 3]},
+        {"origin": [1, 2], "output": [6, 3], "strides": [1, 1]},
     ),
     "to_bytes": Example(
         packed.to_bytes,
