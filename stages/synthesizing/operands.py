@@ -142,8 +142,8 @@ class Operands:
     def fetches(self) -> bool:
         """Whether weights are fetched that are not needed yet.
 
-        Registers shorter than half a line take a step's too slowly to wait for them; bits are so
-        few that only registers of a line do.
+        Shorter registers compute so long with what they load that they wait for little; with bits,
+        which are few, half a line is too short for that as well.
         """
         least = CACHE_LINE if self.signature.products is None else CACHE_LINE // 2
         return self.isa.bytes >= least
@@ -152,8 +152,8 @@ class Operands:
         """Bring the weights of a later word into the first cache, and a share of later ones closer.
 
         What is read once a block comes from memory, at a rate that no block could wait for. Bits
-        are so few that a block's stay in the first cache, and what half a line at a time reads
-        comes from the second without this. The first pass over a window does it.
+        are so few that a block's stay in the first cache; half lines come from the second one in
+        time. The first pass over a window does it.
         """
         code, size = self.code, self.signature.channels * WORD_BYTES
         if self.signature.products is not None and self.isa.bytes == CACHE_LINE:

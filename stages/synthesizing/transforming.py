@@ -54,12 +54,11 @@ def _around(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[float, fl
     """Cycles for 32 channels of a tile of pixels, and of one of sums."""
     load, of_pixels, of_sums = f"load_{isa.bytes}", *operations_of(transform)
     before = {isa["add.16"].name: of_pixels, load: 2 * transform.products}
-    sums, shifted = transform.outputs**2, any(transform.shifts)
+    sums = transform.outputs**2
     # Sums are stored by the kernel and read again, as are what they become.
     behind = {isa["add.32"].name: of_sums, load: 2 * transform.products + 2 * sums}
-    if shifted:
-        behind[isa["add.32"].name] += sums
-        behind[isa["scale_add.32"].name] = sums
+    if any(transform.shifts):  # multiplied by the inverse, and shifted
+        behind |= {isa["add.32"].name: of_sums + sums, isa["scale_add.32"].name: sums}
     registers = BLOCK / isa.lanes
     return (
         round(costs.cycles(before) * registers / 2, 3),
