@@ -61,9 +61,12 @@ class Winograd(Convolution):
     def _share(self) -> int:
         """Bytes of the next product's weights that are fetched with every word of this one's.
 
-        Nothing where several runs read a block's: these are mostly in the second cache.
+        Nothing where several runs read a block's, which are mostly in the second cache, and where
+        one call reads a product's, in the order in which they come from memory by themselves.
         """
-        return self.signature.channels * WORD_BYTES // self.calls_a_run if self.runs == 1 else 0
+        if self.runs > 1 or self.calls_a_run == 1:
+            return 0
+        return self.signature.channels * WORD_BYTES // self.calls_a_run
 
     @property
     def tiles(self) -> int:

@@ -123,18 +123,18 @@ def test_tiles_of_the_kernel_in_a_run(rows: int, squares: int) -> None:
 
 
 def test_all_weights_of_the_next_product_are_fetched() -> None:
-    """By the calls for one product, if a block's weights are read once."""
-    for size, is_once in ((14, True), (28, False)):
+    """By the calls for one product, if there are several and a block's weights are read once."""
+    for hardware, size, is_fetched in ((AVX2, 14, True), (AVX2, 28, False), (AVX512BW, 8, False)):
         net = Net((1, size, size, 64))
-        packed = pack(net.model(net.conv(net.x, "w", 64)), AVX2, WANTED)
-        bodies = synthesizing.run(model=packed, hardware=AVX2, memo=kept)
+        packed = pack(net.model(net.conv(net.x, "w", 64)), hardware, WANTED)
+        bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
         (function,) = [f for _, f in calls_of(packed) if Composite(f).is_convolution]
         schedule = {"order": "rows_inner", "split": "blocks", "interleaved": False}
-        made = WinogradProducts(Composite(function), "k", schedule, bodies, AVX2)
+        made = WinogradProducts(Composite(function), "k", schedule, bodies, hardware)
         (helper,) = made.helpers
         *_, share, _ = helper.problem["strides"]
         weights = made.words * made.signature.channels * WORD_BYTES
-        assert share * made.words * made.calls_a_run == (weights if is_once else 0)
+        assert share * made.words * made.calls_a_run == (weights if is_fetched else 0)
 
 
 @TARGETS
