@@ -189,7 +189,7 @@ def _laid(subject: Subject, geometry: Geometry) -> Subject:
 def _least(subject: Subject) -> float:
     """Predicted cycles of the cheapest kernel; infinitely many if there is none for such data."""
     work = subject.workload
-    return min(map(work.cycles, ranked(subject.offers, work.geometry, work.outputs)), default=inf)
+    return next(map(work.cycles, ranked(subject.offers, work.geometry, work.outputs)), inf)
 
 
 def kernel_of(work: Work, offers: Table, choices: Table, phased: Collection[Any] = ()) -> Chosen:

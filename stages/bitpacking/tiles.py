@@ -18,8 +18,9 @@ def transforming(stored: Any, origin: Sequence[int], window: Window) -> Any:
     """The composite that transforms stored bytes, from the pixel where the first window begins."""
     builder = FunctionBuilder()
     data = builder.param("p0", shape_of(stored.ty), dtype_of(stored.ty))
-    sizes = {"output": list(window.output), "strides": list(window.strides)}
-    tiles = to_tiles(data, origin=list(origin), **sizes)
+    tiles = to_tiles(
+        data, origin=list(origin), output=list(window.output), strides=list(window.strides)
+    )
     return builder.finish([builder.emit(tiles, "tiles")], {"composite": TILES})
 
 

@@ -66,7 +66,12 @@ class Winograd(Convolution):
         """
         if self.runs > 1 or self.calls_a_run == 1:
             return 0
-        return self.signature.channels * WORD_BYTES // self.calls_a_run
+        return -(-self.signature.channels * WORD_BYTES // self.calls_a_run)
+
+    @property
+    def fetched(self) -> int:
+        """Words of the next product's weights that one call of the micro-kernel fetches."""
+        return self.words * self._share // WORD_BYTES
 
     @property
     def tiles(self) -> int:
@@ -103,7 +108,6 @@ class Winograd(Convolution):
         data, weights, _ = self.composite.main.args
         channels, parts = self.signature.channels, BLOCK // self.signature.channels
         size = prod(shape_of(weights.ty)[2:])
-        fetched = size // self.calls_a_run if self._share else 0
         products = self.transform.products
         with T.serial(0, parts) as part, T.serial(0, products) as number:
             own = ((block * parts + part) * products + number) * size
@@ -114,7 +118,7 @@ class Winograd(Convolution):
                     self.arguments[data.name][start],
                     self.arguments[weights.name][own],
                     self.scratch[number * self.product + square * BLOCK + part * channels],
-                    self.arguments[weights.name][own + size + call * fetched],
+                    self.arguments[weights.name][own + size + call * self.fetched],
                 )
                 T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, elements)))
 

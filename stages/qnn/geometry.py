@@ -134,8 +134,8 @@ class Geometry:
     @property
     def squares(self) -> int:
         """Tiles of Winograd's, of all pictures."""
-        tiles_of = transform_for(self.strides).tiles_of
-        return self.pictures * tiles_of(self.height // self.pictures) * tiles_of(self.output_width)
+        output = self.height // self.pictures, self.output_width
+        return self.pictures * transform_for(self.strides).tiles_in(output)
 
     @property
     def _positions(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ def tiles_for(layer: str) -> str:
 def _tiles_type(types: Sequence[Any], attrs: Attrs) -> Any:
     *pictures, _, _, channels = shape_of(types[0])
     transform = transform_for(attrs["strides"])
-    count = prod(map(transform.tiles_of, attrs["output"])) * (pictures[0] if pictures else 1)
+    count = transform.tiles_in(attrs["output"]) * (pictures[0] if pictures else 1)
     return tensor_type((transform.products, count * channels + APART), "int16")
 
 
@@ -58,8 +57,8 @@ def inputs_of(weights: Any) -> int:
 def _sums_type(types: Sequence[Any], attrs: Attrs) -> Any:
     output, outputs = attrs["output"], round_up(attrs["channels"][1], BLOCK)
     count = (shape_of(types[0])[1] - APART) // inputs_of(types[1])
-    a_picture = prod(map(transform_for(attrs["strides"]).tiles_of, output))
-    return tensor_type((count // a_picture, *output, outputs), "int32")
+    pictures = count // transform_for(attrs["strides"]).tiles_in(output)
+    return tensor_type((pictures, *output, outputs), "int32")
 
 
 @register("packed_winograd", ["data", "weights", "bias"], _sums_type)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,10 @@ class Transform:
     def tiles_of(self, extent: int) -> int:
         """Tiles along an axis of so many sums; the last one may have some that nobody wants."""
         return -(-extent // self.outputs)
+
+    def tiles_in(self, output: Sequence[int]) -> int:
+        """Tiles of a picture of so many sums, down and across."""
+        return prod(map(self.tiles_of, output))
 
     def reach(self, extent: int) -> int:
         """Pixels along an axis that the tiles of so many sums are of."""

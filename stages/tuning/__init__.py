@@ -125,8 +125,7 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     rows = attrs["output"][0]
     signature = parse_signature(attrs["signature"])
     if signature.is_transformed:
-        tiles_of = transform_for(attrs["strides"]).tiles_of
-        squares = shape_of(call.ty)[0] * prod(map(tiles_of, attrs["output"]))
+        squares = shape_of(call.ty)[0] * transform_for(attrs["strides"]).tiles_in(attrs["output"])
         rows = tile_count(squares, signature.rows * calls_a_run(squares, signature.rows))
     if rows == 1:
         return "rows_inner"  # the same steps, and the next block's weights are known to be next
