@@ -50,6 +50,9 @@ class Numbers(Protocol):
     def both(self, left: Value, right: Value) -> Value:
         """Whether both conditions hold."""
 
+    def equal(self, left: Value, right: Value) -> Value:
+        """Whether two integers of the same type are the same."""
+
     def minimum(self, left: Value, right: Value) -> Value:
         """The smaller of two values of the same type."""
 
@@ -79,6 +82,9 @@ class Numbers(Protocol):
 
     def absolute(self, x: Value) -> Value:
         """The size of a number."""
+
+    def with_sign(self, size: Value, x: Value) -> Value:
+        """A float of the one's size and the other's sign."""
 
     def square_root(self, x: Value) -> Value:
         """The square root of floats."""
@@ -112,6 +118,10 @@ class NumpyNumbers:
     def both(self, left: Value, right: Value) -> Value:
         """`np.logical_and`."""
         return np.logical_and(left, right)
+
+    def equal(self, left: Value, right: Value) -> Value:
+        """`==`."""
+        return np.equal(left, right)
 
     def minimum(self, left: Value, right: Value) -> Value:
         """`np.minimum`."""
@@ -158,6 +168,10 @@ class NumpyNumbers:
         """`np.abs`."""
         return np.abs(x)
 
+    def with_sign(self, size: Value, x: Value) -> Value:
+        """`np.copysign`."""
+        return np.copysign(size, x)
+
     def square_root(self, x: Value) -> Value:
         """`np.sqrt`, which IEEE 754 rounds correctly."""
         return np.sqrt(x)
@@ -193,6 +207,10 @@ class TirNumbers:
     def both(self, left: Value, right: Value) -> Value:
         """A conjunction."""
         return tirx.all(left, right)
+
+    def equal(self, left: Value, right: Value) -> Value:
+        """TIR's comparison; Python's would compare the expressions."""
+        return tirx.EQ(left, right)
 
     def minimum(self, left: Value, right: Value) -> Value:
         """TIR's minimum."""
@@ -238,6 +256,10 @@ class TirNumbers:
     def absolute(self, x: Value) -> Value:
         """TIR's abs."""
         return tirx.abs(x)
+
+    def with_sign(self, size: Value, x: Value) -> Value:
+        """LLVM's copysign."""
+        return tirx.call_llvm_pure_intrin(self.dtype(size), "llvm.copysign", size, x)
 
     def square_root(self, x: Value) -> Value:
         """LLVM's sqrt."""

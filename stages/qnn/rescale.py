@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from stages.qnn.elementwise import by_attribute, elementwise
 from stages.qnn.numbers import Numbers, Value
 
 BYTES = ("int8", "uint8")
+MOST_MISSED = 6
+"""Integers a channel that a line may miss: each takes a comparison and an addition."""
 
 
 @elementwise("rescale", ["data", "scale"], by_attribute, accepts={"scale": ["float32"]})
@@ -20,6 +25,38 @@ def rescale(
     """
     scaled = m.product(m.cast(data, "float32"), scale)
     return m.saturated(scaled, zero_point, low, high)
+
+
+def _line(missed: int) -> Callable[..., Any]:
+    """The operator `line<missed>`, which has so many operands behind the offset."""
+
+    @elementwise(
+        f"line{missed}", ["data", "scale", "offset", *(f"missed{i}" for i in range(missed))],
+        by_attribute, accepts={"data": ["int32"], "scale": ["float32"], "offset": ["float32"]},
+    )  # fmt: skip
+    def line(
+        m: Numbers, data: Value, scale: Value, offset: Value, *misses: Value,
+        low_misses: int, is_odd: bool, zero_point: int, low: int, high: int, dtype: str, fits: bool,
+    ) -> Value:  # fmt: skip
+        """`clip(round_half_even(fma(float32(data), scale, offset)) + zero_point)`, but for misses.
+
+        Where data is in one of the first `low_misses` of them, what is rounded is one too low and
+        1 is added; where it is in one of the others, 1 is taken away. The offset has the sign of
+        data if the line `is_odd`. `fits` as in `rescale`.
+        """
+        real = m.cast(data, "float32")
+        addend = m.with_sign(offset, real) if is_odd else offset
+        found = m.saturated(m.multiply_add(real, scale, addend), zero_point, low, high)
+        for number, miss in enumerate(misses):
+            one = m.cast(m.equal(data, miss), m.dtype(found))
+            found = found + one if number < low_misses else found - one
+        return found
+
+    return line
+
+
+LINES: Sequence[Callable[..., Any]] = [_line(missed) for missed in range(MOST_MISSED + 1)]
+"""The operators `line0`, `line1` and so on, by how many integers they miss."""
 
 
 @elementwise(

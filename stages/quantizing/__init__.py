@@ -15,6 +15,7 @@ from stages.quantizing.batches import always_apart, apart
 from stages.quantizing.bfloat16 import HINT, halved
 from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
+from stages.quantizing.floating import floated
 from stages.quantizing.rewrite import rewrite
 from stages.quantizing.turning import turned
 
@@ -27,7 +28,7 @@ def run(*, model: Model, options: QuantizeOptions = DEFAULT) -> Model:
     """Rewrite an imported model; raises StageError naming the layer that has no integer form."""
     if is_plain(model):
         # Once before, so that weights which are turned or scaled are constants.
-        result = simplify(channels_last(simplify(model)))
+        result = floated(simplify(channels_last(simplify(model))))
         return apart(halved(result) if options.floats == "bfloat16" else result)
     if options.floats == "bfloat16":
         raise StageError("no layer is left in float to be rounded to bfloat16", hint=HINT)

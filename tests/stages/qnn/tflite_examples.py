@@ -14,7 +14,21 @@ _FACTORS = (
 _BYTES = {"zero_point": 3, "low": -128, "high": 127, "dtype": "int8"}
 _SUMS = integers(-99999, 99999, (2, 5, 3), "int32")
 
+
+def _line(missed: int) -> Example:
+    """A line that misses integers, half of which lie among its data."""
+    integers = [np.full(3, int(_SUMS[0].flat[2 * i]) + i % 2, np.int32) for i in range(missed)]
+    operands = (
+        (np.array([1 / 777, 0.0007, 0], np.float32), "float32"),
+        (np.array([0.4, 0.001, 117], np.float32), "float32"),
+        *((each, "int32") for each in integers),
+    )
+    attrs = {"low_misses": missed // 2, "is_odd": missed % 2 == 1, "fits": missed > 1, **_BYTES}
+    return Example(rescale.LINES[missed], (_SUMS, *operands), attrs)
+
+
 TFLITE: dict[str, Example] = {
+    **{f"line{missed}": _line(missed) for missed in range(rescale.MOST_MISSED + 1)},
     "tflite_requantize": Example(tflite.requantize, (_SUMS, *_FACTORS), _BYTES),
     "tflite_requantize_once": Example(
         tflite.requantize_once,
