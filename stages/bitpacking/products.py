@@ -87,7 +87,8 @@ class _Packer(Rewriting):
         self.handed = handed(source, self.products)
         self.depthwise = depthwise_of(source, hardware)
         found = narrow.sources(source, readers)
-        origins = (self._origin(p.data)[0] for p in self.products.values() if is_narrow(p.edge))
+        others = (p for p in self.products.values() if not self._lies_so(p.data, p.edge))
+        origins = (self._origin(p.data)[0] for p in others if is_narrow(p.edge))
         self.drawn = {origin: found[origin] for origin in origins if origin in found}
         """What gives a picture of few channels, and is computed where that is laid out."""
 

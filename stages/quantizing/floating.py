@@ -74,6 +74,7 @@ class _Walk(Rewriting):
             else:
                 self.copy(binding)
         results = [self.mapping[output] for output in outputs_of(self.main)]
+        self.builder.prune(results)
         return self.builder.model_after(self.source, results)
 
     def _found(self, call: Any, name: str) -> Any:

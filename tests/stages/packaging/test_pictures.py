@@ -207,3 +207,16 @@ def test_pictures_of_models_with_quantizers(channels: int, hardware: Hardware) -
     data = net.quant(net.x, "data", 8, 2.0**-5, signed=True)
     model = net.model(net.conv(data, "stem", 6, 3, 1, 4, "signed"))
     assert_exact(model, random_inputs(model), hardware, algorithm("mac8"))
+
+
+@TARGETS
+def test_a_picture_that_is_computed_may_lie_as_it_is_read(hardware: Hardware) -> None:
+    """One channel and no halo: what quantizes the picture writes what the layer reads."""
+    skip_unless_runnable(hardware)
+    net = Net((1, 12, 19, 1), "float32")
+    scale, point = (net.builder.tensor(n, np.array(v)) for n, v in QUANTIZATION)
+    x = net.emit(linear.quantize_linear(net.x, scale, point, low=0, high=255), "quantized")
+    y = net.conv(x, "stem", 16, padding=[0, 0, 0, 0], zero_point=77)
+    inputs = {"x": net.rng.normal(size=(1, 12, 19, 1)).astype(np.float32) * 3}
+    _, program = assert_exact(net.model(y), inputs, hardware)
+    assert [call.layer for call in program.calls] == ["quantized", "stem"]
