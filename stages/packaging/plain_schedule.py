@@ -15,7 +15,7 @@ import numpy as np
 from tvm import s_tir, tirx
 from tvm.s_tir import ScheduleError
 
-from stages.qnn.sharing import operations
+from stages.qnn.sharing import nodes, operations
 
 NEIGHBOURS = (4, 5, 6, 7, 3, 2)
 """How many positions along the axis before the last share a vector of weights, best first."""
@@ -116,13 +116,21 @@ def _flatten(schedule: Any, block: Any, lanes: int) -> None:
     if not loops:
         return
     last = loops[-1]
-    width = gcd(_extent(schedule, last), lanes)
+    width = gcd(_extent(schedule, last), lanes, *_joints(schedule, block))
     if width > 1:
         outer, inner = schedule.split(last, [None, width])
         schedule.vectorize(inner)
         loops = [*loops[:-1], outer]
     if len(loops) > 1:
         schedule.fuse(*loops)
+
+
+def _joints(schedule: Any, block: Any) -> list[int]:
+    """Where on the last axis other tensors begin: no vector should reach across."""
+    stored, axis = schedule.get(block), schedule.get(block).iter_vars[-1].var
+    comparisons = (n for n in nodes(stored.body.value) if isinstance(n, tirx.LT))
+    places = (n.b for n in comparisons if n.a.same_as(axis))
+    return [int(place) for place in places if isinstance(place, tirx.IntImm)]
 
 
 def _along(schedule: Any, blocks: list[Any], lanes: int) -> None:

@@ -224,6 +224,28 @@ def _split(call: Any, x: Tensor) -> list[Tensor]:
     return list(topi.split(x, where, int(call.attrs.axis)))
 
 
+def _concat(call: Any, tensors: Sequence[Tensor]) -> Tensor:
+    """One tensor behind the other along an axis.
+
+    By `<`: TIR knows of no other comparison when it holds for a whole vector.
+    """
+    shape = shape_of(call.ty)
+    axis = int(call.attrs.axis) % len(shape)
+    extents = [int(tensor.shape[axis]) for tensor in tensors]
+
+    def at(*index: Any) -> Any:
+        before, place, after = index[:axis], index[axis], index[axis + 1 :]
+        begin = sum(extents[:-1])
+        value = tensors[-1](*before, place - begin, *after)
+        for tensor, extent in zip(tensors[-2::-1], extents[-2::-1], strict=True):
+            own = tensor(*before, place - (begin - extent), *after)
+            value = tirx.if_then_else(place < begin, own, value)
+            begin -= extent
+        return value
+
+    return te.compute(shape, at, name="concat")
+
+
 def _strided_slice(call: Any, x: Tensor) -> Tensor:
     shape = shape_of(x)
     ranges = [range(size)[s] for size, s in zip(shape, slices_of(call, len(shape)), strict=True)]
@@ -331,7 +353,7 @@ EXPRESSIONS: Mapping[str, Expression] = {
     "relax.min": _extreme(topi.min),
     "relax.argmax": _position(topi.argmax),
     "relax.argmin": _position(topi.argmin),
-    "relax.concat": lambda call, tensors: topi.concatenate(tensors, int(call.attrs.axis)),
+    "relax.concat": _concat,
     "relax.stack": lambda call, tensors: topi.stack(tensors, int(call.attrs.axis)),
     "relax.split": _split,
     "relax.strided_slice": _strided_slice,

@@ -7,7 +7,7 @@ of its values twice, step upon step, so that the tree is exponentially larger th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -44,12 +44,15 @@ def shared(expression: Any, *, in_indices: bool = True) -> Any:
 
 def operations(expression: Any) -> int:
     """How many different operations an expression has."""
-    count = 0
+    return sum(not isinstance(node, LEAVES) for node in nodes(expression, (LAZY,)))
+
+
+def nodes(expression: Any, opaque: Sequence[str] = ()) -> Iterator[Any]:
+    """All different parts of an expression, but for what is inside of calls that are `opaque`."""
     while isinstance(expression, tirx.Let):
-        count += operations(expression.value)
+        yield from nodes(expression.value, opaque)
         expression = expression.body
-    _, order = _visited(expression, (LAZY,))
-    return count + sum(not isinstance(node, LEAVES) for node in order)
+    yield from _visited(expression, opaque)[1]
 
 
 def _key(node: Any) -> int:
