@@ -118,6 +118,14 @@ class Isa:
         """Whether counts are accumulated in bytes and need flushing."""
         return self.parts["count"].result.bits == 8
 
+    def dot_for(self, low: int, high: int) -> Instruction | None:
+        """The row that adds up most products at once with weights from `low` to `high`, if any."""
+        for row in (self.parts[part] for part in DOTS):
+            limit = 1 << (row.operands[2].bits - 1)
+            if -limit <= low and high < limit:
+                return row
+        return None
+
     def instructions(self) -> tuple[Instruction, ...]:
         """Every row once, in order."""
         return tuple({row.name: row for row in self.parts.values()}.values())

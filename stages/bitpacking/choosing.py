@@ -20,7 +20,15 @@ from stages.qnn.builder import bindings_of, variables_in
 from stages.qnn.composites import calls_in, is_float_product
 from stages.qnn.geometry import PHASES, Geometry
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import FLOAT_PROBLEMS, Problem, from_table, on_bytes, products_for, ranked
+from stages.qnn.offers import (
+    FLOAT_PROBLEMS,
+    Problem,
+    from_table,
+    on_bytes,
+    products_for,
+    ranked,
+    weight_limit_of,
+)
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK, WORD_BYTES
 from stages.qnn.terms import encoding_of
@@ -162,7 +170,7 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
         problem = Problem(bits, int(dtype.lstrip("uint")), encoding).name
         offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
     else:
-        limit = int(np.abs(weight.astype(np.int32)).max(initial=0))
+        limit = weight_limit_of(weight)
         problem = products_problem(bits, limit)
         offered = products_for(offers, bits, limit, on_bytes(weight, strides, work.wish))
         if work.wish == "winograd" and not any(geometry.takes(o.signature) for o in offered):

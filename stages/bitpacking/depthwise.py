@@ -77,13 +77,12 @@ def _made(
         return None
     levels = model.params[str(stored.name)][:, :, 0].astype(np.int32)
     levels = levels - attributes(inner.value)["weight_zero_point"]
-    isa = isa_of(hardware)
-    operand = isa["dot"].operands[2]
-    limits = np.iinfo(f"int{operand.bits}")
-    if levels.min(initial=0) < limits.min or levels.max(initial=0) > limits.max:
+    dot = isa_of(hardware).dot_for(int(levels.min(initial=0)), int(levels.max(initial=0)))
+    if dot is None:
         return None
-    offset = SHIFT if operand.bits == 8 and dtype_of(data.ty) == "int8" else 0
-    packed = pack_depthwise(levels, isa.dot_group, f"int{operand.bits}")
+    bits, group = dot.operands[2].bits, dot.operands[2].lanes // dot.result.lanes
+    offset = SHIFT if bits == 8 and dtype_of(data.ty) == "int8" else 0
+    packed = pack_depthwise(levels, group, f"int{bits}")
     correction = (-offset * levels.sum(axis=(0, 1))).astype(np.int32)
     return Depthwise(function, actual, inner, packed, offset, correction)
 

@@ -16,7 +16,16 @@ from stages.qnn.algebra import numerators
 from stages.qnn.composites import bits_obstacle
 from stages.qnn.geometry import Geometry
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import LINE, Method, Offer, Problem, from_table, on_bytes, products_for
+from stages.qnn.offers import (
+    LINE,
+    Method,
+    Offer,
+    Problem,
+    from_table,
+    on_bytes,
+    products_for,
+    weight_limit_of,
+)
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.tables import ENTRIES, GROUP
 from stages.qnn.terms import encoding_of
@@ -97,8 +106,8 @@ class Layer:
 
     @property
     def weight_limit(self) -> int:
-        """The largest magnitude of one."""
-        return int(np.abs(self.numerators.astype(np.int32)).max(initial=0))
+        """The largest magnitude of one (`weight_limit_of`)."""
+        return weight_limit_of(self.numerators)
 
 
 def bitserial_obstacle(layer: Layer) -> str | None:

@@ -24,7 +24,7 @@ from stages.legalizing.choice import BUILDERS, choose, layer_of
 from stages.qnn import direct, integer
 from stages.qnn.algebra import factor, numerators
 from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.composites import takes_bits, takes_products
+from stages.qnn.composites import fits_bytes, takes_bits, takes_products
 from stages.qnn.rebase import SHIFT, rebase
 from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.rewriting import Rewriting
@@ -99,13 +99,15 @@ class _Walk(Rewriting):
         return True
 
     def _bytes(self, binding: Any, attrs: dict[str, Any]) -> None:
-        """A product of u8 activations and s8 weights, whose own zero point is taken off them."""
+        """A product of u8 activations and weights, whose own zero point is taken off them: s8, or
+        s16 where no byte holds the difference."""
         call = binding.value
         data, weight = self.read(call.args[0]), self.constants[call.args[1]]
         if dtype_of(data.ty) == "int8":
             data = self._rebased(data)
             attrs["data_zero_point_x2"] += 2 * SHIFT
-        levels = numerators(weight, attrs["weight_zero_point_x2"]).astype(np.int8)
+        levels = numerators(weight, attrs["weight_zero_point_x2"])
+        levels = levels.astype(np.int8 if fits_bytes(call, weight) else np.int16)
         attrs["weight_zero_point_x2"] = 0
         tensor = self.builder.tensor(str(call.args[1].name), levels)
         build = integer.conv2d if is_op(call, "relax.qnn.conv2d") else integer.dense

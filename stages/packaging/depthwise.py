@@ -12,9 +12,10 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm.script.ir_builder import tirx as T
 
-from hw.isa import Isa, Vector
+from hw.isa import Instruction, Isa, Vector
 from stages.kinds import Table
 from stages.packaging.direct import Called
 from stages.packaging.products import Products
@@ -30,6 +31,8 @@ CHANNELS = 8
 MAX_PIXELS = 14
 COLUMNS = "columns.0"
 """The first part of a set that puts rows side by side, for half of a block of channels."""
+COLUMNS_GROUP = 4
+"""How many rows it does that to."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,10 @@ class Depthwise(Products):
             attrs["offset"],
         )
         self.group = shape_of(weights.ty)[-1]
-        self.called = Called(NAME, depthwise_text(tile, isa), 3, begins=True)
+        limits = np.iinfo(dtype_of(weights.ty))
+        dot = isa.dot_for(limits.min, limits.max)
+        assert dot is not None
+        self.called = Called(NAME, depthwise_text(tile, isa, dot), 3, begins=True)
 
     @cached_property
     def outputs(self) -> int:
@@ -113,15 +119,16 @@ class Depthwise(Products):
         return tuple(map(T.address_of, elements))
 
 
-def depthwise_text(tile: Tile, isa: Isa) -> tuple[str, list[str]]:
+def depthwise_text(tile: Tile, isa: Isa, dot: Instruction) -> tuple[str, list[str]]:
     """`void bk_depthwise(data, weights, sums, begin)` and the declarations it needs.
 
+    Products are added up by `dot`.
     `data` points at the first pixel's window, `weights` at the tile's channels of a block
     ([columns * steps, 32, group]), `sums` at int32 [pixels][32], which begin with int32 [channels].
     """
-    code, dot = FunctionText(), isa["dot"]
-    counter, _, weights = dot.operands
-    group, vectors = isa.dot_group, tile.channels // isa.lanes
+    code = FunctionText()
+    counter, kind, weights = dot.operands
+    group, vectors = weights.lanes // counter.lanes, tile.channels // isa.lanes
     begin = [code.load(counter.llvm, "%begin", 4, n * isa.bytes) for n in range(vectors)]
     totals = {(m, n): begin[n] for m in range(tile.pixels) for n in range(vectors)}
     steps = [tile.rows[first : first + group] for first in range(0, len(tile.rows), group)]
@@ -135,7 +142,7 @@ def depthwise_text(tile: Tile, isa: Isa) -> tuple[str, list[str]]:
             loaded = f"<{tile.channels} x i8>"
             taps = [code.load(loaded, "%data", 1, place + row) for row in rows]
             for n in range(vectors):
-                value = _operand(code, tile, isa, taps, n)
+                value = _operand(code, tile, isa, kind, taps, n)
                 for m, column in windows:
                     first = (column * len(steps) + number) * BLOCK + n * isa.lanes
                     offset = first * weights.bytes // isa.lanes
@@ -154,15 +161,17 @@ def depthwise_text(tile: Tile, isa: Isa) -> tuple[str, list[str]]:
     return code.function(NAME, parameters), list(code.declarations)
 
 
-def _operand(code: FunctionText, tile: Tile, isa: Isa, taps: Sequence[str], number: int) -> str:
-    """A register of a step's taps, those of one channel side by side: an operand of `dot`."""
-    kind = isa["dot"].operands[1]
-    if COLUMNS in isa and len(taps) > 1:
+def _operand(
+    code: FunctionText, tile: Tile, isa: Isa, kind: Vector, taps: Sequence[str], number: int
+) -> str:
+    """A register of a step's taps, those of one channel side by side, as a dot product takes it."""
+    group = kind.lanes // isa.lanes
+    if COLUMNS in isa and group == COLUMNS_GROUP and len(taps) > 1:
         value = _columns(code, isa, taps, number)
     else:
         channels = range(number * isa.lanes, (number + 1) * isa.lanes)
-        filled = [*taps, *["zeroinitializer"] * (isa.dot_group - len(taps))]
-        side_by_side = _joined if isa.dot_group > 2 else _interleaved
+        filled = [*taps, *["zeroinitializer"] * (group - len(taps))]
+        side_by_side = _joined if group > 2 else _interleaved
         value = side_by_side(code, filled, tile.channels, channels)
     narrow = Vector(kind.lanes, 8)
     if tile.offset:
@@ -174,7 +183,7 @@ def _operand(code: FunctionText, tile: Tile, isa: Isa, taps: Sequence[str], numb
 
 def _columns(code: FunctionText, isa: Isa, taps: Sequence[str], number: int) -> str:
     """Taps of a block of channels, and zeros where there are no more."""
-    rows = [*taps, *["zeroinitializer"] * (isa.dot_group - len(taps))]
+    rows = [*taps, *["zeroinitializer"] * (COLUMNS_GROUP - len(taps))]
     pairs = [
         code.joined(f"<{BLOCK} x i8>", low, high, BLOCK)
         for low, high in zip(rows[::2], rows[1::2], strict=True)

@@ -18,6 +18,7 @@ from tvm.ir import Call
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
+from stages.qnn.signature import BYTE_LIMIT, SPAN_LIMIT
 
 PLAIN = "plain"
 """The attribute `composite` of a plain composite's function."""
@@ -79,14 +80,20 @@ def is_reshape(expr: Any) -> bool:
 
 
 def takes_products(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
-    """Whether a micro-kernel of u8 x s8 products can compute a convolution or matrix product.
+    """Whether a micro-kernel of products of bytes can compute a convolution or matrix product.
 
-    `weight` is its constant weights, whose numerators must fit int8.
+    `weight` is its constant weights, whose numerators must be differences of two bytes.
     """
     if weight is None or not _has_form(call):
         return False
     values = numerators(weight, attributes(call)["weight_zero_point_x2"])
-    return bool(values.min() >= -128 and values.max() <= 127)
+    return bool(np.abs(values).max(initial=0) <= SPAN_LIMIT)
+
+
+def fits_bytes(call: Any, weight: np.ndarray[Any, Any]) -> bool:
+    """Whether the numerators of constant weights are signed bytes."""
+    values = numerators(weight, attributes(call)["weight_zero_point_x2"])
+    return bool(values.min() >= -BYTE_LIMIT and values.max() < BYTE_LIMIT)
 
 
 def bits_obstacle(data: str, stored: str, attrs: Mapping[str, Any]) -> str | None:
@@ -123,7 +130,7 @@ def is_product(call: Any) -> bool:
     if not _has_form(call) or attributes(call)["weight_zero_point_x2"]:
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
-    return data.startswith("uint") and weight == "int8"
+    return data.startswith("uint") and weight in ("int8", "int16")
 
 
 def _has_form(call: Any) -> bool:

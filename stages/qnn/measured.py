@@ -15,6 +15,7 @@ from typing import Any
 from stages.kinds import Table
 from stages.qnn.geometry import Geometry
 from stages.qnn.offers import Offer, best, ranked
+from stages.qnn.signature import BYTE_LIMIT, SPAN_LIMIT
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,11 @@ def shape_name(
 def products_problem(activation_bits: int, weight_limit: int) -> str:
     """The problem of 8-bit products whose weights go up to `weight_limit`, for example `u8s8`.
 
-    Weights are told apart by the bits of their magnitude: narrower sums suit smaller ones.
+    Weights are told apart by the bits of their magnitude: narrower sums suit smaller ones. Those
+    that no signed byte holds have 9 bits.
     """
+    if weight_limit > BYTE_LIMIT:
+        return f"u{activation_bits}s{SPAN_LIMIT.bit_length()}"
     return f"u{activation_bits}s{min(weight_limit.bit_length(), 7) + 1}"
 
 

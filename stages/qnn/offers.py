@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from stages.kinds import Table
 from stages.options import Algorithm, Encoding
 from stages.qnn.geometry import Geometry, tile_count
-from stages.qnn.signature import BLOCK, WORD_BYTES, Family, Flush, KernelSignature
+from stages.qnn.signature import BLOCK, BYTE_LIMIT, WORD_BYTES, Family, Flush, KernelSignature
 from stages.qnn.winograd import BY_ONE, TRANSFORMS, WINDOW, transform_for, transform_of
 
 LINE = 64
@@ -170,13 +170,21 @@ def flush_for(signature: KernelSignature, rows: int, row_words: int) -> Flush:
     return "row" if row_words <= signature.flush_period else "chunk"
 
 
+def weight_limit_of(weight: np.ndarray[Any, Any]) -> int:
+    """The largest magnitude of weights, where that of 128, which no signed byte holds, is 129."""
+    levels = weight.astype(np.int32)
+    largest = int(np.abs(levels).max(initial=0))
+    return max(largest, BYTE_LIMIT + 1) if levels.max(initial=0) == BYTE_LIMIT else largest
+
+
 def on_bytes(
     weight: np.ndarray[Any, Any], strides: Sequence[int], wanted: Algorithm | None = None
 ) -> set[Method]:
     """The algorithms for products of levels as bytes, by their weights [O, KH, KW, C] and what
     windows move by, or the one that is `wanted` if it is among them."""
     transform = transform_of(strides) if weight.shape[1:3] == (WINDOW, WINDOW) else None
-    sums_fit = transform is not None and transform.fits(weight)
+    is_byte = weight_limit_of(weight) <= BYTE_LIMIT
+    sums_fit = transform is not None and is_byte and transform.fits(weight)
     found: set[Method] = {"mac8", "winograd"} if sums_fit else {"mac8"}
     return found if wanted is None else found & {wanted}
 

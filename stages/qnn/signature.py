@@ -19,7 +19,7 @@ A signature's name is a grammar:
     sums    := ("s" value ("_" value)*)*         "m" for a minus
     problem := "a" bits "w" bits "_" encoding [step]
     step    := "_by" words
-    method  := "dot" group ["_w" limit] | ("wide" | "winograd") "_dot" group | "tile" words
+    method  := ("dot" | "wide_dot") group ["_w" limit] | "winograd_dot" group | "tile" words
              | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
     flush   := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
@@ -44,8 +44,10 @@ WORD_BITS = 32
 BYTE_BITS = 8
 WORD_BYTES = WORD_BITS // BYTE_BITS
 BYTE_LIMIT = 128
+SPAN_LIMIT = 1 << 8
 WORD_LIMIT = 1 << 15
-"""The largest magnitudes of a signed byte, and of 16 bits."""
+"""The largest magnitudes of a signed byte, of a byte less another (less the zero point of weights
+that use all of it), and of 16 bits."""
 BLOCK = 32
 """Output channels a kernel finishes together: one packed word of its consumer."""
 ALIGNMENT = 64
@@ -111,10 +113,12 @@ class Products:
         """The method's name in the grammar."""
         if self.tile:
             return f"tile{self.tile}"
-        if self.element == "int16":
-            return f"{'wide' if self.is_widened else 'winograd'}_dot{self.group}"
+        if self.element == "int16" and not self.is_widened:
+            return f"winograd_dot{self.group}"
         if self.bits == 32:
-            return f"dot{self.group}" + (f"_w{self.weight_limit}" if self.is_paired else "")
+            kind = "wide_dot" if self.is_widened else "dot"
+            limited = self.weight_limit != BYTE_LIMIT
+            return f"{kind}{self.group}" + (f"_w{self.weight_limit}" if limited else "")
         return f"narrow{self.bits}_a{self.activation_bits}_w{self.weight_limit}"
 
 

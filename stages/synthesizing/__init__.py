@@ -19,7 +19,13 @@ from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of
-from stages.qnn.composites import is_float_product, is_plain, takes_bits, takes_products
+from stages.qnn.composites import (
+    fits_bytes,
+    is_float_product,
+    is_plain,
+    takes_bits,
+    takes_products,
+)
 from stages.qnn.offers import FLOAT_PROBLEMS, Problem, to_table
 from stages.qnn.packed import is_convolution, parse_signature, row_words, signature_text
 from stages.qnn.registry import attributes, dtype_of, is_op
@@ -38,6 +44,8 @@ Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 BYTES = Problem(8, 8, "signed")
 """What products of an integer model are offered kernels for, but those of few bits."""
+SPANS = Problem(8, 9, "signed")
+"""The same with weights that no byte holds."""
 
 
 def offer(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
@@ -123,16 +131,18 @@ def _problems(model: Model) -> set[Problem]:
     values = [binding.value for binding in bindings_of(model.module["main"])]
     calls = [value for value in values if any(is_op(value, name) for name in LINEAR)]
     if is_plain(model):
-        constants = [(call, model.params.get(str(call.args[1].name))) for call in calls]
+        weights = [(call, model.params.get(str(call.args[1].name))) for call in calls]
+        constants = [(call, weight) for call, weight in weights if weight is not None]
         on_bits = {_problem(call) for call, weight in constants if takes_bits(call, weight)}
-        is_on_bytes = any(
-            not takes_bits(call, weight) and takes_products(call, weight)
+        on_bytes = {
+            BYTES if fits_bytes(call, weight) else SPANS
             for call, weight in constants
-        )
+            if not takes_bits(call, weight) and takes_products(call, weight)
+        }
         on_floats = {
             FLOAT_PROBLEMS[dtype_of(call.args[0].ty)] for call in values if is_float_product(call)
         }
-        return on_bits | on_floats | ({BYTES} if is_on_bytes else set())
+        return on_bits | on_floats | on_bytes
     return set(map(_problem, calls))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hw.isa import Isa, Vector
-from stages.qnn.signature import WORD_LIMIT, KernelSignature, Products
+from stages.qnn.signature import SPAN_LIMIT, WORD_LIMIT, KernelSignature, Products
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
 from stages.synthesizing.counting import emptied, popcount_body
@@ -24,6 +24,7 @@ __all__ = [
     "body_of",
     "narrow_products",
     "paired_products",
+    "spanning_products",
     "step_of",
     "transformed_products",
     "widened_products",
@@ -157,6 +158,11 @@ def widened_products(isa: Isa) -> Products | None:
     """Bytes that were widened, where nothing multiplies more of them at once than of words."""
     group = transformed_products(isa).group
     return None if isa.dot_group > group else Products(group, element="int16")
+
+
+def spanning_products(isa: Isa) -> Products:
+    """Bytes that were widened, times weights that no byte holds."""
+    return Products(transformed_products(isa).group, weight_limit=SPAN_LIMIT, element="int16")
 
 
 def narrow_products(isa: Isa, bits: int) -> int:

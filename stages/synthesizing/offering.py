@@ -22,6 +22,7 @@ from stages.synthesizing.carried import (
     body_of,
     narrow_products,
     paired_products,
+    spanning_products,
     transformed_products,
     widened_products,
 )
@@ -158,8 +159,11 @@ def _copies(body: Body, counted: Recount) -> float:
 
 
 def tiles_of(problem: Problem, isa: Isa) -> list[KernelSignature]:
-    """Kernels of tiles for a problem; of float32 there are none."""
-    return [] if problem == FLOATS else tile_signatures(isa, FLOAT_PRODUCTS.get(problem, BYTES))
+    """Kernels of tiles for a problem; of float32, and of weights that no byte holds, are none."""
+    spans = problem.weight_bits > BYTE_BITS and not problem.is_float
+    if problem == FLOATS or spans:
+        return []
+    return tile_signatures(isa, FLOAT_PRODUCTS.get(problem, BYTES))
 
 
 def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
@@ -170,6 +174,9 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         )
         if problem.is_float:
             yield replace(blank, products=FLOAT_PRODUCTS[problem])
+            continue
+        if problem.weight_bits > BYTE_BITS:
+            yield replace(blank, products=spanning_products(isa))
             continue
         yield blank
         yield replace(blank, products=transformed_products(isa))
