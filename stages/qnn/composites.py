@@ -18,7 +18,8 @@ from tvm.ir import Call
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
-from stages.qnn.signature import BYTE_LIMIT, SPAN_LIMIT
+from stages.qnn.signature import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
+from stages.qnn.widening import MOST_BYTES, widened
 
 PLAIN = "plain"
 """The attribute `composite` of a plain composite's function."""
@@ -82,18 +83,23 @@ def is_reshape(expr: Any) -> bool:
 def takes_products(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     """Whether a micro-kernel of products of bytes can compute a convolution or matrix product.
 
-    `weight` is its constant weights, whose numerators must be differences of two bytes.
+    `weight` is its constant weights, whose numerators must be differences of two bytes. Where these
+    are no bytes, its windows are widened, and must not be too large for that.
     """
     if weight is None or not _has_form(call):
         return False
+    if fits_bytes(call, weight):
+        return True
     values = numerators(weight, attributes(call)["weight_zero_point_x2"])
-    return bool(np.abs(values).max(initial=0) <= SPAN_LIMIT)
+    pixel = -(-weight.shape[-1] // WORD_BYTES) * WORD_BYTES
+    windows = widened(1, weight.shape[1:-1] or (1, 1), 1, pixel)
+    return bool(np.abs(values).max() <= SPAN_LIMIT) and 2 * windows.size <= MOST_BYTES
 
 
 def fits_bytes(call: Any, weight: np.ndarray[Any, Any]) -> bool:
     """Whether the numerators of constant weights are signed bytes."""
     values = numerators(weight, attributes(call)["weight_zero_point_x2"])
-    return bool(values.min() >= -BYTE_LIMIT and values.max() < BYTE_LIMIT)
+    return bool(values.min(initial=0) >= -BYTE_LIMIT and values.max(initial=0) < BYTE_LIMIT)
 
 
 def bits_obstacle(data: str, stored: str, attrs: Mapping[str, Any]) -> str | None:

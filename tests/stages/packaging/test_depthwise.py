@@ -107,11 +107,13 @@ CASE: dict[str, Any] = {
 @TARGETS
 @pytest.mark.parametrize("weight", [("int8", 0), ("uint8", 117)])
 def test_which_are_computed_so(hardware: Hardware, weight: tuple[str, int]) -> None:
-    """All whose weights an operand holds; bytes less a zero point need 16 bits."""
+    """All, though bytes less a zero point need operands of 16 bits."""
     model, inputs = network(CASE | {"weight": weight})
     packed = pack(model, hardware)
-    fits = isa_of(hardware)["dot"].operands[2].bits == 16 or weight[0] == "int8"
-    assert str(packed.module).count("R.qnn.packed_depthwise(") == fits
+    assert str(packed.module).count("R.qnn.packed_depthwise(") == 1
+    kinds = {v.dtype for name, v in packed.params.items() if name.startswith("dw.weights")}
+    is_byte = isa_of(hardware)["dot"].operands[2].bits == 8 and weight[0] == "int8"
+    assert kinds == {np.dtype(np.int8 if is_byte else np.int16)}
     skip_unless_runnable(hardware)
     assert_exact(model, inputs, hardware)
 
@@ -160,7 +162,8 @@ def test_four_taps_at_once(lanes: int, is_signed: bool, window: tuple[int, int])
         offset=offset,
     )
     bias = rng.integers(-999, 999, 32, np.int32)
-    function = caller("tried", NAME, depthwise_text(tile, four_at_once(lanes)), 4, ())
+    isa = four_at_once(lanes)
+    function = caller("tried", NAME, depthwise_text(tile, isa, isa["dot"]), 4, ())
     library = linked({"tried.o": compile_object({"tried": function}, hardware)})
     sums = np.zeros((pixels, 32), np.int32)
     library.tried(*(ctypes.c_void_p(array.ctypes.data) for array in (data, weights, sums, bias)))

@@ -16,7 +16,16 @@ from stages.qnn.widening import BEHIND, MOST_BYTES, widened
 from tests.stages.packaging.kernel_cases import MAC
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net
-from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, AVX512VNNI, SSE2, skip_unless_runnable
+from tests.targets import (
+    AARCH64,
+    ARMV7,
+    AVX2,
+    AVX512BW,
+    AVX512VNNI,
+    EVERY,
+    SSE2,
+    skip_unless_runnable,
+)
 
 TARGETS = pytest.mark.parametrize(
     "hardware", (SSE2, AVX2, AVX512BW, AARCH64, ARMV7), ids=lambda item: item.name
@@ -58,6 +67,30 @@ def test_a_batch(hardware: Hardware) -> None:
     model = net.model(net.conv(net.conv(net.x, "c", 72, kernel=1), "d", 40, strides=[2, 2]))
     assert are_widened(model, hardware)[:1] == [True]
     assert_exact(model, net.inputs(), hardware, MAC)
+
+
+@EVERY
+@pytest.mark.parametrize("window", ["point", "square"])
+@pytest.mark.parametrize("zero_point", [0, 1, 127, 255])
+def test_weights_that_no_byte_holds(hardware: Hardware, zero_point: int, window: str) -> None:
+    """Bytes less a zero point, at their extremes too: +128 is no signed byte either."""
+    skip_unless_runnable(hardware)
+    net = Net((1, 7, 9, 20), "uint8")
+    more = {"weight_dtype": "uint8", "weight_zero_point": zero_point, "zero_point": 3}
+    kernel = 1 if window == "point" else 3
+    model = net.model(net.conv(net.x, "c", 40, kernel, **more))
+    weights = model.params["c.weight"]
+    weights[...] = weights.astype(np.uint8)
+    weights[3:5], weights[6] = 255, 0
+    assert are_widened(model, hardware) == [True]
+    for value in (net.inputs()["x"], np.full(net.shape, 255, np.uint8)):
+        assert_exact(model, {"x": value}, hardware, MAC)
+
+
+def test_such_weights_of_windows_that_would_not_stay_near_are_for_plain_kernels() -> None:
+    net = Net((1, 3, 3, 33_000))
+    conv = net.conv(net.x, "c", 8, kernel=1, weight_dtype="uint8", weight_zero_point=9)
+    assert are_widened(net.model(conv), AVX512VNNI) == []
 
 
 def test_no_windows_are_widened_that_would_not_stay_near() -> None:

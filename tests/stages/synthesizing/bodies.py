@@ -15,7 +15,14 @@ from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.qnn.integer import windows
 from stages.qnn.packing import pack_activations, pack_weights, raw_sums
-from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, WORD_LIMIT, KernelSignature
+from stages.qnn.signature import (
+    BLOCK,
+    BYTE_LIMIT,
+    TILES_BEGIN,
+    TILES_END,
+    WORD_LIMIT,
+    KernelSignature,
+)
 from stages.qnn.terms import term_table
 from stages.synthesizing.microkernel import kernel_text
 from stages.synthesizing.tiles import shaping_text
@@ -54,7 +61,7 @@ class Case:
             return [(low, low), (low, high), (high, high)]
         if (products := self.signature.products) is not None:
             top, limit = (1 << products.activation_bits) - 1, products.weight_limit
-            return [(top, min(limit, 127)), (top, -limit)]
+            return [(top, limit - (limit == BYTE_LIMIT)), (top, -limit)]
         plan = self.signature.plan
         assert plan is not None
         counted = [sum(term_table(t, plan) for t in plan.of(c)) for c in plan.coefficients]
@@ -98,8 +105,8 @@ class Case:
     @property
     def _weights(self) -> tuple[int, int]:
         if (products := self.signature.products) is not None:
-            most = WORD_LIMIT - 1 if self.signature.is_transformed else 127
-            return -products.weight_limit, min(products.weight_limit, most)
+            limit = products.weight_limit
+            return -limit, limit - (limit in (BYTE_LIMIT, WORD_LIMIT))
         assert self.signature.plan is not None
         return 0, (1 << self.signature.plan.weight_bits) - 1
 

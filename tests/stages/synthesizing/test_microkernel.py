@@ -15,7 +15,12 @@ from stages.codegen import assembly
 from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
-from stages.synthesizing.carried import paired_products, transformed_products, widened_products
+from stages.synthesizing.carried import (
+    paired_products,
+    spanning_products,
+    transformed_products,
+    widened_products,
+)
 from stages.synthesizing.carry_save import WORDS, steps_of
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
@@ -141,6 +146,17 @@ def test_products_of_bytes_at_their_extremes(hardware: Hardware) -> None:
         kernels = replace(one, products=wide), replace(three, products=wide)
         cases += [Case(kernels[0], 3, 3, 16), Case(kernels[1], 2, 3, 5, 2)]
     check(cases, hardware)
+
+
+@EVERY
+def test_products_of_weights_that_no_byte_holds_at_their_extremes(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    products = spanning_products(isa_of(hardware))
+    kernels = [
+        replace(mac8(hardware, rows, vectors), products=products)
+        for rows, vectors in ((1, 1), (3, tiles(hardware)[-1]))
+    ]
+    check([Case(kernels[0], 3, 3, 16), Case(kernels[1], 2, 3, 5, 2)], hardware)
 
 
 @EVERY
