@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.elementwise import ARITHMETIC
 from stages.qnn.infer import limits
 from stages.qnn.numbers import NUMPY
-from stages.qnn.registry import attributes, dtype_of, is_op
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import BYTES, LINES
 from stages.qnn.rewriting import Rewriting
 from stages.quantizing.lines import Line, fitted, nearby, stairs
@@ -33,10 +35,14 @@ Array = np.ndarray[Any, Any]
 PRODUCTS = ("relax.qnn.conv2d", "relax.qnn.dense")
 ADD = "relax.qnn.tflite_add"
 SUM = "relax.qnn.qlinear_add"
-FAR = 1 << 30
-"""Integers that are used are not larger, so that they can be moved by as much."""
+MOST = 1 << 30
+"""What is rounded is known to fit if it is at most this in size."""
 CENTRE = 128
 """What uint8 has to lose to be int8, the byte that is nowhere far from 0."""
+LEAST_PIXELS = 4
+"""What is rescaled fewer times is not worth the search."""
+TRIES = 4
+"""How often sums are moved to find a line."""
 NUDGES = (0, 1, -1, 2, -2, 4, -4, 8, -8)
 """How far the offset of an addition may be from what it should be, in units of `NUDGE`."""
 NUDGE = 2.0**-20
@@ -84,6 +90,8 @@ class _Walk(Rewriting):
         rescaling = RESCALINGS.get(str(getattr(getattr(call, "op", None), "name", "")))
         if rescaling is None or attributes(call)["dtype"] not in BYTES:
             return None
+        if prod(shape_of(call.ty)[:-1]) < LEAST_PIXELS:
+            return None
         sums = self._sums(call.args[0])
         factors = [self.constants[each] for each in call.args[1:] if each in self.constants]
         if sums is None or len(factors) < len(call.args) - 1:
@@ -97,16 +105,19 @@ class _Walk(Rewriting):
         """Sums rescaled by a function of about a slope [C], as a line."""
         attrs = attributes(call)
         zero, low, high = attrs["zero_point"], attrs["low"], attrs["high"]
-        # What has both signs is rounded alike for both, about the zero point; otherwise the sums
-        # move until results are as near to 0 as can be, where float32 is most precise.
+        # What has both signs is rounded alike for both, about the zero point.
         is_odd = low < zero
         centre = zero if is_odd else CENTRE if attrs["dtype"] == "uint8" else 0
-        moved = _moves(slope, centre - zero)
-        function = stairs(
-            lambda x: rescale(x + moved) - (centre - zero),
-            sums.low - moved, sums.high - moved, (low - centre, high - centre), is_odd,
-        )  # fmt: skip
-        line = fitted(function, slope)
+        moved, line = _moved(sums, slope, 0 if is_odd else centre - zero, is_odd), None
+        for _ in range(1 if is_odd else TRIES):
+            function = stairs(
+                partial(_rebased, rescale, moved, zero - centre),
+                sums.low - moved, sums.high - moved, (low - centre, high - centre), is_odd,
+            )  # fmt: skip
+            line = fitted(function, slope)
+            if line is not None:
+                break
+            moved = moved + 1  # the last places of offsets are others then
         if line is None:
             return None
         tensor = self.builder.tensor
@@ -136,8 +147,8 @@ class _Walk(Rewriting):
         if weight is None or dtype_of(call.ty) != "int32" or bias.ndim > 1:
             return None
         low, high = (end + bias for end in _bounds(call, weight))
-        is_near = max(-low.min(), high.max()) < FAR
-        return _Sums(variable, np.broadcast_to(bias, low.shape), low, high) if is_near else None
+        is_whole = max(-low.min(), high.max()) <= np.iinfo(np.int32).max
+        return _Sums(variable, np.broadcast_to(bias, low.shape), low, high) if is_whole else None
 
     def _addition(self, call: Any, name: str) -> Any:
         """A sum of two tensors of bytes as ratios of both."""
@@ -158,6 +169,11 @@ class _Walk(Rewriting):
 
 Rescaling = tuple[Callable[[Array], Array], Array]
 """A function of int64 [K, C] and about how much it rises, [C]."""
+
+
+def _rebased(rescale: Callable[[Array], Array], moved: Array, levels: int, x: Array) -> Array:
+    """A function of sums that have moved, so many levels higher."""
+    return rescale(x + moved) + levels
 
 
 def _requantize(factors: Sequence[Array], sums: _Sums) -> Rescaling | None:
@@ -198,17 +214,24 @@ def _bounds(call: Any, weight: Array) -> tuple[Array, Array]:
     return up * least + down * most, up * most + down * least
 
 
-def _moves(slope: Array, levels: int) -> Array:
-    """How many integers each channel rises by so many levels in; 0 where these are too many."""
-    with np.errstate(divide="ignore"):
-        steps = np.rint(levels / slope) if levels else np.zeros_like(slope)
-    return np.where(np.abs(steps) < FAR, steps, 0).astype(np.int64)
+def _moved(sums: _Sums, slope: Array, level: int, is_odd: bool) -> Array:
+    """What to take from the sums, int64 [C], to have them as near to 0 as can be, where float32 is
+    most precise, and results too: those of a `level` become 0, if there are any.
+
+    An odd function needs the signs of its sums.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.nan_to_num(np.rint(level / slope), nan=0.0)
+    ends = (sums.low - 1, sums.high + 1) if is_odd else (sums.low, sums.high)
+    middle = np.clip(steps, *(end.astype(np.float64) for end in ends)).astype(np.int64)
+    keeps_sign = (sums.low > 0) | (sums.high < 0)
+    return np.where(keeps_sign, middle, 0) if is_odd else middle
 
 
 def _fits(line: Line, sums: _Sums, moved: Array) -> bool:
-    """Whether what a line rounds is at most 2^30 in size."""
+    """Whether what a line rounds fits 31 bits."""
     largest = np.maximum(np.abs(sums.low - moved), np.abs(sums.high - moved))
-    return bool(np.all(largest * line.scale.astype(np.float64) + np.abs(line.offset) <= FAR))
+    return bool(np.all(largest * line.scale.astype(np.float64) + np.abs(line.offset) <= MOST))
 
 
 def _bounds_of_sum(attrs: Mapping[str, Any]) -> dict[str, int]:

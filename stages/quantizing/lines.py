@@ -24,6 +24,10 @@ Array = np.ndarray[Any, Any]
 
 ULPS = (0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6)
 """How far a scale may be from the nearest float32, in units of its last place."""
+STEEPER = (2, 4, 8, 16, 32, 64)
+"""How many times as much as its function a line may rise that has a step or two: from one integer
+to the next by more than what float32 loses."""
+SLOPES = (*((1, ulps) for ulps in ULPS), *((times, 0) for times in STEEPER))
 PLACES = (None, 0.5, 0.0625, 0.125, 0.25, 0.75, 0.875)
 """Where an offset may lie: amid those that suit all steps (None), or so far from those that are too
 low towards those that are too high."""
@@ -105,12 +109,12 @@ def fitted(function: Stairs, slope: Array) -> Line | None:
     scale, offset = np.zeros((2, slope.size), np.float32)
     misses = np.full(slope.size, 2 * MOST_MISSED + 1)
     missed: list[tuple[Array, Array]] = [(np.zeros(0, int), np.zeros(0, int))] * slope.size
-    for ulps, place in product(ULPS, PLACES):
+    for (times, ulps), place in product(SLOPES, PLACES):
         left = np.flatnonzero(misses)
         if not left.size:
             break
         part = function.of(left)
-        tried = nearby(slope[left], ulps)
+        tried = nearby(times * slope[left], ulps)
         moved = _offset(part, tried, place)
         low, high, count = _missed(part, tried, moved)
         for index in np.flatnonzero(count < misses[left]):
