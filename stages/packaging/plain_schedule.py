@@ -111,12 +111,18 @@ def _extent(schedule: Any, loop: Any) -> int:
 
 
 def _flatten(schedule: Any, block: Any, lanes: int) -> None:
-    """One loop over all positions, `lanes` of them at a time where that divides them."""
+    """One loop over all positions, `lanes` of them at a time where that divides them.
+
+    A last axis that no longer vector divides is a vector of its own, if it is short.
+    """
     loops = _loops(schedule, block)
     if not loops:
         return
-    last = loops[-1]
-    width = gcd(_extent(schedule, last), lanes, *_joints(schedule, block))
+    last, joints = loops[-1], _joints(schedule, block)
+    extent = _extent(schedule, last)
+    width = gcd(extent, lanes, *joints)
+    if width < WIDTHS[0] <= extent <= lanes and not joints:
+        width = extent
     if width > 1:
         outer, inner = schedule.split(last, [None, width])
         schedule.vectorize(inner)
