@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.elementwise import ARITHMETIC
 from stages.qnn.infer import limits
 from stages.qnn.numbers import NUMPY
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.rescale import BYTES, LINES
 from stages.qnn.rewriting import Rewriting
 from stages.quantizing.lines import Line, fitted, nearby, stairs
@@ -39,8 +38,6 @@ MOST = 1 << 30
 """What is rounded is known to fit if it is at most this in size."""
 CENTRE = 128
 """What uint8 has to lose to be int8, the byte that is nowhere far from 0."""
-LEAST_PIXELS = 4
-"""What is rescaled fewer times is not worth the search."""
 TRIES = 4
 """How often sums are moved to find a line."""
 NUDGES = (0, 1, -1, 2, -2, 4, -4, 8, -8)
@@ -89,8 +86,6 @@ class _Walk(Rewriting):
             return self._addition(call, name)
         rescaling = RESCALINGS.get(str(getattr(getattr(call, "op", None), "name", "")))
         if rescaling is None or attributes(call)["dtype"] not in BYTES:
-            return None
-        if prod(shape_of(call.ty)[:-1]) < LEAST_PIXELS:
             return None
         sums = self._sums(call.args[0])
         factors = [self.constants[each] for each in call.args[1:] if each in self.constants]

@@ -33,6 +33,8 @@ PLACES = (None, 0.5, 0.0625, 0.125, 0.25, 0.75, 0.875)
 low towards those that are too high."""
 NEAR = 2.0**-16
 """What is further from a step than this is on its side however it is rounded."""
+MOST_TRIES = 1 << 14
+"""Lines tried for all channels of a layer together; where it takes more, they miss too much."""
 NOWHERE = np.iinfo(np.int32).min
 
 
@@ -109,9 +111,11 @@ def fitted(function: Stairs, slope: Array) -> Line | None:
     scale, offset = np.zeros((2, slope.size), np.float32)
     misses = np.full(slope.size, 2 * MOST_MISSED + 1)
     missed: list[tuple[Array, Array]] = [(np.zeros(0, int), np.zeros(0, int))] * slope.size
+    tries = 0
     for (times, ulps), place in product(SLOPES, PLACES):
         left = np.flatnonzero(misses)
-        if not left.size:
+        tries += left.size
+        if not left.size or tries > MOST_TRIES + slope.size:
             break
         part = function.of(left)
         tried = nearby(times * slope[left], ulps)
