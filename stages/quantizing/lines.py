@@ -9,7 +9,7 @@ can be named: a line is exact but for what it has `missed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -129,6 +129,21 @@ def fitted(function: Stairs, slope: Array) -> Line | None:
     rows = [_rows([each[side] for each in missed]) for side in (0, 1)]
     is_close = misses.max(initial=0) <= 2 * MOST_MISSED and sum(map(len, rows)) <= MOST_MISSED
     return Line(scale, offset, *rows) if is_close else None
+
+
+def joined(lines: Sequence[Line]) -> Line | None:
+    """The lines of some channels and others, as one; None if it misses too much."""
+
+    def rows(missed: Sequence[Array]) -> Array:
+        most = max(map(len, missed))
+        padded = [np.pad(m, [(0, most - len(m)), (0, 0)], constant_values=NOWHERE) for m in missed]
+        return np.concatenate(padded, axis=1)
+
+    low, high = rows([line.low for line in lines]), rows([line.high for line in lines])
+    scale, offset = (
+        np.concatenate(parts) for parts in zip(*((i.scale, i.offset) for i in lines), strict=True)
+    )
+    return Line(scale, offset, low, high) if len(low) + len(high) <= MOST_MISSED else None
 
 
 def rounded(x: Array, scale: Array, offset: Array, is_odd: bool) -> Array:

@@ -1,0 +1,160 @@
+"""How TensorFlow Lite rescales sums of products, and lines that do the same for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from stages.qnn import tflite
+from stages.qnn.algebra import factor, numerators, offset
+from stages.qnn.infer import limits
+from stages.qnn.numbers import NUMPY
+from stages.qnn.registry import attributes, dtype_of
+from stages.quantizing.lines import Line, fitted, joined, stairs
+
+Array = np.ndarray[Any, Any]
+
+CENTRE = 128
+"""What uint8 has to lose to be int8, the byte that is nowhere far from 0."""
+GROUP = 1024
+"""Channels whose steps are looked at together."""
+TRIES = 4
+"""How often sums are moved to find a line."""
+MOST = 1 << 30
+"""What is rounded is known to fit if it is at most this in size."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums that are rescaled: `product` and a constant `bias`, between `low` and `high`; int64 [C].
+
+    `product` is a variable of the source.
+    """
+
+    product: Any
+    bias: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True)
+class Rescaling:
+    """What sums are multiplied by: a function of int64 [K, c] and its operands of c channels, those
+    of all channels [C], and about how much it rises, float64 [C]."""
+
+    function: Callable[..., Array]
+    operands: Sequence[Array]
+    slope: Array
+
+    def of(self, x: Array, channels: slice) -> Array:
+        """The function of some channels."""
+        return self.function(x, *(operand[channels] for operand in self.operands))
+
+
+def _requantize(factors: Sequence[Array], sums: Sums) -> Rescaling | None:
+    """`tflite_requantize` before its zero point; None if it may overflow."""
+    factor, places = (np.broadcast_to(f.astype(np.int64), sums.low.shape) for f in factors)
+    largest = max(-sums.low.min(), sums.high.max())
+    if factor.min() < 0 or largest << max(0, int(places.max())) > np.iinfo(np.int32).max:
+        return None
+    slope = factor * 2.0 ** (places - 31)
+    return Rescaling(partial(tflite.multiply, NUMPY), (factor, places), slope)
+
+
+def _rescale(factors: Sequence[Array], sums: Sums) -> Rescaling | None:
+    """`tflite_rescale` before its zero point; None if it falls."""
+    scale = np.broadcast_to(factors[0], sums.low.shape)
+    if not (scale.min() >= 0 and np.isfinite(scale).all()):
+        return None
+    return Rescaling(lambda x, factor: tflite.round_away(NUMPY, x * factor), (scale,), scale)
+
+
+RESCALINGS: Mapping[str, Callable[[Sequence[Array], Sums], Rescaling | None]] = {
+    "relax.qnn.tflite_requantize": _requantize,
+    "relax.qnn.tflite_rescale": _rescale,
+}
+"""Full name of an operator that rescales sums → what it computes."""
+
+
+def has_signs(attrs: Mapping[str, Any]) -> bool:
+    """Whether results have both signs: they are rounded alike for both, about the zero point."""
+    return bool(attrs["low"] < attrs["zero_point"])
+
+
+def centre_of(attrs: Mapping[str, Any]) -> int:
+    """What is added behind the rounding: results are as near to 0 as can be there."""
+    if has_signs(attrs):
+        return int(attrs["zero_point"])
+    return CENTRE if attrs["dtype"] == "uint8" else 0
+
+
+def searched(
+    sums: Sums, rescaling: Rescaling, attrs: Mapping[str, Any]
+) -> tuple[Array, Line] | None:
+    """How far sums move, int64 [C], and the line of what is left; some channels after others, as
+    all their steps take memory."""
+    groups = [slice(first, first + GROUP) for first in range(0, sums.low.size, GROUP)]
+    moves, lines = [], []
+    for group in groups:
+        found = _of_channels(sums, rescaling, attrs, group)
+        if found is None:
+            return None
+        moves.append(found[0])
+        lines.append(found[1])
+    line = joined(lines)
+    return None if line is None else (np.concatenate(moves), line)
+
+
+def _of_channels(
+    sums: Sums, rescaling: Rescaling, attrs: Mapping[str, Any], channels: slice
+) -> tuple[Array, Line] | None:
+    """The same for some channels."""
+    low, high, slope = (each[channels] for each in (sums.low, sums.high, rescaling.slope))
+    centre, is_odd = centre_of(attrs), has_signs(attrs)
+    levels = centre - attrs["zero_point"]
+    bounds = attrs["low"] - centre, attrs["high"] - centre
+    first = _moved(low, high, slope, levels, is_odd)
+    # One further, the last places of offsets are others.
+    for moved in (first + more for more in range(1 if is_odd else TRIES)):
+
+        def function(x: Array, moved: Array = moved) -> Array:
+            return rescaling.of(x + moved, channels) - levels
+
+        line = fitted(stairs(function, low - moved, high - moved, bounds, is_odd), slope)
+        if line is not None:
+            return moved, line
+    return None
+
+
+def bounds_of(call: Any, weight: Array) -> tuple[Array, Array]:
+    """The least and the largest sum of a product's channels, int64 [C]."""
+    attrs = attributes(call)
+    point = attrs["data_zero_point_x2"]
+    ends = [factor(point) * end - offset(point) for end in limits(dtype_of(call.args[0].ty))]
+    least, most = (f(*ends, attrs.get("pad_value", 0)) for f in (min, max))
+    q = numerators(weight, attrs["weight_zero_point_x2"]).reshape(len(weight), -1)
+    up, down = (f(q, 0).sum(axis=1, dtype=np.int64) for f in (np.maximum, np.minimum))
+    return up * least + down * most, up * most + down * least
+
+
+def _moved(low: Array, high: Array, slope: Array, level: int, is_odd: bool) -> Array:
+    """What to take from sums, int64 [C], to have them as near to 0 as can be, where float32 is most
+    precise: those that give a `level`, if there are any.
+
+    An odd function needs the signs of its sums.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.nan_to_num(np.rint(level / slope), nan=0.0)
+    ends = (low - 1, high + 1) if is_odd else (low, high)
+    middle = np.clip(steps, *(end.astype(np.float64) for end in ends)).astype(np.int64)
+    return np.where((low > 0) | (high < 0), middle, 0) if is_odd else middle
+
+
+def fits(line: Line, sums: Sums, moved: Array) -> bool:
+    """Whether what a line rounds fits 31 bits."""
+    largest = np.maximum(np.abs(sums.low - moved), np.abs(sums.high - moved))
+    return bool(np.all(largest * line.scale.astype(np.float64) + np.abs(line.offset) <= MOST))
