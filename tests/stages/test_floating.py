@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import relax
 
 from hw.profile import Hardware
 from stages.kinds import Model
@@ -14,6 +15,7 @@ from stages.qnn import integer, interpret, tflite
 from stages.qnn.builder import needed_bindings
 from stages.qnn.registry import attributes
 from stages.quantizing.floating import floated
+from stages.quantizing.rescalings import GROUP
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net
 from tests.targets import EVERY, skip_unless_runnable
@@ -106,6 +108,41 @@ def _sums_of(net: Lite, x: Any, name: str, outputs: int) -> Any:
         x, net.builder.tensor(f"{name}.weight", weight), strides=[1, 1], padding=[0] * 4, groups=1,
         data_zero_point_x2=6, weight_zero_point_x2=0, pad_value=0,
     )  # fmt: skip
+
+
+def _biased(bias: list[int], factors: list[float], outputs: int = 4) -> tuple[Lite, Model]:
+    """Sums about a bias, rescaled without a sign."""
+    net = Lite((1, 3, 5, 24))
+    tensors = (np.resize(np.array(bias, np.int32), outputs), np.resize(factors, outputs))
+    sums = net.emit(_sums_of(net, net.x, "conv", outputs), "sums")
+    sums = net.emit(relax.op.add(sums, net.builder.tensor("bias", tensors[0])), "biased")
+    found = [tflite.quantize_multiplier(float(each)) for each in tensors[1]]
+    operands = [
+        net.builder.tensor(name, np.array(part, np.int32))
+        for name, part in zip("ms", zip(*found, strict=True), strict=True)
+    ]
+    bounds = {"zero_point": -128, "low": -128, "high": 127, "dtype": "int8"}
+    return net, net.model(net.emit(tflite.requantize(sums, *operands, **bounds), "q"))
+
+
+def test_channels_that_are_dead_have_their_sums_far_from_zero() -> None:
+    """As converters write them: a bias of 2^30, times what makes nearly nothing of it."""
+    net, model = _biased([1 << 30, 77, -(1 << 30), 5], [1e-7, 1e-3, 1e-9, 2e-3])
+    found = floated(model)
+    assert not any(name.startswith("tflite") for name in operators(found))
+    equal(net, model, found)
+
+
+def test_many_channels_are_looked_at_some_after_others() -> None:
+    net, model = _biased([0, 9, -99], [1e-3, 2e-3, 5e-3], GROUP + 76)
+    found = floated(model)
+    assert not any(name.startswith("tflite") for name in operators(found))
+    equal(net, model, found)
+
+
+def test_sums_that_may_overflow_stay_in_fixed_point() -> None:
+    _, model = _biased([(1 << 31) - 9, 0], [1e-9, 1e-3])
+    assert operators(floated(model))["tflite_requantize"] == 1
 
 
 def test_sums_that_are_not_known_stay_in_fixed_point() -> None:
