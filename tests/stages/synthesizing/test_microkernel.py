@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hw.isa import ISAS, isa_of
+from hw.isa import ISAS, Isa, isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
 from stages.qnn.offers import Problem
-from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
+from stages.qnn.signature import BLOCK, Flush, KernelSignature, Products, stored_by
 from stages.qnn.terms import TermPlan
 from stages.synthesizing.carried import (
     paired_products,
@@ -149,23 +149,14 @@ def test_products_of_bytes_at_their_extremes(hardware: Hardware) -> None:
 
 
 @EVERY
-def test_products_of_weights_that_no_byte_holds_at_their_extremes(hardware: Hardware) -> None:
+@pytest.mark.parametrize("products", [spanning_products, transformed_products])
+def test_products_of_words_at_their_extremes(
+    products: Callable[[Isa], Products], hardware: Hardware
+) -> None:
+    """Of bytes with weights that no byte holds; of transformed pixels, whose sums wrap around."""
     skip_unless_runnable(hardware)
-    products = spanning_products(isa_of(hardware))
     kernels = [
-        replace(mac8(hardware, rows, vectors), products=products)
-        for rows, vectors in ((1, 1), (3, tiles(hardware)[-1]))
-    ]
-    check([Case(kernels[0], 3, 3, 16), Case(kernels[1], 2, 3, 5, 2)], hardware)
-
-
-@EVERY
-def test_products_of_words_at_their_extremes(hardware: Hardware) -> None:
-    """Sums wrap around."""
-    skip_unless_runnable(hardware)
-    products = transformed_products(isa_of(hardware))
-    kernels = [
-        replace(mac8(hardware, rows, vectors), products=products)
+        replace(mac8(hardware, rows, vectors), products=products(isa_of(hardware)))
         for rows, vectors in ((1, 1), (3, tiles(hardware)[-1]))
     ]
     check([Case(kernels[0], 1, 1, 40), Case(kernels[1], 2, 3, 5, 2)], hardware)
