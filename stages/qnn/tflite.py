@@ -15,6 +15,8 @@ from stages.qnn.elementwise import by_attribute, elementwise
 from stages.qnn.numbers import Numbers, Value
 
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
+BELOW_HALF = 0.5 - 2.0**-25
+"""The float32 before 1/2."""
 MAX_SHIFT = 30
 """Factors of 2^30 and more cannot be expressed."""
 
@@ -255,6 +257,9 @@ def quantize(
     Source: reference_ops::AffineQuantize. Values too large for int32, where the reference is
     undefined, saturate.
     """
-    rounded = round_away(m, m.quotient(x, m.constant(scale, "float32")))
     first, last = (m.constant(bound - zero_point, "float32") for bound in (low, high))
-    return m.cast(m.cast(m.minimum(m.maximum(rounded, first), last), "int32") + zero_point, dtype)
+    real = m.quotient(x, m.constant(scale, "float32"))
+    bounded = m.minimum(m.maximum(real, first), last)
+    # Half an integer and this are a whole one, rounded to even; what is less than half stays less.
+    nudge = m.with_sign(m.constant(BELOW_HALF, "float32"), bounded)
+    return m.cast(m.cast(bounded + nudge, "int32") + zero_point, dtype)

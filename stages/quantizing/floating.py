@@ -43,6 +43,7 @@ Array = np.ndarray[Any, Any]
 PRODUCTS = ("relax.qnn.conv2d", "relax.qnn.dense")
 ADD = "relax.qnn.tflite_add"
 SUM = "relax.qnn.qlinear_add"
+TABLE = "relax.qnn.table"
 FAR = np.iinfo(np.int32).max - TRIES
 """What sums, and the distance between them, are less than."""
 NUDGES = (0, 1, -1, 2, -2, 4, -4, 8, -8)
@@ -76,6 +77,8 @@ class _Walk(Rewriting):
         """An operator in float32; None where it stays."""
         if is_op(call, ADD):
             return self._addition(call, name)
+        if is_op(call, TABLE):
+            return self._shift(call, name)
         rescaling = RESCALINGS.get(str(getattr(getattr(call, "op", None), "name", "")))
         if rescaling is None or attributes(call)["dtype"] not in BYTES:
             return None
@@ -124,6 +127,20 @@ class _Walk(Rewriting):
         # However they move within their range, they are int32.
         is_whole = max(-low.min(), high.max(), (high - low).max()) < FAR
         return Sums(variable, np.broadcast_to(bias, low.shape), low, high) if is_whole else None
+
+    def _shift(self, call: Any, name: str) -> Any:
+        """A table that adds one number to all bytes, as those between types of bytes do."""
+        data, values = call.args[0], self.constants.get(call.args[1])
+        if values is None or dtype_of(call.ty) not in BYTES:
+            return None
+        first, last = limits(dtype_of(data.ty))
+        shifts = values.astype(np.int32) - np.arange(first, last + 1, dtype=np.int32)
+        if np.any(shifts != shifts[0]):
+            return None
+        wide = self.builder.emit(relax.op.astype(self.read(data), "int32"), f"{name}.wide")
+        shift = self.builder.tensor(f"{name}.shift", shifts[0])
+        moved = self.builder.emit(relax.op.add(wide, shift), f"{name}.moved")
+        return relax.op.astype(moved, dtype_of(call.ty))
 
     def _addition(self, call: Any, name: str) -> Any:
         """A sum of two tensors of bytes as ratios of both."""

@@ -11,7 +11,7 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages.kinds import Model
-from stages.qnn import integer, interpret, tflite
+from stages.qnn import integer, interpret, rescale, tflite
 from stages.qnn.builder import needed_bindings
 from stages.qnn.registry import attributes
 from stages.quantizing.floating import floated
@@ -165,6 +165,25 @@ def test_sums_whose_halves_go_both_ways_stay_in_fixed_point() -> None:
     model = net.model(net.sum(net.x, net.x, "sum", (0.5, 0.5, 1.0)))
     found = floated(model)
     assert operators(found) == {"tflite_add": 1}
+
+
+@pytest.mark.parametrize("kinds", [("uint8", "int8"), ("int8", "uint8"), ("int8", "int8")])
+def test_a_table_that_moves_all_bytes_alike_is_an_addition(kinds: tuple[str, str]) -> None:
+    source, target = kinds
+    net = Lite((1, 3, 5, 2), source)
+    values = np.arange(256) + np.iinfo(target).min
+    table = net.builder.tensor("table", values.astype(target))
+    model = net.model(net.emit(rescale.table(net.x, table), "moved"))
+    found = floated(model)
+    assert "table" not in operators(found)
+    equal(net, model, found)
+
+
+def test_other_tables_stay() -> None:
+    net = Lite((1, 3, 5, 2), "uint8")
+    table = net.builder.tensor("table", np.minimum(np.arange(256), 200).astype(np.uint8))
+    model = net.model(net.emit(rescale.table(net.x, table), "bounded"))
+    assert operators(floated(model)) == {"table": 1}
 
 
 @EVERY

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stages.qnn import tflite
 from stages.qnn.numbers import NUMPY
+from stages.qnn.registry import OPERATORS
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 MULTIPLIERS = st.integers(1 << 30, (1 << 31) - 1)
@@ -52,6 +53,22 @@ def test_multiply(x: int, multiplier: int, shift: int, sign: int) -> None:
 def test_multiply_by_factors_above_one(x: int, multiplier: int, shift: int) -> None:
     found = tflite.multiply(NUMPY, np.array([x], np.int32), np.int64(multiplier), np.int64(shift))
     assert found.tolist() == [multiplied(x, multiplier, shift)]
+
+
+@given(half=st.integers(-600, 600), ulps=st.integers(-3, 3), scale=st.sampled_from([1.0, 0.25]))
+@example(half=1, ulps=-1, scale=1.0)
+@example(half=-1, ulps=1, scale=1.0)
+def test_floats_near_a_half_are_quantized_to_the_nearest(
+    half: int, ulps: int, scale: float
+) -> None:
+    real = np.float32(half * 0.5)
+    for _ in range(abs(ulps)):
+        real = np.nextafter(real, np.float32(np.copysign(1e9, ulps)))
+    found = OPERATORS["relax.qnn.tflite_quantize"].meaning(
+        np.array([real * np.float32(scale)], np.float32), scale=scale, zero_point=7, low=-128,
+        high=127, dtype="int8",
+    )  # fmt: skip
+    assert found.tolist() == [min(max(away_from_zero(Fraction(float(real))) + 7, -128), 127)]
 
 
 @given(real=st.floats(2.0**-31, 2.0**29))
