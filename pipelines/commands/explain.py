@@ -97,7 +97,7 @@ def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelS
 def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     """The candidate of a name, of whichever problem; UserError if there is none."""
     from stages.qnn.offers import FLOAT_PROBLEMS, Problem
-    from stages.synthesizing import BYTES
+    from stages.synthesizing import BYTES, SPANS
     from stages.synthesizing.offering import candidates, tiles_of
     from stages.synthesizing.survey import PRECISIONS
 
@@ -111,7 +111,7 @@ def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
         if (m, encoding) != (1, "signed")
     ]
     found: dict[str, tuple[KernelSignature, Problem]] = {}
-    for problem in (*problems, BYTES, *FLOAT_PROBLEMS.values()):
+    for problem in (*problems, BYTES, SPANS, *FLOAT_PROBLEMS.values()):
         for signature in (*candidates(problem, isa), *tiles_of(problem, isa)):
             for flush in (signature.flush, "row", "chunk"):
                 flushed = signature.flushed(flush)

@@ -80,6 +80,15 @@ def test_products_of_small_weights_say_how_small(capsys: pytest.CaptureFixture[s
     assert "vpmaddubsw_ymm" in text and "weight limit: 64" in text
 
 
+def test_products_of_weights_that_no_byte_holds_say_how_large(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    explain.run(variables=variables(kernel="mac8_wide_dot2_w256_2x16_none_avx512vpopcntdq"))
+    text = capsys.readouterr().out
+    assert "multiplication of widened bytes" in text and "w of at most 256" in text
+    assert "weight limit: 256" in text
+
+
 MIX = "popcount_mix3_a2x3xa_w2x3xa_bipolar_4x32_none_avx512vpopcntdq"
 
 
