@@ -3,8 +3,8 @@
 Fixed-point arithmetic rescales a sum by a product of 64 bits and rounds twice, which takes a vector
 processor several times as long as float32 does. Both rise, so they are the same function of
 integers if they agree at every step of the one, before it and behind it. float32 has 24 bits, which
-is sometimes too few for all sums of a layer; but those that come out too low are so few that they
-can be named: a line is exact but for what it has `missed`.
+is sometimes too few for all sums of a layer; but those that come out one too low or too high are so
+few that they can be named.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ low towards those that are too high."""
 NEAR = 2.0**-16
 """What is further from a step than this is on its side however it is rounded."""
 MOST_TRIES = 1 << 14
-"""Lines tried for all channels of a layer together; where it takes more, they miss too much."""
+"""Lines tried for all channels together; where it takes more, they miss too much."""
 NOWHERE = np.iinfo(np.int32).min
 
 
@@ -125,7 +125,8 @@ def fitted(function: Stairs, slope: Array) -> Line | None:
             channel, steps = left[index], part.steps[:, index]
             misses[channel] = count[index]
             scale[channel], offset[channel] = tried[index], moved[index]
-            missed[channel] = steps[low[:, index]], steps[high[:, index]] - 1
+            # Where a function rises by two at once, steps are alike.
+            missed[channel] = np.unique(steps[low[:, index]]), np.unique(steps[high[:, index]] - 1)
     rows = [_rows([each[side] for each in missed]) for side in (0, 1)]
     is_close = misses.max(initial=0) <= 2 * MOST_MISSED and sum(map(len, rows)) <= MOST_MISSED
     return Line(scale, offset, *rows) if is_close else None
