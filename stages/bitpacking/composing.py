@@ -11,12 +11,13 @@ from tvm.ir import Call
 from stages.bitpacking.edges import FORMS, LINEAR, Layout, load, readings, store
 from stages.bitpacking.folding import corrected, pad_channels, widened
 from stages.bitpacking.lines import as_line
-from stages.bitpacking.shortening import MOVED, fits, reach, shortened
+from stages.bitpacking.shortening import MOVED, reach, shortened
 from stages.bitpacking.tiles import convolve
 from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.rescale import fits
 from stages.qnn.signature import BLOCK, Form
 
 if TYPE_CHECKING:

@@ -32,13 +32,6 @@ def shortened(thresholds: Array, most: int) -> Array:
     return thresholds.astype(np.int16) if is_short else thresholds
 
 
-def fits(most: int, multiplier: Array, moved: Array) -> bool:
-    """Whether integers of at most `most` in size, times a multiplier, plus an offset, are below
-    2^31 in size, however that is rounded on the way."""
-    sums = most * np.abs(multiplier.astype(np.float64)) + np.abs(moved.astype(np.float64))
-    return bool(np.all(sums <= 2.0**30))
-
-
 def reach(variable: Any, calls: Mapping[Any, Any], tensor: Callable[[Any], Array]) -> int:
     """No value of a variable is larger in size; `calls` gives its operator, `tensor` weights."""
     if variable in calls:

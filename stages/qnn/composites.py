@@ -17,9 +17,11 @@ from tvm.ir import Call
 
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.offers import weight_limit_of
+from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
-from stages.qnn.widening import MOST_BYTES, widened
+from stages.qnn.widening import widened
 
 PLAIN = "plain"
 """The attribute `composite` of a plain composite's function."""
@@ -88,18 +90,22 @@ def takes_products(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     """
     if weight is None or not _has_form(call):
         return False
-    if fits_bytes(call, weight):
+    limit = _weight_limit(call, weight)
+    if limit <= BYTE_LIMIT:
         return True
-    values = numerators(weight, attributes(call)["weight_zero_point_x2"])
-    pixel = -(-weight.shape[-1] // WORD_BYTES) * WORD_BYTES
+    pixel = round_up(weight.shape[-1], WORD_BYTES)
     windows = widened(1, weight.shape[1:-1] or (1, 1), 1, pixel)
-    return bool(np.abs(values).max() <= SPAN_LIMIT) and 2 * windows.size <= MOST_BYTES
+    return limit <= SPAN_LIMIT and windows.stays_near
 
 
 def fits_bytes(call: Any, weight: np.ndarray[Any, Any]) -> bool:
     """Whether the numerators of constant weights are signed bytes."""
-    values = numerators(weight, attributes(call)["weight_zero_point_x2"])
-    return bool(values.min(initial=0) >= -BYTE_LIMIT and values.max(initial=0) < BYTE_LIMIT)
+    return _weight_limit(call, weight) <= BYTE_LIMIT
+
+
+def _weight_limit(call: Any, weight: np.ndarray[Any, Any]) -> int:
+    """`weight_limit_of` the numerators of a product's constant weights."""
+    return weight_limit_of(numerators(weight, attributes(call)["weight_zero_point_x2"]))
 
 
 def bits_obstacle(data: str, stored: str, attrs: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from stages.qnn.signature import BLOCK, WORD_BYTES, KernelSignature
-from stages.qnn.widening import MOST_BYTES, Widened, widened
+from stages.qnn.widening import Widened, widened
 from stages.qnn.winograd import WINDOW, transform_for, transform_of
 
 PHASES = 2
@@ -106,7 +106,7 @@ class Geometry:
             if not is_plain or transform_of(self.strides) is None:
                 return False
             return self.channels >= LEAST_VECTOR and signature.rows <= self.squares
-        if signature.is_widened and 2 * self.widened(signature.rows).size > MOST_BYTES:
+        if signature.is_widened and not self.widened(signature.rows).stays_near:
             return False
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
         rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}

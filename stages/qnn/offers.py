@@ -12,7 +12,15 @@ from pydantic import TypeAdapter
 from stages.kinds import Table
 from stages.options import Algorithm, Encoding
 from stages.qnn.geometry import Geometry, tile_count
-from stages.qnn.signature import BLOCK, BYTE_LIMIT, WORD_BYTES, Family, Flush, KernelSignature
+from stages.qnn.signature import (
+    BLOCK,
+    BYTE_BITS,
+    BYTE_LIMIT,
+    WORD_BYTES,
+    Family,
+    Flush,
+    KernelSignature,
+)
 from stages.qnn.winograd import BY_ONE, TRANSFORMS, WINDOW, transform_for, transform_of
 
 LINE = 64
@@ -43,6 +51,11 @@ class Problem:
     weights: Encoding
     is_float: bool = False
     """Whether both operands are floats, of which the rest says nothing."""
+
+    @property
+    def spans(self) -> bool:
+        """Whether its weights are integers that no byte holds."""
+        return self.weight_bits > BYTE_BITS and not self.is_float
 
     @property
     def name(self) -> str:

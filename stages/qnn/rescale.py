@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from stages.qnn.elementwise import by_attribute, elementwise
 from stages.qnn.numbers import Numbers, Value
+
+Array = np.ndarray[Any, Any]
 
 BYTES = ("int8", "uint8")
 MOST_MISSED = 6
 """Integers a channel that a line may miss: each takes a comparison and an addition."""
+
+
+def fits(most: int | Array, multiplier: Array, moved: Array) -> bool:
+    """Whether integers of at most `most` in size, times a multiplier, plus an offset, are below
+    2^31 in size, however that is rounded on the way; each is a number or [C]."""
+    sums = most * np.abs(multiplier.astype(np.float64)) + np.abs(moved.astype(np.float64))
+    return bool(np.all(sums <= 2.0**30))
 
 
 @elementwise("rescale", ["data", "scale"], by_attribute, accepts={"scale": ["float32"]})

@@ -56,6 +56,11 @@ class Widened:
         """Elements of all pieces."""
         return self.height * self.row
 
+    @property
+    def stays_near(self) -> bool:
+        """Whether the nearest caches hold them, of two bytes each."""
+        return 2 * self.size <= MOST_BYTES
+
 
 def widened(rows: int, window: Sequence[int], stride: int, pixel: int) -> Widened:
     """What the windows of a tile of so many pixels are, of pixels of so many bytes.

@@ -21,26 +21,26 @@ from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.elementwise import ARITHMETIC
 from stages.qnn.infer import limits
 from stages.qnn.numbers import NUMPY
+from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.rescale import BYTES, LINES
 from stages.qnn.rewriting import Rewriting
 from stages.quantizing.lines import nearby
 from stages.quantizing.rescalings import (
-    CENTRE,
     RESCALINGS,
     TRIES,
     Rescaling,
     Sums,
     bounds_of,
     centre_of,
-    fits,
     has_signs,
+    line_fits,
     searched,
 )
 
 Array = np.ndarray[Any, Any]
 
-PRODUCTS = ("relax.qnn.conv2d", "relax.qnn.dense")
+LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 ADD = "relax.qnn.tflite_add"
 SUM = "relax.qnn.qlinear_add"
 TABLE = "relax.qnn.table"
@@ -104,7 +104,7 @@ class _Walk(Rewriting):
         kept = {name: attrs[name] for name in ("low", "high", "dtype")}
         return LINES[len(operands) - 2](
             data, *operands, low_misses=len(line.low), is_odd=has_signs(attrs),
-            zero_point=centre_of(attrs), fits=fits(line, sums, moved), **kept,
+            zero_point=centre_of(attrs), fits=line_fits(line, sums, moved), **kept,
         )  # fmt: skip
 
     def _sums(self, variable: Any) -> Sums | None:
@@ -118,7 +118,7 @@ class _Walk(Rewriting):
             bias = np.asarray(right if left is None else left, np.int64)
             variable = call.args[0 if left is None else 1]
             call = self.calls.get(variable)
-        if not any(is_op(call, name) for name in PRODUCTS):
+        if not any(is_op(call, name) for name in LINEAR):
             return None
         weight = self.constants.get(call.args[1])
         if weight is None or dtype_of(call.ty) != "int32" or bias.ndim > 1:
@@ -164,7 +164,7 @@ def _bounds_of_sum(attrs: Mapping[str, Any]) -> dict[str, int]:
     return {
         "low": attrs["low"],
         "high": attrs["high"],
-        "offset": -CENTRE if attrs["dtype"] == "uint8" else 0,
+        "offset": -SHIFT if attrs["dtype"] == "uint8" else 0,
     }
 
 

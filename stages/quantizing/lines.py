@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from stages.qnn.elementwise import ARITHMETIC
 from stages.qnn.numbers import NUMPY
 from stages.qnn.rescale import MOST_MISSED
 from stages.quantizing.chain import breakpoints
 
 Array = np.ndarray[Any, Any]
 
+LINE = "relax.qnn.line0"
+"""The operator that computes a line which misses nothing."""
 ULPS = (0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6)
 """How far a scale may be from the nearest float32, in units of its last place."""
 STEEPER = (2, 4, 8, 16, 32, 64)
@@ -70,9 +73,9 @@ class Stairs:
     is_odd: bool
 
     @property
-    def bounds(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[int, int]:
         """The least and the largest value that the function is clipped to."""
-        return float(self.halves[0] - 0.5), float(self.halves[-1] + 0.5)
+        return int(self.halves[0] - 0.5), int(self.halves[-1] + 0.5)
 
     def of(self, channels: Array) -> Stairs:
         """Those of some channels."""
@@ -145,13 +148,6 @@ def joined(lines: Sequence[Line]) -> Line | None:
         np.concatenate(parts) for parts in zip(*((i.scale, i.offset) for i in lines), strict=True)
     )
     return Line(scale, offset, low, high) if len(low) + len(high) <= MOST_MISSED else None
-
-
-def rounded(x: Array, scale: Array, offset: Array, is_odd: bool) -> Array:
-    """A line without what it misses, of integers [K, C], as whole float32."""
-    real = x.astype(np.float32)
-    addend = np.copysign(offset, real) if is_odd else np.broadcast_to(offset, real.shape)
-    return np.rint(NUMPY.multiply_add(real, scale, addend))
 
 
 def nearby(slope: Array, ulps: int) -> Array:
@@ -227,8 +223,11 @@ def _largest(values: Array, where: Array) -> Array:
 def _missed(function: Stairs, scale: Array, offset: Array) -> tuple[Array, Array, Array]:
     """The steps [K, C] at which a line is one too low, and those before which it is one too high;
     how many, where the latter count twice, or too many if it is wrong otherwise."""
-    line = rounded(function.points, scale, offset, function.is_odd)
-    lacks = function.values - np.clip(line, *function.bounds)
+    first, last = function.bounds
+    lacks = function.values - ARITHMETIC[LINE](
+        NUMPY, function.points, scale, offset, low_misses=0, is_odd=function.is_odd, zero_point=0,
+        low=first, high=last, dtype="int32", fits=False,
+    )  # fmt: skip
     count = len(function.steps)
     before, at = lacks[count : 2 * count], lacks[2 * count : 3 * count]
     low, high = function.reached & (at == 1), function.reached & (before == -1)

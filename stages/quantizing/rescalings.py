@@ -13,19 +13,17 @@ from stages.qnn import tflite
 from stages.qnn.algebra import factor, numerators, offset
 from stages.qnn.infer import limits
 from stages.qnn.numbers import NUMPY
+from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of
+from stages.qnn.rescale import fits
 from stages.quantizing.lines import Line, fitted, joined, stairs
 
 Array = np.ndarray[Any, Any]
 
-CENTRE = 128
-"""What uint8 has to lose to be int8, the byte that is nowhere far from 0."""
 GROUP = 1024
 """Channels whose steps are looked at together."""
 TRIES = 4
 """How often sums are moved to find a line."""
-MOST = 1 << 30
-"""What is rounded is known to fit if it is at most this in size."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def centre_of(attrs: Mapping[str, Any]) -> int:
     """What is added behind the rounding: results are as near to 0 as can be there."""
     if has_signs(attrs):
         return int(attrs["zero_point"])
-    return CENTRE if attrs["dtype"] == "uint8" else 0
+    return SHIFT if attrs["dtype"] == "uint8" else 0
 
 
 def searched(
@@ -154,7 +152,7 @@ def _moved(low: Array, high: Array, slope: Array, level: int, is_odd: bool) -> A
     return np.where((low > 0) | (high < 0), middle, 0) if is_odd else middle
 
 
-def fits(line: Line, sums: Sums, moved: Array) -> bool:
+def line_fits(line: Line, sums: Sums, moved: Array) -> bool:
     """Whether what a line rounds fits 31 bits."""
-    largest = np.maximum(np.abs(sums.low - moved), np.abs(sums.high - moved))
-    return bool(np.all(largest * line.scale.astype(np.float64) + np.abs(line.offset) <= MOST))
+    most = np.maximum(np.abs(sums.low - moved), np.abs(sums.high - moved))
+    return fits(most, line.scale, line.offset)

@@ -160,8 +160,7 @@ def _copies(body: Body, counted: Recount) -> float:
 
 def tiles_of(problem: Problem, isa: Isa) -> list[KernelSignature]:
     """Kernels of tiles for a problem; of float32, and of weights that no byte holds, are none."""
-    spans = problem.weight_bits > BYTE_BITS and not problem.is_float
-    if problem == FLOATS or spans:
+    if problem == FLOATS or problem.spans:
         return []
     return tile_signatures(isa, FLOAT_PRODUCTS.get(problem, BYTES))
 
@@ -175,7 +174,7 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         if problem.is_float:
             yield replace(blank, products=FLOAT_PRODUCTS[problem])
             continue
-        if problem.weight_bits > BYTE_BITS:
+        if problem.spans:
             yield replace(blank, products=spanning_products(isa))
             continue
         yield blank

@@ -12,10 +12,11 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.bitpacking.lines import as_line
-from stages.bitpacking.shortening import UNKNOWN, WORD, fits, reach, shortened
+from stages.bitpacking.shortening import UNKNOWN, WORD, reach, shortened
 from stages.qnn import integer
 from stages.qnn.builder import FunctionBuilder, bindings_of
 from stages.qnn.registry import OPERATORS
+from stages.qnn.rescale import fits
 
 Array = np.ndarray[Any, Any]
 NEVER = np.iinfo(np.int32).max
