@@ -50,6 +50,11 @@ class CoreCosts(BaseModel):
     line: float = Field(default=0, ge=0)
     """Cycles that 64 bytes from the second cache take beside arithmetic; its source is `line`. 0
     where nobody measured it."""
+    late: float = Field(default=0, ge=0)
+    """Cycles that each register of a tile's sums takes alone, of which results are not computed
+    beside the products of the next tile; its source is `late`. 0 where nobody measured it."""
+    beside: int = Field(default=0, ge=0)
+    """Of how many registers of a tile they are: those that the core looks ahead over."""
     instructions: dict[str, InstructionCosts] = Field(min_length=1)
     """Costs by the name of a row of `hw.isa`; `load_N` and `broadcast_N` fill N bytes,
     `broadcast_half_N` with half of them twice."""
@@ -64,7 +69,8 @@ class CoreCosts(BaseModel):
                     raise ValueError(f"{name} uses {pipes} {count} times")
             if not set(costs.source.split("+")) <= self.sources.keys():
                 raise ValueError(f"{name} has an unknown source: {costs.source}")
-        for figure in ("issue", *(["line"] if self.line else [])):
+        optional = (name for name in ("line", "late") if getattr(self, name))
+        for figure in ("issue", *optional):
             if figure not in self.sources:
                 raise ValueError(f"nothing says where the figure '{figure}' comes from")
         return self

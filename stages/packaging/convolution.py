@@ -16,10 +16,11 @@ from tvm.script.ir_builder import tirx as T
 from stages.codegen import caller
 from stages.kinds import Table
 from stages.packaging.direct import NAME as APART
-from stages.packaging.direct import PAUSE, SUMS, Called, tile_function
+from stages.packaging.direct import PAUSE, SUMS, Called, apart, pause, tile_function
 from stages.packaging.interleaving import Pixel, Window
 from stages.packaging.joining import Line
 from stages.packaging.kernel import Helper, Kernel, digest_of
+from stages.packaging.plain import on_stack
 from stages.packaging.widening import Widening
 from stages.qnn.geometry import are_joinable
 from stages.qnn.packed import row_words, stored_row
@@ -145,6 +146,12 @@ class Convolution(Widening):
         return self.signature.is_direct and self.signature.channels >= self.least_strip
 
     @property
+    def stays_in_loop(self) -> bool:
+        """Whether a tile whose sums stay in registers needs no function of its own: it leaves as
+        many to what LLVM takes out of the loop over tiles."""
+        return self.is_direct and 2 * self.rows * self.strip <= self.isa.registers * self.isa.lanes
+
+    @property
     def begins(self) -> bool:
         """Whether sums begin with the bias, so that nobody has to add it.
 
@@ -173,7 +180,10 @@ class Convolution(Widening):
 
     def kernel(self) -> Kernel:
         """The kernel, and what computes its tiles if that is a function of its own."""
-        if self.is_direct:
+        if self.stays_in_loop:
+            text, declarations = apart(self.called, self.rows, self.strip)
+            self.include(f"{text}\n{pause()}", declarations)
+        elif self.is_direct:
             symbol = f"tile_{self.symbol}"
             function = tile_function(
                 symbol,
@@ -199,16 +209,23 @@ class Convolution(Widening):
                     *self.beginning(strip * self.strip),
                 )
                 T.evaluate(T.call_extern("void", APART, *operands, *places))
+                scratch = self.scratch
                 for m, pixel in enumerate(sums):
                     T.evaluate(T.call_extern("void", PAUSE))
                     self.scratch = pixel  # its own, so that its sums are at 0
                     self.finisher(strip, run, tile, -m * BLOCK)(m)
+                self.scratch = scratch
 
     def tile(self, block: Any, run: Any, tile: Any) -> None:
         """A tile, by its function if it has one."""
         self.widen(block, run, tile)
         if not self.is_direct:
             super().tile(block, run, tile)
+            return
+        if self.stays_in_loop:
+            with on_stack():
+                sums = [T.alloc_buffer((BLOCK,), self.sums_dtype) for _ in range(self.rows)]
+                self._body(block, run, tile, sums)
             return
         tensors = [T.address_of(tensor[0]) for tensor in (*self.arguments.values(), *self.results)]
         if self.wide_words:

@@ -98,6 +98,11 @@ class Depthwise(Products):
         return True
 
     @property
+    def stays_in_loop(self) -> bool:
+        """Never: weights take as many registers as sums."""
+        return False
+
+    @property
     def begins(self) -> bool:
         """Always."""
         return True

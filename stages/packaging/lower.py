@@ -43,6 +43,8 @@ class Lowering:
     sums_dtype = "int32"
     """Type of the sums in scratch."""
 
+    scratch: Any = None
+    """Where sums are."""
     item: Any
     """Work items of the task that are done."""
 

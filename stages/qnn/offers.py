@@ -82,6 +82,8 @@ class Offer:
     """One word of the window, for the whole tile."""
     empty: float
     """Emptying all counters of the tile into the sums once in every pass."""
+    late: float = 0.0
+    """What results of a tile take that are not computed beside the next one's products."""
     line: float = 0.0
     """What 64 bytes of activations take that come from the second cache."""
     cache: int = 0
@@ -139,7 +141,7 @@ class Offer:
         words = rows * row_words
         products, streaming = tiles * (words * self.word), self._streaming(words) / geometry.height
         waiting = max(0, streaming - OVERLAP * products)
-        return products + tiles * (times * self.empty + lines * self.line) + waiting
+        return products + tiles * (times * self.empty + self.late + lines * self.line) + waiting
 
     def _transformed(self, geometry: Geometry) -> float:
         """A block of channels, whose weights are read once from beyond the second cache."""

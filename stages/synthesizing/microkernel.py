@@ -102,6 +102,7 @@ class MicroKernel(Operands):
                 "%kh",
                 carried,
                 lambda ky, counts: self._words(one, window, ky, "0", "%kw", counts),
+                unroll=False,
             )
             if one.ends_chain:
                 self._add(one.coefficient, counters)

@@ -81,8 +81,18 @@ def _around(offer: Offer, isa: Isa, costs: CoreCosts) -> Offer:
     """An offer with what it costs beside its kernel."""
     if offer.signature.is_transformed:
         return transformed_offer(offer, isa, costs)
-    near = replace(offer, line=costs.line)
+    near = replace(offer, line=costs.line, late=_late(offer.signature, isa, costs))
     return replace(near, stream=stream_of(isa)) if offer.signature.is_widened else near
+
+
+def _late(signature: KernelSignature, isa: Isa, costs: CoreCosts) -> float:
+    """Cycles that results of a tile take alone.
+
+    A core that has pipes for what products do not use computes a tile's results beside the next
+    one's products, as far as it looks ahead.
+    """
+    registers = signature.rows * signature.channels // isa.lanes
+    return costs.late * max(0, registers - costs.beside) if signature.is_direct else 0.0
 
 
 def _compiled(
