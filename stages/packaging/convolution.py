@@ -143,7 +143,7 @@ class Convolution(Widening):
         """Whether sums stay in registers until they are results."""
         if self.float_outputs:
             return False
-        return self.signature.is_direct and self.signature.channels >= self.least_strip
+        return self.signature.keeps_sums and self.signature.channels >= self.least_strip
 
     @property
     def stays_in_loop(self) -> bool:

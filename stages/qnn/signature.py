@@ -240,9 +240,15 @@ class KernelSignature:
 
     @property
     def is_direct(self) -> bool:
-        """Whether its sums can stay in registers until they are results, so that a part of a block
-        of channels is left out if no output is in it."""
+        """Whether its sums of products can stay in registers until they are results, so that a part
+        of a block of channels is left out if no output is in it."""
         return self.counts_sums and not self.is_tiled and not self.is_transformed
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether its sums can stay in registers until they are results: those of bits as well,
+        whose counters are never emptied."""
+        return self.is_direct or (self.plan is not None and self.flush == "none")
 
     @property
     def begins(self) -> bool:

@@ -13,7 +13,8 @@ from stages.kinds import Model
 from stages.packaging.kernel import Kernel
 from stages.qnn import integer
 from stages.qnn.widening import widened
-from tests.stages.packaging.kernel_cases import MAC
+from tests.stages.packaging.kernel_cases import BIT, MAC
+from tests.stages.packaging.kernel_cases import Net as QuantizerNet
 from tests.stages.packaging.listings import listing
 from tests.stages.packaging.programs import assert_exact, lowered, pack
 from tests.stages.packaging.test_convolution import added
@@ -25,6 +26,7 @@ from tests.targets import (
     AVX2,
     AVX512VBMI,
     AVX512VNNI,
+    AVX512VPOPCNTDQ,
     SSE2,
     skip_unless_runnable,
 )
@@ -42,12 +44,14 @@ def layer(outputs: int = 64, groups: int = 1) -> Model:
 
 def kernels(model: Model, hardware: Hardware) -> list[Kernel]:
     """Those of convolutions, whatever computes their sums."""
-    found = lowered(pack(model, hardware, MAC), hardware).values()
-    return [kernel for kernel in found if kernel.helpers or kernel.uses_tiles]
+    found = lowered(pack(model, hardware, MAC), hardware)
+    return [kernel for name, kernel in found.items() if not name.startswith("plain")]
 
 
 def is_direct(kernel: Kernel) -> bool:
-    return any(helper.symbol.startswith("tile_") for helper in kernel.helpers)
+    """Whether no function of its own writes sums, or several, to memory."""
+    has_sums = any(helper.symbol.startswith("sums_") for helper in kernel.helpers)
+    return not has_sums and not kernel.uses_tiles
 
 
 @EACH
@@ -62,10 +66,31 @@ def test_sums_need_no_scratch(hardware: Hardware, groups: int) -> None:
     assert kernel.scratch_bytes == 2 * sum(wide)
 
 
-def stores(kernel: Kernel) -> list[str]:
-    """The lines of a kernel's tiles that store a register as it is."""
-    lines = [line for tile in kernel.helpers for line in listing(tile.function, AVX512VBMI)]
+def stores(kernel: Kernel, hardware: Hardware = AVX512VBMI) -> list[str]:
+    """The lines of a kernel's tiles that store a register as it is, where it has a function."""
+    functions = [tile.function for tile in kernel.helpers] or [kernel.function]
+    lines = [line for function in functions for line in listing(function, hardware)]
     return [line for line in lines if re.match(r"\tvmov\w+\t%zmm\d+, .*\(", line)]
+
+
+@pytest.mark.parametrize(("width", "stays"), [(8, True), (14, False)])
+def test_tiles_that_leave_registers_stay_in_the_loop(width: int, stays: bool) -> None:
+    """Half of the 32, to constants of the epilogue: sums of 8 pixels take 16, those of 14 do not."""
+    net = Net((1, width, width, 32))
+    (kernel,) = kernels(net.model(net.conv(net.x, "c", 32)), AVX512VBMI)
+    assert bool(kernel.helpers) == (not stays)
+    assert not stores(kernel)
+
+
+def test_bits_that_are_counted_in_32_are_not_stored() -> None:
+    """Their counters are never emptied: the epilogue makes levels of them where they are."""
+    net = QuantizerNet((1, 64, 16, 16))
+    x = net.quant(net.quant(net.x, "a", 1, 0.5), "b", 1, 0.5)
+    y = net.quant(net.conv(x, "c", 64, 3, 1, 1, "bipolar"), "d", 1, 0.5)
+    found = lowered(pack(net.model(net.conv(y, "e", 32)), AVX512VPOPCNTDQ, BIT), AVX512VPOPCNTDQ)
+    kernel = found["qnn_bitserial_conv2d"]
+    assert is_direct(kernel) and kernel.scratch_bytes == 0
+    assert not [line for line in stores(kernel, AVX512VPOPCNTDQ) if "%rsp" in line]
 
 
 @pytest.mark.parametrize("groups", [1, 64])

@@ -53,14 +53,13 @@ def popcount_loops(
     """The innermost loops of the first convolution's kernel that count bits."""
     kernels = lowered(pack(network(*layer), hardware, BIT), hardware)
     kernel = kernels["qnn_bitserial_conv2d"]
-    (sums,) = kernel.helpers
+    own = listing(kernel.function, hardware)
     # The halo may be filled by the memory functions; nothing else is called but what counts.
-    called = {
-        line.split()[1].removesuffix("@PLT") for line in calls(listing(kernel.function, hardware))
-    }
-    assert called <= {"memset", sums.symbol}
-    lines = listing(sums.function, hardware)
-    assert not calls(lines)
+    called = {line.split()[1].removesuffix("@PLT") for line in calls(own)}
+    assert called <= {"memset", *(helper.symbol for helper in kernel.helpers)}
+    apart = [listing(helper.function, hardware) for helper in kernel.helpers]
+    assert not any(map(calls, apart))
+    (lines,) = apart or [own]
     loops = [loop for loop in innermost_loops(lines) if count(loop, mnemonic)]
     assert loops
     return loops
