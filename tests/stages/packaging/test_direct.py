@@ -75,7 +75,7 @@ def stores(kernel: Kernel, hardware: Hardware = AVX512VBMI) -> list[str]:
 
 @pytest.mark.parametrize(("width", "stays"), [(8, True), (14, False)])
 def test_tiles_that_leave_registers_stay_in_the_loop(width: int, stays: bool) -> None:
-    """Half of the 32, to constants of the epilogue: sums of 8 pixels take 16, those of 14 do not."""
+    """Half of the 32, to constants of the epilogue: sums of 8 pixels take 16, of 14 do not."""
     net = Net((1, width, width, 32))
     (kernel,) = kernels(net.model(net.conv(net.x, "c", 32)), AVX512VBMI)
     assert bool(kernel.helpers) == (not stays)
