@@ -150,6 +150,12 @@ def _along(schedule: Any, blocks: list[Any], lanes: int) -> None:
         return
     sums = [block for block in blocks if not schedule.get(block).same_as(schedule.get(output))]
     same_shape = all(_spatial(schedule, block) == _spatial(schedule, output) for block in sums)
+    if len(sums) == 1 and same_shape and _runs_along(schedule, sums[0]):
+        schedule.compute_at(sums[0], loops[-1], preserve_unit_loops=True)
+        if len(loops) > 2:
+            schedule.fuse(*loops[:-1])
+        _order(schedule, sums[0])
+        return
     if len(sums) == 1 and same_shape:
         size = size_of(schedule.get(sums[0]).writes[0].source)
         itemsize = size // prod(_spatial(schedule, sums[0]))
@@ -173,6 +179,18 @@ def _along(schedule: Any, blocks: list[Any], lanes: int) -> None:
             schedule.compute_at(block, row)
         except ScheduleError:
             return
+
+
+def _runs_along(schedule: Any, block: Any) -> bool:
+    """Whether integers are summed up, or compared, along the last axis of all that is read.
+
+    LLVM makes vectors of such a loop, as their order does not matter.
+    """
+    stored = schedule.get(block)
+    last = stored.iter_vars[-1].var
+    if not all(str(written.source.dtype).startswith("int") for written in stored.writes):
+        return False
+    return all(read.region[-1].min.same_as(last) for read in stored.reads)
 
 
 def _spatial(schedule: Any, block: Any) -> tuple[int, ...]:

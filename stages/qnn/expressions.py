@@ -7,20 +7,17 @@ expression is our own: sums of floats are taken in float64 and rounded once, pro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import Any
 
 from tvm import te, tirx, topi
 
 from stages.qnn.elementwise import ARITHMETIC, element
 from stages.qnn.infer import limits
-from stages.qnn.moving import slices_of
 from stages.qnn.numbers import TIR, UNSATURATED_TIR, WHOLE_TIR, fence
+from stages.qnn.rearranged import REARRANGED, Expression, Tensor, ints_of
+from stages.qnn.reductions import REDUCTIONS
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.rescale import BYTES
-
-Tensor = Any
-Expression = Callable[..., Tensor]
 
 
 def expression(call: Any, tensors: Sequence[Any]) -> Any:
@@ -95,10 +92,6 @@ def _multiply(left: Any, right: Any) -> Any:
     return fence(product) if TIR.dtype(product).startswith("float") else product
 
 
-def _ints(values: Any) -> list[int]:
-    return [int(getattr(value, "value", value)) for value in values]
-
-
 def _wide(x: Any) -> Any:
     return x.astype("float64")
 
@@ -106,8 +99,8 @@ def _wide(x: Any) -> Any:
 def _conv2d(call: Any, x: Tensor, weight: Tensor) -> Tensor:
     """Float NCHW, OIHW; float64 sums."""
     attrs = call.attrs
-    padded = _padded(x, _ints(attrs.padding), 0.0)
-    (sh, sw), (dh, dw) = _ints(attrs.strides), _ints(attrs.dilation)
+    padded = _padded(x, ints_of(attrs.padding), 0.0)
+    (sh, sw), (dh, dw) = ints_of(attrs.strides), ints_of(attrs.dilation)
     o, depth, kh, kw = shape_of(weight)
     share = o // int(attrs.groups)
     k, ry, rx = (te.reduce_axis((0, extent)) for extent in (depth, kh, kw))
@@ -131,8 +124,8 @@ def _windows(
     call: Any, x: Tensor, reduce: Expression, value: float, wide: Expression
 ) -> tuple[Tensor, Sequence[int]]:
     attrs = call.attrs
-    (kh, kw), (sh, sw) = _ints(attrs.pool_size), _ints(attrs.strides)
-    padded = _padded(x, _ints(attrs.padding), value)
+    (kh, kw), (sh, sw) = ints_of(attrs.pool_size), ints_of(attrs.strides)
+    padded = _padded(x, ints_of(attrs.padding), value)
     ry, rx = te.reduce_axis((0, kh)), te.reduce_axis((0, kw))
     found = te.compute(
         shape_of(call.ty),
@@ -150,8 +143,8 @@ def _max_pool2d(call: Any, x: Tensor) -> Tensor:
 def _avg_pool2d(call: Any, x: Tensor) -> Tensor:
     attrs = call.attrs
     sums, (kh, kw) = _windows(call, x, te.sum, 0.0, _wide)
-    top, left, _, _ = _ints(attrs.padding)
-    (sh, sw), (h, w) = _ints(attrs.strides), shape_of(x)[2:]
+    top, left, _, _ = ints_of(attrs.padding)
+    (sh, sw), (h, w) = ints_of(attrs.strides), shape_of(x)[2:]
 
     def covered(position: Any, stride: int, before: int, kernel: int, size: int) -> Any:
         first = position * stride - before
@@ -178,108 +171,6 @@ def _matmul(call: Any, a: Tensor, b: Tensor) -> Tensor:
 
     sums = te.compute(shape, at, name="matmul")
     return te.compute(shape, lambda *i: sums[i].astype(dtype), name="rounded") if is_float else sums
-
-
-def _axes(call: Any, rank: int) -> list[int]:
-    axis = call.attrs.axis
-    if axis is None:
-        return list(range(rank))
-    found = _ints(axis) if hasattr(axis, "__len__") else [int(axis)]
-    return [a % rank for a in found]
-
-
-def _sum(call: Any, x: Tensor) -> Tensor:
-    dtype = str(x.dtype)
-    kind = "float64" if dtype.startswith("float") else "int64"
-    sums = topi.sum(x.astype(kind), _axes(call, len(x.shape)), bool(call.attrs.keepdims))
-    return topi.cast(sums, dtype)
-
-
-def _mean(call: Any, x: Tensor) -> Tensor:
-    shape = shape_of(x)
-    count = prod(shape[axis] for axis in _axes(call, len(shape)))
-    sums = _sum(call, x)
-    return te.compute(sums.shape, lambda *i: sums[i] / tirx.const(float(count), "float32"))
-
-
-def _extreme(reduce: Callable[..., Any]) -> Expression:
-    return lambda call, x: reduce(x, _axes(call, len(x.shape)), bool(call.attrs.keepdims))
-
-
-def _position(reduce: Callable[..., Any]) -> Expression:
-    """The first position of the largest or smallest value."""
-
-    def found(call: Any, x: Tensor) -> Tensor:
-        axes = None if call.attrs.axis is None else int(call.attrs.axis)
-        return topi.cast(
-            reduce(x, axes, bool(call.attrs.keepdims), select_last_index=False), dtype_of(call.ty)
-        )
-
-    return found
-
-
-def _split(call: Any, x: Tensor) -> list[Tensor]:
-    places = call.attrs.indices_or_sections
-    where = _ints(places) if hasattr(places, "__len__") else int(places)
-    return list(topi.split(x, where, int(call.attrs.axis)))
-
-
-def _concat(call: Any, tensors: Sequence[Tensor]) -> Tensor:
-    """One tensor behind the other along an axis.
-
-    By `<`: TIR knows of no other comparison when it holds for a whole vector.
-    """
-    shape = shape_of(call.ty)
-    axis = int(call.attrs.axis) % len(shape)
-    extents = [int(tensor.shape[axis]) for tensor in tensors]
-
-    def at(*index: Any) -> Any:
-        before, place, after = index[:axis], index[axis], index[axis + 1 :]
-        begin = sum(extents[:-1])
-        value = tensors[-1](*before, place - begin, *after)
-        for tensor, extent in zip(tensors[-2::-1], extents[-2::-1], strict=True):
-            own = tensor(*before, place - (begin - extent), *after)
-            value = tirx.if_then_else(place < begin, own, value)
-            begin -= extent
-        return value
-
-    return te.compute(shape, at, name="concat")
-
-
-def _strided_slice(call: Any, x: Tensor) -> Tensor:
-    shape = shape_of(x)
-    ranges = [range(size)[s] for size, s in zip(shape, slices_of(call, len(shape)), strict=True)]
-    return te.compute(
-        shape_of(call.ty),
-        lambda *index: x(*(r.start + i * r.step for r, i in zip(ranges, index, strict=True))),
-        name="strided_slice",
-    )
-
-
-def _pad(call: Any, x: Tensor) -> Tensor:
-    width = _ints(call.attrs.pad_width)
-    if str(call.attrs.pad_mode) == "constant":
-        fill = tirx.const(call.attrs.pad_value, x.dtype)
-        return topi.nn.pad(x, width[::2], width[1::2], fill)
-    if str(call.attrs.pad_mode) == "reflect":
-        return topi.nn.mirror_pad(x, width[::2], width[1::2], "REFLECT")
-    raise NotImplementedError(f"relax.nn.pad in mode {call.attrs.pad_mode}")
-
-
-def _take(call: Any, x: Tensor, indices: Tensor) -> Tensor:
-    axis = None if call.attrs.axis is None else int(call.attrs.axis)
-    shape = shape_of(x)
-    extent = prod(shape) if axis is None else shape[axis]
-    counted = te.compute(
-        indices.shape,
-        lambda *i: tirx.Select(indices(*i) < 0, indices(*i) + extent, indices(*i)),
-        name="counted",
-    )
-    return topi.take(x, counted, axis, mode="clip")
-
-
-def _reshape(call: Any, x: Tensor) -> Tensor:
-    return topi.reshape(x, shape_of(call.ty))
 
 
 def _clip(call: Any, x: Any) -> Any:
@@ -347,30 +238,7 @@ EXPRESSIONS: Mapping[str, Expression] = {
     "relax.nn.conv2d": _conv2d,
     "relax.nn.max_pool2d": _max_pool2d,
     "relax.nn.avg_pool2d": _avg_pool2d,
-    "relax.mean": _mean,
-    "relax.sum": _sum,
-    "relax.max": _extreme(topi.max),
-    "relax.min": _extreme(topi.min),
-    "relax.argmax": _position(topi.argmax),
-    "relax.argmin": _position(topi.argmin),
-    "relax.concat": _concat,
-    "relax.stack": lambda call, tensors: topi.stack(tensors, int(call.attrs.axis)),
-    "relax.split": _split,
-    "relax.strided_slice": _strided_slice,
-    "relax.take": _take,
-    "relax.nn.pad": _pad,
-    "relax.broadcast_to": lambda call, x: topi.broadcast_to(x, shape_of(call.ty)),
-    "relax.tile": lambda call, x: topi.tile(x, _ints(call.attrs.repeats)),
-    "relax.repeat": lambda call, x: topi.repeat(
-        x, int(call.attrs.repeats), None if call.attrs.axis is None else int(call.attrs.axis)
-    ),
-    "relax.flip": lambda call, x: topi.flip(x, int(call.attrs.axis)),
-    "relax.permute_dims": lambda call, x: topi.transpose(
-        x, None if call.attrs.axes is None else _ints(call.attrs.axes)
-    ),
-    **{
-        name: _reshape
-        for name in ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
-    },
+    **REDUCTIONS,
+    **REARRANGED,
 }
 """Full operator name → tensor expression; attributes are read from the call."""

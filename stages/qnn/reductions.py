@@ -1,0 +1,83 @@
+"""Reductions as tensor expressions: sums of floats are taken in float64 and rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from tvm import te, tirx, topi
+
+from stages.qnn.rearranged import Expression, Tensor, ints_of
+from stages.qnn.registry import dtype_of, shape_of
+
+SHORT = ("int8", "uint8", "int16")
+HALF = 16
+"""Integers of at most half of 32 bits, and how many bits that is."""
+
+
+def _axes(call: Any, rank: int) -> list[int]:
+    axis = call.attrs.axis
+    if axis is None:
+        return list(range(rank))
+    found = ints_of(axis) if hasattr(axis, "__len__") else [int(axis)]
+    return [a % rank for a in found]
+
+
+def _sum(call: Any, x: Tensor) -> Tensor:
+    dtype = str(x.dtype)
+    kind = "float64" if dtype.startswith("float") else "int64"
+    sums = topi.sum(x.astype(kind), _axes(call, len(x.shape)), bool(call.attrs.keepdims))
+    return topi.cast(sums, dtype)
+
+
+def _mean(call: Any, x: Tensor) -> Tensor:
+    shape = shape_of(x)
+    count = prod(shape[axis] for axis in _axes(call, len(shape)))
+    sums = _sum(call, x)
+    return te.compute(sums.shape, lambda *i: sums[i] / tirx.const(float(count), "float32"))
+
+
+def _extreme(reduce: Callable[..., Any]) -> Expression:
+    return lambda call, x: reduce(x, _axes(call, len(x.shape)), bool(call.attrs.keepdims))
+
+
+def _position(reduce: Callable[..., Any], extreme: Callable[..., Any]) -> Expression:
+    """The first position of the largest or smallest value, which `extreme` gives.
+
+    Short integers are compared with their positions behind them, in the lower half of 32 bits: the
+    extreme of integers is a loop that LLVM makes vectors of.
+    """
+
+    def found(call: Any, x: Tensor) -> Tensor:
+        axes = None if call.attrs.axis is None else int(call.attrs.axis)
+        keepdims, dtype = bool(call.attrs.keepdims), dtype_of(call.ty)
+        if axes is None or str(x.dtype) not in SHORT or int(x.shape[axes]) > 1 << HALF:
+            return topi.cast(reduce(x, axes, keepdims, select_last_index=False), dtype)
+        # The first of equal values has the largest lower half, where the largest is looked for.
+        last = (1 << HALF) - 1 if extreme is topi.max else 0
+        axis = axes % len(x.shape)
+
+        def joined(*at: Any) -> Any:
+            place = last - at[axis] if last else at[axis]
+            return (x(*at).astype("int32") << HALF) + place
+
+        def place(*at: Any) -> Any:
+            half = best(*at) & ((1 << HALF) - 1)
+            return (last - half if last else half).astype(dtype)
+
+        best = extreme(te.compute(x.shape, joined, name="joined"), axis, keepdims)
+        return te.compute(best.shape, place, name="position")
+
+    return found
+
+
+REDUCTIONS: Mapping[str, Expression] = {
+    "relax.mean": _mean,
+    "relax.sum": _sum,
+    "relax.max": _extreme(topi.max),
+    "relax.min": _extreme(topi.min),
+    "relax.argmax": _position(topi.argmax, topi.max),
+    "relax.argmin": _position(topi.argmin, topi.min),
+}
+"""Full operator name → tensor expression; attributes are read from the call."""
