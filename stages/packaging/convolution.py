@@ -35,8 +35,8 @@ AHEAD = 4096
 class Convolution(Widening):
     """Sums by a micro-kernel.
 
-    It stays out of the loops over tiles, alone or with one tile's epilogue: among constants that
-    LLVM takes out of such a loop it would spill its counters.
+    It stays out of the loops over tiles, alone or with one tile's epilogue, unless its counters are
+    few: among constants that LLVM takes out of such a loop it would spill them.
     """
 
     least_strip = BLOCK

@@ -1,8 +1,8 @@
 """Tiles whose sums stay in registers: a function that computes those of one, and what follows.
 
 Through scratch every sum is stored and read again, which takes a processor that stores 32 bytes a
-cycle two cycles for a register of 64. The function is compiled beside the kernel: in a loop over
-tiles LLVM would keep an epilogue's constants in the registers of sums.
+cycle two cycles for a register of 64. Where sums take most of the registers the function is
+compiled beside the kernel: in a loop over tiles LLVM would keep an epilogue's constants in theirs.
 """
 
 from __future__ import annotations

@@ -150,13 +150,13 @@ def _along(schedule: Any, blocks: list[Any], lanes: int) -> None:
         return
     sums = [block for block in blocks if not schedule.get(block).same_as(schedule.get(output))]
     same_shape = all(_spatial(schedule, block) == _spatial(schedule, output) for block in sums)
-    if len(sums) == 1 and same_shape and _runs_along(schedule, sums[0]):
-        schedule.compute_at(sums[0], loops[-1], preserve_unit_loops=True)
-        if len(loops) > 2:
-            schedule.fuse(*loops[:-1])
-        _order(schedule, sums[0])
-        return
     if len(sums) == 1 and same_shape:
+        if _runs_along(schedule, sums[0]):
+            schedule.compute_at(sums[0], loops[-1], preserve_unit_loops=True)
+            if len(loops) > 2:
+                schedule.fuse(*loops[:-1])
+            _order(schedule, sums[0])
+            return
         size = size_of(schedule.get(sums[0]).writes[0].source)
         itemsize = size // prod(_spatial(schedule, sums[0]))
         is_wide, most = itemsize > 4, (STACK_BYTES - 1) // itemsize

@@ -98,11 +98,12 @@ class MicroKernel(Operands):
         code, flush = self.code, self.signature.flush
         carried = self._typed(initial)
         if flush in ("none", "window"):
+            # Rows of a single word would be several bodies in a row, where tiles stay in a loop.
             counters = code.loop(
                 "%kh",
                 carried,
                 lambda ky, counts: self._words(one, window, ky, "0", "%kw", counts),
-                unroll=False,
+                unroll=flush == "window",
             )
             if one.ends_chain:
                 self._add(one.coefficient, counters)

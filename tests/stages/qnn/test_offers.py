@@ -16,7 +16,7 @@ from stages.qnn.signature import KernelSignature, Products
 from stages.qnn.terms import plain_plan
 from tests.stages.pipeline import offered
 from tests.stages.qnn.signatures import SIGNATURES
-from tests.targets import AARCH64, AVX2
+from tests.targets import AARCH64, AVX2, AVX512VPOPCNTDQ
 
 PLAN = plain_plan("and", 2, 2, "unipolar")
 POPCOUNT = KernelSignature("sse2", PLAN, None, 2, 16, "window", 15)
@@ -91,6 +91,21 @@ def test_rows_that_the_first_cache_does_not_hold_are_read_from_the_second(
     lines = 3 * pixels * 8 / 64
     tiles = 2 * -(-width // 2)
     assert far.cycles(geometry) == pytest.approx(near.cycles(geometry) + tiles * lines * 10)
+
+
+def test_cores_that_compute_results_beside_products_take_short_tiles() -> None:
+    """A Zen 4 looks ahead over four pixels of 32 channels; the same kernels on another core do not
+    gain by being called more often."""
+    geometry = Geometry((1, 1), 64, 56, height=56)
+    rows = {}
+    for core in ("zen4", "icelake"):
+        profile = AVX512VPOPCNTDQ.model_copy(update={"core": core})
+        offers = products_for({"a8w8": to_table(offered(Problem(8, 8, "signed"), profile))}, 8, 128)
+        rows[core] = best(offers, geometry, 64).signature.rows
+        late = {o.signature.rows: o.late for o in offers if o.signature.channels == 32}
+        assert late[4] == 0
+        assert (late[14] > late[8] > 0) == (core == "zen4")
+    assert rows["zen4"] <= 4 < rows["icelake"]
 
 
 def test_cycles_per_product_of_long_windows() -> None:
