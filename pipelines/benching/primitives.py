@@ -25,9 +25,9 @@ from pipelines.measuring.loaded import LoadedProgram
 from pipelines.measuring.peaks import least_seconds, linked
 from stages.kinds import Model
 from stages.qnn.builder import bindings_of, calls_of
+from stages.qnn.methods import WORD_BITS
 from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, is_op
-from stages.qnn.signature import WORD_BITS
 
 Array = np.ndarray[Any, Any]
 PRIMITIVES = ("loops", "+ tiling", "+ vectorization", "+ unrolling")

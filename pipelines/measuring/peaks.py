@@ -41,7 +41,8 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     single bits that it ands, counts and adds; the best of some runs."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
-    from stages.qnn.signature import WORD_BITS, KernelSignature
+    from stages.qnn.methods import WORD_BITS
+    from stages.qnn.signature import KernelSignature
     from stages.synthesizing.carried import TOGETHER
     from stages.synthesizing.offering import whole_products
 

@@ -20,6 +20,7 @@ from stages.qnn.builder import bindings_of, variables_in
 from stages.qnn.composites import calls_in, is_float_product
 from stages.qnn.geometry import PHASES, Geometry
 from stages.qnn.measured import Subject, Workload, pick, products_problem
+from stages.qnn.methods import WORD_BYTES
 from stages.qnn.offers import (
     FLOAT_PROBLEMS,
     Problem,
@@ -30,7 +31,7 @@ from stages.qnn.offers import (
     weight_limit_of,
 )
 from stages.qnn.registry import attributes, dtype_of, shape_of
-from stages.qnn.signature import BLOCK, WORD_BYTES
+from stages.qnn.signature import BLOCK
 from stages.qnn.terms import encoding_of
 
 Tensors = dict[str, np.ndarray[Any, Any]]

@@ -17,9 +17,10 @@ from tvm.ir import Call
 from stages.bitpacking.window import Chosen
 from stages.qnn import packed
 from stages.qnn.builder import bindings_of
+from stages.qnn.methods import WORD_BITS, WORD_BYTES, Stored
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK, WORD_BITS, WORD_BYTES, Form, Stored
+from stages.qnn.signature import BLOCK, Form
 from stages.qnn.tables import ENTRIES, GROUP
 
 LINEAR = tuple(

@@ -22,8 +22,8 @@ from stages.options import LegalizeOptions
 from stages.qnn.algebra import factor
 from stages.qnn.builder import bindings_of, calls_of, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product, max_pool_of
+from stages.qnn.methods import WORD_BYTES
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.qnn.signature import WORD_BYTES
 
 Array = np.ndarray[Any, Any]
 

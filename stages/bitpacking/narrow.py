@@ -19,9 +19,9 @@ from stages.kinds import Model
 from stages.qnn.builder import FunctionBuilder, bindings_of, calls_of, outputs_of
 from stages.qnn.composites import PICTURES, PLAIN
 from stages.qnn.elementwise import ELEMENTWISE
+from stages.qnn.methods import WORD_BYTES
 from stages.qnn.registry import dtype_of, shape_of
 from stages.qnn.rewriting import Rewriting
-from stages.qnn.signature import WORD_BYTES
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from tvm.ir import Call
 from stages.bitpacking.edges import FORMS, Edges, Layout, nhwc
 from stages.qnn.builder import bindings_of, variables_in
 from stages.qnn.composites import MOST_TAPS, calls_in
+from stages.qnn.methods import Stored
 from stages.qnn.registry import attributes, is_op
-from stages.qnn.signature import Stored
 
 BITS = Stored(1, (0b10,))
 """Single bits, set for level 1, and no sums of them."""

@@ -23,9 +23,10 @@ from stages.packaging.kernel import Helper, Kernel, digest_of
 from stages.packaging.plain import on_stack
 from stages.packaging.widening import Widening
 from stages.qnn.geometry import are_joinable
+from stages.qnn.methods import WORD_BYTES
 from stages.qnn.packed import row_words, stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
-from stages.qnn.signature import BLOCK, WORD_BYTES
+from stages.qnn.signature import BLOCK
 
 AHEAD = 4096
 """Bytes between the weights that are read and those that are fetched, where each is read once: of

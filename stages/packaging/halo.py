@@ -9,8 +9,8 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.qnn.methods import WORD_BITS
 from stages.qnn.packed import stored_of, stored_row
-from stages.qnn.signature import WORD_BITS
 from stages.qnn.tables import GROUP, additions
 
 

@@ -19,9 +19,9 @@ from stages.packaging.kernel import Kernel
 from stages.packaging.plain import with_vectors
 from stages.packaging.rows import row_kernel
 from stages.qnn.composites import calls_in, max_pool_of
+from stages.qnn.methods import WORD_BYTES
 from stages.qnn.packed import stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
-from stages.qnn.signature import WORD_BYTES
 
 
 def lower_max_pool(function: Any, symbol: str, hardware: Hardware) -> Kernel:

@@ -22,9 +22,9 @@ from stages.packaging.rows import row_kernel
 from stages.qnn.elementwise import WHOLE
 from stages.qnn.expressions import scalar
 from stages.qnn.legalize import quantized
+from stages.qnn.methods import WORD_BITS, WORD_BYTES
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.sharing import shared
-from stages.qnn.signature import WORD_BITS, WORD_BYTES
 
 BYTE = 8
 REPEATED = 0x0101010101010101

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from stages.packaging.vectors import BYTES, HALF, Vectors
 from stages.qnn.llvm import FunctionText
-from stages.qnn.signature import Stored
+from stages.qnn.methods import Stored
 from stages.qnn.tables import ENTRIES, GROUP, additions, entry_bits
 
 COUNT = "declare i32 @llvm.ctpop.i32(i32)"

@@ -21,8 +21,9 @@ from stages.packaging.lower import divided
 from stages.packaging.products import Products
 from stages.packaging.transforms import sums_text
 from stages.qnn.geometry import tile_count
+from stages.qnn.methods import WORD_BYTES
 from stages.qnn.registry import attributes, shape_of
-from stages.qnn.signature import ALIGNMENT, BLOCK, WORD_BYTES
+from stages.qnn.signature import ALIGNMENT, BLOCK
 from stages.qnn.transformed import inputs_of
 from stages.qnn.winograd import calls_a_run, transform_for
 

@@ -17,10 +17,10 @@ from tvm.ir import Call
 
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.methods import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
 from stages.qnn.offers import weight_limit_of
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
-from stages.qnn.signature import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
 from stages.qnn.widening import widened
 
 PLAIN = "plain"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from stages.qnn.signature import BLOCK, WORD_BYTES, KernelSignature
+from stages.qnn.methods import WORD_BYTES
+from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.widening import Widened, widened
 from stages.qnn.winograd import WINDOW, transform_for, transform_of
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from stages.kinds import Table
 from stages.qnn.geometry import Geometry
+from stages.qnn.methods import BYTE_LIMIT, SPAN_LIMIT
 from stages.qnn.offers import Offer, best, ranked
-from stages.qnn.signature import BYTE_LIMIT, SPAN_LIMIT
 
 
 @dataclass(frozen=True)

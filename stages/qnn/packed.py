@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from tvm import te, tirx
 
 from stages.qnn.integer import windows
+from stages.qnn.methods import WORD_BITS, Stored
 from stages.qnn.packing import (
     pack_activations,
     raw_sums,
@@ -33,7 +34,7 @@ from stages.qnn.registry import (
     storage_dtype,
     tensor_type,
 )
-from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
+from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import pack_tables
 
 Array = np.ndarray[Any, Any]

@@ -16,7 +16,8 @@ import numpy as np
 
 from stages.options import Encoding
 from stages.qnn.floats import float64_of
-from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature, Stored
+from stages.qnn.methods import WORD_BITS, Stored
+from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
 from stages.qnn.winograd import pack_transformed

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hw.isa import Isa, Vector
-from stages.qnn.signature import SPAN_LIMIT, WORD_LIMIT, KernelSignature, Products
+from stages.qnn.methods import SPAN_LIMIT, WORD_LIMIT, Products
+from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
 from stages.synthesizing.counting import emptied, popcount_body

@@ -24,7 +24,8 @@ from hw.isa.exact import BitsLane
 from hw.isa.fingerprint import fingerprint
 from hw.isa.sums import Group, InexactError, Place, SumLane, Vector, zero_lane
 from stages.kinds import Table
-from stages.qnn.signature import WORD_BITS, WORD_BYTES, KernelSignature
+from stages.qnn.methods import WORD_BITS, WORD_BYTES
+from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body
 from stages.synthesizing.program import Program
 from stages.synthesizing.quotient import residual

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hw.isa import Isa, Vector
+from stages.qnn.methods import WORD_BITS
 from stages.qnn.offers import Problem
-from stages.qnn.signature import BLOCK, WORD_BITS, KernelSignature
+from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import GROUP, Tables
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program, Register

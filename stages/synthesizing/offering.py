@@ -14,8 +14,9 @@ import numpy as np
 from hw.costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
+from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, Products
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
-from stages.qnn.signature import BLOCK, BYTE_BITS, BYTE_LIMIT, KernelSignature, Products
+from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hw.isa import Isa, Vector
 from stages.qnn.llvm import NEAREST, SECOND, FunctionText
-from stages.qnn.signature import WORD_BYTES, KernelSignature
+from stages.qnn.methods import WORD_BYTES
+from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import ENTRIES
 
 CACHE_LINE = 64

@@ -16,15 +16,9 @@ from dataclasses import dataclass, replace
 from hw.costs import CoreCosts
 from hw.isa import Isa, Vector, tiles
 from stages.qnn.llvm import NEAREST, SECOND, FunctionText
+from stages.qnn.methods import WORD_BYTES, Products
 from stages.qnn.offers import LINE, Offer
-from stages.qnn.signature import (
-    BLOCK,
-    TILES_BEGIN,
-    TILES_END,
-    WORD_BYTES,
-    KernelSignature,
-    Products,
-)
+from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
 from stages.synthesizing.addresses import row_start
 from stages.synthesizing.beginning import BEGIN
 from stages.synthesizing.body import Body, Pass

@@ -11,7 +11,8 @@ from hw.isa import Isa
 from hw.isa.exact import BitsLane
 from hw.isa.sums import Group, Place, SumLane, Vector
 from hw.isa.tiles import COLUMNS
-from stages.qnn.signature import BYTE_LIMIT, WORD_BYTES, WORD_LIMIT, KernelSignature
+from stages.qnn.methods import BYTE_LIMIT, WORD_BYTES, WORD_LIMIT
+from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
 from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.body import Body

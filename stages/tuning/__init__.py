@@ -19,9 +19,9 @@ from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.geometry import tile_count
 from stages.qnn.measured import order_of, shape_name
+from stages.qnn.methods import WORD_BYTES
 from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.qnn.signature import WORD_BYTES
 from stages.qnn.winograd import calls_a_run, transform_for
 
 __all__ = ["ORDERS", "SPLITS", "run"]

@@ -19,9 +19,10 @@ from stages.legalizing.choice import ON_BYTES, Layer, bitserial_obstacle, choose
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
+from stages.qnn.methods import Products
 from stages.qnn.offers import Method, Offer, from_table, to_table
 from stages.qnn.registry import attributes, dtype_of, shape_of
-from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import Tables
 from stages.qnn.terms import plain_plan
 from tests.stages.networks import SourceNet, residual_block

@@ -7,7 +7,8 @@ import pytest
 from hw import host
 from pipelines.measuring.kernels import PEAK, timings
 from pipelines.measuring.peaks import peaks
-from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.methods import Products
+from stages.qnn.signature import KernelSignature
 from tests import tiles
 from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
 

@@ -9,7 +9,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages import synthesizing
 from stages.kinds import Model
-from stages.qnn.signature import Products
+from stages.qnn.methods import Products
 from stages.synthesizing.carried import PAIRED_LIMIT, paired_products
 from tests.stages.packaging.kernel_cases import MAC
 from tests.stages.packaging.programs import assert_exact, pack

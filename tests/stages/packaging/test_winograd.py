@@ -23,9 +23,10 @@ from stages.qnn import onnx
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.composites import TILES
 from stages.qnn.geometry import tile_count
+from stages.qnn.methods import WORD_BYTES
 from stages.qnn.packed import WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, is_op
-from stages.qnn.signature import WORD_BYTES, KernelSignature
+from stages.qnn.signature import KernelSignature
 from stages.qnn.winograd import BY_ONE, SQUARES_A_RUN, calls_a_run
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.packaging.programs import assert_exact, pack

@@ -19,8 +19,9 @@ from stages.qnn import (
 )
 from stages.qnn import floats as products_of_floats
 from stages.qnn.collecting import collect
+from stages.qnn.methods import Products
 from stages.qnn.packing import pack_weights
-from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
 from stages.qnn.winograd import BY_ONE
 from tests.stages.qnn.example import RNG, Example, floats, integers

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from stages.qnn.signature import KernelSignature, Products, Stored, stored_by
+from stages.qnn.methods import Products, Stored
+from stages.qnn.signature import KernelSignature, stored_by
 from stages.qnn.terms import TermPlan, weight_values
 from tests.stages.synthesizing.plans import PLANS
 

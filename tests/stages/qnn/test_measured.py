@@ -6,8 +6,9 @@ import pytest
 
 from stages.qnn.geometry import Geometry
 from stages.qnn.measured import Subject, Workload, order_of, pick, products_problem
+from stages.qnn.methods import Products
 from stages.qnn.offers import Offer
-from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.signature import KernelSignature
 
 CHEAP = Offer(KernelSignature("avx2", None, Products(2), 2, 32, "none", 0), 1.0, 0.0)
 DEAR = Offer(KernelSignature("avx2", None, Products(2), 1, 32, "none", 0), 2.0, 0.0)

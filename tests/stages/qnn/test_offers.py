@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from hw.profile import Hardware
 from stages.qnn.geometry import Geometry
+from stages.qnn.methods import Products
 from stages.qnn.offers import Offer, Problem, best, flush_for, from_table, products_for, to_table
-from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
 from tests.stages.pipeline import offered
 from tests.stages.qnn.signatures import SIGNATURES

@@ -15,6 +15,7 @@ from stages.bitpacking.folding import border, fold_bias, widened
 from stages.bitpacking.window import Window
 from stages.packaging.halo import fills_of
 from stages.qnn.algebra import factor
+from stages.qnn.methods import Stored
 from stages.qnn.packed import (
     border_classes,
     class_count,
@@ -24,7 +25,7 @@ from stages.qnn.packed import (
 )
 from stages.qnn.packing import pack_weights, round_up, unpack_planes
 from stages.qnn.registry import OPERATORS
-from stages.qnn.signature import BLOCK, KernelSignature, Stored
+from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.terms import TermPlan
 from tests.stages.qnn.signatures import SIGNATURES, joined, levels, mac8, popcount, stored
 from tests.stages.synthesizing.plans import PLANS, plan_named

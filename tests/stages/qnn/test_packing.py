@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stages.qnn.methods import Stored
 from stages.qnn.packing import (
     pack_activations,
     pack_planes,
@@ -18,7 +19,7 @@ from stages.qnn.packing import (
     unpack_planes,
     unpack_weights,
 )
-from stages.qnn.signature import BLOCK, KernelSignature, Stored, stored_by
+from stages.qnn.signature import BLOCK, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan, raw_planes
 from stages.synthesizing.quotient import residual
 from tests.stages.qnn.signatures import (

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.qnn.integer import convolve
-from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.methods import Products
+from stages.qnn.signature import KernelSignature
 from stages.qnn.winograd import (
     BY_ONE,
     BY_TWO,

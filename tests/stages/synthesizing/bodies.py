@@ -14,15 +14,9 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.qnn.integer import windows
+from stages.qnn.methods import BYTE_LIMIT, WORD_LIMIT
 from stages.qnn.packing import pack_activations, pack_weights, raw_sums
-from stages.qnn.signature import (
-    BLOCK,
-    BYTE_LIMIT,
-    TILES_BEGIN,
-    TILES_END,
-    WORD_LIMIT,
-    KernelSignature,
-)
+from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
 from stages.qnn.terms import term_table
 from stages.synthesizing.microkernel import kernel_text
 from stages.synthesizing.tiles import shaping_text

@@ -12,8 +12,9 @@ import pytest
 from hw.isa import ISAS, Isa, isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
+from stages.qnn.methods import Products
 from stages.qnn.offers import Problem
-from stages.qnn.signature import BLOCK, Flush, KernelSignature, Products, stored_by
+from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
 from stages.synthesizing.carried import (
     paired_products,

@@ -10,9 +10,10 @@ import pytest
 from hw.costs import core_costs
 from hw.isa import isa_of
 from stages.qnn.geometry import Geometry, tile_count
+from stages.qnn.methods import Products
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem, best
 from stages.qnn.packing import pack_weights, unpack_weights
-from stages.qnn.signature import KernelSignature, Products
+from stages.qnn.signature import KernelSignature
 from stages.synthesizing import synthesized
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove

@@ -1,0 +1,92 @@
+"""What a micro-kernel multiplies: products of bytes or floats, or bit planes as they are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+WORD_BITS = 32
+"""A lane: 32 packed channels of one plane, or four 8-bit channels."""
+BYTE_BITS = 8
+WORD_BYTES = WORD_BITS // BYTE_BITS
+BYTE_LIMIT = 128
+SPAN_LIMIT = 1 << 8
+WORD_LIMIT = 1 << 15
+"""The largest magnitudes of a signed byte, of a byte less another (less the zero point of weights
+that use all of it), and of 16 bits."""
+Element = Literal["int8", "int16", "float32", "bfloat16"]
+"""What weights of products are."""
+_PER_WORD: dict[Element, int] = {"int8": 4, "int16": 2, "float32": 1, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Products:
+    """How products of bytes, or of floats, are accumulated.
+
+    `group` neighbouring channels go to one lane in one step; `bits` is the width of the lane they
+    are added up in (32: no flush needed). Narrow lanes, and pairs that are added up in 16 bits on
+    the way to wide ones, rely on `activation_bits` and on no weight being larger than
+    `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
+    0 is a kernel of vectors. Floats are multiplied one channel a lane, bfloat16 two. Integers of 16
+    bits, signed ones, are what transforms make of pixels and weights, or bytes that were widened.
+    """
+
+    group: int
+    bits: int = 32
+    activation_bits: int = 8
+    weight_limit: int = BYTE_LIMIT
+    tile: int = 0
+    element: Element = "int8"
+
+    @property
+    def channels_per_word(self) -> int:
+        """Channels whose weights are in one word."""
+        return _PER_WORD[self.element]
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether it multiplies bytes as integers of 16 bits, which they are made beforehand."""
+        return self.element == "int16" and self.activation_bits <= BYTE_BITS
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether sums of two products, of small weights, are taken in 16 bits before 32."""
+        return self.bits == 32 and self.weight_limit < BYTE_LIMIT
+
+    @property
+    def name(self) -> str:
+        """The method's name in the grammar."""
+        if self.tile:
+            return f"tile{self.tile}"
+        if self.element == "int16" and not self.is_widened:
+            return f"winograd_dot{self.group}"
+        if self.bits == 32:
+            kind = "wide_dot" if self.is_widened else "dot"
+            limited = self.weight_limit != BYTE_LIMIT
+            return f"{kind}{self.group}" + (f"_w{self.weight_limit}" if limited else "")
+        return f"narrow{self.bits}_a{self.activation_bits}_w{self.weight_limit}"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the activations' tensor holds per pixel: words of bit planes, then words of sums.
+
+    A plane is a truth table over levels; a word of sums adds up `sums[level]` over its channels.
+    """
+
+    bits: int
+    planes: tuple[int, ...]
+    sums: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def words(self) -> int:
+        """Words per 32 channels: one a plane, one a sum."""
+        return len(self.planes) + len(self.sums)
+
+    def joined(self, other: Stored) -> Stored:
+        """What serves the readers of both."""
+        if self.bits != other.bits:
+            raise ValueError(f"{self.bits} and {other.bits} bits cannot be stored together")
+        planes = (*self.planes, *(p for p in other.planes if p not in self.planes))
+        sums = (*self.sums, *(s for s in other.sums if s not in self.sums))
+        return Stored(self.bits, planes, sums)
