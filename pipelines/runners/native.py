@@ -79,7 +79,7 @@ class NativeRunner:
         results = [aligned(item.nbytes) for item in self.package.outputs]
         ins = (ctypes.c_void_p * max(1, len(arrays)))(*(item.ctypes.data for item in arrays))
         outs = (ctypes.c_void_p * len(results))(*(item.ctypes.data for item in results))
-        # Found once: of a small network this takes as long as a run.
+        # Found once, not in every run that is timed.
         run, context = self._entry("run"), ctypes.c_void_p(session.context.ctypes.data)
         times = []
         for _ in range(repeat):

@@ -191,31 +191,35 @@ class Convolution(Widening):
                 self.called,
                 self.texts,
                 (self.rows, self.strip),
-                self.sums_dtype,
                 self.declare_tile,
                 self._body,
             )
             self.helpers = [Helper(symbol, function, {"tile": self.symbol})]
         return super().kernel()
 
-    def _body(self, block: Any, run: Any, tile: Any, sums: Sequence[Any]) -> None:
-        """A tile, strip by strip."""
-        parts = BLOCK // self.strip
+    def _body(self, block: Any, run: Any, tile: Any) -> None:
+        """A tile, strip by strip; its sums are on the stack until LLVM takes them to registers."""
+        with on_stack():
+            sums = [T.alloc_buffer((BLOCK,), self.sums_dtype) for _ in range(self.rows)]
+            parts = BLOCK // self.strip
+            with T.serial(0, parts) as part:
+                strip = T.bind(block * parts + part)
+                with T.If(strip * self.strip < self.outputs), T.Then():
+                    self._strip(block, part, strip, run, tile, sums)
+
+    def _strip(
+        self, block: Any, part: Any, strip: Any, run: Any, tile: Any, sums: Sequence[Any]
+    ) -> None:
+        """The sums of a tile's channels in a strip, and what follows, pixel by pixel."""
+        operands = *self.operands(block, part, run, tile), *self.beginning(strip * self.strip)
         places = [T.address_of(pixel[0]) for pixel in sums]
-        with T.serial(0, parts) as part:
-            strip = T.bind(block * parts + part)
-            with T.If(strip * self.strip < self.outputs), T.Then():
-                operands = (
-                    *self.operands(block, part, run, tile),
-                    *self.beginning(strip * self.strip),
-                )
-                T.evaluate(T.call_extern("void", APART, *operands, *places))
-                scratch = self.scratch
-                for m, pixel in enumerate(sums):
-                    T.evaluate(T.call_extern("void", PAUSE))
-                    self.scratch = pixel  # its own, so that its sums are at 0
-                    self.finisher(strip, run, tile, -m * BLOCK)(m)
-                self.scratch = scratch
+        T.evaluate(T.call_extern("void", APART, *operands, *places))
+        scratch = self.scratch
+        for m, pixel in enumerate(sums):
+            T.evaluate(T.call_extern("void", PAUSE))
+            self.scratch = pixel  # its own, so that its sums are at 0
+            self.finisher(strip, run, tile, -m * BLOCK)(m)
+        self.scratch = scratch
 
     def tile(self, block: Any, run: Any, tile: Any) -> None:
         """A tile, by its function if it has one."""
@@ -224,9 +228,7 @@ class Convolution(Widening):
             super().tile(block, run, tile)
             return
         if self.stays_in_loop:
-            with on_stack():
-                sums = [T.alloc_buffer((BLOCK,), self.sums_dtype) for _ in range(self.rows)]
-                self._body(block, run, tile, sums)
+            self._body(block, run, tile)
             return
         tensors = [T.address_of(tensor[0]) for tensor in (*self.arguments.values(), *self.results)]
         if self.wide_words:

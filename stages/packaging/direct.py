@@ -16,7 +16,6 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import Text
-from stages.packaging.plain import on_stack
 from stages.qnn.llvm import FunctionText
 from stages.qnn.signature import BLOCK
 
@@ -76,14 +75,13 @@ def tile_function(
     called: Called,
     texts: Iterable[str],
     tile: tuple[int, int],
-    dtype: str,
     declare: Callable[[], None],
     body: Callable[..., None],
 ) -> Any:
     """The PrimFunc `symbol(tensor…, block, run, tile)` of a tile of so many (pixels, channels).
 
-    `declare` declares the tensors. `body` is given the three numbers and, for every pixel, where
-    its sums [32] of a `dtype` are to be; it may call NAME, PAUSE and what is in `texts`.
+    `declare` declares the tensors. `body` is given the three numbers; it may call NAME, PAUSE and
+    what is in `texts`.
     """
     text, declarations = apart(called, *tile)
     imported = dict.fromkeys((*texts, *declarations, text, pause()))
@@ -92,6 +90,6 @@ def tile_function(
         T.func_attr({"global_symbol": symbol})
         declare()
         numbers = [T.arg(name, tirx.Var(name, "int32")) for name in ("block", "run", "tile")]
-        with T.attr(0, "pragma_import_llvm", "\n".join(imported)), on_stack():
-            body(*numbers, [T.alloc_buffer((BLOCK,), dtype) for _ in range(tile[0])])
+        with T.attr(0, "pragma_import_llvm", "\n".join(imported)):
+            body(*numbers)
     return builder.get()

@@ -50,24 +50,23 @@ def _position(reduce: Callable[..., Any], extreme: Callable[..., Any]) -> Expres
     """
 
     def found(call: Any, x: Tensor) -> Tensor:
-        axes = None if call.attrs.axis is None else int(call.attrs.axis)
+        axis = None if call.attrs.axis is None else int(call.attrs.axis)
         keepdims, dtype = bool(call.attrs.keepdims), dtype_of(call.ty)
-        if axes is None or str(x.dtype) not in SHORT or int(x.shape[axes]) > 1 << HALF:
-            return topi.cast(reduce(x, axes, keepdims, select_last_index=False), dtype)
-        # The first of equal values has the largest lower half, where the largest is looked for.
-        last = (1 << HALF) - 1 if extreme is topi.max else 0
-        axis = axes % len(x.shape)
+        if axis is None or str(x.dtype) not in SHORT or int(x.shape[axis]) > 1 << HALF:
+            return topi.cast(reduce(x, axis, keepdims, select_last_index=False), dtype)
+        last = (1 << HALF) - 1
 
-        def joined(*at: Any) -> Any:
-            place = last - at[axis] if last else at[axis]
-            return (x(*at).astype("int32") << HALF) + place
+        def half(value: Any) -> Any:
+            """A position as it is compared, and back: the first one is the best of equals."""
+            return last - value if extreme is topi.max else value
 
-        def place(*at: Any) -> Any:
-            half = best(*at) & ((1 << HALF) - 1)
-            return (last - half if last else half).astype(dtype)
-
-        best = extreme(te.compute(x.shape, joined, name="joined"), axis, keepdims)
-        return te.compute(best.shape, place, name="position")
+        joined = te.compute(
+            x.shape, lambda *at: (x(*at).astype("int32") << HALF) + half(at[axis]), name="joined"
+        )
+        best = extreme(joined, axis, keepdims)
+        return te.compute(
+            best.shape, lambda *at: half(best(*at) & last).astype(dtype), name="position"
+        )
 
     return found
 
