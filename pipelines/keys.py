@@ -16,6 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 FIRST_PARTY = ("stages", "hw")
 """Packages whose code can influence an artifact; pipelines only carries things about."""
 
+DIALECT = "stages.qnn"
+REGISTRY = "stages/qnn/registry.py"
+"""Where the modules of the dialect leave their operators, to be found by name."""
+
 
 def canonical(value: object) -> str:
     """Return the one JSON text of plain data: sorted keys, no spaces, no NaN.
@@ -96,7 +100,10 @@ def _data_files(folder: Path) -> list[Path]:
 
 
 def _closure(module: str, root: Path, packages: tuple[str, ...]) -> set[Path]:
-    """Return the files of a module and of all it imports, transitively, inside `packages`."""
+    """Return the files of a module and of all it imports, transitively, inside `packages`.
+
+    Who looks operators up by name runs those of all modules of the dialect, imported or not.
+    """
     seen: set[Path] = set()
     todo = [module]
     while todo:
@@ -104,6 +111,8 @@ def _closure(module: str, root: Path, packages: tuple[str, ...]) -> set[Path]:
         if path is not None and path not in seen:
             seen.add(path)
             todo += _imports(path, root, packages)
+            if path == root / REGISTRY:
+                todo += [f"{DIALECT}.{found.stem}" for found in path.parent.glob("*.py")]
     return seen
 
 

@@ -43,8 +43,10 @@ def _legalize_sums(
     n, h, w, c = (int(extent) for extent in data.shape)
 
     def inside(b: Any, y: Any, x: Any, k: Any) -> Any:
-        is_inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
         value = data[b, y - top, x - left, k].astype(accumulator)
+        if not any(padding):
+            return value
+        is_inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
         return tirx.if_then_else(is_inside, value, tirx.const(0, accumulator))
 
     padded = te.compute((n, h + top + bottom, w + left + right, c), inside, name="padded")

@@ -3,6 +3,7 @@
     conv2d(x, w), NCHW and OIHW -> transpose(float_conv2d(pad(transpose(x)), w'))
     matmul(x, w)                -> float_dense(x, w')
     max_pool2d(x)               -> transpose(qnn.max_pool2d(transpose(x)))
+    avg_pool2d(x)               -> transpose(qnn.window_sum2d(transpose(x)) / counts)
 
 Most transposes cancel when the model is simplified. The picture is padded on its own, so that no
 sum asks where it is. Convolutions of each channel on its own, or of windows with gaps, become plain
@@ -14,6 +15,9 @@ could end on another level: there sums stay float64, rounded once:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,8 +26,15 @@ from tvm import relax
 from stages.kinds import Model
 from stages.qnn import direct, floats, integer
 from stages.qnn.builder import bindings_of, outputs_of, variables_in
+from stages.qnn.integer import pad_spatial, windows
+from stages.qnn.onnx_layers import window_sum2d
 from stages.qnn.registry import dtype_of, is_op, shape_of, tensor_types
 from stages.qnn.rewriting import Rewriting
+
+Array = np.ndarray[Any, Any]
+
+MAXIMUM, AVERAGE = POOLS = ("relax.nn.max_pool2d", "relax.nn.avg_pool2d")
+"""Operators that give one value for a window of neighbours."""
 
 
 def channels_last(model: Model) -> Model:
@@ -44,7 +55,7 @@ class _Walk(Rewriting):
             elif self._is_turned(value):
                 is_exact = binding.var in quantized
                 self.mapping[binding.var] = self._convolution(value, name, is_exact)
-            elif _is_pool(value):
+            elif any(map(partial(_is_pool, value), POOLS)):
                 self.mapping[binding.var] = self._pool(value, name)
             elif self._is_dense(value) and binding.var not in quantized:
                 self.mapping[binding.var] = self._dense(value, name)
@@ -80,14 +91,22 @@ class _Walk(Rewriting):
         return self.builder.emit(data, f"{name}.nhwc")
 
     def _pool(self, call: Any, name: str) -> Any:
-        kernel, strides, padding = (
-            [int(n) for n in values]
-            for values in (call.attrs.pool_size, call.attrs.strides, call.attrs.padding)
-        )
-        pooled = integer.max_pool2d(
-            self._turned(call, name), kernel=kernel, strides=strides, padding=padding
-        )
-        return self._back(pooled, name)
+        sizes = {
+            "kernel": [int(n) for n in call.attrs.pool_size],
+            "strides": [int(n) for n in call.attrs.strides],
+            "padding": [int(n) for n in call.attrs.padding],
+        }
+        data = self._turned(call, name)
+        if is_op(call, MAXIMUM):
+            return self._back(integer.max_pool2d(data, **sizes), name)
+        sums = window_sum2d(data, accumulator="float64", **sizes)
+        shape = shape_of(data.ty)[1:3]
+        if bool(call.attrs.count_include_pad):
+            counts = np.asarray(prod(sizes["kernel"]), np.float32)
+        else:
+            counts = _counts(shape, **sizes)
+        divisor = self.builder.tensor(f"{name}.counts", counts)
+        return self._back(relax.op.divide(self.builder.emit(sums, f"{name}.sums"), divisor), name)
 
     def _back(self, call: Any, name: str) -> Any:
         """The result of a layer, channels last, turned back; it keeps the layer's name."""
@@ -125,9 +144,19 @@ class _Walk(Rewriting):
         return self._back(sums, name)
 
 
-def _is_pool(expr: Any) -> bool:
-    """Whether an expression is a maximum over windows of neighbours in a float picture."""
-    if not is_op(expr, "relax.nn.max_pool2d") or not _is_float(expr):
+def _counts(
+    shape: Sequence[int], kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
+) -> Array:
+    """How many pixels of a picture [H, W] are in each of its windows: float32 [OH, OW, 1], or a
+    scalar if they all have as many."""
+    inside = pad_spatial(np.ones((1, *shape, 1), np.float32), padding, 0.0)
+    counts = windows(inside, kernel, strides).sum(axis=(-2, -1))[0]
+    return counts[0, 0, 0] if np.all(counts == counts[0, 0, 0]) else counts
+
+
+def _is_pool(expr: Any, name: str) -> bool:
+    """Whether an expression is a pool of this name over neighbours in a float picture."""
+    if not is_op(expr, name) or not _is_float(expr):
         return False
     attrs = expr.attrs
     is_simple = not bool(attrs.ceil_mode) and [int(n) for n in attrs.dilation] == [1, 1]

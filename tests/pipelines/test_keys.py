@@ -105,6 +105,16 @@ def test_relative_imports_are_followed(tree: Path) -> None:
     assert "stages/first/inner.py" in keys.code_ingredients("stages.first", tree)
 
 
+def test_operators_that_are_found_by_name_are_code(tree: Path) -> None:
+    (tree / "stages/qnn").mkdir()
+    (tree / "stages/qnn/registry.py").write_text("OPERATORS = {}")
+    (tree / "stages/qnn/layers.py").write_text("from stages.second import X")
+    assert "stages/qnn/layers.py" not in keys.code_ingredients("stages.first", tree)
+    (tree / "stages/shared.py").write_text("from stages.qnn.registry import OPERATORS")
+    found = keys.code_ingredients("stages.first", tree)
+    assert {"stages/qnn/layers.py", "stages/second/__init__.py"} <= found.keys()
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"format": 1}', '{"files": {"hw/profile.py": 3}}'])
 def test_what_is_kept_about_files_may_be_damaged(tree: Path, text: str) -> None:
     before = sources.read(tree / "hw/profile.py", tree)
