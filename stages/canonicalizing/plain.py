@@ -2,7 +2,8 @@
 
 A composite ends where its value has several readers or is a graph output. What computes position
 by position joins the composite its operand comes from, so a convolution takes its bias, rounding
-and activation along; what only names the same memory anew (a reshape) is no composite at all.
+and activation along; a reduction joins one that does nothing else. What only names the same memory
+anew (a reshape) is no composite at all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variabl
 from stages.qnn.collecting import is_collect
 from stages.qnn.composites import PLAIN, PRODUCTS, is_product, is_reshape
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
+from stages.qnn.reductions import REDUCTIONS
 from stages.qnn.registry import is_op, shape_of
 
 WIDENING = "relax.qnn.from_bfloat16"
@@ -70,19 +72,30 @@ def _host(
 ) -> Group | None:
     """The composite that a binding may join: that of an operand nobody else reads."""
     call = binding.value
-    if not isinstance(call, Call) or str(call.op.name) not in ELEMENTWISE:
+    name = str(call.op.name) if isinstance(call, Call) else ""
+    if name in REDUCTIONS:
+        group = home.get(call.args[0])
+        is_read_once = readers[call.args[0]] == 1 and call.args[0] not in returned
+        return group if group is not None and is_read_once and _is_by_position(group) else None
+    if name not in ELEMENTWISE:
         return None
     for argument in call.args:
         group = home.get(argument)
         if group is None or readers[argument] > 1 or argument in returned:
             continue
-        if group.kind == PLAIN and WHOLE.get(str(call.op.name)):
+        if group.kind == PLAIN and WHOLE.get(name):
             continue  # what a table is read at must be a stored value
         is_last = group.bindings[-1].var.same_as(argument)
         same_shape = shape_of(argument.ty) == shape_of(binding.var.ty)
         if is_last and same_shape and len(group.bindings) < MAX_MEMBERS:
             return group
     return None
+
+
+def _is_by_position(group: Group) -> bool:
+    """Whether a composite computes position by position, and has room for one more."""
+    names = {str(binding.value.op.name) for binding in group.bindings}
+    return names <= ELEMENTWISE and len(group.bindings) < MAX_MEMBERS
 
 
 def _readers(function: Any) -> Counter[Any]:

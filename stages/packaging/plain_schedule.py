@@ -89,11 +89,20 @@ def _inline(schedule: Any) -> None:
 
 
 def _repeats(schedule: Any, block: Any, consumers: list[Any]) -> bool:
-    """Whether inlining a block would compute something costly several times."""
+    """Whether inlining a block would compute something costly several times, or one by one."""
     size = prod(_spatial(schedule, block))
     is_larger = any(prod(_spatial(schedule, consumer)) > size for consumer in consumers)
-    sums = any(_is_reduction(schedule, consumer) for consumer in consumers)
+    sums = any(
+        _is_reduction(schedule, consumer) and not _takes_once(schedule, consumer, size)
+        for consumer in consumers
+    )
     return (is_larger or sums or len(consumers) > 1) and _cost(schedule.get(block).body) > CHEAP
+
+
+def _takes_once(schedule: Any, block: Any, size: int) -> bool:
+    """Whether a reduction in vectors takes every one of so many values a single time."""
+    extents = [int(axis.dom.extent) for axis in schedule.get(block).iter_vars]
+    return prod(extents) == size and _runs_along(schedule, block)
 
 
 def _cost(statement: Any) -> int:
@@ -156,6 +165,7 @@ def _along(schedule: Any, blocks: list[Any], lanes: int) -> None:
             if len(loops) > 2:
                 schedule.fuse(*loops[:-1])
             _order(schedule, sums[0])
+            _join(schedule, sums[0])
             return
         size = size_of(schedule.get(sums[0]).writes[0].source)
         itemsize = size // prod(_spatial(schedule, sums[0]))
@@ -191,6 +201,21 @@ def _runs_along(schedule: Any, block: Any) -> bool:
     if not all(str(written.source.dtype).startswith("int") for written in stored.writes):
         return False
     return all(read.region[-1].min.same_as(last) for read in stored.reads)
+
+
+def _join(schedule: Any, block: Any) -> None:
+    """Make one loop of those that sum up, if what they read lies side by side."""
+    stored = schedule.get(block)
+    axes = [axis for axis in stored.iter_vars if int(axis.iter_type) != int(tirx.IterVar.DataPar)]
+    (written,) = stored.writes
+    for read in stored.reads:
+        if read.source.same_as(written.source):
+            continue
+        region, shape = read.region[-len(axes) :], read.source.shape[-len(axes) :]
+        for axis, place, extent in zip(axes, region, shape, strict=True):
+            if not place.min.same_as(axis.var) or int(axis.dom.extent) != int(extent):
+                return
+    schedule.fuse(*_loops(schedule, block)[-len(axes) :])
 
 
 def _spatial(schedule: Any, block: Any) -> tuple[int, ...]:

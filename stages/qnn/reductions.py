@@ -12,6 +12,8 @@ from stages.qnn.rearranged import Expression, Tensor, ints_of
 from stages.qnn.registry import dtype_of, shape_of
 
 SHORT = ("int8", "uint8", "int16")
+SIZE = 0x7FFFFFFF
+"""The bits of a float32 less its sign."""
 HALF = 16
 """Integers of at most half of 32 bits, and how many bits that is."""
 
@@ -38,8 +40,31 @@ def _mean(call: Any, x: Tensor) -> Tensor:
     return te.compute(sums.shape, lambda *i: sums[i] / tirx.const(float(count), "float32"))
 
 
+def _in_order(bits: Any) -> Any:
+    """The bits of a float32 as an int32 that is larger where the float is, and back."""
+    return bits ^ ((bits >> 31) & SIZE)
+
+
 def _extreme(reduce: Callable[..., Any]) -> Expression:
-    return lambda call, x: reduce(x, _axes(call, len(x.shape)), bool(call.attrs.keepdims))
+    """The largest or smallest value.
+
+    That of float32 is found among integers: LLVM makes vectors of such a loop, but of floats only
+    where it may forget about NaN and the sign of 0.
+    """
+
+    def found(call: Any, x: Tensor) -> Tensor:
+        axes, keepdims = _axes(call, len(x.shape)), bool(call.attrs.keepdims)
+        if str(x.dtype) != "float32":
+            return reduce(x, axes, keepdims)
+        ordered = te.compute(
+            x.shape, lambda *at: _in_order(tirx.reinterpret("int32", x(*at))), name="ordered"
+        )
+        best = reduce(ordered, axes, keepdims)
+        return te.compute(
+            best.shape, lambda *at: tirx.reinterpret("float32", _in_order(best(*at))), name="extreme"
+        )
+
+    return found
 
 
 def _position(reduce: Callable[..., Any], extreme: Callable[..., Any]) -> Expression:
