@@ -19,12 +19,16 @@ from stages.qnn.sharing import nodes, operations
 
 NEIGHBOURS = (4, 5, 6, 7, 3, 2)
 """How many positions along the axis before the last share a vector of weights, best first."""
+MANY_NEIGHBOURS = (10, 8, 12, 7, *NEIGHBOURS)
+"""The same where registers are left for more."""
 MANY_LANES = 32
 """Lanes that stand for registers of 512 bits, of which there are 32."""
 CHEAP = 8
 """Operations that may as well be repeated as remembered."""
-WIDTHS = (8, 16, 32, 64)
+WIDTHS = (4, 8, 16, 32, 64)
 """Extents of a last axis that become vector instructions as they are."""
+LEAST, LEAST_WIDE = 8, 4
+"""Lanes of a vector at least, if there are as many; of values of twice the size."""
 UNROLLED = 16
 """Positions of a window up to which a sum is instructions in a row."""
 STACK_BYTES = 1024
@@ -130,7 +134,7 @@ def _flatten(schedule: Any, block: Any, lanes: int) -> None:
     last, joints = loops[-1], _joints(schedule, block)
     extent = _extent(schedule, last)
     width = gcd(extent, lanes, *joints)
-    if width < WIDTHS[0] <= extent <= lanes and not joints:
+    if width < LEAST <= extent <= lanes and not joints:
         width = extent
     if width > 1:
         outer, inner = schedule.split(last, [None, width])
@@ -170,10 +174,12 @@ def _along(schedule: Any, blocks: list[Any], lanes: int) -> None:
         size = size_of(schedule.get(sums[0]).writes[0].source)
         itemsize = size // prod(_spatial(schedule, sums[0]))
         is_wide, most = itemsize > 4, (STACK_BYTES - 1) // itemsize
-        # Sums of twice the size get half the lanes, and registers for more neighbours are left
-        # where there are 32.
-        neighbours = (7, *NEIGHBOURS) if is_wide and lanes >= MANY_LANES else NEIGHBOURS
-        place, inner = _tile(schedule, loops, lanes // 2 if is_wide else lanes, most, neighbours)
+        # Sums of twice the size get half the lanes.
+        part, least = (lanes // 2, LEAST_WIDE) if is_wide else (lanes, LEAST)
+        width = _width(_extent(schedule, loops[-1]), part, least)
+        has_more = is_wide and (lanes >= MANY_LANES or width == LEAST_WIDE)
+        neighbours = MANY_NEIGHBOURS if has_more else NEIGHBOURS
+        place, inner = _tile(schedule, loops, width, most, neighbours)
         schedule.compute_at(sums[0], place, preserve_unit_loops=True)
         _order(schedule, sums[0])
         for loop in inner[-1:]:
@@ -227,22 +233,21 @@ def _spatial(schedule: Any, block: Any) -> tuple[int, ...]:
     )
 
 
-def _width(extent: int, lanes: int) -> int:
+def _width(extent: int, lanes: int, least: int = LEAST) -> int:
     """How many values of the last axis form a tile: all lanes, or the largest part that divides."""
     width = gcd(extent, lanes)
-    if width >= min(8, extent):
+    if width >= min(least, extent):
         return width
     return max(part for part in range(1, min(extent, 4 * lanes) + 1) if extent % part == 0)
 
 
 def _tile(
-    schedule: Any, loops: list[Any], lanes: int, most: int, neighbours: Sequence[int]
+    schedule: Any, loops: list[Any], width: int, most: int, neighbours: Sequence[int]
 ) -> tuple[Any, list[Any]]:
-    """Tile the last two axes, at most so many sums a tile; `neighbours` go best first.
+    """Tile the last two axes, `width` of the last; at most so many sums, best `neighbours` first.
 
     Returns the loop to compute sums at, and the loops inside it.
     """
-    width = _width(_extent(schedule, loops[-1]), lanes)
     outer, inside = schedule.split(loops[-1], [None, width])
     rest, before = loops[:-1], []
     if rest:
@@ -274,7 +279,7 @@ def _order(schedule: Any, block: Any) -> None:
     if own and _extent(schedule, own[-1]) in WIDTHS:
         schedule.vectorize(own[-1])
     for loop in own[:-1]:
-        if 1 < _extent(schedule, loop) <= max(NEIGHBOURS):
+        if 1 < _extent(schedule, loop) <= max(MANY_NEIGHBOURS):
             schedule.unroll(loop)
     schedule.decompose_reduction(block, sums[0])
 
@@ -307,12 +312,13 @@ def _reduce(schedule: Any, block: Any, lanes: int) -> None:
         spatial[-1], [None, _width(_extent(schedule, spatial[-1]), lanes)]
     )
     schedule.reorder(*spatial[:-1], outer, *sums, inside)
-    if _extent(schedule, inside) in WIDTHS:
+    is_short = prod(_extent(schedule, loop) for loop in sums) <= UNROLLED
+    if _extent(schedule, inside) in WIDTHS or (is_short and _extent(schedule, inside) > LEAST):
         schedule.vectorize(inside)
     items = [*spatial[:-1], outer]
     if len(items) > 1:
         schedule.fuse(*items)
-    if prod(_extent(schedule, loop) for loop in sums) <= UNROLLED:
+    if is_short:
         # As instructions in a row, what is summed up stays in registers.
         for loop in sums:
             schedule.unroll(loop)

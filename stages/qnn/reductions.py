@@ -61,7 +61,9 @@ def _extreme(reduce: Callable[..., Any]) -> Expression:
         )
         best = reduce(ordered, axes, keepdims)
         return te.compute(
-            best.shape, lambda *at: tirx.reinterpret("float32", _in_order(best(*at))), name="extreme"
+            best.shape,
+            lambda *at: tirx.reinterpret("float32", _in_order(best(*at))),
+            name="extreme",
         )
 
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "depthwise": ((1, 24, 7, 14), (24, 1, 3, 3), {"groups": 24, "padding": 1}),
     "multiplier": ((1, 6, 7, 8), (12, 1, 3, 3), {"groups": 6, "strides": 2}),
     "groups": ((1, 6, 7, 8), (12, 3, 3, 3), {"groups": 2}),
+    "odd": ((1, 3, 6, 20), (12, 3, 3, 3), {"padding": 1}),
 }
 
 
@@ -59,15 +61,19 @@ def dense_model(is_whole: bool) -> tuple[Net, Model]:
     return net, net.model(net.emit(op.add(x, bias), "moved"))
 
 
-def pooled_model() -> tuple[Net, Model]:
-    """A convolution, the largest of its neighbours, and another convolution: no transpose left."""
+def pooled_model(kind: str = "max", outputs: int = 40, **more: bool) -> tuple[Net, Model]:
+    """Two convolutions with a pool behind each, of windows of four: no transpose is left between.
+
+    The averages of whole numbers by whole weights need no rounding.
+    """
     net = Net((1, 3, 17, 15))
+    pool = {"max": op.nn.max_pool2d, "average": op.nn.avg_pool2d}[kind]
     x = net.emit(op.astype(net.x, "float32"), "real")
-    for number, channels in enumerate((3, 40)):
-        weight = net.builder.tensor(f"w{number}", _floats(net, (40, channels, 3, 3), True))
+    for number, channels in enumerate((3, outputs)):
+        weight = net.builder.tensor(f"w{number}", _floats(net, (outputs, channels, 3, 3), True))
         x = net.emit(op.nn.conv2d(x, weight, padding=1), f"c{number}")
-        pool = op.nn.max_pool2d(x, pool_size=(3, 2), strides=(2, 1), padding=(1, 0, 1, 1))
-        x = net.emit(pool, f"p{number}")
+        call = pool(x, pool_size=(4, 1), strides=(2, 1), padding=(1, 0, 1, 0), **more)
+        x = net.emit(call, f"p{number}")
     return net, net.model(x)
 
 
@@ -89,11 +95,19 @@ def test_what_is_quantized_later_keeps_its_bits(name: str, hardware: Hardware) -
     assert_exact(model, net.inputs(), hardware)
 
 
-@pytest.mark.parametrize("name", [*CASES, "dense", "pooled"])
+POOLED: dict[str, Callable[[], tuple[Net, Model]]] = {
+    "max": pooled_model,
+    "max of 10": lambda: pooled_model(outputs=10),
+    "average": lambda: pooled_model("average", count_include_pad=True),
+    "average of 12": lambda: pooled_model("average", 12, count_include_pad=True),
+}
+
+
+@pytest.mark.parametrize("name", [*CASES, "dense", *POOLED])
 @EVERY
 def test_sums_without_rounding_are_exact(name: str, hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
-    special = {"dense": lambda: dense_model(True), "pooled": pooled_model}
+    special = {"dense": lambda: dense_model(True), **POOLED}
     net, model = special[name]() if name in special else model_of(name, is_whole=True)
     assert_exact(model, net.inputs(), hardware)
 
@@ -128,11 +142,19 @@ def test_convolutions_are_turned_where_that_makes_vectors(name: str, is_quantize
     np.testing.assert_array_equal(found, expected)
 
 
-def test_pools_of_floats_are_turned() -> None:
-    _, model = pooled_model()
-    found = operators(quantizing.run(model=model))
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("max", "relax.qnn.max_pool2d"), ("average", "relax.qnn.window_sum2d")]
+)
+def test_pools_of_floats_are_turned(kind: str, name: str, include: bool) -> None:
+    net, model = pooled_model(kind, count_include_pad=include)
+    turned = quantizing.run(model=model)
+    found = operators(turned)
     assert found["relax.permute_dims"] == 2
-    assert found["relax.qnn.max_pool2d"] == 2
+    assert found[name] == 2
+    inputs = net.inputs()
+    (expected,), (result,) = (interpret.run(m, inputs).values() for m in (model, turned))
+    np.testing.assert_allclose(result, expected, rtol=2.0**-22)
 
 
 def test_transposes_between_convolutions_cancel() -> None:

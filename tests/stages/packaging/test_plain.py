@@ -267,19 +267,6 @@ def test_compiled_kernels_give_the_models_bits(name: str, hardware: Hardware) ->
     assert_exact(model, inputs, hardware)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "float32"])
-@pytest.mark.parametrize("axis", [0, 1, 2, -1])
-def test_positions_of_extremes(dtype: str, axis: int) -> None:
-    """The first of equal ones, of both ends of a type too, as the source model has it."""
-    net = Net((2, 3, 5, 21), dtype)
-    limits = (-7, 7) if dtype == "float32" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    x = net.rng.choice([*limits, 0, 1], net.shape).astype(dtype)
-    found = [net.emit(find(net.x, axis), find.__name__) for find in (op.argmax, op.argmin)]
-    model = net.model(*found)
-    for hardware in (AVX2, AVX512BW, AARCH64):
-        assert_exact(model, {"x": x}, hardware, tasks=(1, 3))
-
-
 def test_products_of_bytes_and_of_bits_are_by_micro_kernels() -> None:
     """Dilated convolutions are not."""
     for net, count in ((mobile, 4), (batch, 4), (binary, 3)):
