@@ -14,12 +14,13 @@ from stages.packaging.depthwise import Depthwise
 from stages.packaging.kernel import Kernel
 from stages.packaging.lower import FloatInput, Lowering, Pool
 from stages.packaging.max_pool import lower_max_pool
+from stages.packaging.padding import lower_padding
 from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
 from stages.packaging.products import Products
 from stages.packaging.transforms import lower_tiles
 from stages.packaging.winograd import Winograd, WinogradProducts
-from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, TILES, max_pool_of
+from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, TILES, max_pool_of, pad_of
 from stages.qnn.packed import WINOGRAD
 from stages.qnn.registry import is_op
 
@@ -36,6 +37,8 @@ def lower(
     with target_of(hardware):
         if max_pool_of(function) is not None:
             return lower_max_pool(function, symbol, hardware)
+        if pad_of(function) is not None:
+            return lower_padding(function, symbol, hardware)
         if str(function.attrs["composite"]) == PLAIN:
             return lower_plain(function, symbol, hardware)
         if str(function.attrs["composite"]) == TILES:

@@ -20,7 +20,7 @@ from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.methods import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
 from stages.qnn.offers import weight_limit_of
 from stages.qnn.packing import round_up
-from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.widening import widened
 
 PLAIN = "plain"
@@ -69,6 +69,18 @@ def max_pool_of(function: Any) -> Any:
     is_small = prod(attributes(pool)["kernel"]) <= MOST_TAPS
     is_even = shape_of(pool.ty)[3] % LEAST_CHANNELS == 0
     return pool if is_alone and is_bytes and is_small and is_even else None
+
+
+def pad_of(function: Any) -> Any:
+    """The padding with a constant that a plain composite is, whatever type it gives; else None."""
+    calls = calls_in(function)
+    if str(function.attrs["composite"]) != PLAIN or not is_op(calls[0], "relax.nn.pad"):
+        return None
+    is_constant = str(calls[0].attrs.pad_mode) == "constant"
+    is_alone = len(outputs_of(function)) == 1 and (
+        len(calls) == 1 or (len(calls) == 2 and is_op(calls[1], "relax.astype"))
+    )
+    return calls[0] if is_constant and is_alone else None
 
 
 def is_plain(model: Any) -> bool:
