@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,12 @@ from pipelines.measuring.loaded import Steps, loaded
 from pipelines.measuring.peaks import least_seconds
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.packed import DEPTHWISE_CONVOLUTION, is_convolution, parse_signature
-from stages.qnn.registry import attributes, is_op, shape_of
+from stages.qnn.registry import attributes, is_op
 from stages.qnn.winograd import transform_for
+from stages.qnn.work import macs_of
 
 Array = np.ndarray[Any, Any]
 RUNS = 15
-_OUTPUT_AXIS = {
-    "relax.qnn.direct_conv2d": -1,
-    "relax.qnn.direct_dense": -1,
-    "relax.matmul": -1,
-    "relax.nn.conv2d": 0,
-    "relax.qnn.conv2d": 0,
-}
-"""Products in plain kernels → where the output channels are in their weights."""
 
 
 @dataclass(frozen=True)
@@ -70,24 +62,14 @@ def works(model: Any) -> dict[str, Work]:
 
 
 def _work(call: Any) -> Work | None:
+    macs = macs_of(call)
     if is_convolution(call):
         attrs = attributes(call)
         signature = parse_signature(attrs["signature"])
-        channels, outputs = attrs["channels"]
-        taps = attrs["rows"] * attrs["window"][1]
-        macs = taps * channels * outputs * prod(shape_of(call.ty)[:3])
         terms = len(signature.plan.terms) if signature.plan else 0
         tiled = "tiles_bf16" if signature.is_float else "tiles"
         is_tiled = signature.is_tiled and may_use_tiles()
         saved = transform_for(attrs["strides"]).saved if signature.is_transformed else 1
         return Work(tiled if is_tiled else signature.family, macs, terms, saved)
-    if is_op(call, DEPTHWISE_CONVOLUTION):
-        pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[3]
-        return Work("mac8", prod(attributes(call)["window"]) * channels * pixels, 0)
-    axis = next((axis for name, axis in _OUTPUT_AXIS.items() if is_op(call, name)), None)
-    if axis is None:
-        return None
-    weight = shape_of(call.args[1].ty)
-    if is_op(call, "relax.matmul"):
-        weight = weight[-2:]  # what stands before are batches
-    return Work("plain", prod(shape_of(call.ty)) * prod(weight) // weight[axis], 0)
+    how = "mac8" if is_op(call, DEPTHWISE_CONVOLUTION) else "plain"
+    return Work(how, macs, 0) if macs else None

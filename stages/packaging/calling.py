@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 from stages.packaging.arena import Arena
 from stages.packaging.program import Call, Program, Slot
@@ -42,33 +44,58 @@ class _Writer:
             "    uint8_t *const arena = runtime->arena;",
             f"    uint8_t *const scratch ="
             f" arena + {scratch} + (size_t){self.arena.scratch_bytes} * (size_t)thread;",
-            "    int32_t n_tasks;",
             "    (void)context;",
         ]
-        for index, call in enumerate(calls):
-            lines += ["", *self._call(index, call)]
-            if index + 1 < len(calls):
+        if is_apart(calls):
+            return [*lines, "", *self._in_order(0, calls), "}"]
+        lines.append("    int32_t n_tasks;")
+        index = 0
+        for part in _parts(calls):
+            if index:
                 lines.append("    rt_sync(runtime, thread);")
+            lines += ["", *self._part(index, part)]
+            index += len(part)
         return [*lines, "}"]
 
-    def _call(self, index: int, call: Call) -> list[str]:
-        arguments = [
-            f"            {self._pointer(slot)}, /* {comment(f'{slot.kind} {slot.name}')} */"
-            for slot in (*call.reads, *call.writes)
-        ]
-        tasks, symbol = f"rt_tasks(runtime, {call.max_tasks}, RT_TASKS)", call.symbol
+    def _part(self, index: int, calls: Sequence[Call]) -> list[str]:
+        """Calls between which threads need not wait for each other."""
+        if not calls[0].is_alone:
+            return self._shared(index, *calls)
+        first = "    if (rt_take(runtime, thread, 1) == 0) {"
+        return [first, *self._in_order(index, calls), "    }"]
+
+    def _in_order(self, index: int, calls: Sequence[Call]) -> list[str]:
+        """Calls by the one thread that comes here."""
+        lines: list[str] = []
+        for number, call in enumerate(calls, index):
+            lines += [f"        /* {number}: {comment(call.layer)} */", *self._call(call, "0, 1")]
+        return lines
+
+    def _shared(self, index: int, call: Call) -> list[str]:
+        """A call whose tasks all threads take."""
+        tasks = f"rt_tasks(runtime, {call.max_tasks}, RT_TASKS)"
         if other := call.fallback:
             with_tiles = f"rt_tasks(runtime, {call.max_tasks}, RT_TASKS_OF_TILES)"
             without = f"rt_tasks(runtime, {other.max_tasks}, RT_TASKS)"
             tasks = f"context->tiles ? {with_tiles}\n                             : {without}"
-            symbol = f"(context->tiles ? {symbol} : {other.symbol})"
         return [
             f"    /* {index}: {comment(call.layer)} */",
             f"    n_tasks = {tasks};",
             "    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)",
+            *self._call(call, "task, n_tasks"),
+        ]
+
+    def _call(self, call: Call, task: str) -> list[str]:
+        symbol = call.symbol
+        if other := call.fallback:
+            symbol = f"(context->tiles ? {symbol} : {other.symbol})"
+        return [
             f"        {symbol}(",
-            *arguments,
-            "            scratch, task, n_tasks);",
+            *(
+                f"            {self._pointer(slot)}, /* {comment(f'{slot.kind} {slot.name}')} */"
+                for slot in (*call.reads, *call.writes)
+            ),
+            f"            scratch, {task});",
         ]
 
     def _pointer(self, slot: Slot) -> str:
@@ -84,6 +111,20 @@ class _Writer:
         at = [spec.name for spec in specs].index(slot.name)
         base = f"context->{'in' if is_input else 'out'}[{at}]"
         return f"{base} + {slot.offset}" if slot.offset else base
+
+
+def is_apart(calls: Sequence[Call]) -> bool:
+    """Whether a single thread makes all calls, so that no others are needed."""
+    return all(call.is_alone for call in calls)
+
+
+def _parts(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    """Calls that threads share, each by itself, and what one thread makes between two of them."""
+    for is_alone, run in groupby(calls, attrgetter("is_alone")):
+        if is_alone:
+            yield list(run)
+        else:
+            yield from ([call] for call in run)
 
 
 def comment(text: str) -> str:

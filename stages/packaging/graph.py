@@ -19,6 +19,7 @@ from stages.packaging.composite import Composite
 from stages.packaging.kernel import Kernel, digest_of
 from stages.packaging.lowering import lower
 from stages.packaging.program import Call, Fallback, Program, Slot, TensorSpec
+from stages.packaging.sharing import is_small
 from stages.packaging.values import CHOICES, FLOAT_OPS
 from stages.qnn.builder import bindings_of, output_names, outputs_of, quantization_of
 from stages.qnn.collecting import is_collect, pictures_of, together
@@ -122,8 +123,8 @@ class _Linearizer:
             name = f"{binding.var.name}.temporary{index}"
             self.buffers[name] = size
             writes.append(Slot("buffer", name))
-        layer = binding.var.name
-        return Call(symbol, layer, reads, tuple(writes), scratch, kernel.max_tasks, fallback)
+        layer, small = binding.var.name, is_small(self.model.module[callee], self.hardware)
+        return Call(symbol, layer, reads, tuple(writes), scratch, kernel.max_tasks, fallback, small)
 
     def _read(self, argument: Any) -> Slot:
         slot = self.slots[argument]

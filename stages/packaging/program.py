@@ -88,7 +88,7 @@ class Call:
     """One kernel call: `symbol(reads…, writes…, scratch, task, n_tasks)`.
 
     `layer` names the layer for people. Each thread has `scratch_bytes` of its own, 64-byte aligned;
-    `max_tasks` is the largest `n_tasks` the kernel can use.
+    `max_tasks` is the largest `n_tasks` the kernel can use; what `is_small` is not worth sharing.
     A kernel with a `fallback` uses tiles (AMX), which the operating system may refuse.
     """
 
@@ -99,6 +99,13 @@ class Call:
     scratch_bytes: int
     max_tasks: int
     fallback: Fallback | None = None
+    is_small: bool = False
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one thread makes it."""
+        others = self.fallback.max_tasks if self.fallback else 1
+        return self.is_small or max(self.max_tasks, others) == 1
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ kernel, as they do for a single one. Calls that are run once for all pictures fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stages.packaging.arena import Arena
-from stages.packaging.program import Program
+from stages.packaging.calling import is_apart
+from stages.packaging.program import Call, Program
 
 
 def arena_bytes(program: Program, arena: Arena) -> str:
@@ -127,7 +128,7 @@ def _run_picture(program: Program, arena: Arena) -> list[str]:
         *place,
         *_place_outputs(program, arena, written, sizes),
         *(["    context->picture = picture;"] if program.together else []),
-        "    rt_run(&context->runtime, graph);",
+        _run("graph", program.calls_apart),
         *_copy_outputs(written, sizes),
         "}",
     ]
@@ -146,11 +147,18 @@ def _run_together(program: Program, arena: Arena) -> list[str]:
         "    uint8_t *const arena = context->runtime.arena;",
         *(f"    uint8_t *const out{index} = (uint8_t *)out[{index}];" for index in written),
         *_place_outputs(program, arena, written, sizes),
-        "    rt_run(&context->runtime, together);",
+        _run("together", program.calls_together),
         *_copy_outputs(written, sizes),
         "}",
         "",
     ]
+
+
+def _run(function: str, calls: Sequence[Call]) -> str:
+    """Let all threads run a function, if they share any of its calls."""
+    if is_apart(calls):
+        return f"    {function}(&context->runtime, 0);"
+    return f"    rt_run(&context->runtime, {function});"
 
 
 def _place_outputs(

@@ -22,6 +22,7 @@ from stages.options import PackageOptions
 from stages.packaging import features
 from stages.packaging.arena import plan
 from stages.packaging.assemble import assemble
+from stages.packaging.emit import graph_source, pack_constants
 from stages.packaging.program import Call, Program, Slot, TensorSpec
 from tests.stages.packaging.support import (
     KERNELS,
@@ -116,6 +117,34 @@ def test_every_thread_count_gives_the_same_bits(toy: Loaded, threads: int) -> No
     for index in range(60):
         infer(toy, context, index % 3)
     toy.finish(context)
+
+
+@pytest.mark.parametrize(
+    ("small", "waits"),
+    [({0}, 3), ({1, 2}, 1), ({0, 1}, 2), ({2, 3}, 2), ({0, 1, 2, 3}, 0)],
+    ids=str,
+)
+def test_one_thread_may_make_calls_for_all(small: set[int], waits: int, tmp_path: Path) -> None:
+    """Between two that are shared, the last of which is one; if none is, nobody is woken."""
+    toy = make_program(X86_64)
+    calls = tuple(replace(call, is_small=n in small) for n, call in enumerate(toy.calls))
+    program = replace(toy, calls=calls)
+    text = graph_source(program, plan(program), pack_constants(program), X86_64)
+    assert text.count("rt_sync(") == waits
+    assert ("rt_run(" in text) == bool(waits)
+    files = assemble(
+        program=program,
+        golden=make_golden(),
+        options=PackageOptions(name="toy"),
+        hardware=X86_64,
+        provenance={},
+    )
+    package = Loaded(write(tmp_path, files), "toy")
+    for threads in (1, 2, 3):
+        context = package.open(threads)
+        for index in range(60):
+            infer(package, context, index % 3)
+        package.finish(context)
 
 
 @pytest.fixture(scope="module", params=["apart", "collected"])
