@@ -92,8 +92,9 @@ class LayerAlgorithm(Options):
     match: LayerPattern
     algorithm: Algorithm
     """How the layer multiplies: popcounts of bit planes, look-ups of sums of activations by bits of
-    the weights, 8-bit multiply-accumulate, or a quarter of the products of transformed pixels and
-    weights (Winograd), which makes weights of 3x3 pixels eight times as large."""
+    the weights, 8-bit multiply-accumulate (of floats where it is left in float), or a quarter of
+    the products of transformed pixels and weights (Winograd), which makes weights of 3x3 pixels
+    eight times as large, those of floats four times."""
 
 
 class LayerOverride(Options):

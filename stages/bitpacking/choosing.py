@@ -23,6 +23,7 @@ from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.methods import WORD_BYTES
 from stages.qnn.offers import (
     FLOAT_PROBLEMS,
+    Offer,
     Problem,
     from_table,
     on_bytes,
@@ -41,6 +42,10 @@ PHASED = 0.9
 WINOGRADS = (
     "it transforms windows of 3x3 pixels, of at least 8 channels, that move by two, or by one if "
     "their sums have 26 bits at most"
+)
+WINOGRADS_OF_FLOATS = (
+    "it transforms windows of 3x3 pixels, of at least 8 channels, that move by one or two, of "
+    "pictures of at least 16 tiles of 4x4 sums, or 45 of 2x2"
 )
 _HINT = "leave algorithm out, or write mac8"
 DRAWING = {"relax.permute_dims", "relax.qnn.quantize"}
@@ -159,8 +164,8 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
     if is_float_product(call):
         problem = FLOAT_PROBLEMS[dtype_of(data.ty)].name
         geometry = Geometry(kernel, weight.shape[-1], width, height, strides, 1, batch)
-        workload = Workload(problem, geometry, outputs)
-        return Subject((workload,), tuple(from_table(offers[problem])))
+        offered = _wished(work, geometry, from_table(offers[problem]))
+        return Subject((Workload(problem, geometry, outputs),), tuple(offered))
     bits = int(dtype_of(data.ty).lstrip("uint"))
     geometry = Geometry(
         kernel, weight.shape[-1], width, height, strides, work.unit, batch, in_blocks=work.in_blocks
@@ -174,12 +179,23 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
         limit = weight_limit_of(weight)
         problem = products_problem(bits, limit)
         offered = products_for(offers, bits, limit, on_bytes(weight, strides, work.wish))
-        if work.wish == "winograd" and not any(geometry.takes(o.signature) for o in offered):
-            raise StageError(f"cannot choose winograd: {WINOGRADS}", layer=work.name, hint=_HINT)
+        offered = _wished(work, geometry, offered)
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
     if work.data in phased:
         return _laid(subject, replace(geometry, phases=PHASES))
     return subject if algorithm else _cheapest(subject)
+
+
+def _wished(work: Work, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
+    """Those offers of products that the recipe's wish leaves; StageError if none fits."""
+    if work.wish is None:
+        return offered
+    is_wanted = work.wish == "winograd"
+    found = [o for o in offered if o.signature.is_transformed == is_wanted]
+    if is_wanted and not any(geometry.takes(o.signature) for o in found):
+        what = WINOGRADS_OF_FLOATS if is_float_product(work.call) else WINOGRADS
+        raise StageError(f"cannot choose winograd: {what}", layer=work.name, hint=_HINT)
+    return found
 
 
 def _cheapest(subject: Subject) -> Subject:

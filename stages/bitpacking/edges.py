@@ -102,13 +102,14 @@ def pictures(tensor_type: Any) -> int:
 def store(value: Any, layout: Layout) -> Any:
     """The call that writes levels [1, H, W, C] as an edge is laid out.
 
-    Floats lie so, but for channels that fill up words.
+    Floats lie so, but for channels that fill up words, and pixels that fill up tiles.
     """
     if layout.form == "floats":
-        if layout.padded_channels == layout.channels:
+        top, left, bottom, right = layout.halo
+        more = layout.padded_channels - layout.channels
+        if not any((*layout.halo, more)):
             return relax.op.reshape(value, layout.shape)
-        width = [0] * 7 + [layout.padded_channels - layout.channels]
-        return relax.op.nn.pad(value, width)
+        return relax.op.nn.pad(value, [0, 0, top, bottom, left, right, 0, more])
     if (stored := layout.stored) is not None:
         return packed.bitpack(
             value,

@@ -22,7 +22,7 @@ from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import is_plain
+from stages.qnn.composites import ON_FLOATS, is_plain
 from stages.qnn.measured import Subject
 from stages.qnn.offers import Method
 from stages.qnn.registry import attributes, dtype_of, is_op
@@ -31,6 +31,8 @@ from stages.qnn.rewriting import Rewriting
 __all__ = ["check", "run", "subjects"]
 
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
+NAMED = (*LINEAR, *ON_FLOATS)
+"""Operators whose algorithm a recipe may name."""
 
 
 def run(*, model: Model, options: LegalizeOptions, offers: Table, choices: Table) -> Model:
@@ -78,7 +80,7 @@ def _wishes(main: Any, options: LegalizeOptions) -> dict[str, str]:
     names = [
         str(binding.var.name)
         for binding in bindings_of(main)
-        if any(is_op(binding.value, name) for name in LINEAR)
+        if any(is_op(binding.value, name) for name in NAMED)
     ]
     wishes: dict[str, str] = {}
     for override in options.layers:

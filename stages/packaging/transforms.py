@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm.script.ir_builder import tirx as T
 
-from hw.isa import Vector, isa_of
+from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import Text
 from stages.packaging.addressing import widths
@@ -20,7 +21,7 @@ from stages.packaging.lower import divided
 from stages.packaging.rows import line_kernel
 from stages.qnn.composites import calls_in
 from stages.qnn.llvm import FunctionText
-from stages.qnn.registry import attributes, shape_of
+from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK
 from stages.qnn.winograd import Transform, transform_for
 
@@ -30,16 +31,27 @@ NAME = "bk_pixels"
 
 @dataclass(frozen=True)
 class _Lanes:
-    """A register whose operations are written down."""
+    """A register whose operations are written down: of integers, or of floats, whose products and
+    sums may be one operation."""
 
     code: FunctionText
-    kind: Vector
+    kind: str
     name: str
+    lanes: int
+
+    @property
+    def _is_float(self) -> bool:
+        return self.kind.endswith("float>")
 
     def _written(self, op: str, other: str) -> _Lanes:
-        return _Lanes(
-            self.code, self.kind, self.code.let(f"{op} {self.kind.llvm} {self.name}, {other}")
-        )
+        op = f"f{op} contract" if self._is_float else op
+        name = self.code.let(f"{op} {self.kind} {self.name}, {other}")
+        return _Lanes(self.code, self.kind, name, self.lanes)
+
+    def _splat(self, number: float) -> str:
+        element = self.kind.strip("<>").split(" x ")[1]
+        value = float(number) if self._is_float else int(number)
+        return "<" + ", ".join([f"{element} {value}"] * self.lanes) + ">"
 
     def __add__(self, other: _Lanes) -> _Lanes:
         return self._written("add", other.name)
@@ -47,50 +59,54 @@ class _Lanes:
     def __sub__(self, other: _Lanes) -> _Lanes:
         return self._written("sub", other.name)
 
-    def __lshift__(self, count: int) -> _Lanes:
-        return self._written("shl", self.kind.splat(count))
+    def __mul__(self, factor: float) -> _Lanes:
+        return self._written("mul", self._splat(factor)) if factor != 1 else self
 
     def __rshift__(self, count: int) -> _Lanes:
-        return self._written("ashr", self.kind.splat(count)) if count else self
-
-    def __mul__(self, factor: int) -> _Lanes:
-        return self._written("mul", self.kind.splat(factor)) if factor != 1 else self
+        return self._written("ashr", self._splat(count)) if count else self
 
 
 def pixels_text(
-    transform: Transform, name: str, lanes: int, row: int, pixel: int, product: int
+    transform: Transform, name: str, lanes: int, row: int, pixel: int, product: int, is_float: bool
 ) -> Text:
-    """`void name(data, tiles)`: so many channels of a tile, uint8 to int16.
+    """`void name(data, tiles)`: so many channels of a tile, uint8 to int16 or float32 to float32.
 
     `row` and `pixel` are bytes from one of the picture to the next, `product` those from a product
     of tiles to the next one.
     """
-    code, wide = FunctionText(), Vector(lanes, 16)
+    code = FunctionText()
+    kind = f"<{lanes} x {'float' if is_float else 'i16'}>"
     square = []
     for number in range(transform.products):
         y, x = divmod(number, transform.pixels)
-        byte = code.load(f"<{lanes} x i8>", "%data", 1, y * row + x * pixel)
-        level = code.let(f"zext <{lanes} x i8> {byte} to {wide.llvm}")
-        square.append(_Lanes(code, wide, level))
+        place = y * row + x * pixel
+        if is_float:
+            level = code.load(kind, "%data", 4, place)
+        else:
+            byte = code.load(f"<{lanes} x i8>", "%data", 1, place)
+            level = code.let(f"zext <{lanes} x i8> {byte} to {kind}")
+        square.append(_Lanes(code, kind, level, lanes))
     for number, value in enumerate(transform.of_data(square)):
-        code.store(wide.llvm, value.name, "%tiles", 2, number * product)
+        code.store(kind, value.name, "%tiles", 4 if is_float else 2, number * product)
     code.do("ret void")
     return code.function(name, ["ptr noalias readonly %data", "ptr noalias %tiles"]), []
 
 
-def sums_text(transform: Transform, name: str, lanes: int, product: int) -> Text:
-    """`void name(products, sums)`: so many channels of a tile, int32 to int32 [16 or 4][32].
+def sums_text(transform: Transform, name: str, lanes: int, product: int, is_float: bool) -> Text:
+    """`void name(products, sums)`: so many channels of a tile, int32 to int32 [16 or 4][32], or
+    float32 to float32.
 
     `product` is bytes from one of its products to the next one.
     """
-    code, word = FunctionText(), Vector(lanes, 32)
+    code, kind = FunctionText(), f"<{lanes} x {'float' if is_float else 'i32'}>"
     square = [
-        _Lanes(code, word, code.load(word.llvm, "%products", 4, number * product))
+        _Lanes(code, kind, code.load(kind, "%products", 4, number * product), lanes)
         for number in range(transform.products)
     ]
     for number, multiple in enumerate(transform.of_products(square)):
-        value = multiple * transform.inverse >> transform.shift_of(number)
-        code.store(word.llvm, value.name, "%sums", 4, number * BLOCK * 4)
+        shift = transform.shift_of(number)
+        value = multiple * 0.5**shift if is_float else multiple * transform.inverse >> shift
+        code.store(kind, value.name, "%sums", 4, number * BLOCK * 4)
     code.do("ret void")
     return code.function(name, ["ptr noalias readonly %products", "ptr noalias %sums"]), []
 
@@ -105,9 +121,14 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     down, across = map(transform.tiles_of, attributes(call)["output"])
     step = transform.outputs * transform.stride
     _, product = shape_of(call.ty)
-    parts = list(widths(channels, 2 * isa_of(hardware).lanes))
+    dtype = dtype_of(call.ty)
+    is_float, size = dtype == "float32", np.dtype(dtype).itemsize
+    pixel = channels * (size if is_float else 1)
+    parts = list(widths(channels, isa_of(hardware).bytes // size))
     text = "\n".join(
-        pixels_text(transform, f"{NAME}{count}", count, width * channels, channels, 2 * product)[0]
+        pixels_text(
+            transform, f"{NAME}{count}", count, width * pixel, pixel, size * product, is_float
+        )[0]
         for count, _ in parts
     )
 
@@ -117,16 +138,16 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
         row = picture * height + y * step + top
         first = T.bind((row * width + left) * channels)
         with T.serial(0, across) as x:
-            pixel = T.bind(first + x * (step * channels))
+            window = T.bind(first + x * (step * channels))
             tile = T.bind((number * across + x) * channels)
             start = 0
             for count, times in parts:
                 with T.serial(0, times) as part:
                     at = start + part * count
-                    pointers = T.address_of(data[pixel + at]), T.address_of(tiles[tile + at])
+                    pointers = T.address_of(data[window + at]), T.address_of(tiles[tile + at])
                     T.evaluate(T.call_extern("void", f"{NAME}{count}", *pointers))
                 start += count * times
 
     lines = down * (pictures[0] if pictures else 1)
-    result = transform.products * product, "int16"
+    result = transform.products * product, dtype
     return line_kernel(symbol, [parameter], result, lines, line, text=text)

@@ -40,18 +40,21 @@ class Winograd(Convolution):
         """The micro-kernel of the signature, for the channels of this layer, and the transform."""
         self.signature = self.composite.signature
         body = bodies[self.signature.name]
-        self.inputs = inputs_of(self.composite.main.args[1].ty)
+        self.inputs = inputs_of(self.composite.main)
         self.words = self.inputs // self.signature.channels_per_word
         self.transform = transform_for(attributes(self.composite.main)["strides"])
         self.down, self.across = map(self.transform.tiles_of, (self.height, self.width))
         self.squares = self.composite.pictures * self.down * self.across
         self.calls_a_run = calls_a_run(self.squares, self.signature.rows)
         self.rows = self.signature.rows * self.calls_a_run
-        strides = (1, self.words, 0, 2 * self.inputs, 0, self._share, 0)
+        pixel = self.words * WORD_BYTES
+        strides = (1, self.words, 0, pixel, 0, self._share, 0)
         text = body["text"], body["declarations"]
         self.help(Called(self.signature.name, text, 4, strides))
         self.product = self.rows * BLOCK + APART
-        self.include(*sums_text(self.transform, SUMS, self.isa.lanes, 4 * self.product))
+        lanes = self.isa.lanes
+        is_float = self.signature.is_float
+        self.include(*sums_text(self.transform, SUMS, lanes, 4 * self.product, is_float))
 
     @property
     def runs(self) -> int:

@@ -28,7 +28,8 @@ class Products:
     the way to wide ones, rely on `activation_bits` and on no weight being larger than
     `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
     0 is a kernel of vectors. Floats are multiplied one channel a lane, bfloat16 two. Integers of 16
-    bits, signed ones, are what transforms make of pixels and weights, or bytes that were widened.
+    bits, signed ones, are what transforms make of pixels and weights, or bytes that were widened;
+    floats `are_transformed` too (`stages.qnn.winograd`).
     """
 
     group: int
@@ -37,6 +38,7 @@ class Products:
     weight_limit: int = BYTE_LIMIT
     tile: int = 0
     element: Element = "int8"
+    are_transformed: bool = False
 
     @property
     def channels_per_word(self) -> int:
@@ -46,7 +48,7 @@ class Products:
     @property
     def is_widened(self) -> bool:
         """Whether it multiplies bytes as integers of 16 bits, which they are made beforehand."""
-        return self.element == "int16" and self.activation_bits <= BYTE_BITS
+        return self.element == "int16" and not self.are_transformed
 
     @property
     def is_paired(self) -> bool:
@@ -58,7 +60,7 @@ class Products:
         """The method's name in the grammar."""
         if self.tile:
             return f"tile{self.tile}"
-        if self.element == "int16" and not self.is_widened:
+        if self.are_transformed:
             return f"winograd_dot{self.group}"
         if self.bits == 32:
             kind = "wide_dot" if self.is_widened else "dot"

@@ -92,7 +92,7 @@ class Offer:
     @property
     def algorithm(self) -> Method:
         """The algorithm it belongs to."""
-        return _ALGORITHMS[self.signature.family]
+        return "winograd" if self.signature.is_transformed else _ALGORITHMS[self.signature.family]
 
     @property
     def cycles_per_mac(self) -> float:

@@ -127,7 +127,7 @@ class KernelSignature:
     def is_transformed(self) -> bool:
         """Whether it multiplies transformed pixels and weights: a tile of it are tiles of pixels,
         and its sums are yet to be transformed."""
-        return self.multiplies_words and not self.is_widened
+        return self.products is not None and self.products.are_transformed
 
     @property
     def is_widened(self) -> bool:

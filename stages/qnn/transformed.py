@@ -9,7 +9,7 @@ import numpy as np
 
 from stages.qnn.packed import border_rows, parse_signature
 from stages.qnn.packing import round_up
-from stages.qnn.registry import register, shape_of, tensor_type
+from stages.qnn.registry import attributes, dtype_of, register, shape_of, tensor_type
 from stages.qnn.signature import BLOCK
 from stages.qnn.winograd import APART, WINDOW, transform_for, unpack_transformed
 
@@ -26,7 +26,8 @@ def _tiles_type(types: Sequence[Any], attrs: Attrs) -> Any:
     *pictures, _, _, channels = shape_of(types[0])
     transform = transform_for(attrs["strides"])
     count = transform.tiles_in(attrs["output"]) * (pictures[0] if pictures else 1)
-    return tensor_type((transform.products, count * channels + APART), "int16")
+    kind = "int16" if dtype_of(types[0]) == "uint8" else "float32"
+    return tensor_type((transform.products, count * channels + APART), kind)
 
 
 @register("to_tiles", ["data"], _tiles_type)
@@ -34,7 +35,7 @@ def to_tiles(
     data: Array, *, origin: Sequence[int], output: Sequence[int], strides: Sequence[int]
 ) -> Array:
     """Padded pictures uint8 [Hp, Wp, C] or [N, Hp, Wp, C] as tiles, int16 [36 or 25, N * tiles * C
-    + 32].
+    + 32]; float32 as float32.
 
     The first window begins at `origin`; they are as many, down and across, as the `output` has
     pixels, and those that fill up the last tiles.
@@ -48,17 +49,19 @@ def to_tiles(
     return np.pad(squares.reshape(transform.products, -1), [(0, 0), (0, APART)])
 
 
-def inputs_of(weights: Any) -> int:
-    """Channels of tiles, with those of padding, by the type of the weights they are multiplied by:
-    two are a word."""
-    return 2 * shape_of(weights)[2]
+def inputs_of(call: Any) -> int:
+    """Channels of the tiles of a convolution, with those of padding: words of its weights."""
+    signature = parse_signature(attributes(call)["signature"])
+    return signature.channels_per_word * shape_of(call.args[1].ty)[2]
 
 
 def _sums_type(types: Sequence[Any], attrs: Attrs) -> Any:
     output, outputs = attrs["output"], round_up(attrs["channels"][1], BLOCK)
-    count = (shape_of(types[0])[1] - APART) // inputs_of(types[1])
+    inputs = parse_signature(attrs["signature"]).channels_per_word * shape_of(types[1])[2]
+    count = (shape_of(types[0])[1] - APART) // inputs
     pictures = count // transform_for(attrs["strides"]).tiles_in(output)
-    return tensor_type((pictures, *output, outputs), "int32")
+    kind = "float32" if dtype_of(types[0]) == "float32" else "int32"
+    return tensor_type((pictures, *output, outputs), kind)
 
 
 @register("packed_winograd", ["data", "weights", "bias"], _sums_type)
@@ -78,8 +81,8 @@ def packed_winograd(
     phases: int,
 ) -> Array:
     """Convolution of windows of 3x3 pixels that move by one or two, `scale * raw + bias[border
-    class, channel]`: int32 [N, OH, OW, OCp] of what `to_tiles` gives and weights as `pack_weights`
-    transforms them. The attributes are those of `packed_conv2d`."""
+    class, channel]`: int32 or float32 [N, OH, OW, OCp] of what `to_tiles` gives and weights as
+    `pack_weights` transforms them. The attributes are those of `packed_conv2d`."""
     assert (*window, rows, phases) == (WINDOW, WINDOW, WINDOW, 1), "another window"
     transform = transform_for(strides)
     kernel = parse_signature(signature)
@@ -87,4 +90,4 @@ def packed_winograd(
     assert factors.shape[2] >= channels[0], "the weights have too few channels"
     tiles = data[:, :-APART].reshape(transform.products, -1, factors.shape[2])
     raw = transform.sums_of(tiles, factors, output)
-    return (scale * raw + bias[border_rows(output, border)]).astype(np.int32)
+    return (scale * raw + bias[border_rows(output, border)]).astype(raw.dtype)

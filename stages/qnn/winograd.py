@@ -13,6 +13,9 @@ without fractions, compute 2x2 sums of 5x5 pixels from 25 products instead of 36
 Pixels and weights of 8 bits become integers of 16 bits. Sums wrap around at 32 bits, which does no
 harm: a sum times 9 and a power of two, modulo 2^32, is the sum itself once it is multiplied by the
 inverse of 9 and shifted, if it fits the bits that are left (`Transform.fits`).
+
+Floats are transformed alike, but that their weights are divided by 9, rounded once; powers of two
+cost them nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from stages.qnn.signature import BLOCK, KernelSignature
 
 Array = np.ndarray[Any, Any]
 Column = Callable[[Sequence[Any]], list[Any]]
-"""A transform of some values, in additions and shifts of whatever has these."""
+"""A transform of some values, by additions and powers of two, of whatever has these."""
 WINDOW = 3
 """Pixels of a window along each axis."""
 SQUARES_A_RUN = 16
@@ -57,13 +60,18 @@ class Transform:
     """A^T m: of the products of a column its sums, some times too large."""
     shifts: tuple[int, ...]
     """How many times too large each is, a power of two."""
-    inverse: int = 1
-    """What undoes, modulo 2^32, how many times too large they are beside that, along both axes."""
+    odd: int = 1
+    """How many times too large they are beside that, along both axes."""
 
     @property
     def pixels(self) -> int:
         """Pixels of a tile along each axis."""
         return len(self.weights)
+
+    @property
+    def inverse(self) -> int:
+        """What undoes `odd`, modulo 2^32."""
+        return pow(self.odd, -1, 1 << 32)
 
     @property
     def products(self) -> int:
@@ -106,9 +114,12 @@ class Transform:
         return both_ways(self.sums_column, square, self.outputs)
 
     def of_weights(self, q: Array) -> Array:
-        """Weights int8 [O, 3, 3, C] as int16 [products, O, C]."""
-        square = np.einsum("iy,oyxc,jx->ijoc", self.weights, q.astype(np.int32), self.weights)
-        return square.reshape(self.products, *square.shape[2:]).astype(np.int16)
+        """Weights int8 or float32 [O, 3, 3, C] as int16 or float32 [products, O, C]."""
+        is_float = q.dtype.kind == "f"
+        wide = q.astype(np.float64) if is_float else q.astype(np.int32)
+        square = np.einsum("iy,oyxc,jx->ijoc", self.weights, wide, self.weights)
+        flat = square.reshape(self.products, *square.shape[2:])
+        return (flat / self.odd).astype(np.float32) if is_float else flat.astype(np.int16)
 
     def fits(self, q: Array) -> bool:
         """Whether weights int8 [O, 3, 3, C] times any pixels give sums of `sum_bits`, signed."""
@@ -120,17 +131,19 @@ class Transform:
 
     def squares_of(self, levels: Array) -> Array:
         """Padded pictures [N, Hp, Wp, C], as high and wide as tiles reach, as what is multiplied:
-        int16 [products, N * tiles, C], of all tiles row by row."""
+        int16, or float32 of floats, [products, N * tiles, C], of all tiles row by row."""
         size, step = self.pixels, self.outputs * self.stride
         view = np.lib.stride_tricks.sliding_window_view(levels, (size, size), (1, 2))
         squares = view[:, ::step, ::step].transpose(4, 5, 0, 1, 2, 3)
-        flat = squares.reshape(self.products, -1, levels.shape[-1]).astype(np.int16)
+        kind = np.float32 if levels.dtype.kind == "f" else np.int16
+        flat = squares.reshape(self.products, -1, levels.shape[-1]).astype(kind)
         return np.stack(self.of_data(list(flat)))
 
     def sums_of(self, tiles: Array, weights: Array, output: Sequence[int]) -> Array:
         """Sums int32 [N, OH, OW, O] of tiles int16 [products, T, C] and weights int16 [products, O,
-        C]."""
-        products = np.einsum("itc,ioc->ito", tiles.astype(np.int64), weights.astype(np.int64))
+        C]; or float32 of float32, added up in float64 and rounded once."""
+        wide = np.float64 if tiles.dtype.kind == "f" else np.int64
+        products = np.einsum("itc,ioc->ito", tiles.astype(wide), weights.astype(wide))
         height, width = output
         down, across = self.tiles_of(height), self.tiles_of(width)
         multiples = enumerate(self.of_products(list(products)))
@@ -143,8 +156,10 @@ class Transform:
 
     def _once(self, multiple: Array, number: int) -> Array:
         """Sums, of how many times too large they are, modulo 2^32."""
-        wrapped = (multiple * self.inverse).astype(np.uint32).view(np.int32)
-        return wrapped >> self.shift_of(number)
+        shift = self.shift_of(number)
+        if multiple.dtype.kind == "f":
+            return np.ldexp(multiple, -shift).astype(np.float32)
+        return (multiple * self.inverse).astype(np.uint32).view(np.int32) >> shift
 
 
 def both_ways(column: Column, square: Sequence[Any], size: int) -> list[Any]:
@@ -158,21 +173,21 @@ def both_ways(column: Column, square: Sequence[Any], size: int) -> list[Any]:
 
 def _data_by_one(d: Sequence[Any]) -> list[Any]:
     even, odd = d[4] - d[2], d[3] - d[1]
-    near, far = d[4] - (d[2] << 2), d[3] - (d[1] << 2)
+    near, far = d[4] - d[2] * 4, d[3] - d[1] * 4
     twice = odd + odd
-    first, last = ((d[0] - d[2]) << 2) + even, ((d[1] - d[3]) << 2) + (d[5] - d[3])
+    first, last = (d[0] - d[2]) * 4 + even, (d[1] - d[3]) * 4 + (d[5] - d[3])
     return [first, near + far, near - far, even + twice, even - twice, last]
 
 
 def _sums_by_one(m: Sequence[Any]) -> list[Any]:
     ones, more = m[1] + m[2], m[2] - m[1]
     twos, fewer = m[3] + m[4], m[3] - m[4]
-    first, last = ((m[0] << 2) + (m[0] << 1)), ((m[5] << 2) + (m[5] << 1))
+    first, last = m[0] * 4 + m[0] * 2, m[5] * 4 + m[5] * 2
     return [
-        first - (ones << 2) + twos,
-        (more << 1) + fewer,
+        first - ones * 4 + twos,
+        more * 2 + fewer,
         twos - ones,
-        more + (fewer << 1) + last,
+        more + fewer * 2 + last,
     ]
 
 
@@ -191,7 +206,7 @@ BY_ONE = Transform(
     data_column=_data_by_one,
     sums_column=_sums_by_one,
     shifts=(3, 2, 1, 1),  # 24, 12, 6 and 6 are 3 times these
-    inverse=pow(9, -1, 1 << 32),
+    odd=9,
 )
 BY_TWO = Transform(
     stride=2,
@@ -218,25 +233,27 @@ def transform_for(strides: Sequence[int]) -> Transform:
 
 def pack_transformed(signature: KernelSignature, q: Array, strides: Sequence[int]) -> Array:
     """Weights int8 [O, 3, 3, C], C even, as a kernel reads them: uint32 [OB, products, C / 2,
-    channels], two channels a word."""
+    channels], two channels a word. Of float32, float32 [OB, products, C, channels]."""
     assert signature.products is not None
     group, channels = signature.products.group, signature.channels
-    square = transform_for(strides).of_weights(q)
+    per_word = signature.channels_per_word
+    square, depth = transform_for(strides).of_weights(q), q.shape[3] // per_word
     padded = np.pad(square, [(0, 0), (0, -len(q) % BLOCK), (0, 0)])
-    words = padded.reshape(len(square), -1, channels, q.shape[3] // 2, 2 // group, group)
-    ordered = np.ascontiguousarray(words.transpose(1, 0, 3, 4, 2, 5))
-    return ordered.reshape(-1).view(np.uint32).reshape(-1, len(square), q.shape[3] // 2, channels)
+    words = padded.reshape(len(square), -1, channels, depth, per_word // group, group)
+    ordered = np.ascontiguousarray(words.transpose(1, 0, 3, 4, 2, 5)).reshape(-1)
+    kind = np.float32 if signature.is_float else np.uint32
+    return ordered.view(kind).reshape(-1, len(square), depth, channels)
 
 
 def unpack_transformed(signature: KernelSignature, packed: Array) -> Array:
-    """What is multiplied, int16 [products, OCp, C]: undoes `pack_transformed` but for the
-    transform."""
+    """What is multiplied, int16 or float32 [products, OCp, C]: undoes `pack_transformed` but for
+    the transform."""
     assert signature.products is not None
-    group = signature.products.group
+    group, per_word = signature.products.group, signature.channels_per_word
     blocks, products, words, channels = packed.shape
-    elements = np.ascontiguousarray(packed).view(np.int16)
-    parts = elements.reshape(blocks, products, words, 2 // group, channels, group)
-    return parts.transpose(1, 0, 4, 2, 3, 5).reshape(products, blocks * channels, 2 * words)
+    elements = np.ascontiguousarray(packed).view(signature.products.element)
+    parts = elements.reshape(blocks, products, words, per_word // group, channels, group)
+    return parts.transpose(1, 0, 4, 2, 3, 5).reshape(products, blocks * channels, per_word * words)
 
 
 def calls_a_run(squares: int, rows: int) -> int:

@@ -168,7 +168,7 @@ def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
 def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
     """Words of a window, and how many of them are counted before counters are emptied."""
     if signature.is_transformed:
-        words = inputs_of(call.args[1].ty) // signature.channels_per_word
+        words = inputs_of(call) // signature.channels_per_word
         return words, words
     (rows, _), row = attributes(call)["window"], row_words(call, signature)
     by_flush = {

@@ -152,7 +152,13 @@ def paired_products(isa: Isa) -> Products | None:
 def transformed_products(isa: Isa) -> Products:
     """Products of transformed pixels and weights (`stages.qnn.winograd`)."""
     group = isa["dot.16"].operands[2].lanes // isa.lanes
-    return Products(group, activation_bits=16, weight_limit=WORD_LIMIT, element="int16")
+    return Products(
+        group,
+        activation_bits=16,
+        weight_limit=WORD_LIMIT,
+        element="int16",
+        are_transformed=True,
+    )
 
 
 def widened_products(isa: Isa) -> Products | None:

@@ -183,7 +183,10 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             isa.name, None, Products(isa.dot_group), rows, vectors * isa.lanes, "none", 0
         )
         if problem.is_float:
-            yield replace(blank, products=FLOAT_PRODUCTS[problem])
+            products = FLOAT_PRODUCTS[problem]
+            yield replace(blank, products=products)
+            if problem == FLOATS:
+                yield replace(blank, products=replace(products, are_transformed=True))
             continue
         if problem.spans:
             yield replace(blank, products=spanning_products(isa))

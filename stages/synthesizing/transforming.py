@@ -29,11 +29,11 @@ class _Counted:
         self.counts["operations"] += 1
         return self
 
-    __add__ = __sub__ = __lshift__ = _after
+    __add__ = __sub__ = __mul__ = _after
 
 
 def operations_of(transform: Transform) -> tuple[int, int]:
-    """Additions and shifts for the pixels of a tile, and for its sums."""
+    """Additions, and products with powers of two, for the pixels of a tile, and for its sums."""
     pixels, sums = Counter[str](), Counter[str]()
     transform.of_data([_Counted(pixels)] * transform.products)
     transform.of_products([_Counted(sums)] * transform.products)
@@ -46,7 +46,8 @@ def transformed_offer(offer: Offer, isa: Isa, costs: CoreCosts) -> Offer:
     A load costs as a store does, which few tables know; of an operation on lanes of 16 or 32 bits
     all cost as an addition.
     """
-    before, behind = zip(*(_around(one, isa, costs) for one in TRANSFORMS), strict=True)
+    around = _around_floats if offer.signature.is_float else _around
+    before, behind = zip(*(around(one, isa, costs) for one in TRANSFORMS), strict=True)
     return replace(offer, before=before, behind=behind, stream=stream_of(isa))
 
 
@@ -64,6 +65,17 @@ def _around(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[float, fl
         round(costs.cycles(before) * registers / 2, 3),
         round(costs.cycles(behind) * registers, 3),
     )
+
+
+def _around_floats(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[float, float]:
+    """The same of floats, of which an operation costs as a product that is added does."""
+    load, operation = f"load_{isa.bytes}", isa["float_mac"].name
+    of_pixels, of_sums = operations_of(transform)
+    sums = transform.outputs**2
+    before = {operation: of_pixels, load: 2 * transform.products}
+    behind = {operation: of_sums + sums, load: 2 * transform.products + 2 * sums}
+    registers = BLOCK / isa.lanes
+    return round(costs.cycles(before) * registers, 3), round(costs.cycles(behind) * registers, 3)
 
 
 def stream_of(isa: Isa) -> float:

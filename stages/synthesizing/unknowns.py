@@ -108,10 +108,10 @@ def corners(
     products = signature.products
     assert products is not None
     top, limit = (1 << products.activation_bits) - 1, products.weight_limit
+    least = 0
     if signature.is_float:
         top = limit = 1
-    least = 0
-    if signature.is_transformed:
+    elif signature.is_transformed:
         least, top = -limit, limit - 1
     a = np.array([least, least, top, top], np.int64)
     w = np.array([-limit, limit - (limit in (BYTE_LIMIT, WORD_LIMIT))] * 2, np.int64)

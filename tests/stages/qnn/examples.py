@@ -43,7 +43,7 @@ CONV = {
 }
 POOL = {"kernel": [3, 2], "strides": [2, 1], "padding": [1, 0, 1, 1]}
 _TRANSFORMED = KernelSignature(
-    "avx2", None, Products(2, activation_bits=16, weight_limit=1 << 15, element="int16"), 2, 8,
+    "avx2", None, Products(2, 32, 16, 1 << 15, element="int16", are_transformed=True), 2, 8,
     "none", 0,
 )  # fmt: skip
 _LEVELS = RNG.integers(0, 256, (1, 10, 6, 4))
