@@ -44,8 +44,7 @@ WINOGRADS = (
     "their sums have 26 bits at most"
 )
 WINOGRADS_OF_FLOATS = (
-    "it transforms windows of 3x3 pixels, of at least 8 channels, that move by one or two, of "
-    "pictures of at least 16 tiles of 4x4 sums, or 45 of 2x2"
+    "it transforms windows of 3x3 pixels, of at least 8 channels, that move by one or two"
 )
 _HINT = "leave algorithm out, or write mac8"
 DRAWING = {"relax.permute_dims", "relax.qnn.quantize"}

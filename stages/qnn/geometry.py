@@ -15,10 +15,6 @@ PHASES = 2
 """Pixels that windows move by, of the layers whose data may lie in phases."""
 LEAST_VECTOR = 8
 """Channels of a layer whose pixels are transformed, at least."""
-LEAST_SAVED = 64
-"""Tiles of Winograd's for floats, times what each of their products stands for: 16 where windows
-move by one, 45 by two. Their weights are up to four times as many, which with fewer tiles take
-longer to read than products save: layers of ResNet-18 with 4 and 16 took as long as without."""
 STACK = 2
 """Rows that are stacked: a pixel of two, each of one word, is written by one instruction."""
 
@@ -109,9 +105,6 @@ class Geometry:
         if signature.is_transformed:
             is_plain = self.window == (WINDOW, WINDOW) and (self.stacked, self.phases) == (1, 1)
             if not is_plain or transform_of(self.strides) is None:
-                return False
-            saved = self.squares * transform_for(self.strides).saved
-            if signature.is_float and saved < LEAST_SAVED:
                 return False
             return self.channels >= LEAST_VECTOR and signature.rows <= self.squares
         if signature.is_widened and not self.widened(signature.rows).stays_near:

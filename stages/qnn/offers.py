@@ -20,6 +20,8 @@ LINE = 64
 """Bytes of a line of the caches."""
 OVERLAP = 0.9
 """The part of products that can be computed while weights come."""
+WORTH = 1.1
+"""What Winograd's products of floats are charged more, for weights up to four times as large."""
 Method = Algorithm | Literal["macf32", "macbf16"]
 """What layers of levels may choose, or multiplication of floats."""
 _ALGORITHMS: dict[Family, Method] = {
@@ -109,7 +111,9 @@ class Offer:
         blocks: float = -(-outputs // BLOCK)
         if self.signature.is_direct and not geometry.in_blocks:
             blocks = -(-outputs // self.signature.channels) * self.signature.channels / BLOCK
-        return self.cycles(geometry) * geometry.height * blocks + self._before(geometry)
+        total = self.cycles(geometry) * geometry.height * blocks + self._before(geometry)
+        is_larger = self.signature.is_transformed and self.signature.is_float
+        return total * WORTH if is_larger else total
 
     def _before(self, geometry: Geometry) -> float:
         """Transforming all pixels of a layer."""

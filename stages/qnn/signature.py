@@ -4,7 +4,8 @@ A micro-kernel computes, for `rows` neighbouring output pixels and `channels` ou
 sum over a window of a term plan (family `popcount`, see `stages.qnn.terms`), of entries of tables
 (family `lookup`, see `stages.qnn.tables`), of 8-bit products (family `mac8`), which may have been
 widened to 16 bits before (see `stages.qnn.widening`), of 16-bit ones that transformed pixels and
-weights have (`mac16`, see `stages.qnn.winograd`) or of products of floats (`macf32`, `macbf16`).
+weights have (`mac16`, see `stages.qnn.winograd`) or of products of floats (`macf32`, which may be
+of transformed ones too, and `macbf16`).
 The layer's numbers follow from its raw sums as `scale * raw + bias`, where the bias per channel
 (and border class) is folded at build time.
 
