@@ -10,7 +10,6 @@ from tvm import relax
 from stages.qnn.packed import DEPTHWISE_CONVOLUTION, is_convolution
 from stages.qnn.registry import PREFIX, attributes, is_op, shape_of, tensor_types
 
-TENSORS = (relax.TensorType, relax.TupleType)
 _OUTPUT_AXIS = {
     "relax.qnn.direct_conv2d": -1,
     "relax.qnn.direct_dense": -1,
@@ -43,8 +42,8 @@ def macs_of(call: Any) -> int:
 
 def values_of(call: Any) -> int:
     """Values of the largest tensor that an operator reads or gives; of windows, those in all."""
-    tensors = [value.ty for value in (call, *call.args) if isinstance(value.ty, TENSORS)]
-    most = max(prod(shape_of(kind)) for kinds in tensors for kind in tensor_types(kinds))
+    kinds = [kind for value in (call, *call.args) for kind in tensor_types(value.ty)]
+    most = max(prod(shape_of(kind)) for kind in kinds if isinstance(kind, relax.TensorType))
     is_own = str(call.op.name).startswith(PREFIX)
     window = attributes(call).get("kernel") if is_own else None
     return most if window is None else max(most, prod(shape_of(call.ty)) * prod(window))

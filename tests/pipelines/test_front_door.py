@@ -121,11 +121,13 @@ def test_resnet18_is_exact_on_this_machine(precision: str, alone: Callable[[str]
 @pytest.mark.slow
 @pytest.mark.parametrize("floats", ["float32", "bfloat16"])
 def test_a_float_network_is_close(floats: str, alone: Callable[[str], str]) -> None:
-    """Stages before kernels take sums in float64; bfloat16 is rounded from its stage on."""
+    """Stages before kernels take sums in float64; bfloat16 is rounded from its stage on, weights
+    that are transformed (Winograd) when they are packed, on processors where that is chosen."""
     found = verdicts(ROOT, alone(BLOCK), "model.format=float", f"floats={floats}")
     rounded = "close" if floats == "bfloat16" else "exact"
     assert found["importing"] == "exact"
-    assert found["quantizing"] == found["bitpacking"] == rounded
+    assert found["quantizing"] == rounded
+    assert found["bitpacking"] in (rounded, "close")
     assert found["library natively, 2 threads"] == "close"
     assert "departs" not in found.values()
 
