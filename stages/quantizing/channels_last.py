@@ -33,7 +33,8 @@ from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
 
-MAXIMUM, AVERAGE = POOLS = ("relax.nn.max_pool2d", "relax.nn.avg_pool2d")
+MAXIMUM = "relax.nn.max_pool2d"
+POOLS = (MAXIMUM, "relax.nn.avg_pool2d")
 """Operators that give one value for a window of neighbours."""
 
 
