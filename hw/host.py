@@ -44,6 +44,7 @@ X86_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "amx_tile": ("amx-tile", ("avx512bw", "avx512vnni")),
     "amx_bf16": ("amx-bf16", ("amx-tile",)),
     "amx_int8": ("amx-int8", ("amx-tile",)),
+    "gfni": ("gfni", ("avx512bw",)),
 }
 # Advanced SIMD is part of every aarch64 Linux processor.
 ARM_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {

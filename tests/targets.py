@@ -45,6 +45,10 @@ VNNI_256 = _x86("avx2", "+avx512vl", "+avx512vnni")
 """Not among PROFILES: but for one row they are AVX2, and on both kernels' texts are the same."""
 AMX = _x86("avx512bw", "+avx512vnni", *FEATURES).model_copy(update={"name": "amx"})
 """Not among PROFILES: its vector instructions are AVX512VNNI's."""
+AMX_GFNI = _x86("avx512bw", "+avx512vnni", "+gfni", *FEATURES).model_copy(
+    update={"name": "amx_gfni"}
+)
+"""Not among PROFILES: but for what expands weights it is AMX."""
 # Its kernels' text, on processors that count words in several instructions.
 LOWERED = AVX512VPOPCNTDQ.model_copy(
     update={"name": "avx512vpopcntdq_lowered", "features": AVX512BW.features}

@@ -7,22 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hw.isa import VNNI_256, Instruction, Vector, isa_of
+from hw.isa import VNNI_256, Instruction, Vector, isa_of, tiles
+from hw.isa.expanding import FEATURE as GFNI
 from hw.profile import ISAS, NEEDED, Core, Hardware, Isa
 
 # What each core has: its widest instruction sets and the features with rows of their own.
 _VNNI, _BITALG, _BF16 = "+avx512vnni", "+avx512bitalg", "+avx512bf16"
 _VBMI = "+avx512vbmi"
+_AMX = (GFNI, *tiles.FEATURES)
 _X86_SETS: dict[Core, tuple[int, tuple[str, ...]]] = {
     "haswell": (2, ()),
     # llvm-mca's models do not know AVX-VNNI itself.
     "alderlake": (2, VNNI_256),
     "cascadelake": (3, (_VNNI,)),
     "icelake": (4, (_VNNI, _BITALG, _VBMI)),
-    "sapphirerapids": (4, (_VNNI, _BITALG, _BF16, _VBMI)),
+    "sapphirerapids": (4, (_VNNI, _BITALG, _BF16, _VBMI, *_AMX)),
     "zen4": (4, (_VNNI, _BITALG, _BF16, _VBMI)),
     "zen5": (4, (_VNNI, _BITALG, _BF16, _VBMI)),
-    "generic-x86-64": (4, (_VNNI, _BITALG, _BF16, _VBMI)),
+    "generic-x86-64": (4, (_VNNI, _BITALG, _BF16, _VBMI, *_AMX)),
 }
 ENTRIES = 16
 """Bytes of a table that is looked up."""

@@ -177,7 +177,7 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
     else:
         limit = weight_limit_of(weight)
         problem = products_problem(bits, limit)
-        offered = products_for(offers, bits, limit, on_bytes(weight, strides, work.wish))
+        offered = products_for(offers, bits, weight, on_bytes(weight, strides, work.wish))
         offered = _wished(work, geometry, offered)
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
     if work.data in phased:

@@ -22,6 +22,7 @@ from stages.qnn.offers import (
     Offer,
     Problem,
     from_table,
+    holding,
     on_bytes,
     products_for,
     weight_limit_of,
@@ -99,6 +100,10 @@ class Layer:
         """What it is called where kernels for a problem are chosen."""
         return Workload(problem, self.geometry, self.weight.shape[0])
 
+    def offered(self, offers: Table) -> list[Offer]:
+        """The kernels there are for its product."""
+        return holding(from_table(offers[self.problem.name]), self.numerators)
+
     @property
     def numerators(self) -> np.ndarray[Any, Any]:
         """The weights as products take them."""
@@ -133,7 +138,7 @@ def choose(layer: Layer, wanted: Algorithm | None, offers: Table, choices: Table
         )
     if wanted in ON_BYTES or obstacle:
         return "mac8"
-    offered = from_table(offers[layer.problem.name])
+    offered = layer.offered(offers)
     if wanted is None:
         return _way(pick(offered, layer.workload(layer.problem.name), choices))
     if not any(offer.algorithm == wanted for offer in offered):
@@ -153,7 +158,7 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     """
     if any(map(bitserial_obstacle, readers)):
         return None
-    costs = [_costs(layer, from_table(offers[layer.problem.name])) for layer in readers]
+    costs = [_costs(layer, layer.offered(offers)) for layer in readers]
     own = [min(cost, key=lambda algorithm: cost[algorithm]) for cost in costs]
     if "lookup" not in own or len(set(own)) == 1:
         return None
@@ -184,8 +189,8 @@ def subject(layer: Layer, wanted: Algorithm | None, offers: Table) -> Subject:
     products = layer.workload(products_problem(layer.activation_bits, layer.weight_limit))
     if wanted in ON_BYTES or bitserial_obstacle(layer):
         algorithms = on_bytes(layer.numerators, products.geometry.strides, wanted)
-        offered = products_for(offers, layer.activation_bits, layer.weight_limit, algorithms)
+        offered = products_for(offers, layer.activation_bits, layer.numerators, algorithms)
         return Subject((products,), tuple(offered))
-    offered = from_table(offers[layer.problem.name])
+    offered = layer.offered(offers)
     allowed = tuple(offer for offer in offered if wanted in (None, offer.algorithm))
     return Subject((layer.workload(layer.problem.name), products), allowed)

@@ -26,11 +26,7 @@ from stages.qnn.geometry import are_joinable
 from stages.qnn.methods import WORD_BYTES
 from stages.qnn.packed import row_words, stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
-from stages.qnn.signature import BLOCK
-
-AHEAD = 4096
-"""Bytes between the weights that are read and those that are fetched, where each is read once: of
-2 to 6 KiB these took the least time, 0.75 of that without."""
+from stages.qnn.signature import BLOCK, RING_BYTES
 
 
 class Convolution(Widening):
@@ -115,21 +111,27 @@ class Convolution(Widening):
     def _share(self) -> int:
         """Bytes of the next block's weights that are fetched with every word of a window.
 
-        Nothing where a block is not finished before the next one's weights are read. A kernel that
-        has all pixels reads no weights twice, and fetches those that it is about to read.
+        Nothing where a block is not finished before the next one's weights are read, or these are
+        read but once.
         """
-        bytes_a_word = self.signature.channels * self.signature.weight_planes * WORD_BYTES
-        if self.signature.is_whole:
-            return bytes_a_word
-        return -(-bytes_a_word // self.calls) if self.schedule["order"] == "rows_inner" else 0
+        if self.signature.is_whole or self.schedule["order"] != "rows_inner":
+            return 0
+        return -(-self._word_bytes // self.calls)
+
+    @property
+    def _word_bytes(self) -> int:
+        """Bytes of weights for a word of the window."""
+        planes = self.signature.channels * self.signature.weight_planes
+        return planes * WORD_BYTES // self.signature.expansion
 
     @property
     def fetched(self) -> int:
         """Elements of the next block's weights that one call of the micro-kernel fetches."""
         weights = self.composite.main.args[1]
         size = prod(shape_of(weights.ty)[1:]) * storage_dtype(dtype_of(weights.ty)).itemsize
-        words = size // (self.signature.channels * self.signature.weight_planes * WORD_BYTES)
-        return words * self._share // storage_dtype(dtype_of(weights.ty)).itemsize
+        return (
+            size // self._word_bytes * self._share // storage_dtype(dtype_of(weights.ty)).itemsize
+        )
 
     def help(self, called: Called) -> None:
         """Have a function compute sums, with constants behind its pointers."""
@@ -176,8 +178,9 @@ class Convolution(Widening):
 
     @property
     def sums_words(self) -> int:
-        """Sums in scratch, if any are there."""
-        return 0 if self.is_direct else super().sums_words
+        """Sums in scratch, if any are there, and the bytes that a kernel makes of weights."""
+        made = RING_BYTES // WORD_BYTES if self.signature.makes_bytes else 0
+        return 0 if self.is_direct else super().sums_words + made
 
     def kernel(self) -> Kernel:
         """The kernel, and what computes its tiles if that is a function of its own."""
@@ -295,7 +298,8 @@ class Convolution(Widening):
         return Window(row * self.input_width + x * strides[1], before, lambda m: (run, x + m))
 
     def pointers(self, block: Any, part: Any, window: Window, place: Any) -> tuple[Any, ...]:
-        """A call's data, weights, sums and the weights to fetch; `part` of the block's channels."""
+        """A call's data, weights, sums and the weights to fetch, or where bytes are made of them;
+        `part` of the block's channels."""
         reads = self._reads(block, part, window)
         sums = T.address_of(self.scratch[place + part * self.signature.channels])
         return *reads[:SUMS], sums, *reads[SUMS:]
@@ -313,10 +317,10 @@ class Convolution(Widening):
         parts = BLOCK // self.signature.channels
         size = prod(shape_of(weights.ty)[1:])
         own = (block * parts + part) * size
-        if self.signature.is_whole:
-            fetched = own + AHEAD // storage_dtype(dtype_of(weights.ty)).itemsize
-        else:
-            fetched = (block + 1) * parts * size + (window.before * parts + part) * self.fetched
+        fetched = (block + 1) * parts * size + (window.before * parts + part) * self.fetched
         first = self.wide if self.wide_words else self.data_of(window)
         read = self.arguments[weights.name]
-        return first, T.address_of(read[own]), T.address_of(read[fetched])
+        later = T.address_of(read[fetched])
+        if self.signature.makes_bytes:
+            later = T.address_of(self.scratch[super().sums_words])
+        return first, T.address_of(read[own]), later

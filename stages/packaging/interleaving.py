@@ -181,6 +181,9 @@ class Interleaving(Lowering):
         with T.serial(0, parts) as part:
             data, weights, _, later = self.pointers(block, part, window, place)
             first = self.beginning(block * BLOCK + part * self.signature.channels)
+            if self.signature.makes_bytes:
+                start = T.int64(0), T.int64(0), *map(T.int64, self.strides)
+                T.evaluate(T.call_extern("void", f"{name}_ready", data, weights, later, *start))
             self._begin(early, *first)
             with T.serial(0, kh) as row, T.serial(0, steps) as step:
                 numbers = (T.Cast("int64", row), T.Cast("int64", step), *map(T.int64, self.strides))

@@ -107,6 +107,8 @@ class Geometry:
             if not is_plain or transform_of(self.strides) is None:
                 return False
             return self.channels >= LEAST_VECTOR and signature.rows <= self.squares
+        if signature.code is not None and self.channels % BLOCK:
+            return False  # what fills a word up has no weight of 0
         if signature.is_widened and not self.widened(signature.rows).stays_near:
             return False
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from hw.isa.expanding import WIDTHS, code_name
+from stages.options import Encoding
 
 WORD_BITS = 32
 """A lane: 32 packed channels of one plane, or four 8-bit channels."""
@@ -20,6 +25,44 @@ _PER_WORD: dict[Element, int] = {"int8": 4, "int16": 2, "float32": 1, "bfloat16"
 
 
 @dataclass(frozen=True)
+class WeightCode:
+    """Weights as they are stored where a kernel makes bytes of fewer bits.
+
+    In two's complement of `bits` bits; where all are odd, (w - 1) / 2 is.
+    """
+
+    bits: int
+    is_odd: bool
+
+    @property
+    def name(self) -> str:
+        """For example `odd1`."""
+        return code_name(self.bits, self.is_odd)
+
+    def holds(self, weights: np.ndarray[Any, Any]) -> bool:
+        """Whether it has a number for each of these integers."""
+        return np.array_equal(self.weights(self.numbers(weights)), weights)
+
+    def numbers(self, weights: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """What is stored of weights, uint8: the lowest bits of a number."""
+        wide = weights.astype(np.int32)
+        return ((wide >> self.is_odd) & ((1 << self.bits) - 1)).astype(np.uint8)
+
+    def weights(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """What stored numbers mean, int32."""
+        sign = 1 << (self.bits - 1)
+        signed = (numbers.astype(np.int32) ^ sign) - sign
+        return 2 * signed + 1 if self.is_odd else signed
+
+
+def code_for(bits: int, encoding: Encoding) -> WeightCode | None:
+    """The smallest code of all weights of so many bits; None where a byte is no larger."""
+    needed = bits + (encoding == "unipolar")
+    width = next((width for width in WIDTHS if width >= needed), None)
+    return None if width is None else WeightCode(width, encoding == "bipolar")
+
+
+@dataclass(frozen=True)
 class Products:
     """How products of bytes, or of floats, are accumulated.
 
@@ -29,7 +72,8 @@ class Products:
     `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
     0 is a kernel of vectors. Floats are multiplied one channel a lane, bfloat16 two. Integers of 16
     bits, signed ones, are what transforms make of pixels and weights, or bytes that were widened;
-    floats `are_transformed` too (`stages.qnn.winograd`).
+    floats `are_transformed` too (`stages.qnn.winograd`). Where there is a `code`, it says
+    how weights are stored, 64 at a time, that are bytes when they are multiplied.
     """
 
     group: int
@@ -39,6 +83,7 @@ class Products:
     tile: int = 0
     element: Element = "int8"
     are_transformed: bool = False
+    code: WeightCode | None = None
 
     @property
     def channels_per_word(self) -> int:
@@ -58,6 +103,8 @@ class Products:
     @property
     def name(self) -> str:
         """The method's name in the grammar."""
+        if self.code is not None:
+            return f"{replace(self, code=None).name}_{self.code.name}"
         if self.tile:
             return f"tile{self.tile}"
         if self.are_transformed:

@@ -152,7 +152,8 @@ class Offer:
 
     def _streaming(self, words: int) -> float:
         """Cycles until the weights of a block, so many words of a window, are there."""
-        return words * BLOCK * self.signature.weight_planes * WORD_BYTES / LINE * self.stream
+        size = words * BLOCK * self.signature.weight_planes * WORD_BYTES / self.signature.expansion
+        return size / LINE * self.stream
 
     def _far_bytes(self, geometry: Geometry) -> float:
         """Bytes of activations a tile reads from the second cache.
@@ -204,21 +205,29 @@ def on_bytes(
 def products_for(
     table: Table,
     activation_bits: int,
-    weight_limit: int,
+    weight: np.ndarray[Any, Any],
     algorithms: Collection[Method] = _BYTES,
 ) -> list[Offer]:
-    """Offers of products of levels as bytes, of any problem, that levels and weights of these sizes
-    fit."""
+    """Offers of products of levels as bytes, of any problem, that levels of so many bits and these
+    weights fit."""
+    weight_limit = weight_limit_of(weight)
     found = {
         offer.signature.name: offer
         for data in table.values()
-        for offer in from_table(data)
+        for offer in holding(from_table(data), weight)
         if (products := offer.signature.products) is not None
         and offer.algorithm in algorithms
         and activation_bits <= products.activation_bits
         and weight_limit <= products.weight_limit
     }
     return [found[name] for name in sorted(found)]
+
+
+def holding(offers: Sequence[Offer], weight: np.ndarray[Any, Any]) -> list[Offer]:
+    """Those offers whose kernels can store these weights."""
+    codes = {code for offer in offers if (code := offer.signature.code) is not None}
+    lacking = {code for code in codes if not code.holds(weight)}
+    return [offer for offer in offers if offer.signature.code not in lacking]
 
 
 def best(offers: Sequence[Offer], geometry: Geometry, outputs: int = BLOCK) -> Offer:

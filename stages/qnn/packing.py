@@ -2,7 +2,8 @@
 
 Activations become uint32 [P, Hp, Wp, CW] (plane or sum, padded height and width, word) and weights
 uint32 [OB, P, KH * KW * CW, channels] (block of output channels, plane, window word, channel);
-channel `c` sits in bit (popcount) or byte (mac8) `c mod per_word` of word `c div per_word`. Which
+channel `c` sits in bit (popcount) or byte (mac8) `c mod per_word` of word `c div per_word`; bytes
+may be stored in fewer bits, then there are as many words less (`WeightCode`). Which
 planes and sums there are is what the signature's term plan says: truth tables over levels. Tables
 and the indices into them have the same sizes; see `stages.qnn.tables` for what is in them.
 """
@@ -14,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from hw.isa.expanding import REGISTER
 from stages.options import Encoding
 from stages.qnn.floats import float64_of
-from stages.qnn.methods import WORD_BITS, Stored
+from stages.qnn.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
@@ -120,6 +122,11 @@ def pack_weights(signature: KernelSignature, q: Array, strides: Sequence[int] = 
     elements = padded.astype(signature.products.element)
     parts = elements.reshape(blocks, signature.channels, -1, per_word // group, group)
     ordered = np.ascontiguousarray(parts.transpose(0, 2, 3, 1, 4))
+    if (code := signature.code) is not None:
+        stored = _coded(code, ordered.reshape(-1, REGISTER.bytes))
+        return stored.view(np.uint32).reshape(
+            blocks, 1, -1, signature.channels // signature.expansion
+        )
     return ordered.reshape(-1).view(np.uint32).reshape(blocks, 1, -1, signature.channels)
 
 
@@ -155,8 +162,27 @@ def _unpack_bytes(signature: KernelSignature, packed: Array, window: tuple[int, 
     assert signature.products is not None
     group, per_word = signature.products.group, signature.channels_per_word
     elements = np.ascontiguousarray(packed).view(signature.products.element)
+    if (code := signature.code) is not None:
+        elements = _decoded(code, elements.reshape(-1, REGISTER.bytes // signature.expansion))
     by_lane = elements.reshape(len(packed), -1, per_word // group, signature.channels, group)
     return by_lane.transpose(0, 3, 1, 2, 4).reshape(-1, *window).astype(np.int32)
+
+
+def _coded(code: WeightCode, weights: Array) -> Array:
+    """Weights [N, 64] as `hw.isa.expanding` has them in registers, uint8 [N, 8 * bits].
+
+    The first ones are the lowest bits of all bytes, the next ones those above, and so on.
+    """
+    numbers = code.numbers(weights).reshape(len(weights), -1, BYTE_BITS * code.bits)
+    places = code.bits * np.arange(numbers.shape[1])[:, None]
+    return (numbers << places).sum(1).astype(np.uint8)
+
+
+def _decoded(code: WeightCode, stored: Array) -> Array:
+    """Weights int32 [N, 64] of what `_coded` makes of them."""
+    places = code.bits * np.arange(BYTE_BITS // code.bits)[:, None]
+    numbers = stored.view(np.uint8)[:, None] >> places & ((1 << code.bits) - 1)
+    return code.weights(numbers.reshape(len(stored), -1))
 
 
 def _stored(patterns: Array, bits: int, weights: Encoding) -> Array:

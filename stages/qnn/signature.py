@@ -20,7 +20,8 @@ A signature's name is a grammar:
     sums    := ("s" value ("_" value)*)*         "m" for a minus
     problem := "a" bits "w" bits "_" encoding [step]
     step    := "_by" words
-    method  := ("dot" | "wide_dot") group ["_w" limit] | "winograd_dot" group | "tile" words
+    method  := ("dot" | "wide_dot") group ["_w" limit] | "winograd_dot" group
+             | ("dot" group | "tile" words) ["_" ("odd" | "signed") bits]
              | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
     flush   := "window" | "row" | "chunk" | "none"       where narrow counters are emptied
@@ -37,7 +38,15 @@ from typing import Any, Literal
 import numpy as np
 
 from hw.isa import tiles
-from stages.qnn.methods import WORD_BITS, WORD_BYTES, Element, Products, Stored
+from stages.qnn.methods import (
+    BYTE_BITS,
+    WORD_BITS,
+    WORD_BYTES,
+    Element,
+    Products,
+    Stored,
+    WeightCode,
+)
 from stages.qnn.tables import ENTRIES, GROUP, Tables
 from stages.qnn.terms import TermPlan
 
@@ -49,6 +58,10 @@ that kernels use in place: bytes."""
 TILES_BEGIN, TILES_END = "bk_tiles_begin", "bk_tiles_end"
 """Functions without operands around a thread's calls of kernels of tiles: they shape the registers,
 and give them up."""
+RING = 4
+RING_BYTES = RING * tiles.ROWS * tiles.ROW_BYTES
+"""Steps whose weights are bytes at a time, where kernels of tiles make these of fewer bits; and the
+room for them, which is handed over where other kernels are told what to fetch."""
 FALLBACK_ROWS = 14
 """Pixels that 28 registers of 16 lanes can add up for 32 channels; four are left."""
 
@@ -200,6 +213,21 @@ class KernelSignature:
     def products_a_step(self) -> int:
         """Products of matrix tiles in a step: registers of pixels times registers of channels."""
         return self.pixel_registers * (self.channels // tiles.COLUMNS)
+
+    @property
+    def code(self) -> WeightCode | None:
+        """How weights are stored, where that is in fewer bits than they are multiplied in."""
+        return None if self.products is None else self.products.code
+
+    @property
+    def expansion(self) -> int:
+        """How many times as many bytes stored weights become."""
+        return 1 if self.code is None else BYTE_BITS // self.code.bits
+
+    @property
+    def makes_bytes(self) -> bool:
+        """Whether it stores bytes that it makes of weights, before it multiplies these."""
+        return self.is_tiled and self.code is not None
 
     @property
     def word_bytes(self) -> int:

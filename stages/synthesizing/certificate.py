@@ -27,6 +27,7 @@ from stages.kinds import Table
 from stages.qnn.methods import WORD_BITS, WORD_BYTES
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body
+from stages.synthesizing.expanding import prove_expansion
 from stages.synthesizing.program import Program
 from stages.synthesizing.quotient import residual
 from stages.synthesizing.unknowns import corners, looked_up, planes
@@ -94,6 +95,9 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         }
         if signature.is_float:
             facts = {"rounding": "left out: sums of real numbers"}
+        if signature.code is not None:
+            prove_expansion(signature.code, isa)
+            facts["expanded"] = signature.code.name
         operands, products = corners(signature, isa, body)
         totals, largest = _simulated(signature, isa, body, operands)
         if signature.is_transformed and not signature.is_float:

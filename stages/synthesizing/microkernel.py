@@ -18,7 +18,7 @@ from stages.synthesizing.beginning import BEGIN, from_nothing
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.operands import Operands
-from stages.synthesizing.tiles import TileKernel
+from stages.synthesizing.tile_kernel import TileKernel
 
 PARAMETERS = (
     "ptr noalias readonly %data",
@@ -40,7 +40,7 @@ def kernel_text(
 ) -> tuple[str, list[str]]:
     """The function of a signature, whichever its family, and the declarations it needs."""
     if signature.is_tiled:
-        return TileKernel(signature, body or body_of(signature, isa)).text(PARAMETERS)
+        return TileKernel(signature, isa, body or body_of(signature, isa)).text(PARAMETERS)
     return MicroKernel(signature, isa, body).text()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from hw.costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, Products
+from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, Products, code_for
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.terms import weight_values
@@ -74,7 +74,7 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     kept = _without_spills({s: counted.stores for s, counted in counts.items()})
     offers = [offer_of(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
     far = [_around(replace(o, cache=1024 * hardware.l1d_kib), isa, costs) for o in offers]
-    tiles = [tile_offer(signature, costs) for signature in tiles_of(problem, isa)]
+    tiles = [tile_offer(signature, isa, costs) for signature in tiles_of(problem, isa)]
     return sorted([*far, *tiles], key=_rank)
 
 
@@ -173,7 +173,8 @@ def tiles_of(problem: Problem, isa: Isa) -> list[KernelSignature]:
     """Kernels of tiles for a problem; of float32, and of weights that no byte holds, are none."""
     if problem == FLOATS or problem.spans:
         return []
-    return tile_signatures(isa, FLOAT_PRODUCTS.get(problem, BYTES))
+    code = None if problem.is_float else code_for(problem.weight_bits, problem.weights)
+    return tile_signatures(isa, FLOAT_PRODUCTS.get(problem, BYTES), code)
 
 
 def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:

@@ -19,7 +19,6 @@ from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.geometry import tile_count
 from stages.qnn.measured import order_of, shape_name
-from stages.qnn.methods import WORD_BYTES
 from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.winograd import calls_a_run, transform_for
@@ -79,10 +78,10 @@ def _gaining(function: Any) -> tuple[int, bool]:
         return 0, False
     weights = call.args[1].ty
     signature = parse_signature(attributes(call)["signature"])
-    macs = prod(shape_of(call.ty)[:3]) * prod(shape_of(weights))
+    macs = prod(shape_of(call.ty)[:3]) * prod(shape_of(weights)) * signature.expansion
     if signature.is_transformed:
         macs //= transform_for(attributes(call)["strides"]).outputs ** 2
-    words = _bytes(weights) // shape_of(weights)[0] // (signature.channels * WORD_BYTES)
+    words = shape_of(weights)[2]
     slots = words // signature.step * signature.products_a_step
     return macs, signature.is_tiled and slots >= SLOTS_A_PIXEL * signature.rows
 
@@ -100,7 +99,7 @@ def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
     most = MOST_OF_TILES if signature.is_tiled else MOST_WEIGHTS
     if signature.is_transformed:
         most = MOST_TRANSFORMED
-    are_few = _bytes(weights.ty) < most * _bytes(data.ty)
+    are_few = _bytes(weights.ty) * signature.expansion < most * _bytes(data.ty)
     return {
         "order": chosen or _order(call, data.ty, weights.ty, hardware),
         "split": "runs" if are_few else "blocks",

@@ -15,7 +15,7 @@ from hw.costs import CoreCosts, UnknownInstructionError, core_costs
 from hw.isa import ISAS, isa_of, tiles
 from hw.profile import CORES, Architecture, Core, Hardware
 from hw.profile import ISAS as ISAS_OF
-from tests.targets import AVX512VBMI, AVX512VNNI, AVXVNNI, PROFILES
+from tests.targets import AMX_GFNI, AVX512VBMI, AVX512VNNI, AVXVNNI, PROFILES
 
 PAIRS = [(architecture, core) for architecture, cores in CORES.items() for core in cores]
 # Cores without AVX-512, and with it but without VPOPCNTDQ.
@@ -85,7 +85,7 @@ def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
 
 
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:
-    profiles = (*PROFILES, AVX512VBMI)
+    profiles = (*PROFILES, AVX512VBMI, AMX_GFNI)
     rows = {row.name for profile in profiles for row in isa_of(profile).instructions()}
     rows |= {"vpopcntb", "vpdpbusd_ymm", "vpdpwssd_ymm", "vdpbf16ps", *tiles.NAMES}
     assert {path.stem for path in TABLES} == {core for _, core in PAIRS}

@@ -11,10 +11,12 @@ import pytest
 
 from hw.isa import ISAS, Instruction, Isa, isa_of
 from hw.isa.arrays import array_lanes, registers
+from hw.isa.expanding import EXPANSIONS
 from hw.profile import VECTOR_BITS, Hardware
 from tests.hw.isa_code import assembly, cases_of, function_of, library
 from tests.targets import (
     AARCH64,
+    AMX_GFNI,
     ARMV7,
     AVX2,
     AVX512BF16,
@@ -34,6 +36,7 @@ from tests.targets import (
 Array = np.ndarray[Any, Any]
 ROUNDS = 24
 OWN_ROWS = {
+    AMX_GFNI: [row.name for row in EXPANSIONS.values()],
     AVX512BF16: ["vdpbf16ps"],
     AVX512VBMI: ["vpermt2b_columns0", "vpermt2b_columns1"],
     AVXVNNI: ["vpdpbusd_ymm"],

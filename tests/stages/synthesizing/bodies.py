@@ -16,7 +16,7 @@ from stages.codegen import compile_object
 from stages.qnn.integer import windows
 from stages.qnn.methods import BYTE_LIMIT, WORD_LIMIT
 from stages.qnn.packing import pack_activations, pack_weights, raw_sums
-from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
+from stages.qnn.signature import BLOCK, RING_BYTES, TILES_BEGIN, TILES_END, KernelSignature
 from stages.qnn.terms import term_table
 from stages.synthesizing.microkernel import kernel_text
 from stages.synthesizing.tiles import shaping_text
@@ -51,7 +51,7 @@ class Case:
     def extremes(self) -> list[tuple[int, int]]:
         """Pairs of a level and a stored weight that fill counters, or make the largest sums."""
         if self.signature.is_transformed:
-            low, high = self._weights
+            low, high = self.weights
             return [(low, low), (low, high), (high, high)]
         if (products := self.signature.products) is not None:
             top, limit = (1 << products.activation_bits) - 1, products.weight_limit
@@ -72,7 +72,7 @@ class Case:
     def random(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """A strip of any levels, and any weights."""
         data, weights = self._shapes
-        low, high = self._weights
+        low, high = self.weights
         if self.signature.is_transformed:
             first, second = (
                 rng.integers(low, high, shape, np.int16, endpoint=True) for shape in (data, weights)
@@ -81,8 +81,13 @@ class Case:
         top = (1 << self._activation_bits) - 1
         return (
             rng.integers(0, top, data, np.uint8, endpoint=True),
-            rng.integers(low, high, weights, np.int16, endpoint=True),
+            self._stored(rng.integers(low, high, weights, np.int16, endpoint=True)),
         )
+
+    def _stored(self, weights: Array) -> Array:
+        """Weights, or of those that are stored in fewer bits ones near them."""
+        code = self.signature.code
+        return weights if code is None else code.weights(code.numbers(weights)).astype(np.int16)
 
     @property
     def _shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int, int]]:
@@ -97,7 +102,11 @@ class Case:
         return one.activation_bits
 
     @property
-    def _weights(self) -> tuple[int, int]:
+    def weights(self) -> tuple[int, int]:
+        """The smallest and the largest weight."""
+        if (code := self.signature.code) is not None:
+            found = code.weights(np.arange(1 << code.bits, dtype=np.uint8))
+            return int(found.min()), int(found.max())
         if (products := self.signature.products) is not None:
             limit = products.weight_limit
             return -limit, limit - (limit in (BYTE_LIMIT, WORD_LIMIT))
@@ -106,7 +115,7 @@ class Case:
 
 
 def compile_cases(cases: Sequence[Case], hardware: Hardware) -> Library:
-    """A library with `case.name(data, weights, sums, shape)` for every case.
+    """A library with `case.name(data, weights, sums, shape, later)` for every case.
 
     Where sums can begin with something, `case.beginning` finds that behind the shape.
     """
@@ -123,8 +132,9 @@ def _caller(case: Case, hardware: Hardware, begins: bool = False) -> Any:
         symbol = case.beginning if begins else case.name
         T.func_name(symbol)
         T.func_attr({"global_symbol": symbol})
-        names = (("data", "uint32"), ("weights", "uint32"), ("sums", "int32"), ("shape", "int32"))
-        buffers = [T.arg(name, T.Buffer((8,), dtype)) for name, dtype in names]
+        kinds = {"data": "uint32", "weights": "uint32", "sums": "int32", "shape": "int32"}
+        kinds["later"] = "uint8"
+        buffers = [T.arg(name, T.Buffer((8,), dtype)) for name, dtype in kinds.items()]
         with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, *more, text, shaping])):
             if is_tiled:
                 T.evaluate(T.call_extern("void", TILES_BEGIN))
@@ -132,7 +142,7 @@ def _caller(case: Case, hardware: Hardware, begins: bool = False) -> Any:
                 T.call_extern(
                     "void",
                     case.signature.beginning if begins else case.signature.name,
-                    *(T.address_of(buffers[index][0]) for index in (0, 1, 2, 1)),
+                    *(T.address_of(buffers[index][0]) for index in (0, 1, 2, 4)),
                     *(T.Cast("int64", buffers[3][index]) for index in range(5)),
                     T.int64(0),
                     T.int64(0),
@@ -173,7 +183,7 @@ def sums_of(
         if begin is not None:
             shape[SHAPE : SHAPE + signature.channels] = begin[first : first + signature.channels]
         name = case.name if begin is None else case.beginning
-        library.call(name, stored, block, sums, shape)
+        library.call(name, stored, block, sums, shape, np.zeros(RING_BYTES, np.uint8))
         result[:, first : first + signature.channels] = sums[:, : signature.channels]
         assert not sums[:, signature.channels :].any()
     return result

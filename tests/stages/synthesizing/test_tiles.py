@@ -9,8 +9,9 @@ import pytest
 
 from hw.costs import core_costs
 from hw.isa import isa_of
+from hw.isa.expanding import WIDTHS
 from stages.qnn.geometry import Geometry, tile_count
-from stages.qnn.methods import Products
+from stages.qnn.methods import Products, WeightCode
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem, best
 from stages.qnn.packing import pack_weights, unpack_weights
 from stages.qnn.signature import KernelSignature
@@ -20,9 +21,9 @@ from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.offering import tiles_of
 from stages.synthesizing.tiles import PIXELS, STEPS, WHOLE, shape_of, shaping_text, tile_offer
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
-from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
+from tests.targets import AMX, AMX_GFNI, AVX512VNNI, skip_unless_runnable
 
-ISA = isa_of(AMX)
+ISA, EXPANDING = isa_of(AMX), isa_of(AMX_GFNI)
 BYTES = Problem(8, 8, "signed")
 BLANK = KernelSignature(ISA.name, None, Products(4, tile=16), 32, 32, "none", 0)
 
@@ -33,20 +34,31 @@ def signature(rows: int, step: int, channels: int = 32) -> KernelSignature:
 
 SOME = [signature(*tile) for tile in ((32, 16), (28, 12), (14, 7), (7, 3), (16, 9))]
 WHOLES = [signature(rows, 16 - 4 * n, 16) for n, rows in enumerate(WHOLE)]
+CODES = [WeightCode(bits, is_odd) for bits in WIDTHS for is_odd in (False, True)]
+CODED = [
+    replace(kernel, products=Products(4, tile=kernel.step, code=code))
+    for kernel, code in zip([*WHOLES, *WHOLES], CODES, strict=True)
+]
 ALL = [(rows, 32) for rows in PIXELS] + [(rows, 16) for rows in WHOLE]
 
 
-@pytest.mark.parametrize("kernel", [*SOME, *WHOLES], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", [*SOME, *WHOLES, *CODED], ids=lambda kernel: kernel.name)
 def test_compiled_kernels_add_up_products(kernel: KernelSignature) -> None:
     """Windows of one row and of several, of a step and of more; strides of 1 and 2; from zeros and
-    from any integers."""
-    skip_unless_runnable(AMX)
+    from any integers. Where weights are stored in fewer bits, by tiles and by vectors."""
+    hardware = AMX if kernel.code is None else AMX_GFNI
+    skip_unless_runnable(hardware)
     step = kernel.step
-    cases = [Case(kernel, 3, 3, step, 1), Case(kernel, 1, 1, step, 2), Case(kernel, 2, 2, step, 1)]
+    sizes = [(3, 3, step, 1), (1, 1, step, 2), (2, 2, step, 1)]
+    cases = [Case(kernel, *size) for size in sizes]
+    if kernel.code is not None:
+        assert kernel.fallback is not None
+        cases += [Case(kernel.fallback, *size) for size in sizes]
     rng = np.random.default_rng(step)
     for case in cases:
-        library = compile_cases([case], AMX)
-        for data, weights in (case.random(rng), case.full(255, -128), case.full(255, 127)):
+        library = compile_cases([case], hardware)
+        low, high = case.weights
+        for data, weights in (case.random(rng), case.full(255, low), case.full(255, high)):
             expected = expected_sums(case, data, weights)
             begin = rng.integers(-(1 << 31), 1 << 31, 32, np.int64).astype(np.int32)
             for first in (None, begin):
@@ -55,9 +67,13 @@ def test_compiled_kernels_add_up_products(kernel: KernelSignature) -> None:
                 np.testing.assert_array_equal(found, total)
 
 
-@pytest.mark.parametrize("kernel", [*SOME[1:4], *WHOLES], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(
+    "kernel", [*SOME[1:4], *WHOLES, *CODED[:3]], ids=lambda kernel: kernel.name
+)
 def test_kernels_are_proved(kernel: KernelSignature) -> None:
-    facts = prove(kernel, ISA, body_of(kernel, ISA))
+    isa = ISA if kernel.code is None else EXPANDING
+    facts = prove(kernel, isa, body_of(kernel, isa))
+    assert facts.get("expanded") == (kernel.code and kernel.code.name)
     assert facts["scale"] == 1 and facts["flush_period"] == 0
     # As many words of four bytes as fit 32 bits, in whole steps.
     most = (1 << 31) // (4 * 255 * 128)
@@ -124,7 +140,7 @@ def test_the_fallback_reads_the_same_weights(rows: int, channels: int) -> None:
 
 
 def offers() -> list[Offer]:
-    return [tile_offer(one, core_costs(AMX.core)) for one in tiles_of(BYTES, ISA)]
+    return [tile_offer(one, ISA, core_costs(AMX.core)) for one in tiles_of(BYTES, ISA)]
 
 
 def test_there_is_an_offer_for_every_tile() -> None:
