@@ -10,7 +10,7 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
-from stages import synthesizing
+from stages import synthesizing, tuning
 from stages.bitpacking import choosing
 from stages.codegen import target_of
 from stages.kinds import Model
@@ -22,6 +22,8 @@ from stages.packaging.products import Products
 from stages.qnn import integer, interpret, onnx
 from stages.qnn.builder import calls_of
 from stages.qnn.composites import PLAIN, PRODUCTS
+from stages.qnn.methods import WeightCode
+from stages.qnn.offers import Problem, products_for, to_table
 from stages.qnn.signature import TILES_BEGIN, TILES_END
 from stages.tuning import SPLITS
 from tests.stages.networks import SourceNet
@@ -29,8 +31,17 @@ from tests.stages.packaging.kernel_cases import BIT, MAC, Case
 from tests.stages.packaging.kernel_cases import Net as FewBits
 from tests.stages.packaging.programs import Executor, assert_exact, compile_at_once, pack
 from tests.stages.packaging.test_plain import Net
-from tests.stages.pipeline import kept, random_inputs
-from tests.targets import AARCH64, AMX, AVX2, AVX512VNNI, SSE2, VNNI_256, skip_unless_runnable
+from tests.stages.pipeline import kept, offered, random_inputs
+from tests.targets import (
+    AARCH64,
+    AMX,
+    AMX_GFNI,
+    AVX2,
+    AVX512VNNI,
+    SSE2,
+    VNNI_256,
+    skip_unless_runnable,
+)
 
 SIZES = [(1, 9, 5), (3, 9, 5), (1, 7, 7), (2, 7, 7), (1, 9, 3), (5, 3, 1)]
 """Pictures, height and width, of which tiles of several pixels fill rows badly."""
@@ -188,6 +199,50 @@ def test_pictures_of_seven_by_seven(hardware: Hardware, strides: int) -> None:
     if hardware is AMX:
         assert made.is_joined and made.signature.is_whole
         assert (made.rows, made.runs) == {1: (61, 1), 2: (55, 1)}[strides]
+
+
+@pytest.mark.parametrize(
+    ("bits", "encoding", "code"),
+    [
+        (1, "bipolar", "odd1"),
+        (2, "bipolar", "odd2"),
+        (2, "signed", "signed2"),
+        (3, "signed", "signed4"),
+        (3, "bipolar", "odd4"),
+        (1, "unipolar", "signed2"),
+        (5, "signed", None),
+    ],
+)
+@pytest.mark.parametrize("strides", (1, 2))
+@pytest.mark.parametrize("is_interleaved", (False, True))
+def test_weights_of_few_bits_become_bytes_between_products(
+    monkeypatch: pytest.MonkeyPatch,
+    bits: int,
+    encoding: str,
+    code: str | None,
+    strides: int,
+    is_interleaved: bool,
+) -> None:
+    """Of pictures that tiles take as a whole, where weights are read once."""
+    skip_unless_runnable(AMX_GFNI)
+    monkeypatch.setattr(tuning, "GAINING", 0 if is_interleaved else 2)
+    net = FewBits((1, 64, 7 * strides, 7 * strides))
+    x = net.quant(net.x, "a", 2, 0.5)
+    y = net.conv(x, "c", 72, stride=strides, bits=bits, encoding=encoding)
+    model = net.model(net.quant(net.batch_norm(y, "bn", 8.0), "b", 2, 0.5))
+    packed, _ = assert_exact(model, random_inputs(model, 1), AMX_GFNI, MAC)
+    (made,) = convolutions(packed, AMX_GFNI)
+    assert made.signature.is_whole
+    assert (made.signature.code and made.signature.code.name) == code
+
+
+def test_weights_that_no_code_stores_are_bytes() -> None:
+    """Channels whose weights are negated may have one beyond the two bits of the others."""
+    for levels, is_stored in (([-2, 1], True), ([-1, 2], False), ([-1, 1], True)):
+        weight = np.resize(np.array(levels, np.int8), (32, 3, 3, 64))
+        table = {"few": to_table(offered(Problem(2, 2, "signed"), AMX_GFNI))}
+        codes = {offer.signature.code for offer in products_for(table, 2, weight)}
+        assert (WeightCode(2, False) in codes) == is_stored
 
 
 @pytest.mark.parametrize(
