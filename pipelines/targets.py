@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hw import host
+from hw.isa.expanding import FEATURE as GFNI
 from hw.isa.tiles import FEATURES
 from hw.profile import CORES, ISAS, NEEDED, VECTOR_BITS, Architecture, Core, Hardware, Isa
 from pipelines.errors import UserError, did_you_mean
@@ -22,7 +23,7 @@ _MORE: Mapping[tuple[Core, int], tuple[str, ...]] = {
     ("alderlake", 256): ("+avxvnni",),
     ("cascadelake", 512): ("+avx512vnni",),
     ("icelake", 512): ("+avx512vnni", "+avx512bitalg", "+avx512vbmi"),
-    ("sapphirerapids", 512): ("+avx512vnni", "+avx512bitalg", "+avx512vbmi", *FEATURES),
+    ("sapphirerapids", 512): ("+avx512vnni", "+avx512bitalg", "+avx512vbmi", GFNI, *FEATURES),
     ("zen4", 512): ("+avx512vnni", "+avx512bitalg", "+avx512vbmi"),
     ("zen5", 512): ("+avx512vnni", "+avx512bitalg", "+avx512vbmi"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from stages.kinds import Table
+from stages.qnn.methods import WeightCode
 from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import GROUP, additions
 from stages.qnn.terms import Term, TermPlan, plane_bits
@@ -36,6 +37,7 @@ def explanation(signature: KernelSignature) -> list[str]:
             f"a * w by products of {products.element} matrices, {signature.step} words of {what} a "
             "step:",
             "a row of the one is a pixel, a row of the other a word of 16 output channels",
+            *_stored(products.code),
         ]
     if signature.is_float:
         return [
@@ -53,7 +55,17 @@ def explanation(signature: KernelSignature) -> list[str]:
         f"a * w by multiplication of {what}, {products.group} neighbouring channels a step, "
         f"added up in lanes of {products.bits} bits",
         f"for a of {products.activation_bits} bits and w of at most {products.weight_limit}",
+        *_stored(products.code),
     ]
+
+
+def _stored(code: WeightCode | None) -> list[str]:
+    """What is stored of weights, where these become bytes on the way."""
+    if code is None:
+        return []
+    what = "(w - 1) / 2" if code.is_odd else "w"
+    size = f"{code.bits} bit{'s' * (code.bits > 1)}"
+    return [f"stored is {what} in {size}; one instruction makes bytes of 64 weights"]
 
 
 def derivation(plan: TermPlan) -> list[str]:

@@ -126,6 +126,16 @@ def test_a_kernel_of_tiles_is_explained(capsys: pytest.CaptureFixture[str]) -> N
     assert "weight limit: 128" in text and "predicted: 1." in text
 
 
+def test_a_kernel_that_makes_bytes_of_weights_is_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "mac8_tile16_odd1_61x16_none_avx512bw"
+    explain.run(variables=variables(kernel=name, core="sapphirerapids"))
+    text = capsys.readouterr().out
+    assert "stored is (w - 1) / 2 in 1 bit; one instruction makes bytes of 64 weights" in text
+    assert "expanded: odd1" in text
+
+
 def test_offers_of_every_family_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     profile = targets.profiles("avx2", None)[0]
     offers = offers_for(Problem(2, 1, "bipolar"), profile)
