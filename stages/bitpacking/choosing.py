@@ -18,7 +18,7 @@ from stages.kinds import Table
 from stages.options import Algorithm, LegalizeOptions
 from stages.qnn.builder import bindings_of, variables_in
 from stages.qnn.composites import calls_in, is_float_product
-from stages.qnn.geometry import PHASES, Geometry
+from stages.qnn.geometry import PHASED, PHASES, Geometry
 from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.methods import WORD_BYTES
 from stages.qnn.offers import (
@@ -36,9 +36,6 @@ from stages.qnn.signature import BLOCK
 from stages.qnn.terms import encoding_of
 
 Tensors = dict[str, np.ndarray[Any, Any]]
-PHASED = 0.9
-"""The part of the time that layers are predicted to take, at most, with data in phases: 0.94 was
-1.04 as timed. No prediction counts that results of joined rows find their places one by one."""
 WINOGRADS = (
     "it transforms windows of 3x3 pixels, of at least 8 channels, that move by two, or by one if "
     "their sums have 26 bits at most"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from stages.options import Algorithm
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.composites import bits_obstacle
-from stages.qnn.geometry import Geometry
+from stages.qnn.geometry import PHASED, Geometry
 from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.offers import (
     LINE,
@@ -154,24 +155,43 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     """The algorithm for all readers of the same levels; None where each is better off with its own.
 
     Tables are much to write beside planes or bytes, so one reader alone must gain by them what they
-    take. Kernels that were measured are no exception: who writes their tables was not timed.
+    take. Bytes that all read, and move over alike, may lie in phases. Kernels that were measured
+    are no exception: neither who writes tables was timed nor what else would do with bytes.
     """
     if any(map(bitserial_obstacle, readers)):
         return None
     costs = [_costs(layer, layer.offered(offers)) for layer in readers]
     own = [min(cost, key=lambda algorithm: cost[algorithm]) for cost in costs]
-    if "lookup" not in own or len(set(own)) == 1:
+    if len(set(own)) == 1:
         return None
-    alone = sum(min(cost.values()) for cost in costs) + readers[0].table_lines * TABLE_LINE
+    alone = sum(min(cost.values()) for cost in costs)
+    if "lookup" in own:
+        alone += readers[0].table_lines * TABLE_LINE
     common = set.intersection(*(set(cost) for cost in costs))
     totals = {algorithm: sum(cost[algorithm] for cost in costs) for algorithm in sorted(common)}
+    if "mac8" in totals and (phased := _in_phases(readers, offers)) < PHASED * totals["mac8"]:
+        totals["mac8"] = phased
     best = min(totals, key=lambda algorithm: totals[algorithm])
     return best if totals[best] < alone else None
 
 
-def _costs(layer: Layer, offers: Sequence[Offer]) -> dict[Method, float]:
-    """Cycles of a layer's cheapest kernel of each algorithm, those on bytes together."""
+def _in_phases(readers: Sequence[Layer], offers: Table) -> float:
+    """Cycles of all readers on bytes that lie in phases; infinitely many where these cannot."""
+    phased = [layer.geometry.as_phased for layer in readers]
+    return sum(
+        inf if geometry is None else _costs(layer, layer.offered(offers), geometry).get("mac8", inf)
+        for layer, geometry in zip(readers, phased, strict=True)
+    )
+
+
+def _costs(
+    layer: Layer, offers: Sequence[Offer], geometry: Geometry | None = None
+) -> dict[Method, float]:
+    """Cycles of a layer's cheapest kernel of each algorithm, those on bytes together; of data that
+    lie otherwise, if a geometry says so."""
     work, costs = layer.workload(layer.problem.name), dict[Method, float]()
+    if geometry is not None:
+        work = replace(work, geometry=geometry)
     for offer in offers:
         if work.geometry.takes(offer.signature):
             cost, way = work.cycles(offer), _way(offer)

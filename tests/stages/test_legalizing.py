@@ -174,6 +174,24 @@ def test_readers_of_one_input_share_an_algorithm_unless_one_gains_what_tables_ta
     assert shared([wide, grouped], little) is None
 
 
+def test_readers_that_all_move_by_two_may_share_bytes_in_phases() -> None:
+    """One by one the wide one is computed on bytes and the other on bits; so both on bytes."""
+    strided = {"groups": 1, "weight_zero_point_x2": 0, "strides": (2, 2)}
+    wide = layer(1, 1, attrs=strided, output=(7, 7))
+    beside = replace(wide, weight=np.zeros((64, 1, 1, 64), np.uint8))
+    plan = plain_plan("and", 1, 1, "unipolar")
+    popcount = KernelSignature("avx2", plan, None, 1, 32, "window", 99)
+    dot = KernelSignature("avx2", None, Products(4), 7, 32, "none", 0)
+    # Of rows in phases 55 positions are computed for 49 pixels, of others 97.
+    found = [Offer(popcount, 2.0, 0.0), Offer(dot, 10.0, 0.0), Offer(replace(dot, rows=14), 1.0, 0)]
+    offers = {"a1w1_unipolar": to_table(found)}
+    assert [choose(one, None, offers, {}) for one in (wide, beside)] == ["mac8", "bitserial"]
+    assert shared([wide, beside], offers) == "mac8"
+    other = replace(beside, attrs={**strided, "strides": (2, 1)})
+    assert choose(other, None, offers, {}) == "bitserial"
+    assert shared([wide, other], offers) is None
+
+
 @pytest.mark.parametrize("name", BOARDS)
 def test_cost_grows_with_bit_pairs(name: str) -> None:
     pairs = ((1, 1), (2, 1), (2, 2))
