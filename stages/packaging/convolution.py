@@ -67,6 +67,8 @@ class Convolution(Widening):
             self._odd_rows * pixel,
         )
         self.is_interleaved = self.uses_tiles and self.schedule["interleaved"]
+        if self.signature.makes_bytes:
+            self.made_words = RING_BYTES // WORD_BYTES
         if self.signature.is_widened:
             self.widen_windows(pixel)
         text = body["text"], body["declarations"]
@@ -178,9 +180,8 @@ class Convolution(Widening):
 
     @property
     def sums_words(self) -> int:
-        """Sums in scratch, if any are there, and the bytes that a kernel makes of weights."""
-        made = RING_BYTES // WORD_BYTES if self.signature.makes_bytes else 0
-        return 0 if self.is_direct else super().sums_words + made
+        """Sums in scratch, if any are there."""
+        return 0 if self.is_direct else super().sums_words
 
     def kernel(self) -> Kernel:
         """The kernel, and what computes its tiles if that is a function of its own."""
@@ -320,7 +321,5 @@ class Convolution(Widening):
         fetched = (block + 1) * parts * size + (window.before * parts + part) * self.fetched
         first = self.wide if self.wide_words else self.data_of(window)
         read = self.arguments[weights.name]
-        later = T.address_of(read[fetched])
-        if self.signature.makes_bytes:
-            later = T.address_of(self.scratch[super().sums_words])
+        later = self.made if self.made_words else T.address_of(read[fetched])
         return first, T.address_of(read[own]), later

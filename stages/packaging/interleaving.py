@@ -41,6 +41,8 @@ class Interleaving(Lowering):
     """What micro-kernels are told: rows of a window, words of these, and distances in bytes."""
     is_interleaved = False
     """Whether the epilogue of a tile stands between the products of the next one."""
+    made_words = 0
+    """Of 32 bits: what the kernel makes of weights that are stored in fewer bits."""
 
     def window(self, run: Any, tile: Any) -> Window:
         """The windows of a tile."""
@@ -138,6 +140,15 @@ class Interleaving(Lowering):
         """Sums of a tile of pixels, or of two in turns."""
         return super().sums_words * (2 if self.is_interleaved else 1)
 
+    @property
+    def _scratch_words(self) -> int:
+        return super()._scratch_words + self.made_words
+
+    @property
+    def made(self) -> Any:
+        """A pointer to what the kernel makes of weights."""
+        return T.address_of(self.scratch[super()._scratch_words])
+
     def _tile_of(self, number: Any) -> Place:
         """A tile's place, by its number among all."""
         item, tile = divided(number, self.tiles)
@@ -181,7 +192,7 @@ class Interleaving(Lowering):
         with T.serial(0, parts) as part:
             data, weights, _, later = self.pointers(block, part, window, place)
             first = self.beginning(block * BLOCK + part * self.signature.channels)
-            if self.signature.makes_bytes:
+            if self.made_words:
                 start = T.int64(0), T.int64(0), *map(T.int64, self.strides)
                 T.evaluate(T.call_extern("void", f"{name}_ready", data, weights, later, *start))
             self._begin(early, *first)
