@@ -69,7 +69,9 @@ def _work(call: Any) -> Work | None:
         terms = len(signature.plan.terms) if signature.plan else 0
         tiled = "tiles_bf16" if signature.is_float else "tiles"
         is_tiled = signature.is_tiled and may_use_tiles()
-        saved = transform_for(attrs["strides"]).saved if signature.is_transformed else 1
+        saved: float = 1
+        if signature.is_transformed:
+            saved = transform_for(attrs["strides"], attrs["tile"]).saved
         return Work(tiled if is_tiled else signature.family, macs, terms, saved)
     how = "mac8" if is_op(call, DEPTHWISE_CONVOLUTION) else "plain"
     return Work(how, macs, 0) if macs else None

@@ -224,6 +224,9 @@ def kernel_of(work: Work, offers: Table, choices: Table, phased: Collection[Any]
         padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
         size=nhwc(call.args[0].ty)[:2],
         output=nhwc(call.ty)[:2],
+        transform=picked.transform(geometry, subject.workload.outputs)
+        if picked.signature.is_transformed
+        else None,
     )
     return Chosen(
         picked.fitted(geometry),

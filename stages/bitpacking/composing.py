@@ -205,17 +205,18 @@ class Composite:
             stored = self.packer.transformed(stored, origin, window, self.layer)
         operands = [
             self._argument(stored),
-            self._tensor("weights", pack_weights(signature, widened(q, layout), window.strides)),
+            self._tensor("weights", pack_weights(signature, widened(q, layout), window.transform)),
             self._tensor("bias", bias),
         ]
         return convolve(
             signature,
             operands,
             origin,
+            window,
+            layout,
             scale=scale,
             channels=[q.shape[3], q.shape[0]],
             border=border,
-            **window.attributes(layout.stacked, layout.phases),
         )
 
     # -- results -----------------------------------------------------------------------------

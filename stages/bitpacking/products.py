@@ -134,7 +134,7 @@ class _Packer(Rewriting):
         added, constant = self._added(product.function, product.inner.var, product.actual)
         if len(constant):
             bias = bias + np.pad(constant, (0, bias.shape[1] - len(constant)))
-        weights = pack_weights(signature, widened(q, edge), product.chosen.window.strides)
+        weights = pack_weights(signature, widened(q, edge), product.chosen.window.transform)
         stored = self._edge(product.data, edge, layer)
         arguments = [self._tiles(stored, product, layer) if signature.is_transformed else stored]
         builder = FunctionBuilder()
@@ -147,10 +147,11 @@ class _Packer(Rewriting):
             signature,
             [first, *operands],
             product.origin,
+            product.chosen.window,
+            edge,
             scale=scale,
             channels=[q.shape[3], q.shape[0]],
             border=border,
-            **product.chosen.window.attributes(edge.stacked, edge.phases),
         )
         sums = builder.emit(call, "sums")
         value = builder.emit(packed.take_channels(sums, channels=q.shape[0]), "taken")
@@ -255,7 +256,7 @@ class _Packer(Rewriting):
     def _tiles(self, stored: Any, product: Product, layer: str) -> Any:
         """Transformed tiles of padded bytes, made once for all products that read them."""
         window = product.chosen.window
-        key = (stored, TILES, *product.origin, *window.strides)
+        key = (stored, TILES, *product.origin, window.transform)
         if key not in self.edges:
             function = transforming(stored, product.origin, window)
             self.edges[key] = self._call(function, [stored], tiles_for(layer))

@@ -83,7 +83,7 @@ class Packer:
 
     def transformed(self, stored: Any, origin: Sequence[int], window: Window, layer: str) -> Any:
         """Transformed tiles of stored bytes, made once for all products that read them."""
-        key = (stored, *origin, *window.strides)
+        key = (stored, *origin, window.transform)
         if key not in self.tiles:
             function = transforming(stored, origin, window)
             callee = self.functions.add_func(function, TILES)

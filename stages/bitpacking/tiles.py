@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stages.bitpacking.edges import Layout
 from stages.bitpacking.window import Window
 from stages.qnn import packed
 from stages.qnn.builder import FunctionBuilder
@@ -19,19 +20,29 @@ def transforming(stored: Any, origin: Sequence[int], window: Window) -> Any:
     builder = FunctionBuilder()
     data = builder.param("p0", shape_of(stored.ty), dtype_of(stored.ty))
     tiles = to_tiles(
-        data, origin=list(origin), output=list(window.output), strides=list(window.strides)
+        data,
+        origin=list(origin),
+        output=list(window.output),
+        strides=list(window.strides),
+        tile=window.tile,
     )
     return builder.finish([builder.emit(tiles, "tiles")], {"composite": TILES})
 
 
 def convolve(
-    signature: KernelSignature, operands: Sequence[Any], origin: Sequence[int], **attrs: Any
+    signature: KernelSignature,
+    operands: Sequence[Any],
+    origin: Sequence[int],
+    window: Window,
+    layout: Layout,
+    **attrs: Any,
 ) -> Any:
     """The call of a kernel of a signature on data, weights and bias.
 
-    The first window begins at `origin` of data, and with the first tile of tiles.
+    The first window begins at `origin` of data that lie so, and with the first tile of tiles.
     """
-    named = {"signature": packed.signature_text(signature), **attrs}
+    steps = window.attributes(layout.stacked, layout.phases)
+    named = {"signature": packed.signature_text(signature), **steps, **attrs}
     if signature.is_transformed:
-        return packed_winograd(*operands, **named)
+        return packed_winograd(*operands, tile=window.tile, **named)
     return packed.packed_conv2d(*operands, origin=list(origin), **named)

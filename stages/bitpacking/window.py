@@ -7,7 +7,7 @@ from typing import Any
 
 from stages.qnn.packing import round_up
 from stages.qnn.signature import KernelSignature
-from stages.qnn.winograd import transform_for
+from stages.qnn.winograd import Transform
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,22 @@ class Window:
     padding: tuple[int, int, int, int]
     size: tuple[int, int]
     output: tuple[int, int]
+    transform: Transform | None = None
+    """Which of Winograd's it is computed by, if it is."""
+
+    @property
+    def tile(self) -> int:
+        """Sums of one of Winograd's tiles along each axis."""
+        assert self.transform is not None, "nothing is transformed"
+        return self.transform.outputs
 
     @property
     def halo_of_tiles(self) -> list[int]:
         """What must surround the picture, so that tiles of windows end in it."""
         top, left, _, _ = self.padding
-        transform = transform_for(self.strides)
+        assert self.transform is not None, "nothing is transformed"
         bottom, right = (
-            max(0, transform.reach(extent) - before - size)
+            max(0, self.transform.reach(extent) - before - size)
             for extent, before, size in zip(self.output, (top, left), self.size, strict=True)
         )
         return [top, left, bottom, right]

@@ -117,8 +117,9 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     (parameter,), (call,) = function.params, calls_in(function)
     *pictures, height, width, channels = shape_of(parameter.ty)
     top, left = attributes(call)["origin"]
-    transform = transform_for(attributes(call)["strides"])
-    down, across = map(transform.tiles_of, attributes(call)["output"])
+    attrs = attributes(call)
+    transform = transform_for(attrs["strides"], attrs["tile"])
+    down, across = map(transform.tiles_of, attrs["output"])
     step = transform.outputs * transform.stride
     _, product = shape_of(call.ty)
     dtype = dtype_of(call.ty)

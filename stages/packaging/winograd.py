@@ -42,7 +42,8 @@ class Winograd(Convolution):
         body = bodies[self.signature.name]
         self.inputs = inputs_of(self.composite.main)
         self.words = self.inputs // self.signature.channels_per_word
-        self.transform = transform_for(attributes(self.composite.main)["strides"])
+        attrs = attributes(self.composite.main)
+        self.transform = transform_for(attrs["strides"], attrs["tile"])
         self.down, self.across = map(self.transform.tiles_of, (self.height, self.width))
         self.squares = self.composite.pictures * self.down * self.across
         self.calls_a_run = calls_a_run(self.squares, self.signature.rows)

@@ -9,7 +9,7 @@ from math import inf
 from stages.qnn.methods import WORD_BYTES
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.widening import Widened, widened
-from stages.qnn.winograd import WINDOW, transform_for, transform_of
+from stages.qnn.winograd import WINDOW, Transform, transforms_of
 
 PHASES = 2
 """Pixels that windows move by, of the layers whose data may lie in phases."""
@@ -107,9 +107,7 @@ class Geometry:
         """
         if signature.is_transformed:
             is_plain = self.window == (WINDOW, WINDOW) and (self.stacked, self.phases) == (1, 1)
-            if not is_plain or transform_of(self.strides) is None:
-                return False
-            return self.channels >= LEAST_VECTOR and signature.rows <= self.squares
+            return is_plain and self.channels >= LEAST_VECTOR and bool(self.transforms(signature))
         if signature.code is not None and self.channels % BLOCK:
             return False  # what fills a word up has no weight of 0
         if signature.is_widened and not self.widened(signature.rows).stays_near:
@@ -137,11 +135,15 @@ class Geometry:
             return by_rows
         return min(by_rows, tile_count(self._positions, rows) / self.height)
 
-    @property
-    def squares(self) -> int:
-        """Tiles of Winograd's, of all pictures."""
+    def squares(self, transform: Transform) -> int:
+        """Tiles of one of Winograd's, of all pictures."""
         output = self.height // self.pictures, self.output_width
-        return self.pictures * transform_for(self.strides).tiles_in(output)
+        return self.pictures * transform.tiles_in(output)
+
+    def transforms(self, signature: KernelSignature) -> list[Transform]:
+        """Those of Winograd's that give a kernel of transformed products enough tiles."""
+        found = transforms_of(self.strides)
+        return [one for one in found if signature.rows <= self.squares(one)]
 
     @property
     def _positions(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from stages.options import Algorithm, Encoding
 from stages.qnn.geometry import Geometry, tile_count
 from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BYTES
 from stages.qnn.signature import BLOCK, Family, Flush, KernelSignature
-from stages.qnn.winograd import BY_ONE, TRANSFORMS, WINDOW, transform_for, transform_of
+from stages.qnn.winograd import BY_ONE, TRANSFORMS, WINDOW, Transform, transforms_of
 
 LINE = 64
 """Bytes of a line of the caches."""
@@ -83,6 +84,8 @@ class Offer:
     """What 64 bytes of activations take that come from the second cache."""
     cache: int = 0
     """Bytes of the first cache."""
+    second: int = 0
+    """Bytes of the second cache."""
     stream: float = 0.0
     """What 64 bytes of weights take that come from beyond the second cache."""
     before: tuple[float, ...] = ()
@@ -111,22 +114,35 @@ class Offer:
         blocks: float = -(-outputs // BLOCK)
         if self.signature.is_direct and not geometry.in_blocks:
             blocks = -(-outputs // self.signature.channels) * self.signature.channels / BLOCK
-        total = self.cycles(geometry) * geometry.height * blocks + self._before(geometry)
-        is_larger = self.signature.is_transformed and self.signature.is_float
-        return total * WORTH if is_larger else total
+        if self.signature.is_transformed:
+            fitting = self._transforms(geometry, outputs)
+            return min((self._transformed(geometry, outputs, one) for one in fitting), default=inf)
+        return self.cycles(geometry) * geometry.height * blocks
 
-    def _before(self, geometry: Geometry) -> float:
-        """Transforming all pixels of a layer."""
-        if not self.before:
-            return 0
-        each = self.before[TRANSFORMS.index(transform_for(geometry.strides))]
-        return geometry.squares * geometry.channels / BLOCK * each
+    def transform(self, geometry: Geometry, outputs: int) -> Transform:
+        """The cheapest of Winograd's for a layer that the kernel's tile fits."""
+        fitting = self._transforms(geometry, outputs) or geometry.transforms(self.signature)
+        return min(fitting, key=lambda one: self._transformed(geometry, outputs, one))
+
+    def _transforms(self, geometry: Geometry, outputs: int) -> list[Transform]:
+        """Those with tiles enough; but the one of fewest products alone, if its weights stay in the
+        second cache: nobody waits for them, whatever `stream` says of larger ones."""
+        fitting = geometry.transforms(self.signature)
+        first = transforms_of(geometry.strides)[0]
+        depth = geometry.channels // self.signature.channels_per_word * WORD_BYTES
+        is_near = first.products * depth * outputs <= self.second
+        return [one for one in fitting if one is first or not is_near]
+
+    def _transformed(self, geometry: Geometry, outputs: int, transform: Transform) -> float:
+        """A layer of transformed products: its pixels once, then block by block."""
+        each = self.before[TRANSFORMS.index(transform)]
+        before = geometry.squares(transform) * geometry.channels / BLOCK * each
+        total = self._block(geometry, transform) * -(-outputs // BLOCK) + before
+        return total * WORTH if self.signature.is_float else total
 
     def cycles(self, geometry: Geometry) -> float:
         """One output row and block of channels, on average."""
         signature = self.signature
-        if signature.is_transformed:
-            return self._transformed(geometry) / geometry.height
         row_words = geometry.row_words(signature.channels_per_word)
         rows = geometry.window[0]
         flush = flush_for(signature, rows, row_words)
@@ -140,14 +156,14 @@ class Offer:
         waiting = max(0, streaming - OVERLAP * products)
         return products + tiles * (times * self.empty + self.late + lines * self.line) + waiting
 
-    def _transformed(self, geometry: Geometry) -> float:
+    def _block(self, geometry: Geometry, transform: Transform) -> float:
         """A block of channels, whose weights are read once from beyond the second cache."""
-        signature, transform = self.signature, transform_for(geometry.strides)
+        signature, squares = self.signature, geometry.squares(transform)
         words = transform.products * geometry.row_words(signature.channels_per_word) // WINDOW
-        tiles = tile_count(geometry.squares, signature.rows) * (BLOCK // signature.channels)
+        tiles = tile_count(squares, signature.rows) * (BLOCK // signature.channels)
         products = tiles * (words * self.word + transform.products * self.empty)
         waiting = max(0, self._streaming(words) - OVERLAP * products)
-        behind = geometry.squares * self.behind[TRANSFORMS.index(transform)]
+        behind = squares * self.behind[TRANSFORMS.index(transform)]
         return products + behind + waiting
 
     def _streaming(self, words: int) -> float:
@@ -195,10 +211,10 @@ def on_bytes(
 ) -> set[Method]:
     """The algorithms for products of levels as bytes, by their weights [O, KH, KW, C] and what
     windows move by, or the one that is `wanted` if it is among them."""
-    transform = transform_of(strides) if weight.shape[1:3] == (WINDOW, WINDOW) else None
+    transforms = transforms_of(strides) if weight.shape[1:3] == (WINDOW, WINDOW) else []
     is_byte = weight_limit_of(weight) <= BYTE_LIMIT
-    sums_fit = transform is not None and is_byte and transform.fits(weight)
-    found: set[Method] = {"mac8", "winograd"} if sums_fit else {"mac8"}
+    sums_fit = is_byte and all(one.fits(weight) for one in transforms)
+    found: set[Method] = {"mac8", "winograd"} if transforms and sums_fit else {"mac8"}
     return found if wanted is None else found & {wanted}
 
 
@@ -237,8 +253,12 @@ def best(offers: Sequence[Offer], geometry: Geometry, outputs: int = BLOCK) -> O
 
 def ranked(offers: Sequence[Offer], geometry: Geometry, outputs: int) -> list[Offer]:
     """The offers that fit a layer, the cheapest first."""
-    fitting = [offer for offer in offers if geometry.takes(offer.signature)]
-    return sorted(fitting, key=lambda o: (o.layer(geometry, outputs), o.signature.name))
+    costs = [
+        (offer.layer(geometry, outputs), offer.signature.name, offer)
+        for offer in offers
+        if geometry.takes(offer.signature)
+    ]
+    return [offer for cost, _, offer in sorted(costs, key=lambda c: c[:2]) if cost < inf]
 
 
 _OFFERS = TypeAdapter(list[Offer])

@@ -22,7 +22,7 @@ from stages.qnn.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
-from stages.qnn.winograd import pack_transformed
+from stages.qnn.winograd import Transform, pack_transformed
 
 Array = np.ndarray[Any, Any]
 _WORD = {"float32": np.float32, "uint16": np.uint32}
@@ -84,17 +84,18 @@ def unpack_activations(signature: KernelSignature, data: Array) -> Array:
     return data if signature.tables is None else unpack_tables(data, signature.tables.is_balanced)
 
 
-def pack_weights(signature: KernelSignature, q: Array, strides: Sequence[int] = (1, 1)) -> Array:
+def pack_weights(signature: KernelSignature, q: Array, transform: Transform | None = None) -> Array:
     """Weights q [O, KH, KW, C] in the layout that the signature's kernel reads.
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
     that are looked up indices of them; mac8 weights are int8, or int16 where pixels are widened,
-    and rows of a window are whole words. Those of mac16 are transformed, for windows that move by
-    `strides` (`stages.qnn.winograd`). Padded channels, input and output, are 0. Floats stay floats:
+    and rows of a window are whole words. Those of mac16 are transformed
+    (`stages.qnn.winograd`). Padded channels, input and output, are 0. Floats stay floats:
     float32 instead of uint32. Of bfloat16, bits in uint16, two neighbours are a word.
     """
     if signature.is_transformed:
-        return pack_transformed(signature, q, strides)
+        assert transform is not None, "nothing says how weights are transformed"
+        return pack_transformed(signature, q, transform)
     o, kh, kw, c = q.shape
     if signature.form == "bytes":
         # A row of a window is one pixel, of as many channels as it has bytes. Where channels fill

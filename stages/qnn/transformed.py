@@ -24,7 +24,7 @@ def tiles_for(layer: str) -> str:
 
 def _tiles_type(types: Sequence[Any], attrs: Attrs) -> Any:
     *pictures, _, _, channels = shape_of(types[0])
-    transform = transform_for(attrs["strides"])
+    transform = transform_for(attrs["strides"], attrs["tile"])
     count = transform.tiles_in(attrs["output"]) * (pictures[0] if pictures else 1)
     kind = "int16" if dtype_of(types[0]) == "uint8" else "float32"
     return tensor_type((transform.products, count * channels + APART), kind)
@@ -32,15 +32,15 @@ def _tiles_type(types: Sequence[Any], attrs: Attrs) -> Any:
 
 @register("to_tiles", ["data"], _tiles_type)
 def to_tiles(
-    data: Array, *, origin: Sequence[int], output: Sequence[int], strides: Sequence[int]
+    data: Array, *, origin: Sequence[int], output: Sequence[int], strides: Sequence[int], tile: int
 ) -> Array:
-    """Padded pictures uint8 [Hp, Wp, C] or [N, Hp, Wp, C] as tiles, int16 [36 or 25, N * tiles * C
-    + 32]; float32 as float32.
+    """Padded pictures uint8 [Hp, Wp, C] or [N, Hp, Wp, C] as tiles, int16 [products, N * tiles * C
+    + 32]; float32 as float32. A `tile` gives so many sums along each axis.
 
     The first window begins at `origin`; they are as many, down and across, as the `output` has
     pixels, and those that fill up the last tiles.
     """
-    transform = transform_for(strides)
+    transform = transform_for(strides, tile)
     rows, columns = (
         slice(first, first + transform.reach(extent))
         for first, extent in zip(origin, output, strict=True)
@@ -59,7 +59,7 @@ def _sums_type(types: Sequence[Any], attrs: Attrs) -> Any:
     output, outputs = attrs["output"], round_up(attrs["channels"][1], BLOCK)
     inputs = parse_signature(attrs["signature"]).channels_per_word * shape_of(types[1])[2]
     count = (shape_of(types[0])[1] - APART) // inputs
-    pictures = count // transform_for(attrs["strides"]).tiles_in(output)
+    pictures = count // transform_for(attrs["strides"], attrs["tile"]).tiles_in(output)
     kind = "float32" if dtype_of(types[0]) == "float32" else "int32"
     return tensor_type((pictures, *output, outputs), kind)
 
@@ -79,12 +79,13 @@ def packed_winograd(
     output: Sequence[int],
     border: Sequence[int],
     phases: int,
+    tile: int,
 ) -> Array:
     """Convolution of windows of 3x3 pixels that move by one or two, `scale * raw + bias[border
     class, channel]`: int32 or float32 [N, OH, OW, OCp] of what `to_tiles` gives and weights as
-    `pack_weights` transforms them. The attributes are those of `packed_conv2d`."""
+    `pack_weights` transforms them. The attributes are those of both."""
     assert (*window, rows, phases) == (WINDOW, WINDOW, WINDOW, 1), "another window"
-    transform = transform_for(strides)
+    transform = transform_for(strides, tile)
     kernel = parse_signature(signature)
     factors = unpack_transformed(kernel, weights)
     assert factors.shape[2] >= channels[0], "the weights have too few channels"

@@ -59,7 +59,7 @@ def offer(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
             "costs": core_costs(hardware.core).ingredients(),
             # Offers are counted as LLVM compiles them.
             "target": [hardware.triple, hardware.cpu, list(hardware.features)],
-            "cache": hardware.l1d_kib,
+            "caches": [hardware.l1d_kib, hardware.l2_kib],
         }
         build = partial(_encoded_offers, problem, hardware)
         table[problem.name] = json.loads(memo("offers", ingredients, build))

@@ -65,8 +65,10 @@ def _around(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[float, fl
     sums = transform.outputs**2
     # Sums are stored by the kernel and read again, as are what they become.
     behind = {isa["add.32"].name: of_sums, load: 2 * transform.products + 2 * sums}
-    if any(transform.shifts):  # multiplied by the inverse, and shifted
-        behind |= {isa["add.32"].name: of_sums + sums, isa["scale_add.32"].name: sums}
+    if any(transform.shifts):
+        behind |= {isa["add.32"].name: of_sums + sums}
+    if transform.odd != 1:  # multiplied by the inverse
+        behind |= {isa["scale_add.32"].name: sums}
     registers = BLOCK / isa.lanes
     return (
         round(costs.cycles(before) * registers / 2, 3),

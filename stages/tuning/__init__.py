@@ -80,7 +80,7 @@ def _gaining(function: Any) -> tuple[int, bool]:
     signature = parse_signature(attributes(call)["signature"])
     macs = prod(shape_of(call.ty)[:3]) * prod(shape_of(weights)) * signature.expansion
     if signature.is_transformed:
-        macs //= transform_for(attributes(call)["strides"]).outputs ** 2
+        macs //= attributes(call)["tile"] ** 2
     words = shape_of(weights)[2]
     slots = words // signature.step * signature.products_a_step
     return macs, signature.is_tiled and slots >= SLOTS_A_PIXEL * signature.rows
@@ -124,7 +124,8 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     rows = attrs["output"][0]
     signature = parse_signature(attrs["signature"])
     if signature.is_transformed:
-        squares = shape_of(call.ty)[0] * transform_for(attrs["strides"]).tiles_in(attrs["output"])
+        transform = transform_for(attrs["strides"], attrs["tile"])
+        squares = shape_of(call.ty)[0] * transform.tiles_in(attrs["output"])
         rows = tile_count(squares, signature.rows * calls_a_run(squares, signature.rows))
     if rows == 1:
         return "rows_inner"  # the same steps, and the next block's weights are known to be next

@@ -125,8 +125,9 @@ def test_tiles_of_the_kernel_in_a_run(rows: int, squares: int) -> None:
 
 def test_all_weights_of_the_next_product_are_fetched() -> None:
     """By the calls for one product, if there are several and a block's weights are read once."""
-    for hardware, size, is_fetched in ((AVX2, 14, True), (AVX2, 28, False), (AVX512BW, 8, False)):
-        net = Net((1, size, size, 64))
+    cases = (AVX2, 14, 64, True), (AVX2, 28, 64, False), (AVX512BW, 8, 32, False)
+    for hardware, size, channels, is_fetched in cases:
+        net = Net((1, size, size, channels))
         packed = pack(net.model(net.conv(net.x, "w", 64)), hardware, WANTED)
         bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
         (function,) = [f for _, f in calls_of(packed) if Composite(f).is_convolution]

@@ -285,7 +285,7 @@ OTHERS: dict[str, Example] = {
         transformed.packed_winograd,
         (
             (_TILES, "int16"),
-            (pack_weights(_TRANSFORMED, RNG.integers(-9, 9, (40, 3, 3, 4))), "uint32"),
+            (pack_weights(_TRANSFORMED, RNG.integers(-9, 9, (40, 3, 3, 4)), BY_ONE), "uint32"),
             integers(-99, 99, (1, 64), "int32"),
         ),
         {
@@ -298,12 +298,13 @@ OTHERS: dict[str, Example] = {
             "output": [5, 3],
             "border": [0, 0, 0, 0],
             "phases": 1,
+            "tile": 4,
         },
     ),
     "to_tiles": Example(
         transformed.to_tiles,
         (integers(0, 255, (11, 8, 2), "uint8"),),
-        {"origin": [1, 2], "output": [6, 3], "strides": [1, 1]},
+        {"origin": [1, 2], "output": [6, 3], "strides": [1, 1], "tile": 4},
     ),
     "to_bytes": Example(
         packed.to_bytes,

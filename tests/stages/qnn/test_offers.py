@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from hw.profile import Hardware
 from stages.qnn.geometry import Geometry
 from stages.qnn.methods import Products
-from stages.qnn.offers import Offer, Problem, best, flush_for, from_table, products_for, to_table
+from stages.qnn.offers import (
+    FLOATS,
+    Offer,
+    Problem,
+    best,
+    flush_for,
+    from_table,
+    products_for,
+    to_table,
+)
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
 from tests.stages.pipeline import offered
@@ -110,6 +119,16 @@ def test_cores_that_compute_results_beside_products_take_short_tiles() -> None:
         assert late[4] == 0
         assert (late[14] > late[8] > 0) == (core == "zen4")
     assert rows["zen4"] <= 4 < rows["icelake"]
+
+
+def test_weights_in_the_second_cache_are_transformed_for_the_fewest_products() -> None:
+    """Those of small tiles are fewer, which tells where all have to come from beyond it."""
+    offers = offered(FLOATS, AVX512VPOPCNTDQ)
+    kernels = [offer for offer in offers if offer.signature.is_transformed]
+    geometry, weights = Geometry((3, 3), 256, 7, 7), 36 * 256 * 4 * 64
+    for second, tile in ((weights - 1, 2), (weights, 4)):
+        found = best([replace(offer, second=second) for offer in kernels], geometry, 64)
+        assert found.transform(geometry, 64).outputs == tile
 
 
 def test_cycles_per_product_of_long_windows() -> None:

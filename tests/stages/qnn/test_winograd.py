@@ -15,18 +15,20 @@ from stages.qnn.signature import KernelSignature
 from stages.qnn.winograd import (
     BY_ONE,
     BY_TWO,
+    SMALL_BY_ONE,
     TOP,
     TRANSFORMS,
     WINDOW,
     Transform,
     both_ways,
     pack_transformed,
-    transform_of,
+    transform_for,
+    transforms_of,
     unpack_transformed,
 )
 
 Array = np.ndarray[Any, Any]
-EVERY = pytest.mark.parametrize("one", TRANSFORMS, ids=("by one", "by two"))
+EVERY = pytest.mark.parametrize("one", TRANSFORMS, ids=("by one", "small by one", "by two"))
 
 
 def convolved(one: Transform, levels: Array, q: Array) -> Array:
@@ -90,7 +92,9 @@ def test_what_is_multiplied_fits_16_bits(one: Transform) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "scales"), [(BY_ONE, (24, 12, 6, 6)), (BY_TWO, (1, 1))], ids=("by one", "by two")
+    ("one", "scales"),
+    [(BY_ONE, (24, 12, 6, 6)), (SMALL_BY_ONE, (2, 2)), (BY_TWO, (1, 1))],
+    ids=("by one", "small by one", "by two"),
 )
 def test_transforms_give_sums_as_often_as_they_say(one: Transform, scales: tuple[int, ...]) -> None:
     """Along one axis: A^T (G g * B^T d), for every single weight and pixel."""
@@ -143,7 +147,7 @@ def test_packed_weights_are_the_transformed_ones(one: Transform, group: int, cha
     products = Products(group, 32, 16, 1 << 15, element="int16", are_transformed=True)
     signature = KernelSignature("avx2", None, products, 2, channels, "none", 0)
     q = np.random.default_rng(1).integers(-128, 128, (40, 3, 3, 6)).astype(np.int8)
-    packed = pack_transformed(signature, q, (one.stride, one.stride))
+    packed = pack_transformed(signature, q, one)
     assert packed.shape == (64 // channels, one.products, 3, channels)
     assert packed.dtype == np.uint32
     found = unpack_transformed(signature, packed)
@@ -152,9 +156,10 @@ def test_packed_weights_are_the_transformed_ones(one: Transform, group: int, cha
 
 
 def test_what_a_product_stands_for() -> None:
-    assert (BY_ONE.saved, BY_TWO.saved) == (4, 1.44)
+    assert (BY_ONE.saved, SMALL_BY_ONE.saved, BY_TWO.saved) == (4, 2.25, 1.44)
 
 
 def test_windows_that_move_otherwise_have_no_transform() -> None:
-    assert (transform_of((1, 1)), transform_of([2, 2])) == (BY_ONE, BY_TWO)
-    assert transform_of((1, 2)) is transform_of((3, 3)) is None
+    assert transforms_of((1, 1)) == [BY_ONE, SMALL_BY_ONE] and transforms_of([2, 2]) == [BY_TWO]
+    assert transforms_of((1, 2)) == transforms_of((3, 3)) == []
+    assert all(transform_for([one.stride] * 2, one.outputs) is one for one in TRANSFORMS)
