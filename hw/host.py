@@ -40,11 +40,11 @@ X86_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "avx512_bf16": ("avx512bf16", ("avx512bw",)),
     "avx512_bitalg": ("avx512bitalg", ("avx512bw",)),
     "avx512_vpopcntdq": ("avx512vpopcntdq", ("avx512f",)),
+    "gfni": ("gfni", ("avx512bw",)),
     # Where the system refuses them, kernels of AVX512-VNNI take the place of those of tiles.
     "amx_tile": ("amx-tile", ("avx512bw", "avx512vnni")),
     "amx_bf16": ("amx-bf16", ("amx-tile",)),
     "amx_int8": ("amx-int8", ("amx-tile",)),
-    "gfni": ("gfni", ("avx512bw",)),
 }
 # Advanced SIMD is part of every aarch64 Linux processor.
 ARM_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {

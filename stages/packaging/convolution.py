@@ -118,22 +118,15 @@ class Convolution(Widening):
         """
         if self.signature.is_whole or self.schedule["order"] != "rows_inner":
             return 0
-        return -(-self._word_bytes // self.calls)
-
-    @property
-    def _word_bytes(self) -> int:
-        """Bytes of weights for a word of the window."""
-        planes = self.signature.channels * self.signature.weight_planes
-        return planes * WORD_BYTES // self.signature.expansion
+        return -(-self.signature.weight_bytes // self.calls)
 
     @property
     def fetched(self) -> int:
         """Elements of the next block's weights that one call of the micro-kernel fetches."""
         weights = self.composite.main.args[1]
         size = prod(shape_of(weights.ty)[1:]) * storage_dtype(dtype_of(weights.ty)).itemsize
-        return (
-            size // self._word_bytes * self._share // storage_dtype(dtype_of(weights.ty)).itemsize
-        )
+        words = size // self.signature.weight_bytes
+        return words * self._share // storage_dtype(dtype_of(weights.ty)).itemsize
 
     def help(self, called: Called) -> None:
         """Have a function compute sums, with constants behind its pointers."""

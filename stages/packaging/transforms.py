@@ -116,8 +116,8 @@ def lower_tiles(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     tiles."""
     (parameter,), (call,) = function.params, calls_in(function)
     *pictures, height, width, channels = shape_of(parameter.ty)
-    top, left = attributes(call)["origin"]
     attrs = attributes(call)
+    top, left = attrs["origin"]
     transform = transform_for(attrs["strides"], attrs["tile"])
     down, across = map(transform.tiles_of, attrs["output"])
     step = transform.outputs * transform.stride

@@ -168,8 +168,8 @@ class Offer:
 
     def _streaming(self, words: int) -> float:
         """Cycles until the weights of a block, so many words of a window, are there."""
-        size = words * BLOCK * self.signature.weight_planes * WORD_BYTES / self.signature.expansion
-        return size / LINE * self.stream
+        parts = BLOCK // self.signature.channels
+        return words * parts * self.signature.weight_bytes / LINE * self.stream
 
     def _far_bytes(self, geometry: Geometry) -> float:
         """Bytes of activations a tile reads from the second cache.

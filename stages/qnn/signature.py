@@ -251,6 +251,11 @@ class KernelSignature:
             return self.tables.weight_bits
         return 1 if self.plan is None else len(self.plan.weight_planes)
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes that are stored of a tile's weights, of all planes, for a word of the window."""
+        return self.channels * self.weight_planes * WORD_BYTES // self.expansion
+
     def table(self) -> np.ndarray[Any, Any]:
         """What a kernel of stored bits adds per pair of levels: int64 [2^n, 2^m]."""
         if self.tables is not None:

@@ -25,16 +25,11 @@ def row_for(code: WeightCode, isa: Isa) -> Instruction:
     return isa[f"expand.{code.name}"]
 
 
-def stored_bytes(signature: KernelSignature) -> int:
-    """Bytes that a register of weights is made of."""
-    return REGISTER.bytes // signature.expansion
-
-
 def load_expanded(
     text: FunctionText, signature: KernelSignature, isa: Isa, place: str, number: int = 0
 ) -> str:
     """The register of weights, bytes, of the `number`-th ones that are stored from `place` on."""
-    code, size = signature.code, stored_bytes(signature)
+    code, size = signature.code, REGISTER.bytes // signature.expansion
     assert code is not None
     stored = text.load(f"<{size} x i8>", place, 1, number * size)
     return text.apply(row_for(code, isa), text.repeated(stored, size, REGISTER))
@@ -44,7 +39,7 @@ def prove_expansion(code: WeightCode, isa: Isa) -> None:
     """Raise AssertionError unless every stored byte becomes the weights that it stands for.
 
     The first numbers of all bytes come first, then those of the next bits. Each place of a register
-    meets all bytes, beside ever others.
+    meets every byte, beside others that differ from it.
     """
     size = BYTE_BITS * code.bits
     places = np.arange(REGISTER.lanes)

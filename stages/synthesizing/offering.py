@@ -73,12 +73,8 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     counts |= _compiled(others, bodies, isa, hardware)
     kept = _without_spills({s: counted.stores for s, counted in counts.items()})
     offers = [offer_of(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
-    far = [
-        _around(
-            replace(o, cache=1024 * hardware.l1d_kib, second=1024 * hardware.l2_kib), isa, costs
-        )
-        for o in offers
-    ]
+    near, second = 1024 * hardware.l1d_kib, 1024 * hardware.l2_kib
+    far = [_around(replace(o, cache=near, second=second), isa, costs) for o in offers]
     tiles = [tile_offer(signature, isa, costs) for signature in tiles_of(problem, isa)]
     return sorted([*far, *tiles], key=_rank)
 

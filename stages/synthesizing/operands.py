@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hw.isa import Isa, Vector
 from stages.qnn.llvm import NEAREST, SECOND, FunctionText
-from stages.qnn.methods import WORD_BYTES
 from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.expanding import load_expanded
@@ -127,7 +126,7 @@ class Operands:
             pointer = code.pointer("%weights", self.times(at, channels * 4))
             offset = part * channels * 4 // parts + n * self.isa.bytes
             return code.load(kind.llvm, pointer, 4, offset)
-        pointer = code.pointer("%weights", self.times(word, self._word_bytes))
+        pointer = code.pointer("%weights", self.times(word, self.signature.weight_bytes))
         if self.signature.is_float:
             return code.load(kind.llvm, pointer, 4, n * self.isa.bytes)
         if self.signature.code is not None:
@@ -159,7 +158,7 @@ class Operands:
         are so few that a block's stay in the first cache; half lines come from the second one in
         time. The first pass over a window does it.
         """
-        code, size = self.code, self._word_bytes
+        code, size = self.code, self.signature.weight_bytes
         if self.signature.products is not None and self.isa.bytes == CACHE_LINE:
             pointer = code.pointer("%weights", self.times(word, size))
             for line in range(0, size, CACHE_LINE):
@@ -168,11 +167,6 @@ class Operands:
         for moved in range(0, self.signature.step, SHARES):
             at = code.let(f"add nuw nsw i64 {word}, {moved}") if moved else word
             code.prefetch(code.pointer("%later", code.let(f"mul i64 {at}, %share")), SECOND)
-
-    @property
-    def _word_bytes(self) -> int:
-        """Bytes that are stored of a plane of weights for a word of the window."""
-        return self.signature.channels * WORD_BYTES // self.signature.expansion
 
     def moved(self, pointer: str, stride: str, count: int) -> str:
         """A pointer moved by so many times a stride."""

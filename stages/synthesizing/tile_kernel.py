@@ -171,8 +171,10 @@ class TileKernel:
         Those of a kernel that has all pixels are its own, needed soon.
         """
         if self.signature.is_whole:
-            place = code.pointer("%weights", code.let(f"mul i64 {word}, {self._word_bytes}"))
-            for line in range(0, self._word_bytes * self.signature.step, LINE):
+            place = code.pointer(
+                "%weights", code.let(f"mul i64 {word}, {self.signature.weight_bytes}")
+            )
+            for line in range(0, self.signature.weight_bytes * self.signature.step, LINE):
                 code.prefetch(code.pointer(place, str(AHEAD + line)), NEAREST)
             return
         start = code.pointer("%later", code.let(f"mul i64 {word}, %share"))
@@ -185,11 +187,6 @@ class TileKernel:
             return []
 
         code.loop(lines, [], one_line)
-
-    @property
-    def _word_bytes(self) -> int:
-        """Bytes that are stored of weights for a word of the window."""
-        return self.signature.channels * WORD_BYTES // self.signature.expansion
 
     def _ready(self, given: tuple[str, ...]) -> str:
         """Bytes of the weights of the first steps."""
@@ -214,7 +211,7 @@ class TileKernel:
         step = code.let(
             f"select i1 {is_there}, i64 {wanted}, i64 {code.let(f'sub i64 {steps}, 1')}"
         )
-        size = self._word_bytes * self.signature.step
+        size = self.signature.weight_bytes * self.signature.step
         source = code.pointer("%weights", code.let(f"mul nuw nsw i64 {step}, {size}"))
         target = self._slot(code, wanted)
         for word in words:
