@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hw import host
-from hw.isa.expanding import FEATURE as GFNI
+from hw.isa.expanding import GFNI
 from hw.isa.tiles import FEATURES
 from hw.profile import CORES, ISAS, NEEDED, VECTOR_BITS, Architecture, Core, Hardware, Isa
 from pipelines.errors import UserError, did_you_mean

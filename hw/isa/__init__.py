@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hw.isa.expanding import EXPANSIONS, FEATURE
+from hw.isa.expanding import EXPANSIONS, GFNI
 from hw.isa.instruction import Instruction, Isa, Vector
 from hw.isa.neon import AARCH64, ARMV7
 from hw.isa.tiles import FEATURES
@@ -52,7 +52,7 @@ def isa_of(hardware: Hardware) -> Isa:
         group = 4
     # Where the use of tiles is refused, the same weights are multiplied by dot products.
     tiles = isa.lanes == 16 and group == 4 and set(FEATURES) <= features
-    if tiles and FEATURE in features:
+    if tiles and GFNI in features:
         parts |= EXPANSIONS
     if isa.lanes == 16 and "+avx512bf16" in features:
         parts["bfloat16_dot"] = VDPBF16PS

@@ -16,7 +16,7 @@ REGISTER = Vector(64, 8)
 WIDTHS = (1, 2, 4)
 """Bits of a number; so many are as many to a byte, and a register is filled from as many times
 eight bytes."""
-FEATURE = "+gfni"
+GFNI = "+gfni"
 
 
 def _expanding(bits: int, is_odd: bool) -> Instruction:

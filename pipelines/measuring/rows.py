@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hw.isa import VNNI_256, Instruction, Vector, isa_of, tiles
-from hw.isa.expanding import FEATURE as GFNI
+from hw.isa.expanding import GFNI
 from hw.profile import ISAS, NEEDED, Core, Hardware, Isa
 
 # What each core has: its widest instruction sets and the features with rows of their own.

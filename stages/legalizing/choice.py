@@ -160,7 +160,9 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     """
     if any(map(bitserial_obstacle, readers)):
         return None
-    costs = [_costs(layer, layer.offered(offers)) for layer in readers]
+    works = [layer.workload(layer.problem.name) for layer in readers]
+    offered = [layer.offered(offers) for layer in readers]
+    costs = list(map(_costs, works, offered))
     own = [min(cost, key=lambda algorithm: cost[algorithm]) for cost in costs]
     if len(set(own)) == 1:
         return None
@@ -169,29 +171,25 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
         alone += readers[0].table_lines * TABLE_LINE
     common = set.intersection(*(set(cost) for cost in costs))
     totals = {algorithm: sum(cost[algorithm] for cost in costs) for algorithm in sorted(common)}
-    if "mac8" in totals and (phased := _in_phases(readers, offers)) < PHASED * totals["mac8"]:
+    if "mac8" in totals and (phased := _in_phases(works, offered)) < PHASED * totals["mac8"]:
         totals["mac8"] = phased
     best = min(totals, key=lambda algorithm: totals[algorithm])
     return best if totals[best] < alone else None
 
 
-def _in_phases(readers: Sequence[Layer], offers: Table) -> float:
-    """Cycles of all readers on bytes that lie in phases; infinitely many where these cannot."""
-    phased = [layer.geometry.as_phased for layer in readers]
-    return sum(
-        inf if geometry is None else _costs(layer, layer.offered(offers), geometry).get("mac8", inf)
-        for layer, geometry in zip(readers, phased, strict=True)
-    )
+def _in_phases(works: Sequence[Workload], offered: Sequence[Sequence[Offer]]) -> float:
+    """Cycles of all layers on bytes that lie in phases; infinitely many where these cannot."""
+    total = 0.0
+    for work, offers in zip(works, offered, strict=True):
+        if (geometry := work.geometry.as_phased) is None:
+            return inf
+        total += _costs(replace(work, geometry=geometry), offers).get("mac8", inf)
+    return total
 
 
-def _costs(
-    layer: Layer, offers: Sequence[Offer], geometry: Geometry | None = None
-) -> dict[Method, float]:
-    """Cycles of a layer's cheapest kernel of each algorithm, those on bytes together; of data that
-    lie otherwise, if a geometry says so."""
-    work, costs = layer.workload(layer.problem.name), dict[Method, float]()
-    if geometry is not None:
-        work = replace(work, geometry=geometry)
+def _costs(work: Workload, offers: Sequence[Offer]) -> dict[Method, float]:
+    """Cycles of a layer's cheapest kernel of each algorithm, those on bytes together."""
+    costs = dict[Method, float]()
     for offer in offers:
         if work.geometry.takes(offer.signature):
             cost, way = work.cycles(offer), _way(offer)

@@ -9,6 +9,7 @@ import numpy as np
 
 from hw.isa.expanding import WIDTHS, code_name
 from stages.options import Encoding
+from stages.qnn.terms import weight_values
 
 WORD_BITS = 32
 """A lane: 32 packed channels of one plane, or four 8-bit channels."""
@@ -50,8 +51,7 @@ class WeightCode:
 
     def weights(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """What stored numbers mean, int32."""
-        sign = 1 << (self.bits - 1)
-        signed = (numbers.astype(np.int32) ^ sign) - sign
+        signed = weight_values("signed", self.bits).astype(np.int32)[numbers]
         return 2 * signed + 1 if self.is_odd else signed
 
 

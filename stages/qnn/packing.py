@@ -2,10 +2,10 @@
 
 Activations become uint32 [P, Hp, Wp, CW] (plane or sum, padded height and width, word) and weights
 uint32 [OB, P, KH * KW * CW, channels] (block of output channels, plane, window word, channel);
-channel `c` sits in bit (popcount) or byte (mac8) `c mod per_word` of word `c div per_word`; bytes
-may be stored in fewer bits, then there are as many words less (`WeightCode`). Which
-planes and sums there are is what the signature's term plan says: truth tables over levels. Tables
-and the indices into them have the same sizes; see `stages.qnn.tables` for what is in them.
+channel `c` sits in bit (popcount) or byte (mac8) `c mod per_word` of word `c div per_word`; where
+bytes are stored in fewer bits (`WeightCode`), words are as many times fewer. Which planes and sums
+there are is what the signature's term plan says: truth tables over levels. Tables and the indices
+into them have the same sizes; see `stages.qnn.tables` for what is in them.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
     that are looked up indices of them; mac8 weights are int8, or int16 where pixels are widened,
-    and rows of a window are whole words. Those of mac16 are transformed
-    (`stages.qnn.winograd`). Padded channels, input and output, are 0. Floats stay floats:
-    float32 instead of uint32. Of bfloat16, bits in uint16, two neighbours are a word.
+    and rows of a window are whole words. Those of mac16 are transformed (`stages.qnn.winograd`).
+    Padded channels, input and output, are 0. Floats stay floats: float32 instead of uint32. Of
+    bfloat16, bits in uint16, two neighbours are a word.
     """
     if signature.is_transformed:
         assert transform is not None, "nothing says how weights are transformed"

@@ -132,9 +132,9 @@ def _caller(case: Case, hardware: Hardware, begins: bool = False) -> Any:
         symbol = case.beginning if begins else case.name
         T.func_name(symbol)
         T.func_attr({"global_symbol": symbol})
-        kinds = {"data": "uint32", "weights": "uint32", "sums": "int32", "shape": "int32"}
-        kinds["later"] = "uint8"
-        buffers = [T.arg(name, T.Buffer((8,), dtype)) for name, dtype in kinds.items()]
+        names = (("data", "uint32"), ("weights", "uint32"), ("sums", "int32"), ("shape", "int32"))
+        kinds = (*names, ("later", "uint8"))
+        buffers = [T.arg(name, T.Buffer((8,), dtype)) for name, dtype in kinds]
         with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, *more, text, shaping])):
             if is_tiled:
                 T.evaluate(T.call_extern("void", TILES_BEGIN))
