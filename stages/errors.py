@@ -14,3 +14,7 @@ class StageError(Exception):
         where = f"{self.layer}: " if self.layer else ""
         hint = f"; {self.hint}" if self.hint else ""
         return f"{where}{self.message}{hint}"
+
+
+class NoIntegerFormError(StageError):
+    """A layer of a network with quantizers that can only be computed in float."""

@@ -11,13 +11,13 @@ from stages.bitpacking.products import pack_products, subjects
 from stages.bitpacking.rewrite import Packer
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
-from stages.qnn.builder import bindings_of
-from stages.qnn.composites import is_plain
+from stages.qnn.builder import bindings_of, calls_of
+from stages.qnn.composites import is_apart, is_plain
 from stages.qnn.registry import dtype_of
 
 __all__ = ["check", "run", "subjects"]
 
-STORED = ("float32", "uint8", "uint32", "int16")
+STORED = ("float32", "float64", "uint8", "uint32", "int16")
 
 
 def run(
@@ -27,6 +27,8 @@ def run(
     if is_plain(model):
         return pack_products(model, options, offers, choices, hardware)
     result = Packer(model, options, offers, choices).run()
+    if any(is_apart(function) for _, function in calls_of(result)):
+        result = pack_products(result, options, offers, choices, hardware)
     check(result)
     return result
 

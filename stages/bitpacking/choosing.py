@@ -16,7 +16,7 @@ from stages.bitpacking.window import Chosen, Window
 from stages.errors import StageError
 from stages.kinds import Table
 from stages.options import Algorithm, LegalizeOptions
-from stages.qnn.builder import bindings_of, variables_in
+from stages.qnn.builder import bindings_of, composite_of, variables_in
 from stages.qnn.composites import calls_in, is_float_product
 from stages.qnn.geometry import PHASED, PHASES, Geometry
 from stages.qnn.measured import Subject, Workload, pick, products_problem
@@ -74,9 +74,9 @@ def choose(
     works: dict[Any, Work] = {}
     drawn = _drawn(module)
     for binding in bindings_of(module["main"]):
-        if not isinstance(binding.value, Call):
+        function = composite_of(module, binding.value)
+        if function is None:
             continue
-        function = module[binding.value.op]
         actual = dict(zip(function.params, binding.value.args, strict=True))
         for inner in bindings_of(function):
             if isinstance(inner.value, Call) and linear_name(inner.value):
@@ -132,8 +132,8 @@ def _drawn(module: Any) -> set[Any]:
     readers = Counter(v for b in bindings for v in variables_in(b.value))
     narrow, found = narrow_inputs(module), set()
     for binding in bindings:
-        if binding.var in narrow and readers[binding.var] == 1 and isinstance(binding.value, Call):
-            function = module[binding.value.op]
+        function = composite_of(module, binding.value)
+        if binding.var in narrow and readers[binding.var] == 1 and function is not None:
             source = function.params[0].ty
             is_picture = dtype_of(source) == "float32" and len(shape_of(source)) == 4
             if is_picture and {str(call.op.name) for call in calls_in(function)} <= DRAWING:

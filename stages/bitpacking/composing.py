@@ -11,10 +11,11 @@ from tvm.ir import Call
 from stages.bitpacking.edges import FORMS, LINEAR, Layout, load, readings, store
 from stages.bitpacking.folding import corrected, pad_channels, widened
 from stages.bitpacking.lines import as_line
-from stages.bitpacking.shortening import MOVED, reach, shortened
+from stages.bitpacking.shortening import reach, shortened
 from stages.bitpacking.tiles import convolve
 from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
+from stages.qnn.composites import MOVED
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import fits
@@ -244,12 +245,13 @@ class Composite:
         return self.builder.emit(packed.keep_channels(value, self._tensor("keep", keep)), "kept")
 
     def _float_output(self, value: Any, inner: Any) -> Any:
-        shape, picture = shape_of(inner.ty), inner
+        shape, picture, is_turned = shape_of(inner.ty), inner, False
         while self._is_moved(picture):
+            is_turned |= is_op(self.calls[picture], "relax.permute_dims")
             picture = self.calls[picture].args[0]
         channels = shape_of(picture.ty)[-1]
         value = self.builder.emit(packed.take_channels(value, channels=channels), "out")
-        if len(shape) == 4 or len(shape_of(picture.ty)) == 4:
+        if is_turned:
             value = self.builder.emit(relax.op.permute_dims(value, [0, 3, 1, 2]), "nchw")
         if shape_of(value.ty) != shape:
             value = self.builder.emit(relax.op.reshape(value, shape), "shaped")

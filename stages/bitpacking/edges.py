@@ -16,7 +16,7 @@ from tvm.ir import Call
 
 from stages.bitpacking.window import Chosen
 from stages.qnn import packed
-from stages.qnn.builder import bindings_of
+from stages.qnn.builder import bindings_of, composite_of
 from stages.qnn.methods import WORD_BITS, WORD_BYTES, Stored
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
@@ -147,9 +147,9 @@ def solve(module: Any, chosen: Mapping[Any, Chosen]) -> Edges:
     """
     edges: Edges = {}
     for binding in bindings_of(module["main"]):
-        if not isinstance(binding.value, Call):
+        function = composite_of(module, binding.value)
+        if function is None:
             continue
-        function = module[binding.value.op]
         for parameter, argument in zip(function.params, binding.value.args, strict=True):
             product = chosen.get(binding.var)
             product_form = product.signature.form if product else "bytes"
@@ -193,9 +193,9 @@ def narrow_inputs(module: Any) -> set[Any]:
             if binding.value.tuple_value in found:
                 found.add(binding.var)
             continue
-        if not isinstance(binding.value, Call):
+        function = composite_of(module, binding.value)
+        if function is None:
             continue
-        function = module[binding.value.op]
         if str(function.attrs["composite"]) == "elementwise":
             found.add(binding.var)
         for parameter, argument in zip(function.params, binding.value.args, strict=True):

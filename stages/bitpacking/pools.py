@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tvm.ir import Call
-
 from stages.bitpacking.edges import FORMS, Edges, Layout, nhwc
-from stages.qnn.builder import bindings_of, variables_in
+from stages.qnn.builder import bindings_of, composite_of, variables_in
 from stages.qnn.composites import MOST_TAPS, calls_in
 from stages.qnn.methods import Stored
 from stages.qnn.registry import attributes, is_op
@@ -28,7 +26,8 @@ def pool_planes(module: Any, edges: Edges) -> frozenset[Any]:
     readers = Counter(v for b in bindings for v in variables_in(b.value))
     # The last one first: what a pool writes, another pool may read.
     for binding in reversed(bindings):
-        pool = _pool(module[binding.value.op]) if isinstance(binding.value, Call) else None
+        function = composite_of(module, binding.value)
+        pool = None if function is None else _pool(function)
         written = [edges[binding.var, form] for form in FORMS if (binding.var, form) in edges]
         if pool is None or [layout.stored for layout in written] != [BITS]:
             continue

@@ -17,8 +17,15 @@ from stages.bitpacking.tiles import transforming
 from stages.bitpacking.window import Window
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
-from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of
-from stages.qnn.composites import TILES
+from stages.qnn.builder import (
+    ModelBuilder,
+    bindings_of,
+    composite_of,
+    outputs_of,
+    remap,
+    variables_in,
+)
+from stages.qnn.composites import TILES, is_apart
 from stages.qnn.registry import dtype_of, shape_of
 from stages.qnn.transformed import tiles_for
 
@@ -59,9 +66,12 @@ class Packer:
                 parts.setdefault(binding.value.tuple_value, {})[binding.value.index] = binding.var
         returned = {b.var: b.value for b in bindings if b.var in outputs_of(self.main)}
         for binding in bindings:
-            if isinstance(binding.value, Call):
+            function = composite_of(self.source.module, binding.value)
+            if function is not None and not is_apart(function):
                 fields = parts.get(binding.var, {0: binding.var})
                 self._call(binding, [fields[index] for index in sorted(fields)])
+            elif isinstance(binding.value, Call):
+                self._keep(binding, function)
         results = [self.stored[returned[output], "float"] for output in outputs_of(self.main)]
         functions = dict(self.functions.get().functions)
         return self.builder.model_after(self.source, results, functions)
@@ -80,6 +90,25 @@ class Packer:
             self.stored[variable, form] = self.builder.emit(
                 relax.TupleGetItem(value, index), f"{variable.name}.{form}"
             )
+
+    def _keep(self, binding: Any, function: Any) -> None:
+        """A composite of what stays float, or floats named anew, as it was."""
+        if function is None:
+            value = remap(binding.value, {v: self._float(v) for v in variables_in(binding.value)})
+            result = self.builder.emit(value, binding.var.name)
+        else:
+            callee = self.functions.add_func(function, str(function.attrs["composite"]))
+            arguments = [self._float(argument) for argument in binding.value.args]
+            call = Call(callee, arguments, ret_ty=function.ret_ty)
+            result = self.builder.emit_typed(call, binding.var.name)
+        self.stored[binding.var, "float"] = result
+
+    def _float(self, variable: Any) -> Any:
+        """What a variable of `main` is, a float or the tensor of a layer."""
+        if (variable, "float") not in self.stored:
+            tensor = self.builder.tensor(str(variable.name), self.tensors[variable])
+            self.stored[variable, "float"] = tensor
+        return self.stored[variable, "float"]
 
     def transformed(self, stored: Any, origin: Sequence[int], window: Window, layer: str) -> Any:
         """Transformed tiles of stored bytes, made once for all products that read them."""

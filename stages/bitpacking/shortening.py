@@ -9,14 +9,13 @@ import numpy as np
 
 from stages.bitpacking.edges import LINEAR
 from stages.qnn.algebra import factor, numerators, offset
+from stages.qnn.composites import MOVED
 from stages.qnn.infer import limits
 from stages.qnn.registry import attributes, dtype_of, is_op
 
 Array = np.ndarray[Any, Any]
 WORD = np.iinfo(np.int16)
 UNKNOWN = 1 << 31
-MOVED = ("relax.permute_dims", "relax.reshape")
-"""Operators that only say where values are."""
 
 
 def shortened(thresholds: Array, most: int) -> Array:

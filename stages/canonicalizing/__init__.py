@@ -12,7 +12,8 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call
 
-from stages.canonicalizing.grouping import Group, escaping, group
+from stages.canonicalizing.grouping import Group, escaping, group, in_order
+from stages.canonicalizing.islands import islands
 from stages.canonicalizing.plain import group_plain
 from stages.kinds import Model
 from stages.qnn.builder import (
@@ -33,7 +34,7 @@ __all__ = ["check", "run"]
 def run(*, model: Model) -> Model:
     """Outline every main operator with its epilogue; equal composites are one function."""
     main = model.module["main"]
-    items = group_plain(main) if is_plain(model) else group(main)
+    items = group_plain(main) if is_plain(model) else _around_islands(main)
     groups = [item for item in items if isinstance(item, Group)]
     outputs = dict(zip(map(id, groups), escaping(groups, main, items), strict=True))
     builder = ModelBuilder()
@@ -59,6 +60,13 @@ def run(*, model: Model) -> Model:
     result = builder.model_after(model, results, dict(functions.get().functions))
     check(result)
     return result
+
+
+def _around_islands(main: Any) -> list[Group | Any]:
+    """The composites of a network with quantizers, and those of what stays float in it."""
+    apart = islands(main)
+    items: list[Group | Any] = [*group(main, apart)]
+    return in_order([*items, *group_plain(main, apart)]) if apart else items
 
 
 def check(model: Model) -> None:

@@ -9,7 +9,7 @@ an epilogue takes less time than beside those of a 1x1 convolution.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -62,8 +62,8 @@ def operator_name(expr: Any) -> str:
     return str(expr.op.name)
 
 
-def group(function: Any) -> list[Group]:
-    """The composites of a legalized `main`, in execution order."""
+def group(function: Any, apart: Collection[Any] = ()) -> list[Group]:
+    """The composites of a legalized `main`, in execution order, without what is computed apart."""
     outputs = outputs_of(function)
     readers: dict[Any, list[Any]] = {}
     for binding in bindings_of(function):
@@ -72,7 +72,7 @@ def group(function: Any) -> list[Group]:
     groups: list[Group] = []
     home: dict[Any, Group] = {}
     for binding in bindings_of(function):
-        if binding.var in outputs:
+        if binding.var in outputs or binding.var in apart:
             continue
         name = operator_name(binding.value)
         sources = [home[v] for v in variables_in(binding.value) if v in home]
@@ -81,7 +81,7 @@ def group(function: Any) -> list[Group]:
             place = Group(kind, str(binding.var.name))
             groups.append(place)
         else:
-            place = _last(groups, sources, home, readers)
+            place = _last(groups, sources, home, readers, apart)
         place.bindings.append(binding)
         home[binding.var] = place
     return groups
@@ -92,6 +92,7 @@ def _last(
     sources: Sequence[Group],
     home: Mapping[Any, Group],
     readers: Mapping[Any, Sequence[Any]],
+    apart: Collection[Any],
 ) -> Group:
     """The last of some groups, once the one that multiplies most is put there, if it can be."""
     last = max(sources, key=groups.index)
@@ -102,11 +103,33 @@ def _last(
     read = [home.get(v) for one in between for b in one.bindings for v in variables_in(b.value)]
     sums = [v for v in last.defined if dtype_of(v.ty) == "int32"]
     stays = all(home.get(reader) is last for v in sums for reader in readers.get(v, ()))
+    stays &= not any(reader in apart for v in heavy.defined for reader in readers.get(v, ()))
     if heavy in read or not stays:
         return last
     groups.remove(heavy)
     groups.insert(groups.index(last) + 1, heavy)
     return heavy
+
+
+def in_order(items: Sequence[Group | Any]) -> list[Group | Any]:
+    """Groups and bindings so that each stands behind what it reads, else in the order given."""
+    made = {id(item): set(_defined(item)) for item in items}
+    pending, result, missing = list(items), [], set().union(*made.values())
+    while pending:
+        ready = next(i for i in pending if not (_read(i) - made[id(i)]) & missing)
+        pending.remove(ready)
+        missing -= made[id(ready)]
+        result.append(ready)
+    return result
+
+
+def _defined(item: Group | Any) -> list[Any]:
+    return item.defined if isinstance(item, Group) else [item.var]
+
+
+def _read(item: Group | Any) -> set[Any]:
+    bindings = item.bindings if isinstance(item, Group) else [item]
+    return {variable for binding in bindings for variable in variables_in(binding.value)}
 
 
 def escaping(groups: list[Group], function: Any, items: Sequence[Any] = ()) -> list[list[Any]]:

@@ -9,6 +9,7 @@ anew (a reshape) is no composite at all.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from tvm.ir import Call
@@ -27,8 +28,11 @@ MAX_MEMBERS = 24
 """Longest chain of operators in one composite."""
 
 
-def group_plain(function: Any) -> list[Group | Any]:
-    """Composites and, between them, the bindings of reshapes, in execution order."""
+def group_plain(function: Any, among: Collection[Any] | None = None) -> list[Group | Any]:
+    """Composites and, between them, the bindings of reshapes, in execution order.
+
+    `among` are the variables to compute; all, if there are none.
+    """
     outputs = outputs_of(function)
     returned = {b.value for b in bindings_of(function) if b.var in outputs}
     readers, params = _readers(function), set(function.params)
@@ -36,7 +40,7 @@ def group_plain(function: Any) -> list[Group | Any]:
     home: dict[Any, Group] = {}
     widened: dict[Any, Any] = {}
     for binding in needed_bindings(function):
-        if binding.var in outputs:
+        if binding.var in outputs or (among is not None and binding.var not in among):
             continue
         if is_op(binding.value, WIDENING) and binding.var not in returned:
             widened[binding.var] = binding

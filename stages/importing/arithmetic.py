@@ -95,11 +95,12 @@ def batch_norm(
 
 
 def conv2d(x: Array, weight: Array, windows: Windows, groups: int) -> Array:
-    """Two-dimensional convolution, NCHW by OIHW: one matrix product a sample and group."""
+    """Two-dimensional convolution, NCHW by OIHW: one matrix product a sample and group, whose sums
+    are float64."""
     height, width = windows.output_extents(x.shape[2:])
     outputs, channels = weight.shape[0] // groups, x.shape[1] // groups
     result = np.empty((x.shape[0], weight.shape[0], height, width), np.float32)
-    kernel = weight.reshape(groups, outputs, -1)
+    kernel = weight.reshape(groups, outputs, -1).astype(np.float64)
     for sample in range(x.shape[0]):
         patches = np.stack(
             _shifted(x[sample : sample + 1], windows, np.float32(0)), axis=2
@@ -107,6 +108,12 @@ def conv2d(x: Array, weight: Array, windows: Windows, groups: int) -> Array:
         columns = patches.reshape(groups, channels * len(patches[0, 0]), height * width)
         result[sample] = (kernel @ columns).reshape(-1, height, width)
     return result
+
+
+def matmul(left: Array, right: Array) -> Array:
+    """Matrix product as NumPy has it, whose sums are float64."""
+    product = np.matmul(left.astype(np.float64), right.astype(np.float64))
+    return np.asarray(product, np.float32)
 
 
 def max_pool2d(x: Array, windows: Windows) -> Array:

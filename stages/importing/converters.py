@@ -26,7 +26,49 @@ from stages.qnn.qdq import to_integers
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 
+IN_FLOAT = [
+    "Abs",
+    "Ceil",
+    "Concat",
+    "DepthToSpace",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Expand",
+    "Floor",
+    "Gelu",
+    "GlobalMaxPool",
+    "HardSigmoid",
+    "HardSwish",
+    "LRN",
+    "LeakyRelu",
+    "Log",
+    "LogSoftmax",
+    "Max",
+    "Min",
+    "Neg",
+    "PRelu",
+    "Pad",
+    "Pow",
+    "Reciprocal",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceSum",
+    "Resize",
+    "Round",
+    "Sigmoid",
+    "Slice",
+    "Softmax",
+    "SpaceToDepth",
+    "Sqrt",
+    "Sum",
+    "Tanh",
+    "Upsample",
+]
+"""Operators that networks with quantizers compute in float, as other graphs have them."""
+
 CONVERTERS: Mapping[tuple[str, str], Converter] = {
+    **{("", op): onnx_operators.CONVERTERS["", op] for op in IN_FLOAT},
     ("", "Conv"): layers.conv,
     ("", "Gemm"): layers.gemm,
     ("", "MatMul"): layers.matmul,
@@ -80,7 +122,6 @@ _WHY = {
     "Scan": "control flow is not supported; export the model for inference",
     "TopK": "it is supported only as the last operator, where it is left to the caller",
     "ArgMax": "it is supported only as the last operator, where it is left to the caller",
-    "Softmax": "it is supported only as the last operator, where it is left to the caller",
     "FloatQuant": "small floating-point formats are not supported",
 }
 
@@ -196,9 +237,11 @@ def _needed(graph: SourceGraph, outputs: tuple[str, ...]) -> set[str]:
 def importable_outputs(graph: SourceGraph) -> tuple[tuple[str, ...], tuple[Node, ...]]:
     """The tensors a package computes, and the final nodes it leaves to its caller.
 
-    A ranking or softmax at the very end is cut off: its input becomes the output.
+    A ranking or softmax at the very end is cut off where operators are QONNX's, or it is unknown:
+    its input becomes the output.
     """
-    known = way_of(graph).converters
+    way = way_of(graph)
+    known = () if way is QONNX_WAY else way.converters
     producers = {name: node for node in graph.nodes for name in node.outputs}
     outputs: list[str] = []
     cut: list[Node] = []

@@ -1,4 +1,7 @@
-"""The oracle: the source graph as it came, executed node by node in float32 NumPy."""
+"""The oracle: the source graph as it came, executed node by node in float32 NumPy.
+
+Sums of products are taken in float64 and rounded once, as no order of float32 ones is the graph's.
+"""
 
 from __future__ import annotations
 
@@ -122,6 +125,30 @@ class Conv(_Replacement):
         return (result if bias is None else result + bias.reshape(1, -1, 1, 1),)
 
 
+class Gemm(_Replacement):
+    """ONNX Gemm."""
+
+    def _run(
+        self, x: Array, weight: Array, bias: Array | None = None, **attributes: Any
+    ) -> tuple[Array]:
+        left, right = (
+            matrix.T if attributes.get(name) else matrix
+            for name, matrix in (("transA", x), ("transB", weight))
+        )
+        result = np.float32(attributes.get("alpha") or 1) * arithmetic.matmul(left, right)
+        if bias is None:
+            return (result,)
+        beta = attributes.get("beta")
+        return (result + np.float32(1 if beta is None else beta) * bias,)
+
+
+class MatMul(_Replacement):
+    """ONNX MatMul."""
+
+    def _run(self, left: Array, right: Array) -> tuple[Array]:
+        return (arithmetic.matmul(left, right),)
+
+
 class MaxPool(_Replacement):
     """ONNX MaxPool without Python loops."""
 
@@ -150,6 +177,8 @@ OPERATORS = (
     MultiThreshold,
     BatchNormalization,
     Conv,
+    Gemm,
+    MatMul,
     MaxPool,
     AveragePool,
 )

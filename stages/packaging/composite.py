@@ -8,6 +8,7 @@ from typing import Any
 from tvm.ir import Call
 
 from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.composites import MOVED
 from stages.qnn.packed import (
     CONVOLUTION,
     DEPTHWISE_CONVOLUTION,
@@ -53,8 +54,31 @@ class Composite:
 
     @property
     def reads_floats(self) -> bool:
-        """Whether the composite starts from a float graph input."""
+        """Whether the composite starts from a float tensor."""
         return self.main is None and dtype_of(self.parameters[0].ty) == "float32"
+
+    def turn_before(self, variable: Any) -> Any:
+        """The transpose between a variable, reshaped at most, and what it is computed from; None if
+        there is none."""
+        call = self.calls.get(variable)
+        while call is not None and str(call.op.name) in MOVED:
+            if is_op(call, "relax.permute_dims"):
+                return call
+            call = self.calls.get(call.args[0])
+        return None
+
+    @cached_property
+    def turn_of_input(self) -> Any:
+        """The transpose of the float tensor that is read first, reshaped at most; None without."""
+        turns = map(self.turn_before, self.calls)
+        return next(
+            (turn for turn in turns if turn is not None and self._is_first(turn.args[0])), None
+        )
+
+    def _is_first(self, variable: Any) -> bool:
+        while variable in self.calls and str(self.calls[variable].op.name) in MOVED:
+            variable = self.calls[variable].args[0]
+        return bool(variable.same_as(self.parameters[0]))
 
     @cached_property
     def pixels_per_block(self) -> int:

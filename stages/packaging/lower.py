@@ -26,7 +26,7 @@ from stages.packaging.epilogue import Epilogue
 from stages.packaging.halo import fill_halo, fills_of
 from stages.packaging.kernel import Helper, Kernel
 from stages.packaging.pool import pool_text
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK
 
 RUNS_A_TASK = 2
@@ -255,18 +255,19 @@ class Lowering:
         T.evaluate(T.call_extern("void", self.epilogue, start, *pointers))
         for result, output in zip(self.results, self.composite.outputs, strict=True):
             if output in self._floats:
-                channels = prod(shape_of(output.ty)) // (self.height * self.width)
-                self._copy_floats(result, channels, block, y, x, self._floats[output])
+                self._copy_floats(result, output, block, y, x)
 
-    def _copy_floats(
-        self, result: Any, channels: int, block: Any, y: Any, x: Any, start: int
-    ) -> None:
-        """Float outputs are NCHW, or that flattened, without padding."""
+    def _copy_floats(self, result: Any, output: Any, block: Any, y: Any, x: Any) -> None:
+        """Floats are written without padding, NCHW where they are turned, or NHWC."""
+        pixels = self.height * self.width
+        channels, pixel = prod(shape_of(output.ty)) // pixels, y * self.width + x
+        turn = self.composite.turn_before(self.composite.results[output])
         with T.serial(0, BLOCK) as lane:
             c = block * BLOCK + lane
             with T.If(c < channels), T.Then():
-                value = T.reinterpret("float32", self.scratch[start + lane])
-                T.buffer_store(result, value, [(c * self.height + y) * self.width + x])
+                value = T.reinterpret("float32", self.scratch[self._floats[output] + lane])
+                index = pixel * channels + c if turn is None else c * pixels + pixel
+                T.buffer_store(result, value, [index])
 
 
 class Pool(Lowering):
@@ -300,18 +301,18 @@ class Pool(Lowering):
 
 
 class FloatInput(Lowering):
-    """Channels of a float graph input, gathered as they lie there: NCHW, or flat."""
+    """Channels of a float tensor, gathered as they lie there: NCHW, NHWC or flat."""
 
     def start(self, block: Any, run: Any, tile: Any) -> None:
         """The floats of a block's pixels, zeros behind the last channel."""
         parameter = self.composite.parameters[0]
-        data, shape = self.arguments[parameter.name], shape_of(parameter.ty)
-        is_nchw = any(is_op(c, "relax.permute_dims") for c in self.composite.calls.values())
-        channels = shape[1] if is_nchw else prod(shape) // (self.height * self.width)
+        data, turn = self.arguments[parameter.name], self.composite.turn_of_input
+        channels = prod(shape_of(parameter.ty)) // (self.height * self.width)
         lanes, x = BLOCK // self.pixels, self.column_of(tile)
         with T.serial(0, lanes) as lane, T.serial(0, self.pixels) as neighbour:
             c = block * BLOCK + lane
             pixel = run * self.width + x + neighbour
+            is_nchw = turn is not None
             index = c * self.height * self.width + pixel if is_nchw else pixel * channels + c
             value = T.if_then_else(c < channels, data[index], T.float32(0))
             place = neighbour * lanes + lane

@@ -161,11 +161,15 @@ def bindings_of(function: Any) -> list[Any]:
 
 def calls_of(model: Model) -> list[tuple[Any, Any]]:
     """The bindings of `main` that call composites, with the composites."""
-    return [
-        (binding, model.module[binding.value.op])
-        for binding in bindings_of(model.module["main"])
-        if isinstance(getattr(binding.value, "op", None), relax.GlobalVar)
-    ]
+    bindings = bindings_of(model.module["main"])
+    found = [(binding, composite_of(model.module, binding.value)) for binding in bindings]
+    return [(binding, function) for binding, function in found if function is not None]
+
+
+def composite_of(module: Any, expr: Any) -> Any:
+    """The composite that an expression of `main` calls; None if it calls none."""
+    is_call = isinstance(expr, Call) and isinstance(expr.op, relax.GlobalVar)
+    return module[expr.op] if is_call else None
 
 
 def needed_bindings(function: Any) -> list[Any]:

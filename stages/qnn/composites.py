@@ -44,6 +44,8 @@ ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in (
 ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense")
 """Products of floats for micro-kernels."""
 
+MOVED = ("relax.permute_dims", "relax.reshape")
+"""Operators that only say where values are."""
 RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
 
 
@@ -92,6 +94,11 @@ def is_plain(model: Any) -> bool:
 def is_reshape(expr: Any) -> bool:
     """Whether an expression names the memory of another tensor anew."""
     return isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in RESHAPES
+
+
+def is_apart(function: Any) -> bool:
+    """Whether a composite of a network with quantizers is of what stays float in it."""
+    return str(function.attrs["composite"]) in (PLAIN, PRODUCTS)
 
 
 def takes_products(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:

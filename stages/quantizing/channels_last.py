@@ -15,8 +15,7 @@ could end on another level: there sums stay float64, rounded once:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -25,7 +24,7 @@ from tvm import relax
 
 from stages.kinds import Model
 from stages.qnn import direct, floats, integer
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
+from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, variables_in
 from stages.qnn.integer import pad_spatial, windows
 from stages.qnn.onnx_layers import window_sum2d
 from stages.qnn.registry import dtype_of, is_op, shape_of, tensor_types
@@ -48,37 +47,27 @@ class _Walk(Rewriting):
 
     def run(self) -> Model:
         """Walk, and build the model anew."""
-        quantized = _quantized(self.main)
+        quantized = before_integers(self.main)
         for binding in bindings_of(self.main):
             value, name = binding.value, str(binding.var.name)
             if isinstance(value, relax.Var):
                 self.mapping[binding.var] = self.read(value)
-            elif self._is_turned(value):
-                is_exact = binding.var in quantized
-                self.mapping[binding.var] = self._convolution(value, name, is_exact)
-            elif any(map(partial(_is_pool, value), POOLS)):
-                self.mapping[binding.var] = self._pool(value, name)
-            elif self._is_dense(value) and binding.var not in quantized:
+            elif is_convolution(value) and value.args[1] in self.constants:
+                weight, is_exact = self.constants[value.args[1]], binding.var in quantized
+                data = self._turned(value, name)
+                call = convolution(self.builder, value, data, weight, name, is_exact=is_exact)
+                self.mapping[binding.var] = self._back(call, name)
+            elif is_pool(value):
+                call = pool(self.builder, value, self._turned(value, name), name)
+                self.mapping[binding.var] = self._back(call, name)
+            elif (
+                is_dense(value) and value.args[1] in self.constants and binding.var not in quantized
+            ):
                 self.mapping[binding.var] = self._dense(value, name)
             else:
                 self.mapping[binding.var] = self.builder.emit(self.remapped(value), name)
         results = [self.mapping[output] for output in outputs_of(self.main)]
         return self.builder.model_after(self.source, results)
-
-    def _is_turned(self, expr: Any) -> bool:
-        """Whether an expression is a float convolution that channels last suit: of all channels,
-        or of each on its own."""
-        if not is_op(expr, "relax.nn.conv2d") or expr.args[1] not in self.constants:
-            return False
-        attrs, depth = expr.attrs, shape_of(expr.args[1].ty)[1]
-        is_plain = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
-        return is_plain and _is_float(expr) and (int(attrs.groups) == 1 or depth == 1)
-
-    def _is_dense(self, expr: Any) -> bool:
-        """Whether an expression is a float matrix times a constant one."""
-        if not is_op(expr, "relax.matmul") or expr.args[1] not in self.constants:
-            return False
-        return _is_float(expr) and all(len(a.ty.shape) == 2 for a in expr.args)
 
     def _dense(self, call: Any, name: str) -> Any:
         data, weight = call.args
@@ -91,58 +80,80 @@ class _Walk(Rewriting):
         data = relax.op.permute_dims(self.read(call.args[0]), [0, 2, 3, 1])
         return self.builder.emit(data, f"{name}.nhwc")
 
-    def _pool(self, call: Any, name: str) -> Any:
-        sizes = {
-            "kernel": [int(n) for n in call.attrs.pool_size],
-            "strides": [int(n) for n in call.attrs.strides],
-            "padding": [int(n) for n in call.attrs.padding],
-        }
-        data = self._turned(call, name)
-        if is_op(call, MAXIMUM):
-            return self._back(integer.max_pool2d(data, **sizes), name)
-        sums = window_sum2d(data, accumulator="float64", **sizes)
-        shape = shape_of(data.ty)[1:3]
-        if bool(call.attrs.count_include_pad):
-            counts = np.asarray(prod(sizes["kernel"]), np.float32)
-        else:
-            counts = _counts(shape, **sizes)
-        divisor = self.builder.tensor(f"{name}.counts", counts)
-        return self._back(relax.op.divide(self.builder.emit(sums, f"{name}.sums"), divisor), name)
-
     def _back(self, call: Any, name: str) -> Any:
         """The result of a layer, channels last, turned back; it keeps the layer's name."""
         inner = self.builder.emit(call, name)
         return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), f"{name}.nchw")
 
-    def _convolution(self, call: Any, name: str, is_exact: bool) -> Any:
-        attrs, weight = call.attrs, self.constants[call.args[1]]
-        data = self._turned(call, name)
-        top, left, bottom, right = (int(count) for count in attrs.padding)
-        if any((top, left, bottom, right)):
-            width = [0, 0, top, bottom, left, right, 0, 0]
-            data = self.builder.emit(relax.op.nn.pad(data, width, pad_value=0.0), f"{name}.padded")
-        strides, dilation = ([int(n) for n in pair] for pair in (attrs.strides, attrs.dilation))
-        is_simple = int(attrs.groups) == 1 and dilation == [1, 1]
-        if is_simple and not is_exact:
-            turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
-            tensor = self.builder.tensor(f"{call.args[1].name}.ohwi", turned)
-            return self._back(floats.float_conv2d(data, tensor, strides=strides), name)
-        if is_exact:
-            data = self.builder.emit(relax.op.astype(data, "float64"), f"{name}.wide")
-        turned = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))
-        sums = direct.direct_conv2d(
-            data,
-            self.builder.tensor(f"{call.args[1].name}.hwio", turned),
-            strides=strides,
-            dilation=dilation,
-            groups=int(attrs.groups),
-            data_zero_point=0,
-            weight_zero_point=0,
-            dtype=dtype_of(data.ty),
-        )
-        if is_exact:
-            sums = relax.op.astype(self.builder.emit(sums, f"{name}.sums"), "float32")
-        return self._back(sums, name)
+
+def is_convolution(expr: Any) -> bool:
+    """Whether an expression is a float convolution that channels last suit: of all channels, or of
+    each on its own."""
+    if not is_op(expr, "relax.nn.conv2d"):
+        return False
+    attrs, depth = expr.attrs, shape_of(expr.args[1].ty)[1]
+    is_plain = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
+    return is_plain and _is_float(expr) and (int(attrs.groups) == 1 or depth == 1)
+
+
+def is_dense(expr: Any) -> bool:
+    """Whether an expression is a product of two float matrices."""
+    is_matrices = is_op(expr, "relax.matmul") and _is_float(expr)
+    return is_matrices and all(len(a.ty.shape) == 2 for a in expr.args)
+
+
+def convolution(
+    builder: ModelBuilder, call: Any, data: Any, weight: Array, name: str, *, is_exact: bool
+) -> Any:
+    """What a float convolution is of a picture with its channels last, and gives so.
+
+    `call` is the operator as it was, `weight` [O, I, KH, KW] its constant weights.
+    """
+    attrs, weights = call.attrs, str(call.args[1].name)
+    top, left, bottom, right = (int(count) for count in attrs.padding)
+    if any((top, left, bottom, right)):
+        width = [0, 0, top, bottom, left, right, 0, 0]
+        data = builder.emit(relax.op.nn.pad(data, width, pad_value=0.0), f"{name}.padded")
+    strides, dilation = ([int(n) for n in pair] for pair in (attrs.strides, attrs.dilation))
+    is_simple = int(attrs.groups) == 1 and dilation == [1, 1]
+    if is_simple and not is_exact:
+        turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
+        tensor = builder.tensor(f"{weights}.ohwi", turned)
+        return floats.float_conv2d(data, tensor, strides=strides)
+    if is_exact:
+        data = builder.emit(relax.op.astype(data, "float64"), f"{name}.wide")
+    turned = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))
+    sums = direct.direct_conv2d(
+        data,
+        builder.tensor(f"{weights}.hwio", turned),
+        strides=strides,
+        dilation=dilation,
+        groups=int(attrs.groups),
+        data_zero_point=0,
+        weight_zero_point=0,
+        dtype=dtype_of(data.ty),
+    )
+    if is_exact:
+        return relax.op.astype(builder.emit(sums, f"{name}.sums"), "float32")
+    return sums
+
+
+def pool(builder: ModelBuilder, call: Any, data: Any, name: str) -> Any:
+    """What a float pool (`is_pool`) is of a picture with its channels last, and gives so."""
+    sizes = {
+        "kernel": [int(n) for n in call.attrs.pool_size],
+        "strides": [int(n) for n in call.attrs.strides],
+        "padding": [int(n) for n in call.attrs.padding],
+    }
+    if is_op(call, MAXIMUM):
+        return integer.max_pool2d(data, **sizes)
+    sums = window_sum2d(data, accumulator="float64", **sizes)
+    if bool(call.attrs.count_include_pad):
+        counts = np.asarray(prod(sizes["kernel"]), np.float32)
+    else:
+        counts = _counts(shape_of(data.ty)[1:3], **sizes)
+    divisor = builder.tensor(f"{name}.counts", counts)
+    return relax.op.divide(builder.emit(sums, f"{name}.sums"), divisor)
 
 
 def _counts(
@@ -155,9 +166,9 @@ def _counts(
     return counts[0, 0, 0] if np.all(counts == counts[0, 0, 0]) else counts
 
 
-def _is_pool(expr: Any, name: str) -> bool:
-    """Whether an expression is a pool of this name over neighbours in a float picture."""
-    if not is_op(expr, name) or not _is_float(expr):
+def is_pool(expr: Any) -> bool:
+    """Whether an expression is a pool over neighbours in a float picture."""
+    if not any(is_op(expr, name) for name in POOLS) or not _is_float(expr):
         return False
     attrs = expr.attrs
     is_simple = not bool(attrs.ceil_mode) and [int(n) for n in attrs.dilation] == [1, 1]
@@ -171,11 +182,19 @@ def _is_float(call: Any) -> bool:
     return dtype_of(call.args[0].ty) == dtype_of(call.ty) == "float32"
 
 
-def _quantized(main: Any) -> set[Any]:
+def before_integers(main: Any) -> set[Any]:
     """The variables from which an integer is computed, however much later."""
+
+    def is_integer(binding: Any) -> bool:
+        return not all(dtype_of(k).startswith("float") for k in tensor_types(binding.var.ty))
+
+    return sources_of(main, is_integer)
+
+
+def sources_of(main: Any, is_wanted: Callable[[Any], bool]) -> set[Any]:
+    """The variables that some bindings depend on."""
     found: set[Any] = set()
     for binding in reversed(bindings_of(main)):
-        kinds = tensor_types(binding.var.ty)
-        if binding.var in found or not all(dtype_of(kind).startswith("float") for kind in kinds):
+        if binding.var in found or is_wanted(binding):
             found.update(variables_in(binding.value))
     return found

@@ -16,15 +16,18 @@ MAX_WEIGHT_BITS = 8
 
 def quant_constant(
     value: Array, scale: Array, zero_point: Array, attrs: dict[str, Any], layer: str
-) -> KnownQuantized:
-    """The integers of a QONNX Quant over a constant (output channels first)."""
-    bits = int(attrs["bits"])
-    if bits > MAX_WEIGHT_BITS:
-        raise StageError(
-            f"weights of {bits} bits; up to {MAX_WEIGHT_BITS} are supported", layer=layer
-        )
-    low, high = quant_range(bits, attrs["signed"], attrs["narrow"])
+) -> KnownQuantized | None:
+    """The integers of a QONNX Quant over a constant (output channels first).
+
+    None where no weights of a layer are so: of more than 8 bits, or with scales along several axes
+    or with several zero points.
+    """
+    bits, points = int(attrs["bits"]), np.unique(zero_point)
     aligned = _aligned(scale, value, layer)
+    is_half = points.size == 1 and float(2 * points[0]).is_integer()
+    if bits > MAX_WEIGHT_BITS or aligned is None or not is_half:
+        return None
+    low, high = quant_range(bits, attrs["signed"], attrs["narrow"])
     clipped = np.clip(value / scale + zero_point, np.float32(low), np.float32(high))
     q = ROUNDING[attrs["rounding"]](clipped)
     return KnownQuantized(
@@ -35,10 +38,12 @@ def quant_constant(
     )
 
 
-def bipolar_constant(value: Array, scale: Array, layer: str) -> KnownQuantized:
+def bipolar_constant(value: Array, scale: Array, layer: str) -> KnownQuantized | None:
     """The bits of a BipolarQuant over a constant: 1 is +scale, and 0 counts as positive."""
-    doubled = _aligned(scale, value, layer) * np.float32(2)
-    return KnownQuantized((value >= 0).astype(np.int16), doubled, 1, 1)
+    aligned = _aligned(scale, value, layer)
+    if aligned is None:
+        return None
+    return KnownQuantized((value >= 0).astype(np.int16), aligned * np.float32(2), 1, 1)
 
 
 def zero_point_x2(zero_point: Array, layer: str) -> int:
@@ -65,8 +70,9 @@ def integer_constant(value: Array) -> KnownQuantized | None:
     return KnownQuantized(value.astype(np.int16), one, 0, bits)
 
 
-def _aligned(scale: Array, value: Array, layer: str) -> Array:
-    """A scale as scalar, or with the rank of the constant and one axis along which it varies."""
+def _aligned(scale: Array, value: Array, layer: str) -> Array | None:
+    """A scale as scalar, or with the rank of the constant and one axis along which it varies; None
+    if it varies along more."""
     scale = np.asarray(scale, np.float32)
     if not np.all(np.isfinite(scale)) or np.any(scale == 0) or not np.all(np.isfinite(value)):
         raise StageError("weights or their scale are not finite, or a scale is 0", layer=layer)
@@ -78,8 +84,4 @@ def _aligned(scale: Array, value: Array, layer: str) -> Array:
         axis = varying[0]
         if aligned.shape[axis] == value.shape[axis]:
             return aligned
-    raise StageError(
-        f"weight scale of shape {list(scale.shape)} for weights {list(value.shape)}; one scale per "
-        "tensor or per output channel is supported",
-        layer=layer,
-    )
+    return None

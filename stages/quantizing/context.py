@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.errors import StageError
+from stages.errors import NoIntegerFormError, StageError
 from stages.kinds import Model
-from stages.qnn.builder import ModelBuilder
+from stages.qnn import interpret
+from stages.qnn.builder import ModelBuilder, variables_in
 from stages.quantizing.chain import Step, step
 from stages.quantizing.constants import integer_constant
 from stages.quantizing.quantizers import Quantizer, UniformQuantizer
 from stages.quantizing.requantizing import quantize_chain
-from stages.quantizing.values import Chain, Known, KnownQuantized, Quantized, Value
+from stages.quantizing.values import Chain, Known, KnownQuantized, Quantized, Stayed, Value
 
 Array = np.ndarray[Any, Any]
 INPUT_INTEGERS = {"UINT8": (0, 255), "INT8": (-128, 127)}
@@ -29,23 +30,59 @@ class Context:
         self.builder = ModelBuilder()
         self.values: dict[Any, Value] = {}
         self.layer = ""
+        self._turned: dict[Any, Any] = {}
+        """Picture → the same with its channels last, and back."""
 
     def error(self, message: str, hint: str | None = None) -> StageError:
         """An error about the current layer."""
         return StageError(message, layer=self.layer, hint=hint)
 
+    def no_form(self, message: str) -> NoIntegerFormError:
+        """That the current layer can only be computed in float, and why."""
+        return NoIntegerFormError(message, layer=self.layer)
+
+    def constant(self, argument: Any) -> Array | None:
+        """The value of a constant operand; None for one that is computed."""
+        value = self.values[argument]
+        if isinstance(value, Known):
+            return value.value
+        return value.floats if isinstance(value, KnownQuantized) else None
+
+    def folded(self, call: Any) -> Known:
+        """What an operator gives whose arguments are all constant."""
+        tensors = {variable: self.constant(variable) for variable in variables_in(call)}
+        return Known(np.asarray(interpret.evaluate(call, tensors), np.float32))
+
     def known(self, argument: Any, what: str) -> Array:
         """A constant operand."""
-        value = self.values[argument]
-        if not isinstance(value, Known):
+        value = self.constant(argument)
+        if value is None:
             raise self.error(f"{what} is computed at run time; it must be constant")
-        return value.value
+        return value
+
+    def channels_last(self, variable: Any) -> Any:
+        """A float tensor of the source with the channels of a picture last."""
+        return self._turn(variable, [0, 2, 3, 1], f"{variable.name}.nhwc")
+
+    def channels_first(self, variable: Any) -> Any:
+        """A float tensor with the channels of a picture where the source has them."""
+        return self._turn(variable, [0, 3, 1, 2], f"{variable.name}.nchw")
+
+    def _turn(self, variable: Any, order: list[int], name: str) -> Any:
+        if len(variable.ty.shape) != 4:
+            return variable
+        if variable not in self._turned:
+            result = self.builder.emit(relax.op.permute_dims(variable, order), name)
+            self._turned |= {variable: result, result: variable}
+        return self._turned[variable]
 
     def chain(self, argument: Any) -> Chain:
-        """An activation as a chain of float steps over integers (or over a float input)."""
+        """An activation as a chain of float steps over integers (or over floats)."""
         value = self.values[argument]
         if isinstance(value, Chain):
             return value
+        if isinstance(value, Stayed):
+            return Chain(self.channels_last(value.variable), ())
         if not isinstance(value, Quantized):
             raise self.error("a constant stands where an activation is expected")
         channels = int(value.variable.ty.shape[-1])
@@ -70,24 +107,18 @@ class Context:
             absorbed = value.as_quantized()
             if absorbed is not None:
                 return absorbed
-            if not value.is_integer and not value.steps:
-                return self._integer_input(value)
-        raise self.error(
-            "the input of this layer is not quantized",
-            "put a Quant, BipolarQuant or MultiThreshold in front of it",
-        )
+        if isinstance(value, Stayed):
+            return self._integer_input(value)
+        raise self.no_form("the input of this layer is not quantized")
 
-    def _integer_input(self, chain: Chain) -> Quantized:
+    def _integer_input(self, value: Stayed) -> Quantized:
         annotations = self.source.module["main"].attrs.get("finn_datatypes", {})
-        datatype = str(annotations.get(chain.base.name, ""))
+        datatype = str(annotations.get(value.variable.name, ""))
         if datatype not in INPUT_INTEGERS:
-            raise self.error(
-                f"the graph input '{chain.base.name}' is not quantized",
-                f"put a Quant behind it, or annotate it as {' or '.join(INPUT_INTEGERS)}",
-            )
+            raise self.no_form("the input of this layer is not quantized")
         low, high = INPUT_INTEGERS[datatype]
         quantizer = UniformQuantizer(np.float32(1), np.float32(0), low, high, "ROUND")
-        return self.quantize(chain, quantizer)
+        return self.quantize(Chain(self.channels_last(value.variable), ()), quantizer)
 
     def weight(self, argument: Any) -> KnownQuantized:
         """The quantized weights of a layer."""
@@ -97,21 +128,15 @@ class Context:
             if found is not None:
                 return found
         if not isinstance(value, KnownQuantized):
-            raise self.error(
-                "the weights are not quantized", "put a Quant or BipolarQuant over them"
-            )
+            raise self.no_form("the weights are not quantized")
         return value
 
     def quantize(self, chain: Chain, quantizer: Quantizer) -> Quantized:
-        """Emit the quantized form of a chain; a float picture becomes NHWC first."""
+        """Emit the quantized form of a chain."""
         rank = len(chain.base.ty.shape)
         if rank not in (2, 4):
             raise self.error(
                 f"an activation of rank {rank}",
                 "activations are [1, features] or [1, channels, height, width]",
             )
-        if not chain.is_integer and rank == 4:
-            transposed = relax.op.permute_dims(chain.base, [0, 2, 3, 1])
-            base = self.builder.emit(transposed, f"{chain.base.name}.nhwc")
-            chain = Chain(base, chain.steps, pools=chain.pools)
         return quantize_chain(self.builder, chain, quantizer, self.layer)

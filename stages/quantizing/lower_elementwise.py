@@ -8,9 +8,9 @@ import numpy as np
 
 from stages.qnn import integer
 from stages.qnn.registry import attributes, shape_of
-from stages.quantizing.chain import step
+from stages.quantizing.chain import Step, step
 from stages.quantizing.context import Context
-from stages.quantizing.values import Chain, Known, Quantized, Value
+from stages.quantizing.values import Chain, Quantized, Value
 
 Array = np.ndarray[Any, Any]
 STEPS = {
@@ -24,18 +24,20 @@ STEPS = {
 def arithmetic(context: Context, call: Any) -> Value:
     """Arithmetic with a constant, or the sum of two activations."""
     op = STEPS[call.op.name]
-    left, right = (context.values[argument] for argument in call.args)
-    if isinstance(right, Known):
+    left, right = map(context.constant, call.args)
+    if right is not None:
         chain = context.chain(call.args[0])
-        return chain.then(context.step(op, _per_channel(context, chain, right.value, call, 0)))
-    if isinstance(left, Known) and op != "divide":
+        operand = _per_channel(context, chain, right, call, 0)
+        return _followed(context, chain, context.step(op, operand))
+    if left is not None and op != "divide":
         chain = context.chain(call.args[1])
         reverse = "subtract_from" if op == "subtract" else op
-        return chain.then(context.step(reverse, _per_channel(context, chain, left.value, call, 1)))
+        operand = _per_channel(context, chain, left, call, 1)
+        return _followed(context, chain, context.step(reverse, operand))
     if op == "add":
         return _residual_add(context, call)
-    what = "a constant by an activation" if isinstance(left, Known) else "two activations"
-    raise context.error(f"{op} of {what} has no integer form")
+    what = "two activations" if left is None else "a constant by an activation"
+    raise context.no_form(f"{op} of {what}")
 
 
 def relu(context: Context, call: Any) -> Value:
@@ -50,35 +52,49 @@ def clip(context: Context, call: Any) -> Value:
 
 
 def batch_norm(context: Context, call: Any) -> Value:
-    """Batch normalization in the order of its definition: subtract, multiply, divide, add."""
+    """Batch normalization along the channels."""
+    steps, axis, chain = *normalization(context, call), context.chain(call.args[0])
+    if axis != 1:
+        raise context.no_form(f"normalization along axis {axis}")
+    if any(each.operand.ndim for each in steps):
+        features_are_channels(context, chain)
+    return _followed(context, chain, *steps)
+
+
+def _followed(context: Context, chain: Chain, *steps: Step) -> Chain:
+    """A chain with further steps; what is pooled must not fall behind its pool."""
+    result = chain.then(*steps)
+    if chain.pools and not result.is_rising():
+        raise context.no_form("a tensor that falls behind max pooling")
+    return result
+
+
+def normalization(context: Context, call: Any) -> tuple[tuple[Step, ...], int]:
+    """Batch normalization in the order of its definition: subtract, multiply, divide, add; and
+    the axis along which it has values of its own."""
     names = ("gamma", "beta", "mean", "variance")
     gamma, beta, mean, variance = (
         context.known(argument, name) for argument, name in zip(call.args[1:], names, strict=True)
     )
-    attrs, chain = attributes(call), context.chain(call.args[0])
-    axis = attrs.get("channel_axis", 1)
-    if axis != 1:
-        raise context.error(f"normalization along axis {axis}; axis 1 is supported")
-    if gamma.size > 1:
-        features_are_channels(context, chain)
+    attrs = attributes(call)
     variance = variance + np.float32(attrs["epsilon"])
     if not np.all(variance > 0):
         raise context.error("a normalization whose variance is not positive")
-    return chain.then(
+    steps = (
         context.step("subtract", mean),
         context.step("multiply", gamma),
         context.step("divide", np.sqrt(variance)),
         context.step("add", beta),
     )
+    return steps, attrs.get("channel_axis", 1)
 
 
 def features_are_channels(context: Context, chain: Chain) -> None:
     """Refuse a value per feature behind a flattened map, where one channel has many features."""
     if chain.flattened is not None:
         c, h, w = chain.flattened
-        raise context.error(
-            f"a value per feature of a flattened map of {c} channels and {h} x {w} pixels",
-            "do this per channel, before flattening",
+        raise context.no_form(
+            f"a value per feature of a flattened map of {c} channels and {h} x {w} pixels"
         )
 
 
@@ -90,12 +106,13 @@ def _per_channel(context: Context, chain: Chain, constant: Array, call: Any, pla
             return constant.reshape(())
         aligned = (1,) * (len(shape) - constant.ndim) + constant.shape
         axis = min(1, len(shape) - 1)
-        if constant.size == aligned[axis] == shape[axis]:
+        is_last = len(chain.base.ty.shape) in (2, 4)
+        if is_last and constant.size == aligned[axis] == shape[axis]:
             features_are_channels(context, chain)
             return constant.reshape(-1)
-    raise context.error(
+    raise context.no_form(
         f"a constant of shape {list(constant.shape)} for an activation of shape "
-        f"{list(shape_of(call.args[place].ty))}; one value, or one per channel, is supported"
+        f"{list(shape_of(call.args[place].ty))}"
     )
 
 
@@ -103,13 +120,12 @@ def _residual_add(context: Context, call: Any) -> Chain:
     """The integer sum of two activations on one grid."""
     left, right = (_addend(context, argument) for argument in call.args)
     if left.scale != right.scale:
-        raise context.error(
-            f"the addends are quantized at different scales, {left.scale} and {right.scale}",
-            "quantize both at one shared scale",
+        raise context.no_form(
+            f"the addends are quantized at different scales, {left.scale} and {right.scale}"
         )
     shapes = [shape_of(addend.variable.ty) for addend in (left, right)]
     if shapes[0] != shapes[1] or left.flattened != right.flattened:
-        raise context.error(
+        raise context.no_form(
             f"the addends have the shapes {list(shape_of(call.args[0].ty))} and "
             f"{list(shape_of(call.args[1].ty))}, or one has been reshaped and the other has not"
         )
@@ -135,8 +151,5 @@ def _addend(context: Context, argument: Any) -> Quantized:
     if isinstance(value, Chain):
         value = value.as_quantized() or value
     if not isinstance(value, Quantized) or value.zero_point_x2 % 2:
-        raise context.error(
-            "an addend is not quantized to integers",
-            "put a Quant of 8 bits on both inputs of the addition, at one scale",
-        )
+        raise context.no_form("an addend is not quantized to integers")
     return value

@@ -30,7 +30,7 @@ def conv2d(context: Context, call: Any) -> Value:
     """NCHW convolution of an activation with quantized OIHW weights."""
     attrs = call.attrs
     if [int(d) for d in attrs.dilation] != [1, 1]:
-        raise context.error("dilated convolution has no integer form yet")
+        raise context.no_form("windows with gaps")
     data, weight = context.activation(call.args[0]), context.weight(call.args[1])
     geometry = Geometry(
         tuple(int(s) for s in attrs.strides),
@@ -38,7 +38,7 @@ def conv2d(context: Context, call: Any) -> Value:
         int(attrs.groups),
     )
     if data.flattened is not None or len(data.variable.ty.shape) != 4:
-        raise context.error("a convolution of a reshaped activation has no integer form")
+        raise context.no_form("a convolution of a reshaped activation")
     unit = _unit(context, weight, 0)
     return _convolve(context, data, weight, unit, weight.q.transpose(0, 2, 3, 1), geometry)
 
@@ -51,9 +51,9 @@ def matmul(context: Context, call: Any) -> Value:
     """
     data, weight = context.activation(call.args[0]), context.weight(call.args[1])
     if weight.q.ndim != 2 or len(call.ty.shape) != 2:
-        raise context.error(
+        raise context.no_form(
             f"a matrix product with a result of rank {len(call.ty.shape)} and weights of rank "
-            f"{weight.q.ndim}; both must be 2"
+            f"{weight.q.ndim}"
         )
     unit = _unit(context, weight, 1)
     matrix = weight.q.T
@@ -74,9 +74,8 @@ def _unit(context: Context, weight: KnownQuantized, axis: int) -> Array:
     """The weights' unit, scalar or one per output channel, which is axis `axis` of the source."""
     found = weight.unit(axis)
     if found is None:
-        raise context.error(
-            f"the weights {list(weight.q.shape)} have a scale of shape {list(weight.scale.shape)}; "
-            "one scale per tensor or per output channel is supported"
+        raise context.no_form(
+            f"the weights {list(weight.q.shape)} have a scale of shape {list(weight.scale.shape)}"
         )
     return found
 
@@ -112,7 +111,6 @@ def _accumulate(
     call: Any,
 ) -> Chain:
     """Emit a linear operator; its chain starts with the product of both units."""
-    accumulator = context.builder.emit(call, context.layer)
     flat = numerators(q, weight.zero_point_x2).reshape(q.shape[0], -1).astype(np.int64)
     smallest, largest = data.numerator_range
     if padded:
@@ -121,9 +119,10 @@ def _accumulate(
     low = positive * smallest + negative * largest
     high = positive * largest + negative * smallest
     if max(-low.min(), high.max()) >= INT32_LIMIT:
-        raise context.error("the accumulator can exceed 32 bits")
+        raise context.no_form("the accumulator can exceed 32 bits")
     product = (data.unit * unit).astype(np.float32)
     steps = () if product.ndim == 0 and product == 1 else (step("multiply", product),)
+    accumulator = context.builder.emit(call, context.layer)
     return Chain(accumulator, steps, low.astype(np.int32), high.astype(np.int32))
 
 

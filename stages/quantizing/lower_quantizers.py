@@ -11,7 +11,7 @@ from stages.quantizing.constants import bipolar_constant, quant_constant
 from stages.quantizing.context import Context
 from stages.quantizing.lower_elementwise import features_are_channels
 from stages.quantizing.quantizers import BipolarQuantizer, ThresholdQuantizer, UniformQuantizer
-from stages.quantizing.values import Known, Value
+from stages.quantizing.values import Value
 
 
 def quant(context: Context, call: Any) -> Value:
@@ -19,9 +19,10 @@ def quant(context: Context, call: Any) -> Value:
     attrs = attributes(call)
     scale = context.known(call.args[1], "the scale")
     zero_point = context.known(call.args[2], "the zero point")
-    source = context.values[call.args[0]]
-    if isinstance(source, Known):
-        return quant_constant(source.value, scale, zero_point, attrs, context.layer)
+    source = context.constant(call.args[0])
+    if source is not None:
+        found = quant_constant(source, scale, zero_point, attrs, context.layer)
+        return found or context.folded(call)
     quantizer = UniformQuantizer.of(scale, zero_point, attrs, context.layer)
     return context.quantize(context.chain(call.args[0]), quantizer)
 
@@ -29,9 +30,10 @@ def quant(context: Context, call: Any) -> Value:
 def bipolar_quant(context: Context, call: Any) -> Value:
     """QONNX BipolarQuant."""
     scale = context.known(call.args[1], "the scale")
-    source = context.values[call.args[0]]
-    if isinstance(source, Known):
-        return bipolar_constant(source.value, scale, context.layer)
+    source = context.constant(call.args[0])
+    if source is not None:
+        found = bipolar_constant(source, scale, context.layer)
+        return found or context.folded(call)
     if np.unique(scale).size != 1 or not np.all(scale > 0):
         raise context.error("BipolarQuant of an activation needs one positive scale")
     quantizer = BipolarQuantizer(np.float32(scale.reshape(-1)[0]))

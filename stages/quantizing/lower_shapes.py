@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tvm import relax
 
 from stages.qnn import integer
 from stages.qnn.registry import shape_of
@@ -24,7 +23,7 @@ def max_pool(context: Context, call: Any) -> Value:
         return replace(source, variable=pooled)
     chain = context.chain(call.args[0])
     if not chain.is_rising():
-        raise context.error("max pooling of a tensor that falls with its input")
+        raise context.no_form("max pooling of a tensor that falls with its input")
     if chain.quantized is None:
         return replace(chain, pools=(*chain.pools, pool))
     base = context.builder.emit(integer.max_pool2d(chain.base, **pool), context.layer)
@@ -35,7 +34,7 @@ def average_pool(context: Context, call: Any) -> Value:
     """Mean over windows."""
     pool = _window(context, call)
     if any(pool["padding"]) and not bool(call.attrs.count_include_pad):
-        raise context.error("average pooling that leaves padding out of its count")
+        raise context.no_form("average pooling that leaves padding out of its count")
     return _sum_pool(context, call, pool)
 
 
@@ -44,7 +43,7 @@ def mean(context: Context, call: Any) -> Value:
     shape = shape_of(call.args[0].ty)
     axes = [] if call.attrs.axis is None else [int(axis) % len(shape) for axis in call.attrs.axis]
     if len(shape) != 4 or sorted(axes) != [2, 3]:
-        raise context.error("a mean over other axes than height and width")
+        raise context.no_form("a mean over other axes than height and width")
     kernel = [shape[2], shape[3]]
     pool = {"kernel": kernel, "strides": [1, 1], "padding": [0, 0, 0, 0]}
     return _sum_pool(context, call, pool)
@@ -64,7 +63,7 @@ def _sum_pool(context: Context, call: Any, pool: dict[str, Any]) -> Chain:
     """A mean: the integer sum, then the source's float scale and division by the count."""
     source = context.activation(call.args[0])
     if source.zero_point_x2 % 2:
-        raise context.error("a mean of values with a half-integer zero point")
+        raise context.no_form("a mean of values with a half-integer zero point")
     point, count = source.zero_point_x2 // 2, pool["kernel"][0] * pool["kernel"][1]
     total = context.builder.emit(
         integer.sum_pool2d(source.variable, zero_point=point, **pool), context.layer
@@ -85,15 +84,7 @@ def reshape(context: Context, call: Any) -> Value:
     before = shape_of(call.args[0].ty)
     if before == shape:
         return source
-    if isinstance(source, Chain) and not source.is_integer:
-        if source.pools or any(each.operand.ndim for each in source.steps):
-            raise context.error(
-                "a reshape behind pooling or per-channel arithmetic of a float input",
-                "put a quantizer in front of the reshape",
-            )
-        base = context.builder.emit(relax.op.reshape(source.base, shape), context.layer)
-        return replace(source, base=base)
-    if isinstance(source, (Quantized, Chain)):
+    if isinstance(source, Quantized) or (isinstance(source, Chain) and source.is_integer):
         if source.flattened is not None:
             if shape == (1, *source.flattened):
                 return replace(source, flattened=None)
@@ -102,14 +93,14 @@ def reshape(context: Context, call: Any) -> Value:
                 return source
         elif len(before) == 4 and len(shape) == 2 and shape[0] == 1:
             return replace(source, flattened=(before[1], before[2], before[3]))
-    raise context.error(f"reshape from {list(before)} to {list(shape)} has no integer form")
+    raise context.no_form(f"a reshape from {list(before)} to {list(shape)}")
 
 
 def permute(context: Context, call: Any) -> Value:
     """Transposing quantized weights."""
     source = context.values[call.args[0]]
     if not isinstance(source, KnownQuantized):
-        raise context.error("transposing an activation has no integer form")
+        raise context.no_form("transposing an activation")
     axes = [int(axis) for axis in call.attrs.axes or range(source.q.ndim)[::-1]]
     scale = source.scale.transpose(axes) if source.scale.ndim else source.scale
     return replace(source, q=source.q.transpose(axes), scale=scale)

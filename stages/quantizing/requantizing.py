@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from stages.errors import StageError
 from stages.qnn import integer
 from stages.qnn.builder import ModelBuilder
-from stages.quantizing.chain import affine, breakpoints, direction, evaluate
+from stages.quantizing.chain import Step, affine, breakpoints, direction, evaluate
 from stages.quantizing.quantizers import Quantizer, ThresholdQuantizer, UniformQuantizer
 from stages.quantizing.values import Chain, Quantized
 
@@ -29,12 +29,6 @@ def quantize_chain(
     builder: ModelBuilder, chain: Chain, quantizer: Quantizer, name: str
 ) -> Quantized:
     """Emit the quantized form of a chain, exact for every value its base can hold."""
-    if chain.pools and not chain.is_rising():
-        raise StageError(
-            "max pooling before a quantizer that falls with its input",
-            layer=name,
-            hint="move the quantizer in front of the pooling in the source model",
-        )
     if chain.is_integer:
         variable = _quantize_integers(builder, chain, quantizer, name)
     else:
@@ -125,7 +119,7 @@ def _multiply_add(
 
 
 def _quantize_floats(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, name: str) -> Any:
-    value = emit_steps(builder, chain.base, chain, name)
+    value = emit_steps(builder, chain.base, chain.steps, name)
     if isinstance(quantizer, UniformQuantizer):
         call = integer.quantize(
             value,
@@ -155,8 +149,8 @@ def _quantize_floats(builder: ModelBuilder, chain: Chain, quantizer: Quantizer, 
     return builder.emit(call, name)
 
 
-def emit_steps(builder: ModelBuilder, value: Any, chain: Chain, name: str) -> Any:
-    """Emit a chain's float steps one by one, as the source has them; returns the float variable."""
+def emit_steps(builder: ModelBuilder, value: Any, steps: Sequence[Step], name: str) -> Any:
+    """Emit float steps one by one, as the source has them; returns the float variable."""
     from tvm import relax
 
     emitters = {
@@ -168,7 +162,7 @@ def emit_steps(builder: ModelBuilder, value: Any, chain: Chain, name: str) -> An
         "maximum": relax.op.maximum,
         "minimum": relax.op.minimum,
     }
-    for number, each in enumerate(chain.steps):
+    for number, each in enumerate(steps):
         operand = builder.tensor(f"{name}.{each.op}{number}", each.operand)
         value = builder.emit(emitters[each.op](value, operand), f"{name}.step{number}")
     return value

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.errors import StageError
+from stages.errors import NoIntegerFormError, StageError
 from stages.kinds import Model
-from stages.qnn import integer
-from stages.qnn.builder import bindings_of, output_names
+from stages.qnn.builder import needed_bindings, output_names, outputs_of, variables_in
 from stages.qnn.registry import shape_of
-from stages.qnn.standard import STANDARD
 from stages.quantizing import lower_elementwise as elementwise
 from stages.quantizing import lower_linear as linear
 from stages.quantizing import lower_quantizers as quantizers
 from stages.quantizing import lower_shapes as shapes
+from stages.quantizing.channels_last import sources_of
 from stages.quantizing.context import Context
-from stages.quantizing.requantizing import emit_steps
-from stages.quantizing.values import Chain, Known, Value
+from stages.quantizing.staying import Floats
+from stages.quantizing.values import Known, KnownQuantized, Stayed, Value
 
-LOWERINGS: Mapping[str, Callable[[Context, Any], Value]] = {
+QUANTIZERS: Mapping[str, Callable[[Context, Any], Value]] = {
     "relax.qnn.quant": quantizers.quant,
     "relax.qnn.bipolar_quant": quantizers.bipolar_quant,
     "relax.qnn.multi_threshold": quantizers.multi_threshold,
+}
+LOWERINGS: Mapping[str, Callable[[Context, Any], Value]] = {
     "relax.qnn.batch_norm": elementwise.batch_norm,
     "relax.nn.conv2d": linear.conv2d,
     "relax.matmul": linear.matmul,
@@ -42,13 +42,14 @@ LOWERINGS: Mapping[str, Callable[[Context, Any], Value]] = {
     "relax.permute_dims": shapes.permute,
     **{name: elementwise.arithmetic for name in elementwise.STEPS},
 }
-"""Source operator → what it becomes."""
+"""Operator of the source → what it becomes; NoIntegerFormError where that can only be float."""
 
 
 def rewrite(model: Model) -> Model:
-    """The integer form of an imported model; StageError names a layer that has none."""
+    """The integer form of an imported model, with layers in float where these have none."""
     context = Context(model)
     main = model.module["main"]
+    floats = Floats(context, sources_of(main, lambda b: _is_quantizer(b.value)))
     inputs = int(main.attrs["num_input"])
     for parameter in main.params[:inputs]:
         if shape_of(parameter.ty)[:1] != (1,):
@@ -58,75 +59,59 @@ def rewrite(model: Model) -> Model:
                 hint="state a shape under inputs in the recipe",
             )
         variable = context.builder.input(parameter.name, shape_of(parameter.ty), "float32")
-        context.values[parameter] = Chain(variable, ())
+        context.values[parameter] = Stayed(variable)
     for parameter in main.params[inputs:]:
         context.values[parameter] = Known(model.params[parameter.name])
-    for binding in _needed(main):
+    for binding in needed_bindings(main):
         context.layer = str(binding.var.name)
-        context.values[binding.var] = _value(context, binding.value)
-    body, names = main.body.body, output_names(model)
-    results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
-    outputs = [_output(context, r, name) for r, name in zip(results, names, strict=True)]
+        context.values[binding.var] = _value(context, floats, binding)
+    outputs = []
+    for result, name in zip(outputs_of(main), output_names(model), strict=True):
+        context.layer = name
+        if context.constant(result) is not None:
+            raise context.error("a constant stands where an activation is expected")
+        outputs.append(floats.tensor(result))
     return context.builder.model_after(model, outputs)
 
 
-def _needed(main: Any) -> list[Any]:
-    """The bindings that outputs depend on, in order."""
-    body = main.body.body
-    needed = set(body.fields if isinstance(body, relax.Tuple) else [body])
-    result = []
-    for binding in reversed(bindings_of(main)):
-        if binding.var in needed:
-            needed.update(getattr(binding.value, "args", [binding.value]))
-            result.append(binding)
-    return result[::-1]
-
-
-def _value(context: Context, expr: Any) -> Value:
+def _value(context: Context, floats: Floats, binding: Any) -> Value:
+    expr = binding.value
     if isinstance(expr, relax.Var):
         return context.values[expr]
     if not isinstance(expr, Call):
         raise context.error(f"cannot quantize a {type(expr).__name__}")
-    name = str(expr.op.name)
-    known = _fold(context, name, expr)
-    if known is not None:
-        return known
-    if name not in LOWERINGS:
-        raise context.error(f"operator {name} has no integer form")
-    return LOWERINGS[name](context, expr)
+    if _is_quantizer(expr):
+        return _quantized(context, floats, expr)
+    if _is_constant(context, expr):
+        return context.folded(expr)
+    try:
+        if (lowering := LOWERINGS.get(str(expr.op.name))) is not None:
+            return lowering(context, expr)
+    except NoIntegerFormError:
+        pass
+    return floats.stay(binding)
 
 
-def _fold(context: Context, name: str, call: Any) -> Known | None:
-    """The value of a standard operator whose arguments are all constants."""
-    arguments = [context.values.get(a) for a in call.args if isinstance(a, relax.Var)]
-    if name not in STANDARD or not all(isinstance(a, Known) for a in arguments):
-        return None
-    tensors = [a.value for a in arguments if isinstance(a, Known)]
-    return Known(np.asarray(STANDARD[name](call, *tensors)).reshape(shape_of(call.ty)))
+def _quantized(context: Context, floats: Floats, call: Any) -> Value:
+    """What a quantizer gives, of the floats that it reads where there is no other way."""
+    lowering, data = QUANTIZERS[str(call.op.name)], call.args[0]
+    try:
+        return lowering(context, call)
+    except NoIntegerFormError:
+        before = context.values[data]
+        context.values[data] = Stayed(floats.tensor(data))
+        result = lowering(context, call)
+        context.values[data] = before
+        return result
 
 
-def _output(context: Context, result: Any, name: str) -> Any:
-    """A graph output as the source lays it out: float32, NCHW."""
-    context.layer = name
-    chain, builder, shape = context.chain(result), context.builder, shape_of(result.ty)
-    if not chain.is_integer:
-        raise StageError(
-            "this output is float arithmetic on a graph input, without a quantizer",
-            layer=name,
-            hint="quantize the input, or leave this output out of the model",
-        )
-    if chain.pools:
-        raise StageError("max pooling of a float output has no integer form", layer=name)
-    variable = chain.base
-    steps = chain.steps
-    scale = np.ones((), np.float32)
-    if steps and steps[0].op == "multiply":
-        scale, steps = np.asarray(steps[0].operand), steps[1:]
-    call = integer.dequantize(variable, builder.tensor(f"{name}.scale", scale), zero_point=0)
-    variable = builder.emit(call, f"{name}.float")
-    variable = emit_steps(builder, variable, Chain(variable, steps), name)
-    if len(variable.ty.shape) == 4 and (len(shape) == 4 or chain.flattened is not None):
-        variable = builder.emit(relax.op.permute_dims(variable, [0, 3, 1, 2]), f"{name}.nchw")
-    if shape_of(variable.ty) != shape:
-        variable = builder.emit(relax.op.reshape(variable, shape), f"{name}.shape")
-    return variable
+def _is_quantizer(expr: Any) -> bool:
+    return isinstance(expr, Call) and str(expr.op.name) in QUANTIZERS
+
+
+def _is_constant(context: Context, call: Any) -> bool:
+    """Whether an operator is computed now; transposed weights stay quantized."""
+    values = [context.values[variable] for variable in variables_in(call)]
+    if str(call.op.name) == "relax.permute_dims" and isinstance(values[0], KnownQuantized):
+        return False
+    return all(isinstance(value, (Known, KnownQuantized)) for value in values)

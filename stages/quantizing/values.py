@@ -21,6 +21,13 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Stayed:
+    """A float32 tensor in the source's layout: a graph input, or what has no integer form."""
+
+    variable: Any
+
+
+@dataclass(frozen=True)
 class KnownQuantized:
     """A quantized constant: integers `q`, `scale * (q - zero_point)`, in the source's layout.
 
@@ -38,6 +45,11 @@ class KnownQuantized:
         if steps.ndim and steps.size != steps.shape[axis]:
             return None
         return steps.reshape(-1) if steps.ndim else steps
+
+    @property
+    def floats(self) -> Array:
+        """The real values, as the source computes them."""
+        return np.asarray((self.q - np.float32(self.zero_point_x2 / 2)) * self.scale, np.float32)
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,7 @@ class Quantized:
 
 @dataclass(frozen=True)
 class Chain:
-    """A float32 tensor of the source that is steps over `base`: int32, or a float graph input.
+    """A float32 tensor of the source that is steps over `base`, int32 or float, channels last.
 
     `low` and `high` bound the integers `base` can hold, per channel; they are empty for a float
     base. `pools` are max pools the source applies to the chain; they commute with what follows.
@@ -115,4 +127,4 @@ class Chain:
         return replace(origin, scale=scale, zero_point_x2=point, flattened=self.flattened)
 
 
-Value = Known | KnownQuantized | Quantized | Chain
+Value = Known | KnownQuantized | Quantized | Chain | Stayed

@@ -130,6 +130,7 @@ def wanted(model: Model) -> list[KernelSignature]:
 def _problems(model: Model) -> set[Problem]:
     values = [binding.value for binding in bindings_of(model.module["main"])]
     calls = [value for value in values if any(is_op(value, name) for name in LINEAR)]
+    on_floats = {FLOAT_PROBLEMS[dtype_of(c.args[0].ty)] for c in values if is_float_product(c)}
     if is_plain(model):
         weights = [(call, model.params.get(str(call.args[1].name))) for call in calls]
         constants = [(call, weight) for call, weight in weights if weight is not None]
@@ -139,11 +140,8 @@ def _problems(model: Model) -> set[Problem]:
             for call, weight in constants
             if not takes_bits(call, weight) and takes_products(call, weight)
         }
-        on_floats = {
-            FLOAT_PROBLEMS[dtype_of(call.args[0].ty)] for call in values if is_float_product(call)
-        }
         return on_bits | on_floats | on_bytes
-    return set(map(_problem, calls))
+    return set(map(_problem, calls)) | on_floats
 
 
 def _problem(call: Any) -> Problem:

@@ -1,0 +1,80 @@
+"""What stays float in a network with quantizers, apart from what its composites compute.
+
+Composites of quantized layers know floats in two places: between a picture that is handed in and
+its quantizer, and between an accumulator and an output. There they are steps, one value for all or
+one per channel, on tensors with their channels last. Everything else in float is an island: a
+convolution of floats and what follows it up to the next quantizer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stages.qnn.builder import bindings_of, outputs_of, variables_in
+from stages.qnn.composites import MOVED
+from stages.qnn.registry import dtype_of, is_op, shape_of, tensor_types
+
+STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+"""Arithmetic with a constant behind it; `subtract` takes it in front, too."""
+
+
+def islands(function: Any) -> set[Any]:
+    """The variables of `main` that are computed in float islands."""
+    return _Walk(function).found
+
+
+class _Walk:
+    """One pass over `main`, and one back for what only islands read of a picture."""
+
+    def __init__(self, function: Any) -> None:
+        count = int(function.attrs["num_input"])
+        inputs, self.tensors = set(function.params[:count]), set(function.params[count:])
+        self.pictures, self.heads = set(inputs), set(inputs)
+        """Graph inputs, transposed or reshaped at most; these with steps behind them."""
+        self.sums: set[Any] = set()
+        """Accumulators made float, and these with steps behind them."""
+        self.tails: set[Any] = set()
+        """Those, turned back to the source's layout or reshaped at most."""
+        self.found: set[Any] = set()
+        bindings = [b for b in bindings_of(function) if b.var not in outputs_of(function)]
+        for binding in bindings:
+            self._forward(binding)
+        for binding in reversed(bindings):
+            if binding.var in self.found:
+                self.found.update(self._read(binding) & self.heads - inputs)
+
+    def _read(self, binding: Any) -> set[Any]:
+        return set(variables_in(binding.value)) - self.tensors
+
+    def _forward(self, binding: Any) -> None:
+        variable, call, read = binding.var, binding.value, self._read(binding)
+        if not all(dtype_of(kind).startswith("float") for kind in tensor_types(variable.ty)):
+            self.found |= read & (self.tails - self.sums)  # a quantizer takes channels last
+            return
+        is_moved = any(is_op(call, name) for name in MOVED)
+        is_turned = is_op(call, "relax.permute_dims")
+        is_back = not is_turned or [int(axis) for axis in call.attrs.axes] == [0, 3, 1, 2]
+        is_step = len(read) == 1 and self._is_step(call)
+        if is_op(call, "relax.qnn.dequantize") or (is_step and read <= self.sums):
+            self.sums.add(variable)
+            self.tails.add(variable)
+        elif is_moved and is_back and read <= (self.sums if is_turned else self.tails):
+            self.tails.add(variable)
+        elif is_moved and read <= self.pictures:
+            self.pictures.add(variable)
+            self.heads.add(variable)
+        elif is_step and read <= self.heads:
+            self.heads.add(variable)
+        else:
+            self.found.add(variable)
+
+    def _is_step(self, call: Any) -> bool:
+        """Whether an operator is arithmetic with one constant, or with one per channel."""
+        name = str(call.op.name).removeprefix("relax.")
+        if name not in STEPS or len(call.args) != 2:
+            return False
+        is_first = [argument in self.tensors for argument in call.args]
+        constant = call.args[is_first.index(True)] if any(is_first) else None
+        if constant is None or (is_first[0] and name != "subtract"):
+            return False
+        return shape_of(constant.ty) in ((), shape_of(call.ty)[-1:])

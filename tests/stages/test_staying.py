@@ -1,0 +1,157 @@
+"""What stays in float in networks with quantizers computes the same after every stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from stages.kinds import Model
+from stages.qnn import pointwise
+from tests.stages.layers import (
+    added,
+    batched_product,
+    dilated,
+    flattened_pool,
+    half_integer_mean,
+    max_pool,
+    mixed_addends,
+    normalized,
+    normalized_features,
+    of_input,
+    other_scale,
+    over_data,
+    per_input_scale,
+    pixel_reshaped,
+    pooled,
+    pooled_input,
+    real_weights,
+    reshaped,
+    scaled_levels,
+    step,
+    thresholds_of_features,
+    unquantized_input,
+    weight_quant,
+    wide_sum,
+)
+from tests.stages.networks import SourceNet
+from tests.stages.pipeline import assert_stages_agree
+
+
+def real(net: SourceNet, name: str, *shape: int) -> Any:
+    """Weights of no quantizer."""
+    return net.constant(name, net.rng.normal(size=shape) / np.sqrt(np.prod(shape[1:])))
+
+
+def stem(channels: int) -> Callable[[SourceNet], Any]:
+    """Pixels as they are, pooled before they are levels, and float weights at the end."""
+
+    def build(net: SourceNet) -> Any:
+        weight = real(net, "w", channels, 3, 7, 7)
+        value = net.op(relax.op.nn.conv2d(net.x, weight, 2, 3), "stem")
+        value = net.op(relax.op.nn.relu(net.batch_norm(value, "bn", 1.0)), "relu")
+        value = net.quant(net.op(max_pool(value), "pool"), "data", 2, 0.25)
+        value = net.quant(net.conv(value, "conv", 8), "last", 2, 0.5)
+        return net.op(relax.op.matmul(net.flatten(value), real(net, "fc.w", 288, 10)), "fc")
+
+    return build
+
+
+def shortcut(net: SourceNet) -> Any:
+    """A sum of floats, and what a function makes of it, between two quantized layers."""
+    data = net.quant(net.x, "data", 2, 0.5)
+    value = net.op(relax.op.add(net.conv(data, "conv1", 4), net.x), "sum")
+    value = net.op(pointwise.sigmoid(value), "sigmoid")
+    again = net.conv(net.quant(value, "middle", 2, 0.25), "conv2", 4)
+    return net.quant(net.op(relax.op.add(again, value), "out"), "end", 2, 0.5)
+
+
+def depthwise(net: SourceNet) -> Any:
+    """A float convolution of each channel on its own, between two quantizers."""
+    data = net.quant(net.x, "data", 4, 0.5)
+    weight = real(net, "w", 4, 1, 3, 3)
+    value = net.op(relax.op.nn.conv2d(data, weight, padding=1, groups=4), "depthwise")
+    return net.quant(value, "q", 4, 0.125)
+
+
+def concatenated(net: SourceNet) -> Any:
+    """Levels of two scales side by side, read by quantized weights."""
+    parts = [net.quant(net.x, f"part{i}", 2, scale) for i, scale in enumerate((0.5, 0.3))]
+    joined = net.op(relax.op.concat(parts, 1), "joined")
+    return net.quant(net.conv(joined, "conv", 5), "q", 3, 0.25)
+
+
+NETWORKS: dict[str, Callable[[], Model]] = {
+    "stem": lambda: of_input(stem(16), (1, 3, 24, 24)),
+    "narrow_stem": lambda: of_input(stem(3), (1, 3, 24, 24)),
+    "shortcut": lambda: of_input(shortcut, (1, 4, 6, 6)),
+    "depthwise": lambda: of_input(depthwise, (1, 4, 6, 6)),
+    "concatenated": lambda: of_input(concatenated, (1, 4, 6, 6)),
+}
+STAYING: dict[str, Callable[[], Model]] = {
+    **NETWORKS,
+    "float_output": lambda: of_input(lambda net: net.op(relax.op.nn.relu(net.x), "relu"), (1, 4)),
+    "unquantized_graph_input": lambda: of_input(
+        lambda net: net.conv(net.x, "conv", 3), (1, 4, 6, 6)
+    ),
+    "unknown_operator": lambda: over_data(lambda net, data: net.op(relax.op.sign(data), "sign")),
+    "unquantized_activation": lambda: over_data(unquantized_input),
+    "inexact_view": lambda: over_data(scaled_levels),
+    "unquantized_weights": lambda: over_data(real_weights),
+    "weight_bits": lambda: over_data(weight_quant(bits=9)),
+    "weight_zero_points": lambda: over_data(weight_quant(zero_point=[0.0, 1.0, 0.0])),
+    "weight_zero_point": lambda: over_data(weight_quant(zero_point=0.25)),
+    "weight_scale_shape": lambda: over_data(weight_quant(scale=np.full((3, 4, 1, 1), 0.5))),
+    "weight_scale_axis": lambda: over_data(weight_quant(scale=[0.5, 0.25, 1.0])),
+    "matrix_scale_axis": lambda: of_input(per_input_scale, (1, 5)),
+    "threshold_features": lambda: over_data(thresholds_of_features),
+    "normalized_features": lambda: over_data(normalized_features),
+    "normalization_axis": lambda: over_data(normalized(axis=2)),
+    "step_per_row": lambda: over_data(step("multiply", np.arange(1.0, 7.0))),
+    "broadcast": lambda: over_data(
+        lambda net, data: net.op(
+            relax.op.add(net.conv(data, "conv", 1), net.constant("c", np.ones((4, 1, 1)))),
+            "step",
+        )
+    ),
+    "reciprocal": lambda: over_data(
+        lambda net, data: net.op(relax.op.divide(net.constant("c", 1.0), data), "step")
+    ),
+    "product_of_activations": lambda: over_data(
+        lambda net, data: net.op(relax.op.multiply(data, data), "step")
+    ),
+    "addend_scales": lambda: over_data(added(other_scale)),
+    "addend_shapes": lambda: over_data(
+        added(lambda net, data: net.quant(net.conv(data, "conv", 1), "one", 8, 0.5))
+    ),
+    "addend_float": lambda: over_data(added(lambda net, data: net.conv(data, "conv", 4))),
+    "addend_bipolar": lambda: over_data(added(mixed_addends)),
+    "dilation": lambda: over_data(dilated),
+    "accumulator": lambda: of_input(wide_sum, (1, 70_000)),
+    "rank_of_product": lambda: over_data(batched_product),
+    "reshaped_convolution": lambda: of_input(pixel_reshaped, (1, 8)),
+    "reshape": lambda: over_data(reshaped(1, 8, 3, 6)),
+    "reshape_of_pool": lambda: of_input(flattened_pool, (1, 4, 6, 6)),
+    "transpose": lambda: over_data(
+        lambda net, data: net.op(relax.op.permute_dims(data, [0, 1, 3, 2]), "turn")
+    ),
+    "pool_before": lambda: over_data(pooled(max_pool, falls="before")),
+    "pool_after": lambda: over_data(pooled(max_pool, falls="after")),
+    "pool_of_input": lambda: of_input(pooled_input, (1, 4, 6, 6)),
+    "pool_output": lambda: over_data(
+        lambda net, data: net.op(max_pool(net.conv(data, "c", 4)), "pool")
+    ),
+    "average_padding": lambda: over_data(
+        pooled(lambda x: relax.op.nn.avg_pool2d(x, (2, 2), (2, 2), (1, 1, 1, 1)))
+    ),
+    "mean_axes": lambda: over_data(pooled(lambda x: relax.op.mean(x, [1], True))),
+    "mean_half_integer": lambda: of_input(half_integer_mean, (1, 4, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_stages_agree(name: str) -> None:
+    assert_stages_agree(STAYING[name](), "icelake")
