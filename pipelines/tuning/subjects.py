@@ -23,10 +23,11 @@ def of(steps: Steps) -> dict[str, Subject]:
     model = steps.load(plan.step("quantizing"))
     data = plan.step("legalizing").options["options"]
     options: LegalizeOptions = validated("stages.options", "LegalizeOptions", data)
+    canonical = steps.load(plan.step("canonicalizing"))
+    found = bitpacking.subjects(model=canonical, options=options, offers=offers)
     if is_plain(model):
-        canonical = steps.load(plan.step("canonicalizing"))
-        return bitpacking.subjects(model=canonical, options=options, offers=offers)
-    return legalizing.subjects(model=model, options=options, offers=offers)
+        return found
+    return legalizing.subjects(model=model, options=options, offers=offers) | found
 
 
 def running(steps: Steps) -> dict[str, str]:

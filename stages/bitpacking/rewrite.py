@@ -106,7 +106,8 @@ class Packer:
     def _float(self, variable: Any) -> Any:
         """What a variable of `main` is, a float or the tensor of a layer."""
         if (variable, "float") not in self.stored:
-            tensor = self.builder.tensor(str(variable.name), self.tensors[variable])
+            value, dtype = self.tensors[variable], dtype_of(variable.ty)
+            tensor = self.builder.tensor(str(variable.name), value, dtype)
             self.stored[variable, "float"] = tensor
         return self.stored[variable, "float"]
 

@@ -48,7 +48,7 @@ class _Walk:
 
     def _forward(self, binding: Any) -> None:
         variable, call, read = binding.var, binding.value, self._read(binding)
-        if not all(dtype_of(kind).startswith("float") for kind in tensor_types(variable.ty)):
+        if not all("float" in dtype_of(kind) for kind in tensor_types(variable.ty)):
             self.found |= read & (self.tails - self.sums)  # a quantizer takes channels last
             return
         is_moved = any(is_op(call, name) for name in MOVED)

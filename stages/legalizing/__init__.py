@@ -22,7 +22,7 @@ from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import ON_FLOATS, is_plain
+from stages.qnn.composites import ON_FLOATS, is_float_product, is_plain
 from stages.qnn.measured import Subject
 from stages.qnn.offers import Method
 from stages.qnn.registry import attributes, dtype_of, is_op
@@ -77,19 +77,26 @@ def check(model: Model) -> None:
 
 def _wishes(main: Any, options: LegalizeOptions) -> dict[str, str]:
     """The algorithm wanted for each layer that has one; StageError for a pattern of no layer."""
-    names = [
-        str(binding.var.name)
+    products = {
+        str(binding.var.name): binding.value
         for binding in bindings_of(main)
         if any(is_op(binding.value, name) for name in NAMED)
-    ]
+    }
     wishes: dict[str, str] = {}
     for override in options.layers:
-        matched = [name for name in names if is_match(override.match, name)]
+        matched = [name for name in products if is_match(override.match, name)]
         if not matched:
             raise StageError(
                 f"the pattern '{override.match}' matches no layer",
-                hint=f"the layers are {', '.join(names)}",
+                hint=f"the layers are {', '.join(products)}",
             )
+        for name in matched if override.algorithm not in ON_BYTES else ():
+            if is_float_product(products[name]):
+                raise StageError(
+                    f"cannot choose {override.algorithm}: it stays in float",
+                    layer=name,
+                    hint="use algorithm: mac8",
+                )
         wishes |= dict.fromkeys(matched, override.algorithm)
     return wishes
 

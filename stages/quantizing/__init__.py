@@ -1,18 +1,17 @@
 """Quantizing: a float source graph with quantizers becomes a graph of integer operators.
 
-Afterwards no float tensor remains between two quantized layers: scale, bias, normalization and
-activation have become thresholds or requantization, exact against the source's own arithmetic.
+Between two quantized layers scale, bias, normalization and activation become thresholds or
+requantization, exact against the source's own arithmetic. What has no integer form stays in float.
 """
 
 from __future__ import annotations
 
-from stages.errors import StageError
 from stages.kinds import Model
 from stages.options import QuantizeOptions
 from stages.qnn.composites import is_plain
 from stages.qnn.simplifying import simplify
 from stages.quantizing.batches import always_apart, apart
-from stages.quantizing.bfloat16 import HINT, halved
+from stages.quantizing.bfloat16 import halved
 from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
 from stages.quantizing.floating import floated
@@ -25,13 +24,13 @@ DEFAULT = QuantizeOptions()
 
 
 def run(*, model: Model, options: QuantizeOptions = DEFAULT) -> Model:
-    """Rewrite an imported model; raises StageError naming the layer that has no integer form."""
+    """Rewrite an imported model; raises StageError naming the layer that cannot be."""
+    is_halved = options.floats == "bfloat16"
     if is_plain(model):
         # Once before, so that weights which are turned or scaled are constants.
         result = floated(simplify(channels_last(simplify(model))))
-        return apart(halved(result) if options.floats == "bfloat16" else result)
-    if options.floats == "bfloat16":
-        raise StageError("no layer is left in float to be rounded to bfloat16", hint=HINT)
+        return apart(halved(result) if is_halved else result)
     result = turned(rewrite(always_apart(model)))  # which know single pictures alone
+    result = halved(result) if is_halved else result
     check(result)
     return result

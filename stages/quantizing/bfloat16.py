@@ -23,7 +23,7 @@ from stages.qnn.numbers import NUMPY
 from stages.qnn.registry import is_op
 from stages.qnn.rewriting import Rewriting
 
-HINT = "leave floats out of the recipe"
+_HINT = "leave floats out of the recipe"
 PAD = "relax.nn.pad"
 ROUNDED = ARITHMETIC["relax.qnn.to_bfloat16"]
 
@@ -61,7 +61,7 @@ class _Walk(Rewriting):
                     variable = origin.args[0]
                 found.add(variable)
         if not found:
-            raise StageError("no layer is left in float to be rounded to bfloat16", hint=HINT)
+            raise StageError("no layer is left in float to be rounded to bfloat16", hint=_HINT)
         return found
 
     def run(self) -> Model:
