@@ -184,6 +184,8 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
 
 def _wished(work: Work, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
     """Those offers of products that the recipe's wish leaves; StageError if none fits."""
+    if attributes(work.call).get("is_direct"):
+        return [o for o in offered if not o.signature.is_transformed]
     if work.wish is None:
         return offered
     is_wanted = work.wish == "winograd"

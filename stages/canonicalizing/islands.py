@@ -13,6 +13,7 @@ from typing import Any
 from stages.qnn.builder import bindings_of, outputs_of, variables_in
 from stages.qnn.composites import MOVED
 from stages.qnn.registry import dtype_of, is_op, shape_of, tensor_types
+from stages.qnn.settling import SETTLE
 
 STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Arithmetic with a constant behind it; `subtract` takes it in front, too."""
@@ -30,7 +31,7 @@ class _Walk:
         count = int(function.attrs["num_input"])
         inputs, self.tensors = set(function.params[:count]), set(function.params[count:])
         self.pictures, self.heads = set(inputs), set(inputs)
-        """Graph inputs, transposed or reshaped at most; these with steps behind them."""
+        """What quantizers begin with, transposed or reshaped at most; these with steps behind."""
         self.sums: set[Any] = set()
         """Accumulators made float, and these with steps behind them."""
         self.tails: set[Any] = set()
@@ -41,7 +42,7 @@ class _Walk:
             self._forward(binding)
         for binding in reversed(bindings):
             if binding.var in self.found:
-                self.found.update(self._read(binding) & self.heads - inputs)
+                self.found |= self._read(binding) & self.heads - inputs
 
     def _read(self, binding: Any) -> set[Any]:
         return set(variables_in(binding.value)) - self.tensors
@@ -67,6 +68,9 @@ class _Walk:
             self.heads.add(variable)
         else:
             self.found.add(variable)
+            if is_op(call, SETTLE):  # its quantizer takes the steps behind it along
+                self.pictures.add(variable)
+                self.heads.add(variable)
 
     def _is_step(self, call: Any) -> bool:
         """Whether an operator is arithmetic with one constant, or with one per channel."""

@@ -21,6 +21,7 @@ from stages.qnn.composites import PLAIN, PRODUCTS, is_product, is_reshape
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.reductions import REDUCTIONS
 from stages.qnn.registry import is_op, shape_of
+from stages.qnn.settling import SETTLE
 
 WIDENING = "relax.qnn.from_bfloat16"
 """What is done where its result is read, so that no wider tensor is stored; it has one reader."""
@@ -89,6 +90,8 @@ def _host(
             continue
         if group.kind == PLAIN and WHOLE.get(name):
             continue  # what a table is read at must be a stored value
+        if is_op(group.bindings[0].value, SETTLE):
+            continue
         is_last = group.bindings[-1].var.same_as(argument)
         same_shape = shape_of(argument.ty) == shape_of(binding.var.ty)
         if is_last and same_shape and len(group.bindings) < MAX_MEMBERS:

@@ -18,6 +18,7 @@ from stages.packaging.padding import lower_padding
 from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
 from stages.packaging.products import Products
+from stages.packaging.settling import is_settling, lower_settling
 from stages.packaging.transforms import lower_tiles
 from stages.packaging.winograd import Winograd, WinogradProducts
 from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, TILES, max_pool_of, pad_of
@@ -39,6 +40,8 @@ def lower(
             return lower_max_pool(function, symbol, hardware)
         if pad_of(function) is not None:
             return lower_padding(function, symbol, hardware)
+        if is_settling(function):
+            return lower_settling(function, symbol, hardware)
         if str(function.attrs["composite"]) == PLAIN:
             return lower_plain(function, symbol, hardware)
         if str(function.attrs["composite"]) == TILES:

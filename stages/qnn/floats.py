@@ -45,7 +45,8 @@ FROM_BFLOAT16 = ARITHMETIC["relax.qnn.from_bfloat16"]
 def _conv_type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     _check(types)
     floats = [tensor_type(shape_of(kind), "float32") for kind in types]
-    whole = {**attrs, "padding": [0, 0, 0, 0], "groups": 1, "dtype": "float64"}
+    kept = {"strides": attrs["strides"], "padding": [0, 0, 0, 0], "groups": 1}
+    whole = {**kept, "dtype": "float64"}
     return tensor_type(shape_of(infer.conv2d(floats, whole)), "float32")
 
 
@@ -67,7 +68,10 @@ def float64_of(factor: Array) -> Array:
     return whole.astype(np.float64)
 
 
-def _conv_expression(data: Any, weight: Any, *, strides: Sequence[int]) -> Any:
+def _conv_expression(
+    data: Any, weight: Any, *, strides: Sequence[int], is_direct: bool = False
+) -> Any:
+    del is_direct
     outputs, kh, kw, depth = (int(extent) for extent in weight.shape)
     n, h, w, _ = (int(extent) for extent in data.shape)
     size = [
@@ -85,8 +89,14 @@ def _conv_expression(data: Any, weight: Any, *, strides: Sequence[int]) -> Any:
 
 
 @register("float_conv2d", ["data", "weight"], _conv_type, _conv_expression)
-def float_conv2d(data: Array, weight: Array, *, strides: Sequence[int]) -> Array:
-    """Convolution of floats [N, H, W, C], padded already, by [O, KH, KW, C]: float32."""
+def float_conv2d(
+    data: Array, weight: Array, *, strides: Sequence[int], is_direct: bool = False
+) -> Array:
+    """Convolution of floats [N, H, W, C], padded already, by [O, KH, KW, C]: float32.
+
+    One that `is_direct` sums these very products, as they are.
+    """
+    del is_direct
     return convolve(float64_of(data), float64_of(weight), strides, 1, dtype="float32")
 
 

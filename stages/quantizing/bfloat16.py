@@ -20,7 +20,7 @@ from stages.qnn.composites import is_float_product
 from stages.qnn.elementwise import ARITHMETIC
 from stages.qnn.floats import from_bfloat16, to_bfloat16
 from stages.qnn.numbers import NUMPY
-from stages.qnn.registry import is_op
+from stages.qnn.registry import attributes, is_op
 from stages.qnn.rewriting import Rewriting
 
 _HINT = "leave floats out of the recipe"
@@ -31,6 +31,11 @@ ROUNDED = ARITHMETIC["relax.qnn.to_bfloat16"]
 def halved(model: Model) -> Model:
     """The model with bfloat16 between its layers; StageError for one without float products."""
     return _Walk(model).run()
+
+
+def _is_rounded(expr: Any) -> bool:
+    """Whether an expression is a product that may round what it reads."""
+    return is_float_product(expr) and not attributes(expr).get("is_direct")
 
 
 class _Walk(Rewriting):
@@ -53,10 +58,10 @@ class _Walk(Rewriting):
                 readers.setdefault(variable, []).append(binding.value)
         found: set[Any] = set()
         for binding in self.bindings.values():
-            if is_float_product(binding.value):
+            if _is_rounded(binding.value):
                 variable = binding.value.args[0]
                 origin: Any = self.bindings[variable].value if variable in self.bindings else None
-                if is_op(origin, PAD) and all(map(is_float_product, readers[variable])):
+                if is_op(origin, PAD) and all(map(_is_rounded, readers[variable])):
                     self.pads.add(variable)
                     variable = origin.args[0]
                 found.add(variable)
@@ -95,7 +100,7 @@ class _Walk(Rewriting):
         return super().read(variable)
 
     def _value(self, expr: Any) -> Any:
-        if not is_float_product(expr):
+        if not _is_rounded(expr):
             return self.remapped(expr)
         data, weight = expr.args
         bits = ROUNDED(NUMPY, self.constants[weight])

@@ -102,6 +102,20 @@ def is_dense(expr: Any) -> bool:
     return is_matrices and all(len(a.ty.shape) == 2 for a in expr.args)
 
 
+def is_simple(call: Any) -> bool:
+    """Whether a convolution is of all channels, and of windows without gaps."""
+    return int(call.attrs.groups) == 1 and [int(n) for n in call.attrs.dilation] == [1, 1]
+
+
+def padded(builder: ModelBuilder, call: Any, data: Any, name: str) -> Any:
+    """What a float convolution reads of a picture with its channels last."""
+    top, left, bottom, right = (int(count) for count in call.attrs.padding)
+    if not any((top, left, bottom, right)):
+        return data
+    width = [0, 0, top, bottom, left, right, 0, 0]
+    return builder.emit(relax.op.nn.pad(data, width, pad_value=0.0), f"{name}.padded")
+
+
 def convolution(
     builder: ModelBuilder, call: Any, data: Any, weight: Array, name: str, *, is_exact: bool
 ) -> Any:
@@ -110,13 +124,9 @@ def convolution(
     `call` is the operator as it was, `weight` [O, I, KH, KW] its constant weights.
     """
     attrs, weights = call.attrs, str(call.args[1].name)
-    top, left, bottom, right = (int(count) for count in attrs.padding)
-    if any((top, left, bottom, right)):
-        width = [0, 0, top, bottom, left, right, 0, 0]
-        data = builder.emit(relax.op.nn.pad(data, width, pad_value=0.0), f"{name}.padded")
+    data = padded(builder, call, data, name)
     strides, dilation = ([int(n) for n in pair] for pair in (attrs.strides, attrs.dilation))
-    is_simple = int(attrs.groups) == 1 and dilation == [1, 1]
-    if is_simple and not is_exact:
+    if is_simple(call) and not is_exact:
         turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
         tensor = builder.tensor(f"{weights}.ohwi", turned)
         return floats.float_conv2d(data, tensor, strides=strides)

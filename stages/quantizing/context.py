@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,13 @@ from stages.errors import NoIntegerFormError, StageError
 from stages.kinds import Model
 from stages.qnn import interpret
 from stages.qnn.builder import ModelBuilder, variables_in
+from stages.qnn.floats import float_conv2d
 from stages.quantizing.chain import Step, step
+from stages.quantizing.channels_last import convolution, padded
 from stages.quantizing.constants import integer_constant
 from stages.quantizing.quantizers import Quantizer, UniformQuantizer
 from stages.quantizing.requantizing import quantize_chain
+from stages.quantizing.settling import Sums, settled
 from stages.quantizing.values import Chain, Known, KnownQuantized, Quantized, Stayed, Value
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +37,9 @@ class Context:
         self.layer = ""
         self._turned: dict[Any, Any] = {}
         """Picture → the same with its channels last, and back."""
+        self._sums: dict[Any, tuple[Sums, Callable[[], Any]]] = {}
+        """Sums of float32 → what they are of, and how they are taken exactly."""
+        self._exact: dict[Any, Any] = {}
 
     def error(self, message: str, hint: str | None = None) -> StageError:
         """An error about the current layer."""
@@ -131,8 +139,36 @@ class Context:
             raise self.no_form("the weights are not quantized")
         return value
 
+    def summed(self, call: Any, data: Any, weight: Array) -> Any:
+        """Sums of a float convolution [O, I, KH, KW] that are to be settled, or made exact."""
+        read = padded(self.builder, call, data, self.layer)
+        strides = tuple(int(n) for n in call.attrs.strides)
+        turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
+        tensor = self.builder.tensor(f"{call.args[1].name}.ohwi", turned)
+        of = Sums(read, tensor, turned, strides)
+        product = float_conv2d(read, tensor, strides=list(strides), is_direct=True)
+        result = self.builder.emit(product, self.layer)
+        name = f"{result.name}.exact"
+
+        def exactly() -> Any:
+            made = convolution(self.builder, call, data, weight, name, is_exact=True)
+            return self.builder.emit(made, name)
+
+        self._sums[result] = of, exactly
+        return result
+
+    def exact(self, base: Any) -> Any:
+        """What a chain begins with, with exact sums."""
+        if base in self._sums and base not in self._exact:
+            self._exact[base] = self._sums[base][1]()
+        return self._exact.get(base, base)
+
     def quantize(self, chain: Chain, quantizer: Quantizer) -> Quantized:
         """Emit the quantized form of a chain."""
+        if chain.base in self._sums:
+            of, _ = self._sums[chain.base]
+            base = settled(self.builder, chain.base, of, chain.steps, quantizer)
+            chain = replace(chain, base=self.exact(chain.base) if base is None else base)
         rank = len(chain.base.ty.shape)
         if rank not in (2, 4):
             raise self.error(

@@ -25,6 +25,7 @@ from stages.quantizing.channels_last import (
     is_convolution,
     is_dense,
     is_pool,
+    is_simple,
     pool,
 )
 from stages.quantizing.context import Context
@@ -54,6 +55,8 @@ class Floats:
         weight = self.context.constant(second) if isinstance(second, relax.Var) else None
         if is_convolution(call) and weight is not None:
             data = self.pixels(call.args[0])
+            if is_exact and is_simple(call):
+                return Chain(self.context.summed(call, data, weight), ())
             result = convolution(builder, call, data, weight, layer, is_exact=is_exact)
         elif is_pool(call):
             result = pool(builder, call, self.pixels(call.args[0]), layer)
@@ -100,7 +103,7 @@ class Floats:
 
     def _chained(self, chain: Chain) -> Any:
         builder, name = self.context.builder, self.context.layer
-        variable, steps = chain.base, chain.steps
+        variable, steps = self.context.exact(chain.base), chain.steps
         if chain.is_integer:
             scale = np.ones((), np.float32)
             if steps and steps[0].op == "multiply":
