@@ -41,7 +41,9 @@ class _Settling:
         self.parameters, self.loop = list(function.params), loop
         call = bindings_of(function)[0].value
         self.operands = dict(zip(OPERANDS, call.args, strict=True))
-        self.strides = attributes(call)["strides"]
+        attrs = attributes(call)
+        self.strides = attrs["strides"]
+        self.ends = [tirx.const(float(attrs[end]), "float32") for end in ("low", "high")]
         _, self.height, self.width, self.channels = shape_of(call.ty)
         self.lanes = min(lanes, self.channels)
 
@@ -77,6 +79,7 @@ class _Settling:
         at, channel = self.buffers, first + lane
         total = at["sums"][place + channel]
         scaled = total * at["slope"][channel] + at["offset"][channel]
+        scaled = tirx.min(tirx.max(scaled, self.ends[0]), self.ends[1])
         magic = tirx.const(MAGIC, "float32")
         away = tirx.abs(scaled - ((scaled + magic) - magic))
         reach = at["slack"][channel] * at["largest"][0] + at["least"][channel]

@@ -1,12 +1,13 @@
 """Sums of floats made exact where a quantizer could tell the difference.
 
-A kernel rounds a sum of `n` float32 products after every one of them, and is off by at most
+A kernel rounds a sum of `n` products in float32, in whatever order, and is off by at most
 
-    (2 n + 2) 2^-24  *  the sum of the products' sizes
+    n u / (1 - n u)  *  the sum of the products' sizes,  u = 2^-24
 
 (Higham 2002, section 3.1). A quantizer that follows has a boundary between two levels wherever
-`slope * sum + offset` is half an integer. Unless a sum is that near to one, the exact sum gives the
-same level, and the kernel's sum will do; the few others are summed anew in float64, rounded once.
+`slope * sum + offset` is half an integer between its lowest and its highest level. Unless a sum is
+that near to one, the exact sum gives the same level, and the kernel's sum will do; the few others
+are summed anew in float64, rounded once.
 """
 
 from __future__ import annotations
@@ -46,14 +47,16 @@ def settle(
     largest: Array,
     *,
     strides: Sequence[int],
+    low: int,
+    high: int,
 ) -> Array:
     """Sums float32 [1, H, W, O] of a `float_conv2d` of `data` [1, Hp, Wp, C] by `weight`
     [O, KH, KW, C], exact where `slope * sum + offset` is within `slack * largest + least` of half
-    an integer.
+    an integer between `low` and `high`.
 
     These are float32 [O], `largest` is the scalar that no size of `data` exceeds.
     """
-    scaled = sums * slope + offset
+    scaled = np.clip(sums * slope + offset, np.float32(low), np.float32(high))
     whole = (scaled + np.float32(MAGIC)) - np.float32(MAGIC)
     is_near = np.abs(scaled - whole) >= np.float32(0.5) - (slack * largest + least)
     if not is_near.any():

@@ -24,8 +24,8 @@ Array = np.ndarray[Any, Any]
 
 ULP = 2.0**-24
 """A float32 is off by so much of itself, at most, once it is rounded."""
-SAFETY = 2.0
-"""All bounds times this, for what the comparison itself rounds."""
+ABOVE = 1 + 2.0**-16
+"""Bounds times this stay above what they are in float32, and when they are added up in it."""
 HALVES = ("ROUND", "HALF_EVEN", "ROUND_HALF_EVEN", "HALF_UP", "HALF_DOWN")
 """Rounding modes whose levels meet at half an integer."""
 
@@ -42,6 +42,16 @@ class Sums:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """The levels `x / scale + point` of a quantizer, its ends, between which halves part them."""
+
+    scale: float
+    point: float
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
 class Bounds:
     """Operands of `settle`, float32 [O]."""
 
@@ -55,47 +65,46 @@ def settled(
     builder: ModelBuilder, sums: Any, of: Sums, steps: Steps, quantizer: Quantizer
 ) -> Any | None:
     """Sums, exact where the quantizer behind these steps could tell; None where that is unknown."""
-    bounds = bounds_of(of.weight, steps, quantizer)
-    if bounds is None:
+    grid = grid_of(quantizer)
+    bounds = None if grid is None else bounds_of(of.weight, steps, grid)
+    if grid is None or bounds is None:
         return None
     name = str(sums.name)
     sizes = builder.emit(relax.op.abs(of.data), f"{name}.sizes")
     largest = builder.emit(relax.op.max(sizes), f"{name}.largest")
-    named = vars(bounds).items()
-    operands = [builder.tensor(f"{name}.{part}", value) for part, value in named]
-    call = settle(sums, of.data, of.tensor, *operands, largest, strides=list(of.strides))
+    operands = [builder.tensor(f"{name}.{part}", value) for part, value in vars(bounds).items()]
+    ends = {"low": grid.low, "high": grid.high}
+    call = settle(sums, of.data, of.tensor, *operands, largest, strides=list(of.strides), **ends)
     return builder.emit(call, f"{name}.settled")
 
 
-def bounds_of(weight: Array, steps: Steps, quantizer: Quantizer) -> Bounds | None:
-    """What `settle` needs to know; None for quantizers whose levels do not meet at halves."""
-    found = _grid(quantizer)
-    if found is None:
-        return None
-    scale, point = found
-    channels, *window = weight.shape
+def bounds_of(weight: Array, steps: Steps, grid: Grid) -> Bounds | None:
+    """What `settle` needs to know; None where float32 does not hold it."""
+    channels, terms = weight.shape[0], int(np.prod(weight.shape[1:]))
     sizes = np.abs(weight.astype(np.float64)).reshape(channels, -1).sum(1)
     slope, intercept = (np.broadcast_to(part, (channels,)) for part in affine(steps))
-    per_sum, fixed = _rounded(steps, scale, channels)
-    products = (2 * int(np.prod(window)) + 2) * ULP
-    slack = (products * np.abs(slope) / scale + per_sum) * sizes
-    least = fixed + ULP * (np.abs(intercept / scale) + abs(point) + 1)
-    parts = slope / scale, intercept / scale + point, SAFETY * slack, SAFETY * least
+    slope, offset = slope / grid.scale, intercept / grid.scale + grid.point
+    per_sum, fixed = _rounded(steps, grid, channels)
+    # What the kernel rounds, the exact sum, and `settle`: slope and offset, their product and sum.
+    products = terms * ULP / (1 - terms * ULP)
+    slack = ((products + 4 * ULP) * np.abs(slope) + per_sum) * sizes
+    least = fixed + 3 * ULP * np.abs(offset)
     with np.errstate(over="ignore"):
-        rounded = [np.asarray(part, np.float32) for part in parts]
-    return Bounds(*rounded) if all(np.isfinite(part).all() for part in rounded) else None
+        parts = np.asarray([slope, offset, ABOVE * slack, ABOVE * least], np.float32)
+    return Bounds(*parts) if np.isfinite(parts).all() else None
 
 
-def _grid(quantizer: Quantizer) -> tuple[float, float] | None:
-    """The distance of two levels, and what is added so that they meet at half an integer."""
+def grid_of(quantizer: Quantizer) -> Grid | None:
+    """Where a quantizer's levels meet; None if not at halves."""
     if isinstance(quantizer, BipolarQuantizer):
-        return float(quantizer.scale), 0.5
+        return Grid(float(quantizer.scale), 0.5, 0, 1)
     if isinstance(quantizer, UniformQuantizer) and quantizer.rounding in HALVES:
-        return float(quantizer.scale), float(quantizer.source_zero_point)
+        point = float(quantizer.source_zero_point)
+        return Grid(float(quantizer.scale), point, quantizer.low, quantizer.high)
     return None
 
 
-def _rounded(steps: Steps, scale: float, channels: int) -> tuple[Array, Array]:
+def _rounded(steps: Steps, grid: Grid, channels: int) -> tuple[Array, Array]:
     """What the steps round, in levels: for each unit of a sum's size, and however small it is.
 
     What a step rounds is multiplied by what those behind it multiply by.
@@ -109,7 +118,8 @@ def _rounded(steps: Steps, scale: float, channels: int) -> tuple[Array, Array]:
             size, constant = size * factor, constant * factor
         else:
             constant = constant + operand
-        behind = np.abs(affine(steps[number + 1 :])[0]) / scale
+        behind = np.abs(affine(steps[number + 1 :])[0]) / grid.scale
         per_sum, fixed = per_sum + ULP * size * behind, fixed + ULP * constant * behind
     # The quantizer divides by its scale and adds its zero point.
-    return per_sum + 2 * ULP * size / scale, fixed + 2 * ULP * (constant / scale + 1)
+    size, constant = size / grid.scale, constant / grid.scale
+    return per_sum + 2 * ULP * size, fixed + ULP * (2 * constant + abs(grid.point))
