@@ -10,12 +10,14 @@ from the chain: what a float32 sum is off by, and what the steps behind it round
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from stages.qnn.builder import ModelBuilder
+from stages.qnn.registry import shape_of
 from stages.qnn.settling import settle
 from stages.quantizing.chain import Steps, affine
 from stages.quantizing.quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
@@ -70,7 +72,8 @@ def settled(
     if grid is None or bounds is None:
         return None
     name = str(sums.name)
-    sizes = builder.emit(relax.op.abs(of.data), f"{name}.sizes")
+    values = relax.op.reshape(of.data, (prod(shape_of(of.data.ty)),))  # in one row, in vectors
+    sizes = builder.emit(relax.op.abs(builder.emit(values, f"{name}.values")), f"{name}.sizes")
     largest = builder.emit(relax.op.max(sizes), f"{name}.largest")
     operands = [builder.tensor(f"{name}.{part}", value) for part, value in vars(bounds).items()]
     ends = {"low": grid.low, "high": grid.high}
