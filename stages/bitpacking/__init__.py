@@ -26,7 +26,7 @@ def run(
     """Choose signatures among the offers and layouts, and pack weights accordingly."""
     if is_plain(model):
         return pack_products(model, options, offers, choices, hardware)
-    result = Packer(model, options, offers, choices).run()
+    result = Packer(model, options, offers, choices, hardware).run()
     if any(is_apart(function) for _, function in calls_of(result)):
         result = pack_products(result, options, offers, choices, hardware)
     check(result)

@@ -79,7 +79,7 @@ def choose(
             continue
         actual = dict(zip(function.params, binding.value.args, strict=True))
         for inner in bindings_of(function):
-            if isinstance(inner.value, Call) and linear_name(inner.value):
+            if isinstance(inner.value, Call) and is_chosen(inner.value):
                 data, weight = (actual[argument] for argument in inner.value.args)
                 unit = WORD_BYTES if data in drawn else BLOCK
                 name = str(binding.var.name)
@@ -87,6 +87,11 @@ def choose(
                 works[binding.var] = Work(name, data, inner.value, tensors[weight.name], unit, wish)
     phased = in_phases(module, works, offers)
     return {v: kernel_of(work, offers, choices, phased) for v, work in works.items()}
+
+
+def is_chosen(call: Any) -> bool:
+    """Whether a kernel is chosen for an operator: a product, but of each channel on its own."""
+    return bool(linear_name(call)) and attributes(call).get("groups", 1) == 1
 
 
 def in_phases(module: Any, works: Mapping[Any, Work], offers: Table) -> set[Any]:

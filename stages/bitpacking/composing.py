@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
+from stages.bitpacking.choosing import is_chosen
 from stages.bitpacking.edges import FORMS, LINEAR, Layout, load, readings, store
 from stages.bitpacking.folding import corrected, pad_channels, widened
 from stages.bitpacking.lines import as_line
@@ -16,6 +17,7 @@ from stages.bitpacking.tiles import convolve
 from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import MOVED
+from stages.qnn.depthwise import pack_depthwise, packed_depthwise
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import fits
@@ -104,7 +106,8 @@ class Composite:
         call = binding.value
         name = str(call.op.name)
         if name.removeprefix("relax.qnn.") in LINEAR:
-            return self.builder.emit(self._linear(call), "sums")
+            make = self._linear if is_chosen(call) else self._depthwise
+            return self.builder.emit(make(call), "sums")
         if name in MOVED:
             value = self._value(call.args[0])
             # On the output side channels stay last and padded until the result is written.
@@ -218,6 +221,30 @@ class Composite:
             scale=scale,
             channels=[q.shape[3], q.shape[0]],
             border=border,
+        )
+
+    def _depthwise(self, call: Any) -> Any:
+        """A convolution of every channel on its own, by a kernel with taps side by side."""
+        attrs, (data, weight) = attributes(call), call.args
+        layout, q = self.packer.edges[self.actual[data], "bytes"], self._tensor_of(weight)
+        levels = q[..., 0].transpose(1, 2, 0).astype(np.int32)
+        dot = self.packer.isa.dot_for(int(levels.min()), int(levels.max()))
+        assert dot is not None, "every instruction set multiplies bytes"
+        bits, group = dot.operands[2].bits, dot.operands[2].lanes // dot.result.lanes
+        bias = -(attrs["data_zero_point_x2"] // 2) * levels.sum(axis=(0, 1))
+        operands = [
+            self._argument(self.packer.stored[self.actual[data], "bytes"]),
+            self._tensor("weights", pack_depthwise(levels, group, f"int{bits}")),
+            self._tensor("bias", np.pad(bias.astype(np.int32), (0, -len(bias) % BLOCK))),
+        ]
+        return packed_depthwise(
+            *operands,
+            window=list(levels.shape[:2]),
+            strides=attrs["strides"],
+            dilation=[1, 1],
+            offset=0,
+            origin=[layout.halo[i] - attrs["padding"][i] for i in (0, 1)],
+            output=list(shape_of(call.ty)[1:3]),
         )
 
     # -- results -----------------------------------------------------------------------------

@@ -12,13 +12,11 @@ from hw.profile import Hardware
 from stages.kinds import Model
 from stages.qnn.builder import bindings_of, calls_of, outputs_of
 from stages.qnn.composites import PLAIN
-from stages.qnn.depthwise import pack_depthwise
+from stages.qnn.depthwise import MAX_TAPS, pack_depthwise
 from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
-MAX_TAPS = 49
-"""Windows up to 7x7: all taps are instructions in a row."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
+from hw.isa import isa_of
+from hw.profile import Hardware
 from stages.bitpacking.choosing import choose
 from stages.bitpacking.composing import AnyForm, Composite
 from stages.bitpacking.edges import Edges, solve
@@ -36,9 +38,14 @@ class Packer:
     """The walk over `main`: one new composite per call, with its own tensors."""
 
     def __init__(
-        self, model: Model, options: LegalizeOptions, offers: Table, choices: Table
+        self,
+        model: Model,
+        options: LegalizeOptions,
+        offers: Table,
+        choices: Table,
+        hardware: Hardware,
     ) -> None:
-        self.source = model
+        self.source, self.isa = model, isa_of(hardware)
         self.main = model.module["main"]
         self.chosen = choose(model.module, model.params, options, offers, choices)
         self.edges: Edges = solve(model.module, self.chosen)

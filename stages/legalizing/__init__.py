@@ -22,7 +22,7 @@ from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import ON_FLOATS, is_float_product, is_plain
+from stages.qnn.composites import ON_FLOATS, is_float_product, is_plain, takes_depthwise
 from stages.qnn.measured import Subject
 from stages.qnn.offers import Method
 from stages.qnn.registry import attributes, dtype_of, is_op
@@ -60,6 +60,8 @@ def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[s
     for binding in bindings_of(model.module["main"]):
         if any(is_op(binding.value, name) for name in LINEAR):
             weight = model.params[str(binding.value.args[1].name)]
+            if takes_depthwise(binding.value, weight):
+                continue
             name = str(binding.var.name)
             found[name] = subject(layer_of(binding, weight), wishes.get(name), offers)
     return found
@@ -144,6 +146,8 @@ class Legalizer(Rewriting):
         q = self.constants[weight]
         is_conv = is_op(call, "relax.qnn.conv2d")
         layer = layer_of(binding, q)
+        if takes_depthwise(call, q):
+            return self._depthwise(call, layer)
         algorithm = choose(layer, self.wishes.get(name), self.offers, self.choices)
         if algorithm != "mac8":
             tensor = self.builder.tensor(weight.name, q, dtype_of(weight.ty))
@@ -155,6 +159,20 @@ class Legalizer(Rewriting):
                 attrs["groups"] = 1
             build = integer.conv2d if is_conv else integer.dense
         return build(self.read(data), tensor, **attrs)
+
+    def _depthwise(self, call: Any, layer: Layer) -> Any:
+        """A convolution of every channel on its own, which there is one way to compute."""
+        wish = self.wishes.get(layer.name, "mac8")
+        if wish != "mac8":
+            raise StageError(
+                f"cannot choose {wish}: it multiplies every channel on its own",
+                layer=layer.name,
+                hint="use algorithm: mac8",
+            )
+        weight = str(call.args[1].name)
+        tensor = self.builder.tensor(weight, layer.numerators.astype(np.int8))
+        attrs = {**attributes(call), "weight_zero_point_x2": 0}
+        return integer.conv2d(self.read(call.args[0]), tensor, **attrs)
 
 
 def _products_weight(layer: Layer) -> np.ndarray[Any, Any]:

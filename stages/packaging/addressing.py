@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from stages.qnn.packed import class_count, is_convolution, stored_row
+from stages.qnn.packed import DEPTHWISE_CONVOLUTION, class_count, is_convolution, stored_row
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
 from stages.qnn.tables import ENTRIES, GROUP
@@ -34,6 +34,8 @@ def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: An
             top, left = attributes(call)["origin"]
             _, width, channels = shape_of(parameter.ty)
             return ((top + y) * width + left + x) * channels + block * BLOCK
+    if any(is_op(call, DEPTHWISE_CONVOLUTION) for call in readers):
+        return 0  # no epilogue reads what is in the sums already
     for call in readers:
         if is_convolution(call):
             if not parameter.same_as(call.args[2]):

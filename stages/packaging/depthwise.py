@@ -17,6 +17,7 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Instruction, Isa, Vector
 from stages.kinds import Table
+from stages.packaging.convolution import Convolution
 from stages.packaging.direct import Called
 from stages.packaging.products import Products
 from stages.qnn.geometry import tile_count
@@ -51,8 +52,8 @@ class Tile:
     offset: int
 
 
-class Depthwise(Products):
-    """A depthwise convolution of padded pictures [N, Hp, Wp, C]."""
+class _Taps(Convolution):
+    """Sums of every channel's own taps."""
 
     def include_bodies(self, bodies: Table) -> None:
         """The micro-kernel of this layer's window and strides."""
@@ -60,7 +61,7 @@ class Depthwise(Products):
         isa = self.isa
         data, weights, _ = self.composite.main.args
         attrs = attributes(self.composite.main)
-        _, _, width, channels = shape_of(data.ty)
+        *_, width, channels = shape_of(data.ty)
         (kh, kw), (dy, dx) = attrs["window"], attrs["dilation"]
         self.tile_channels = BLOCK if COLUMNS in isa else max(CHANNELS, isa.lanes)
         vectors = self.tile_channels // isa.lanes
@@ -82,6 +83,32 @@ class Depthwise(Products):
         assert dot is not None
         self.called = Called(NAME, depthwise_text(tile, isa, dot), 3, begins=True)
 
+    @property
+    def begins(self) -> bool:
+        """Always."""
+        return True
+
+    def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
+        """The tile's first window, and its channels' weights."""
+        data, weights, _ = self.composite.main.args
+        attrs = attributes(self.composite.main)
+        (down, right), (top, left) = attrs["strides"], attrs.get("origin", [0, 0])
+        *_, height, width, channels = shape_of(data.ty)
+        picture, line = self.line_of(run)
+        row, x = picture * height + top + line * down, left + self.column_of(tile) * right
+        first = (row * width + x) * channels + block * BLOCK
+        block_size = prod(shape_of(weights.ty)[1:])
+        channel = part * self.tile_channels
+        elements = (
+            self.arguments[data.name][first + channel],
+            self.arguments[weights.name][block * block_size + channel * self.group],
+        )
+        return tuple(map(T.address_of, elements))
+
+
+class Depthwise(_Taps, Products):
+    """A depthwise convolution of padded pictures [N, Hp, Wp, C]."""
+
     @cached_property
     def outputs(self) -> int:
         """Channels of the result."""
@@ -102,26 +129,28 @@ class Depthwise(Products):
         """Never: weights take as many registers as sums."""
         return False
 
-    @property
-    def begins(self) -> bool:
-        """Always."""
-        return True
 
-    def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
-        """The tile's first window, and its channels' weights."""
-        data, weights, _ = self.composite.main.args
-        strides = attributes(self.composite.main)["strides"]
-        _, height, width, channels = shape_of(data.ty)
-        picture, line = self.line_of(run)
-        row, x = picture * height + line * strides[0], self.column_of(tile)
-        first = (row * width + x * strides[1]) * channels + block * BLOCK
-        block_size = prod(shape_of(weights.ty)[1:])
-        channel = part * self.tile_channels
-        elements = (
-            self.arguments[data.name][first + channel],
-            self.arguments[weights.name][block * block_size + channel * self.group],
-        )
-        return tuple(map(T.address_of, elements))
+class DepthwiseLevels(_Taps):
+    """A depthwise convolution of levels, one picture of bytes with a halo [Hp, Wp, Cp]."""
+
+    def include_bodies(self, bodies: Table) -> None:
+        """The micro-kernel, in a function of its own."""
+        super().include_bodies(bodies)
+        self.help(self.called)
+
+    @cached_property
+    def is_direct(self) -> bool:
+        """Never: the epilogue takes whole blocks of channels."""
+        return False
+
+    def start(self, block: Any, run: Any, tile: Any) -> None:
+        """The sums of a tile, int32 [rows][32]."""
+        with T.serial(0, BLOCK // self.tile_channels) as part:
+            channel = part * self.tile_channels
+            sums = T.address_of(self.scratch[channel])
+            begin = self.beginning(block * BLOCK + channel)
+            pointers = *self.operands(block, part, run, tile), sums, *begin
+            T.evaluate(T.call_extern("void", self.inner, *pointers))
 
 
 def depthwise_text(tile: Tile, isa: Isa, dot: Instruction) -> tuple[str, list[str]]:

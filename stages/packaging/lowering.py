@@ -10,7 +10,7 @@ from stages.kinds import Table
 from stages.packaging.bit_pool import is_bit_pool, lower_bit_pool
 from stages.packaging.composite import Composite
 from stages.packaging.convolution import Convolution
-from stages.packaging.depthwise import Depthwise
+from stages.packaging.depthwise import Depthwise, DepthwiseLevels
 from stages.packaging.kernel import Kernel
 from stages.packaging.lower import FloatInput, Lowering, Pool
 from stages.packaging.max_pool import lower_max_pool
@@ -22,7 +22,7 @@ from stages.packaging.settling import is_settling, lower_settling
 from stages.packaging.transforms import lower_tiles
 from stages.packaging.winograd import Winograd, WinogradProducts
 from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, TILES, max_pool_of, pad_of
-from stages.qnn.packed import WINOGRAD
+from stages.qnn.packed import DEPTHWISE_CONVOLUTION, WINOGRAD
 from stages.qnn.registry import is_op
 
 
@@ -65,6 +65,8 @@ def _lowered(
         lowering = Products
     elif kind == DEPTHWISE:
         lowering = Depthwise
+    elif is_op(composite.main, DEPTHWISE_CONVOLUTION):
+        lowering = DepthwiseLevels
     elif composite.is_convolution:
         lowering = Convolution
     elif composite.main is not None:

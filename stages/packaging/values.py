@@ -12,7 +12,7 @@ from typing import Any
 from stages.errors import StageError
 from stages.packaging.integers import Integers, Value
 from stages.packaging.vectors import LONGEST_WORD, MOST, ROUNDING_MODES
-from stages.qnn.packed import CONVOLUTION, WINOGRAD
+from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 
 FLOAT_OPS = {
@@ -46,6 +46,7 @@ class Values:
         self._operators: dict[str, Callable[[Any], Value]] = {
             CONVOLUTION: self._sums,
             WINOGRAD: self._sums,
+            DEPTHWISE_CONVOLUTION: self._sums,
             "relax.qnn.max_pool2d": lambda _: self._load_sums(),
             "relax.qnn.sum_pool2d": lambda _: self._load_sums(),
             "relax.qnn.from_bytes": self._from_bytes,

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from tvm.ir import Call
 
-from stages.qnn.algebra import numerators
+from stages.qnn.algebra import factor, numerators
 from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.depthwise import MAX_TAPS
 from stages.qnn.methods import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
 from stages.qnn.offers import weight_limit_of
 from stages.qnn.packing import round_up
@@ -99,6 +100,22 @@ def is_reshape(expr: Any) -> bool:
 def is_apart(function: Any) -> bool:
     """Whether a composite of a network with quantizers is of what stays float in it."""
     return str(function.attrs["composite"]) in (PLAIN, PRODUCTS)
+
+
+def takes_depthwise(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
+    """Whether a convolution of levels, whose weights [C, KH, KW, 1] are numerators or have them, is
+    one of every channel on its own that a kernel with taps side by side computes.
+
+    What surrounds the picture must have a level.
+    """
+    if weight is None or not is_op(call, "relax.qnn.conv2d"):
+        return False
+    attrs, groups = attributes(call), attributes(call).get("groups", 1)
+    is_own = groups == weight.shape[0] > 1 and weight.shape[3] == 1
+    point = attrs["data_zero_point_x2"]
+    is_level = factor(point) == 1 and 0 <= point // 2 <= 255 and attrs.get("pad_value", 0) == 0
+    is_small = weight.shape[1] * weight.shape[2] <= MAX_TAPS
+    return is_own and is_level and is_small and fits_bytes(call, weight)
 
 
 def takes_products(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:

@@ -20,6 +20,8 @@ from stages.qnn.registry import register, shape_of, tensor_type
 from stages.qnn.signature import BLOCK
 
 Array = np.ndarray[Any, Any]
+MAX_TAPS = 49
+"""Windows up to 7x7: all taps are instructions in a row."""
 
 
 def pack_depthwise(levels: Array, group: int, dtype: str) -> Array:
@@ -39,11 +41,14 @@ def unpack_depthwise(packed: Array, window: Sequence[int], channels: int) -> Arr
 
 
 def _type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    channels = shape_of(types[0])[3]
+    *pictures, height, width, channels = shape_of(types[0])
+    top, left = attrs.get("origin", [0, 0])
+    data = tensor_type((*(pictures or [1]), height - top, width - left, channels), "uint8")
     weight = tensor_type((channels, *attrs["window"], 1), str(types[1].dtype))
-    whole = {**attrs, "padding": [0, 0, 0, 0], "groups": channels}
-    *size, _ = shape_of(infer.conv2d([types[0], weight], whole))
-    return tensor_type((*size, round_up(channels, BLOCK)), "int32")
+    kept = {name: attrs[name] for name in ("strides", "dilation")}
+    whole = {**kept, "padding": [0, 0, 0, 0], "groups": channels}
+    n, *size, _ = shape_of(infer.conv2d([data, weight], whole))
+    return tensor_type((n, *attrs.get("output", size), round_up(channels, BLOCK)), "int32")
 
 
 @register("packed_depthwise", ["data", "weights", "bias"], _type)
@@ -56,15 +61,21 @@ def packed_depthwise(
     strides: Sequence[int],
     dilation: Sequence[int],
     offset: int,
+    origin: Sequence[int] = (0, 0),
+    output: Sequence[int] | None = None,
 ) -> Array:
     """Sums of `(data + offset) * weight` a channel, and its bias: int32 [N, OH, OW, Cp].
 
-    `data` is [N, Hp, Wp, C], `bias` int32 [Cp].
+    `data` is [N, Hp, Wp, C], or one picture without N, `bias` int32 [Cp]. The first window begins
+    at `origin`, and there are as many as `output` says, or as there are.
     `offset` is 128 where the instruction multiplies unsigned bytes and the data is signed.
     """
-    channels = data.shape[3]
+    channels = data.shape[-1]
     filters = unpack_depthwise(weights, window, channels).transpose(2, 0, 1)[..., None]
-    levels = data.astype(np.int32) + offset
+    pictures = data.reshape(-1, *data.shape[-3:])[:, origin[0] :, origin[1] :]
+    levels = pictures.astype(np.int32) + offset
     sums = convolve(levels, filters, strides, channels, dilation, "int32")
+    if output is not None:
+        sums = sums[:, : output[0], : output[1]]
     total: Array = np.pad(sums, [(0, 0)] * 3 + [(0, -channels % BLOCK)]) + bias
     return total

@@ -29,7 +29,7 @@ def macs_of(call: Any) -> int:
             attrs["rows"] * attrs["window"][1] * channels * outputs * prod(shape_of(call.ty)[:3])
         )
     if is_op(call, DEPTHWISE_CONVOLUTION):
-        pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[3]
+        pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[-1]
         return int(prod(attributes(call)["window"]) * channels * pixels)
     axis = next((axis for name, axis in _OUTPUT_AXIS.items() if is_op(call, name)), None)
     if axis is None:

@@ -24,6 +24,7 @@ from stages.qnn.composites import (
     is_float_product,
     is_plain,
     takes_bits,
+    takes_depthwise,
     takes_products,
 )
 from stages.qnn.offers import FLOAT_PROBLEMS, Problem, to_table
@@ -141,7 +142,8 @@ def _problems(model: Model) -> set[Problem]:
             if not takes_bits(call, weight) and takes_products(call, weight)
         }
         return on_bits | on_floats | on_bytes
-    return set(map(_problem, calls)) | on_floats
+    own = [c for c in calls if takes_depthwise(c, model.params[str(c.args[1].name)])]
+    return {_problem(call) for call in calls if call not in own} | on_floats
 
 
 def _problem(call: Any) -> Problem:
