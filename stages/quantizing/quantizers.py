@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stages.errors import StageError
+from stages.errors import NoIntegerFormError, StageError
 from stages.qnn.source import ROUNDING, quant_range
 from stages.quantizing.constants import zero_point_x2
 
@@ -53,18 +53,12 @@ class UniformQuantizer:
     ) -> UniformQuantizer:
         """From the operands and attributes of a Quant over an activation."""
         if np.unique(scale).size != 1 or np.unique(zero_point).size != 1:
-            raise StageError(
-                "an activation quantizer has a scale or zero point per channel",
-                layer=layer,
-                hint="activations need one scale per tensor; per-channel scales belong to weights",
-            )
+            raise NoIntegerFormError("a quantizer with a scale or zero point per channel")
         value = np.float32(np.asarray(scale).reshape(-1)[0])
         if not 0 < value < np.inf:
             raise StageError(f"a quantizer has scale {value}; scales are positive", layer=layer)
         if attrs["bits"] > 8:
-            raise StageError(
-                f"activations of {attrs['bits']} bits; up to 8 are supported", layer=layer
-            )
+            raise NoIntegerFormError(f"activations of {attrs['bits']} bits")
         low, high = quant_range(attrs["bits"], attrs["signed"], attrs["narrow"])
         if low == high:
             raise StageError(
@@ -73,7 +67,8 @@ class UniformQuantizer:
                 hint="use 2 bits, or BipolarQuant",
             )
         point = np.float32(np.asarray(zero_point).reshape(-1)[0])
-        zero_point_x2(np.asarray(point), layer)
+        if not float(2 * point).is_integer():
+            raise NoIntegerFormError(f"a zero point of {point}")
         return cls(value, point, low, high, attrs["rounding"])
 
     @property

@@ -93,16 +93,20 @@ def _value(context: Context, floats: Floats, binding: Any) -> Value:
 
 
 def _quantized(context: Context, floats: Floats, call: Any) -> Value:
-    """What a quantizer gives, of the floats that it reads where there is no other way."""
+    """What a quantizer gives: levels, of the floats that it reads where there is no other way, or
+    floats where no levels are."""
     lowering, data = QUANTIZERS[str(call.op.name)], call.args[0]
+    before = context.values[data]
     try:
         return lowering(context, call)
     except NoIntegerFormError:
-        before = context.values[data]
         context.values[data] = Stayed(floats.tensor(data))
-        result = lowering(context, call)
+    try:
+        return lowering(context, call)
+    except NoIntegerFormError:
+        return floats.simulated(call)
+    finally:
         context.values[data] = before
-        return result
 
 
 def _is_quantizer(expr: Any) -> bool:

@@ -17,7 +17,8 @@ from tvm import relax
 from stages.qnn import floats, integer
 from stages.qnn.builder import remap, variables_in
 from stages.qnn.elementwise import ELEMENTWISE
-from stages.qnn.registry import OPERATORS, shape_of, tensor_types
+from stages.qnn.registry import OPERATORS, attributes, shape_of, tensor_types
+from stages.qnn.source import quant_range
 from stages.qnn.standard import STANDARD
 from stages.quantizing.chain import Step
 from stages.quantizing.channels_last import (
@@ -32,6 +33,13 @@ from stages.quantizing.context import Context
 from stages.quantizing.lower_elementwise import normalization
 from stages.quantizing.requantizing import emit_steps
 from stages.quantizing.values import Chain, Stayed, Value
+
+ROUNDING = {
+    **dict.fromkeys(("ROUND", "HALF_EVEN", "ROUND_HALF_EVEN"), relax.op.round),
+    "FLOOR": relax.op.floor,
+    "CEIL": relax.op.ceil,
+}
+"""QONNX's rounding modes that are operators."""
 
 
 class Floats:
@@ -69,6 +77,34 @@ class Floats:
         else:
             return Stayed(builder.emit(self._with(call, self.tensor), layer))
         return Chain(builder.emit(result, layer), ())
+
+    def simulated(self, call: Any) -> Stayed:
+        """A Quant whose levels no byte holds, or of several scales, as it is defined."""
+        attrs, context, layer = attributes(call), self.context, self.context.layer
+        rounding = ROUNDING.get(attrs["rounding"])
+        if rounding is None:
+            raise context.error(
+                f"several scales or more than 8 bits, and {attrs['rounding']} rounding",
+                f"such activations are rounded by {', '.join(ROUNDING)}",
+            )
+        parts = context.known(call.args[1], "the scale"), context.known(call.args[2], "the point")
+        if not np.all(parts[0] > 0):
+            raise context.error("a quantizer's scale is not positive everywhere")
+        scale = context.builder.tensor(f"{layer}.scale", parts[0])
+        point = context.builder.tensor(f"{layer}.zero_point", parts[1])
+        low, high = quant_range(attrs["bits"], attrs["signed"], attrs["narrow"])
+        value = self.tensor(call.args[0])
+        steps = (
+            lambda x: relax.op.divide(x, scale),
+            lambda x: relax.op.add(x, point),
+            lambda x: relax.op.clip(x, float(low), float(high)),
+            rounding,
+            lambda x: relax.op.subtract(x, point),
+            lambda x: relax.op.multiply(x, scale),
+        )
+        for number, step in enumerate(steps):
+            value = context.builder.emit(step(value), f"{layer}.step{number}")
+        return Stayed(value)
 
     def tensor(self, variable: Any) -> Any:
         """A tensor of the source as float32, in the source's layout."""

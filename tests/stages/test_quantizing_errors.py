@@ -56,22 +56,9 @@ CASES: dict[str, tuple[Callable[[], Model], str]] = {
         lambda: over_data(weight_quant(value=np.full((3, 4, 3, 3), np.nan))),
         "wq: weights or their scale are not finite, or a scale is 0",
     ),
-    "activation_bits": (
-        lambda: over_data(activation_quant(bits=9)),
-        "q: activations of 9 bits; up to 8 are supported",
-    ),
-    "activation_scales": (
-        lambda: over_data(activation_quant(scale=np.arange(1.0, 5.0).reshape(4, 1, 1))),
-        "q: an activation quantizer has a scale or zero point per channel; activations need one "
-        "scale per tensor; per-channel scales belong to weights",
-    ),
     "activation_scale": (
         lambda: over_data(activation_quant(scale=-0.5)),
         "q: a quantizer has scale -0.5; scales are positive",
-    ),
-    "activation_zero_point": (
-        lambda: over_data(activation_quant(zero_point=0.3)),
-        "q: zero points [0.30000001192092896]; one multiple of 1/2 per tensor is supported",
     ),
     "one_level": (
         lambda: over_data(activation_quant(bits=1, narrow=True)),
@@ -127,6 +114,15 @@ CASES: dict[str, tuple[Callable[[], Model], str]] = {
     "pool_padding": (
         lambda: over_data(pooled(lambda x: max_pool(x, padding=2))),
         "pool: pooling with padding [2, 2, 2, 2] for a window of [2, 2]",
+    ),
+    "wide_rounding": (
+        lambda: over_data(activation_quant(bits=9, rounding="HALF_UP")),
+        "q: several scales or more than 8 bits, and HALF_UP rounding; such activations are rounded "
+        "by ROUND, HALF_EVEN, ROUND_HALF_EVEN, FLOOR, CEIL",
+    ),
+    "scale_of_a_channel": (
+        lambda: over_data(activation_quant(scale=np.array([1.0, 0.5, 0.0, 1.0]).reshape(4, 1, 1))),
+        "q: a quantizer's scale is not positive everywhere",
     ),
 }
 

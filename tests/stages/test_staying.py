@@ -12,6 +12,7 @@ from tvm import relax
 from stages.kinds import Model
 from stages.qnn import pointwise
 from tests.stages.layers import (
+    activation_quant,
     added,
     batched_product,
     dilated,
@@ -84,6 +85,11 @@ def concatenated(net: SourceNet) -> Any:
     return net.quant(net.conv(joined, "conv", 5), "q", 3, 0.25)
 
 
+def wide_input(net: SourceNet) -> Any:
+    """Levels of more bits than a byte has, read by quantized weights."""
+    return net.conv(net.quant(net.x, "wide", 12, 0.01, signed=True), "conv", 3)
+
+
 NETWORKS: dict[str, Callable[[], Model]] = {
     "stem": lambda: of_input(stem(16), (1, 3, 24, 24)),
     "narrow_stem": lambda: of_input(stem(3), (1, 3, 24, 24)),
@@ -149,6 +155,16 @@ STAYING: dict[str, Callable[[], Model]] = {
     ),
     "mean_axes": lambda: over_data(pooled(lambda x: relax.op.mean(x, [1], True))),
     "mean_half_integer": lambda: of_input(half_integer_mean, (1, 4, 2, 2)),
+    "activation_bits": lambda: over_data(activation_quant(bits=9)),
+    "activation_scales": lambda: over_data(
+        activation_quant(scale=np.arange(1.0, 5.0).reshape(4, 1, 1))
+    ),
+    "activation_zero_point": lambda: over_data(activation_quant(zero_point=0.3)),
+    "wide_input": lambda: of_input(
+        lambda net: net.conv(net.quant(net.x, "wide", 12, 0.01, signed=True), "conv", 3),
+        (1, 4, 6, 6),
+    ),
+    "floor_of_many_bits": lambda: over_data(activation_quant(bits=10, rounding="FLOOR")),
 }
 
 
