@@ -323,7 +323,7 @@ def grouped(groups: int, channels: int, outputs: int, encoding: str = "bipolar")
 
 
 @pytest.mark.parametrize("encoding", ["unipolar", "bipolar", "signed"])
-@pytest.mark.parametrize(("groups", "channels", "outputs"), [(2, 6, 4), (3, 6, 9), (6, 6, 6)])
+@pytest.mark.parametrize(("groups", "channels", "outputs"), [(2, 6, 4), (3, 6, 9), (6, 6, 12)])
 def test_a_grouped_convolution_becomes_a_dense_one(
     groups: int, channels: int, outputs: int, encoding: str
 ) -> None:

@@ -232,7 +232,6 @@ def test_everything_unsupported_is_told_at_once() -> None:
         "  Mish (2x: Mish_a, Mish_d): there is no converter for it\n"
         "  ArgMax (1x: ArgMax_i): it is supported only as the last operator, "
         "where it is left to the caller\n"
-        "  DepthToSpace (1x: DepthToSpace_c): there is no converter for it\n"
         "  Gather (1x: Gather_y): there is no converter for it"
     )
     pool = node("MaxPool", ["q"], "b", kernel_shape=[2, 2], ceil_mode=1)

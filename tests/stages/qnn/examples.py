@@ -21,6 +21,7 @@ from stages.qnn import floats as products_of_floats
 from stages.qnn.collecting import collect
 from stages.qnn.methods import Products
 from stages.qnn.packing import pack_weights
+from stages.qnn.settling import settle
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import plain_plan
 from stages.qnn.winograd import BY_ONE
@@ -246,6 +247,17 @@ OTHERS: dict[str, Example] = {
             (RNG.integers(-9, 10, (9, 3, 2, 5)).astype(np.float32), "float32"),
         ),
         {"strides": [2, 1]},
+    ),
+    "settle": Example(
+        settle,
+        (
+            (RNG.integers(-9, 10, (1, 3, 6, 4)).astype(np.float32) / 8, "float32"),
+            (RNG.integers(-9, 10, (1, 5, 7, 2)).astype(np.float32), "float32"),
+            (RNG.integers(-9, 10, (4, 1, 2, 2)).astype(np.float32) / 16, "float32"),
+            *((np.full(4, value, np.float32), "float32") for value in (0.5, 0.25, 0.01, 0.1)),
+            (np.asarray(9, np.float32), "float32"),
+        ),
+        {"strides": [2, 1], "low": -2, "high": 3},
     ),
     "float_dense": Example(
         products_of_floats.float_dense,
