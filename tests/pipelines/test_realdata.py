@@ -96,7 +96,8 @@ def test_network_predicts_as_qonnx_does(name: str, realdata: Path, tmp_path: Pat
     assert np.mean(predicted == labels) > 0.9
 
 
-UNSW = f"{ZOO}/UNSW_NB15/unsw_nb15_mlp_w2a2/unsw_nb15-mlp-w2a2.onnx"PARTLY_FLOAT = {
+UNSW = f"{ZOO}/UNSW_NB15/unsw_nb15_mlp_w2a2/unsw_nb15-mlp-w2a2.onnx"
+PARTLY_FLOAT = {
     UNSW: 0.0,
     "fastmachinelearning+example-models/onnx/bnn_model_fc_1layer.onnx": 0.0,
     # A sum on the boundary of two levels may end on either, as scales are no powers of two.
