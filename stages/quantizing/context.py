@@ -20,9 +20,19 @@ from stages.quantizing.constants import integer_constant
 from stages.quantizing.quantizers import Quantizer, UniformQuantizer
 from stages.quantizing.requantizing import quantize_chain
 from stages.quantizing.settling import Sums, settled
-from stages.quantizing.values import Chain, Known, KnownQuantized, Quantized, Stayed, Value
+from stages.quantizing.values import (
+    Chain,
+    Grid,
+    Known,
+    KnownQuantized,
+    Quantized,
+    Stayed,
+    Value,
+)
 
 Array = np.ndarray[Any, Any]
+RANKS = (2, 4)
+"""Of activations that are levels: features, or a picture."""
 INPUT_INTEGERS = {"UINT8": (0, 255), "INT8": (-128, 127)}
 """Annotations of float graph inputs that hold integers (FINN-ONNX)."""
 
@@ -40,6 +50,8 @@ class Context:
         self._sums: dict[Any, tuple[Sums, Callable[[], Any]]] = {}
         """Sums of float32 → what they are of, and how they are taken exactly."""
         self._exact: dict[Any, Any] = {}
+        self._levels: dict[Any, Quantized] = {}
+        """Floats that are levels moved about → these levels."""
 
     def error(self, message: str, hint: str | None = None) -> StageError:
         """An error about the current layer."""
@@ -86,7 +98,7 @@ class Context:
 
     def chain(self, argument: Any) -> Chain:
         """An activation as a chain of float steps over integers (or over floats)."""
-        value = self.values[argument]
+        value = self._leveled(argument)
         if isinstance(value, Chain):
             return value
         if isinstance(value, Stayed):
@@ -108,7 +120,7 @@ class Context:
 
     def activation(self, argument: Any) -> Quantized:
         """An activation that a convolution or matrix product reads."""
-        value = self.values[argument]
+        value = self._leveled(argument)
         if isinstance(value, Quantized):
             return value
         if isinstance(value, Chain):
@@ -118,6 +130,30 @@ class Context:
         if isinstance(value, Stayed):
             return self._integer_input(value)
         raise self.no_form("the input of this layer is not quantized")
+
+    def grid(self, argument: Any) -> Grid | None:
+        """Where all values of an activation lie, of one that is levels."""
+        value = self.values[argument]
+        if isinstance(value, Stayed):
+            return value.grid
+        found = value.as_quantized() if isinstance(value, Chain) else value
+        if not isinstance(found, Quantized) or not found.scale > 0:
+            return None
+        return Grid(found.scale, found.zero_point_x2, found.levels)
+
+    def _leveled(self, argument: Any) -> Value:
+        """A value; of floats that are levels moved about, these."""
+        value = self.values[argument]
+        if not isinstance(value, Stayed) or value.grid is None:
+            return value
+        if len(value.variable.ty.shape) not in RANKS:
+            return value
+        if value.variable not in self._levels:
+            point, high = np.float32(value.grid.zero_point_x2 / 2), value.grid.levels - 1
+            quantizer = UniformQuantizer(value.grid.scale, point, 0, high, "ROUND")
+            moved = Chain(self.channels_last(value.variable), ())
+            self._levels[value.variable] = self.quantize(moved, quantizer)
+        return self._levels[value.variable]
 
     def _integer_input(self, value: Stayed) -> Quantized:
         annotations = self.source.module["main"].attrs.get("finn_datatypes", {})
@@ -170,7 +206,7 @@ class Context:
             base = settled(self.builder, chain.base, of, chain.steps, quantizer)
             chain = replace(chain, base=self.exact(chain.base) if base is None else base)
         rank = len(chain.base.ty.shape)
-        if rank not in (2, 4):
+        if rank not in RANKS:
             raise self.error(
                 f"an activation of rank {rank}",
                 "activations are [1, features] or [1, channels, height, width]",

@@ -147,9 +147,7 @@ def _residual_add(context: Context, call: Any) -> Chain:
 
 
 def _addend(context: Context, argument: Any) -> Quantized:
-    value = context.values[argument]
-    if isinstance(value, Chain):
-        value = value.as_quantized() or value
-    if not isinstance(value, Quantized) or value.zero_point_x2 % 2:
-        raise context.no_form("an addend is not quantized to integers")
+    value = context.activation(argument)
+    if value.zero_point_x2 % 2:
+        raise context.no_form("an addend has a half-integer zero point")
     return value

@@ -17,7 +17,7 @@ from tvm import relax
 from stages.qnn import floats, integer
 from stages.qnn.builder import remap, variables_in
 from stages.qnn.elementwise import ELEMENTWISE
-from stages.qnn.registry import OPERATORS, attributes, shape_of, tensor_types
+from stages.qnn.registry import OPERATORS, attributes, is_op, shape_of, tensor_types
 from stages.qnn.source import quant_range
 from stages.qnn.standard import STANDARD
 from stages.quantizing.chain import Step
@@ -32,7 +32,7 @@ from stages.quantizing.channels_last import (
 from stages.quantizing.context import Context
 from stages.quantizing.lower_elementwise import normalization
 from stages.quantizing.requantizing import emit_steps
-from stages.quantizing.values import Chain, Stayed, Value
+from stages.quantizing.values import Chain, Grid, Stayed, Value
 
 ROUNDING = {
     **dict.fromkeys(("ROUND", "HALF_EVEN", "ROUND_HALF_EVEN"), relax.op.round),
@@ -40,6 +40,20 @@ ROUNDING = {
     "CEIL": relax.op.ceil,
 }
 """QONNX's rounding modes that are operators."""
+
+MOVING = frozenset(
+    f"relax.{name}"
+    for name in (
+        "concat", "expand_dims", "flatten", "flip", "permute_dims", "reshape", "squeeze",
+        "strided_slice",
+    )
+)  # fmt: skip
+"""Operators whose results are values that they read."""
+
+
+def _pads_with_zeros(call: Any) -> bool:
+    """Whether a padding is of zeros, and not of what is inside."""
+    return str(call.attrs.pad_mode) == "constant" and float(call.attrs.pad_value) == 0
 
 
 class Floats:
@@ -75,7 +89,7 @@ class Floats:
             result = floats.float_dense(self.tensor(call.args[0]), tensor)
             return Stayed(builder.emit(result, layer))
         else:
-            return Stayed(builder.emit(self._with(call, self.tensor), layer))
+            return Stayed(builder.emit(self._with(call, self.tensor), layer), self._grid(call))
         return Chain(builder.emit(result, layer), ())
 
     def simulated(self, call: Any) -> Stayed:
@@ -170,6 +184,19 @@ class Floats:
         return all(
             shape_of(a.ty) == shape_of(call.ty) if c is None else c.size == 1 for a, c in operands
         )
+
+    def _grid(self, call: Any) -> Grid | None:
+        """Where all values of a result lie that are levels, moved about."""
+        is_padding = is_op(call, "relax.nn.pad")
+        if str(call.op.name) not in MOVING and not is_padding:
+            return None
+        grids = [self.context.grid(variable) for variable in variables_in(call)]
+        total = grids[0]
+        for each in grids[1:]:
+            total = total.joined(each) if total and each else None
+        if total and is_padding and not (_pads_with_zeros(call) and total.has_zero):
+            return None
+        return total
 
     def _normalized(self, call: Any) -> Stayed:
         """Batch normalization along any axis."""

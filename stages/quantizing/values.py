@@ -11,6 +11,7 @@ from stages.qnn.algebra import factor, offset, unit
 from stages.quantizing.chain import Step, Steps, affine, direction
 
 Array = np.ndarray[Any, Any]
+MOST_LEVELS = 256
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,36 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """The values `scale * (q - zero_point)` of levels q in 0..levels-1."""
+
+    scale: np.float32
+    zero_point_x2: int
+    levels: int
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether 0 is one of its values."""
+        return self.zero_point_x2 % 2 == 0 and 0 <= self.zero_point_x2 // 2 < self.levels
+
+    def joined(self, other: Grid) -> Grid | None:
+        """A grid that has the values of both; None if none has that counts to a byte."""
+        apart = self.zero_point_x2 - other.zero_point_x2
+        if self.scale != other.scale or apart % 2:
+            return None
+        point = max(self.zero_point_x2, other.zero_point_x2)
+        above = max(2 * each.levels - each.zero_point_x2 for each in (self, other))
+        levels = (above + point) // 2
+        return Grid(self.scale, point, levels) if levels <= MOST_LEVELS else None
+
+
+@dataclass(frozen=True)
 class Stayed:
     """A float32 tensor in the source's layout: a graph input, or what has no integer form."""
 
     variable: Any
+    grid: Grid | None = None
+    """Where all its values lie, of levels that were only moved about."""
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from tvm import relax
+from tvm.ir import Call
 
+from stages import quantizing
 from stages.kinds import Model
-from stages.qnn import pointwise
+from stages.qnn import pointwise, source
+from stages.qnn.builder import bindings_of
 from tests.stages.layers import (
     activation_quant,
     added,
@@ -90,11 +94,53 @@ def wide_input(net: SourceNet) -> Any:
     return net.conv(net.quant(net.x, "wide", 12, 0.01, signed=True), "conv", 3)
 
 
+def joined(net: SourceNet) -> Any:
+    """Levels of one scale, signed and unsigned, side by side, and added to others."""
+    parts = [
+        net.quant(net.x, f"part{i}", bits, 0.5, signed=signed)
+        for i, (bits, signed) in enumerate(((2, False), (3, True)))
+    ]
+    both = net.op(relax.op.concat(parts, 1), "joined")
+    value = net.quant(net.conv(both, "conv", 8, bits=2), "q", 3, 0.5)
+    return net.quant(net.op(relax.op.add(value, both), "sum"), "end", 2, 1.0)
+
+
+def shuffled(net: SourceNet) -> Any:
+    """Channels of bits in another order, as ShuffleNet has them."""
+    data = net.op(source.bipolar_quant(net.x, net.constant("s", 0.75)), "data")
+    split = net.op(relax.op.reshape(data, (1, 2, 2, 6, 6)), "split")
+    turned = net.op(relax.op.permute_dims(split, [0, 2, 1, 3, 4]), "turned")
+    value = net.op(relax.op.reshape(turned, (1, 4, 6, 6)), "shuffled")
+    return net.quant(net.conv(value, "conv", 5), "q", 2, 0.5)
+
+
+def turned_round(net: SourceNet) -> Any:
+    """Levels times a negative number, moved about."""
+    data = net.quant(net.x, "data", 2, 0.5)
+    value = net.op(relax.op.multiply(data, net.constant("minus", -1.0)), "minus")
+    flipped = net.op(relax.op.permute_dims(value, [0, 1, 3, 2]), "turned")
+    return net.quant(net.conv(flipped, "conv", 5), "q", 2, 0.5)
+
+
+def surrounded(net: SourceNet) -> Any:
+    """Levels with zeros around them, more on one side, as other frameworks pad."""
+    data = net.quant(net.x, "data", 3, 0.5, signed=True)
+    padded = net.op(relax.op.nn.pad(data, [0, 0, 0, 0, 0, 1, 0, 1]), "padded")
+    return net.quant(net.conv(padded, "conv", 5, stride=2, padding=0), "q", 2, 0.5)
+
+
+MOVED = {
+    "joined": joined,
+    "shuffled": shuffled,
+    "turned_round": turned_round,
+    "surrounded": surrounded,
+}
 NETWORKS: dict[str, Callable[[], Model]] = {
     "stem": lambda: of_input(stem(16), (1, 3, 24, 24)),
     "narrow_stem": lambda: of_input(stem(3), (1, 3, 24, 24)),
     "shortcut": lambda: of_input(shortcut, (1, 4, 6, 6)),
     "depthwise": lambda: of_input(depthwise, (1, 4, 6, 6)),
+    **{name: partial(of_input, build, (1, 4, 6, 6)) for name, build in MOVED.items()},
     "concatenated": lambda: of_input(concatenated, (1, 4, 6, 6)),
 }
 STAYING: dict[str, Callable[[], Model]] = {
@@ -171,3 +217,13 @@ STAYING: dict[str, Callable[[], Model]] = {
 @pytest.mark.parametrize("name", STAYING)
 def test_stages_agree(name: str) -> None:
     assert_stages_agree(STAYING[name](), "icelake")
+
+
+@pytest.mark.parametrize("name", ["joined", "shuffled", "surrounded", "concatenated"])
+def test_levels_that_move_about_stay_levels(name: str) -> None:
+    """Unless their scales differ."""
+    main = quantizing.run(model=NETWORKS[name]()).module["main"]
+    names = [str(b.value.op.name) for b in bindings_of(main) if isinstance(b.value, Call)]
+    is_float = name == "concatenated"
+    assert ("relax.qnn.float_conv2d" in names) == is_float
+    assert ("relax.qnn.conv2d" in names) != is_float
