@@ -26,45 +26,12 @@ from stages.qnn.qdq import to_integers
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 
-IN_FLOAT = [
-    "Abs",
-    "Ceil",
-    "Concat",
-    "DepthToSpace",
-    "Elu",
-    "Erf",
-    "Exp",
-    "Expand",
-    "Floor",
-    "Gelu",
-    "GlobalMaxPool",
-    "HardSigmoid",
-    "HardSwish",
-    "LRN",
-    "LeakyRelu",
-    "Log",
-    "LogSoftmax",
-    "Max",
-    "Min",
-    "Neg",
-    "PRelu",
-    "Pad",
-    "Pow",
-    "Reciprocal",
-    "ReduceMax",
-    "ReduceMin",
-    "ReduceSum",
-    "Resize",
-    "Round",
-    "Sigmoid",
-    "Slice",
-    "Softmax",
-    "SpaceToDepth",
-    "Sqrt",
-    "Sum",
-    "Tanh",
-    "Upsample",
-]
+IN_FLOAT = (
+    "Abs", "Ceil", "Concat", "DepthToSpace", "Elu", "Erf", "Exp", "Expand", "Floor", "Gelu",
+    "GlobalMaxPool", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "LogSoftmax", "Max", "Min",
+    "Neg", "PRelu", "Pad", "Pow", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceSum", "Round",
+    "Sigmoid", "Slice", "Softmax", "SpaceToDepth", "Sqrt", "Sum", "Tanh",
+)  # fmt: skip
 """Operators that networks with quantizers compute in float, as other graphs have them."""
 
 CONVERTERS: Mapping[tuple[str, str], Converter] = {

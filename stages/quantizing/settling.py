@@ -28,7 +28,7 @@ ULP = 2.0**-24
 """A float32 is off by so much of itself, at most, once it is rounded."""
 ABOVE = 1 + 2.0**-16
 """Bounds times this stay above what they are in float32, and when they are added up in it."""
-HALVES = ("ROUND", "HALF_EVEN", "ROUND_HALF_EVEN", "HALF_UP", "HALF_DOWN")
+NEAREST = ("ROUND", "HALF_EVEN", "ROUND_HALF_EVEN", "HALF_UP", "HALF_DOWN")
 """Rounding modes whose levels meet at half an integer."""
 
 
@@ -44,8 +44,8 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """The levels `x / scale + point` of a quantizer, its ends, between which halves part them."""
+class Halves:
+    """Where a quantizer's levels meet: half integers of `x / scale + point` between two ends."""
 
     scale: float
     point: float
@@ -67,27 +67,27 @@ def settled(
     builder: ModelBuilder, sums: Any, of: Sums, steps: Steps, quantizer: Quantizer
 ) -> Any | None:
     """Sums, exact where the quantizer behind these steps could tell; None where that is unknown."""
-    grid = grid_of(quantizer)
-    bounds = None if grid is None else bounds_of(of.weight, steps, grid)
-    if grid is None or bounds is None:
+    halves = halves_of(quantizer)
+    bounds = None if halves is None else bounds_of(of.weight, steps, halves)
+    if halves is None or bounds is None:
         return None
     name = str(sums.name)
     values = relax.op.reshape(of.data, (prod(shape_of(of.data.ty)),))  # in one row, in vectors
     sizes = builder.emit(relax.op.abs(builder.emit(values, f"{name}.values")), f"{name}.sizes")
     largest = builder.emit(relax.op.max(sizes), f"{name}.largest")
     operands = [builder.tensor(f"{name}.{part}", value) for part, value in vars(bounds).items()]
-    ends = {"low": grid.low, "high": grid.high}
+    ends = {"low": halves.low, "high": halves.high}
     call = settle(sums, of.data, of.tensor, *operands, largest, strides=list(of.strides), **ends)
     return builder.emit(call, f"{name}.settled")
 
 
-def bounds_of(weight: Array, steps: Steps, grid: Grid) -> Bounds | None:
+def bounds_of(weight: Array, steps: Steps, halves: Halves) -> Bounds | None:
     """What `settle` needs to know; None where float32 does not hold it."""
     channels, terms = weight.shape[0], int(np.prod(weight.shape[1:]))
     sizes = np.abs(weight.astype(np.float64)).reshape(channels, -1).sum(1)
     slope, intercept = (np.broadcast_to(part, (channels,)) for part in affine(steps))
-    slope, offset = slope / grid.scale, intercept / grid.scale + grid.point
-    per_sum, fixed = _rounded(steps, grid, channels)
+    slope, offset = slope / halves.scale, intercept / halves.scale + halves.point
+    per_sum, fixed = _rounded(steps, halves, channels)
     # What the kernel rounds, the exact sum, and `settle`: slope and offset, their product and sum.
     products = terms * ULP / (1 - terms * ULP)
     slack = ((products + 4 * ULP) * np.abs(slope) + per_sum) * sizes
@@ -97,17 +97,17 @@ def bounds_of(weight: Array, steps: Steps, grid: Grid) -> Bounds | None:
     return Bounds(*parts) if np.isfinite(parts).all() else None
 
 
-def grid_of(quantizer: Quantizer) -> Grid | None:
+def halves_of(quantizer: Quantizer) -> Halves | None:
     """Where a quantizer's levels meet; None if not at halves."""
     if isinstance(quantizer, BipolarQuantizer):
-        return Grid(float(quantizer.scale), 0.5, 0, 1)
-    if isinstance(quantizer, UniformQuantizer) and quantizer.rounding in HALVES:
+        return Halves(float(quantizer.scale), 0.5, 0, 1)
+    if isinstance(quantizer, UniformQuantizer) and quantizer.rounding in NEAREST:
         point = float(quantizer.source_zero_point)
-        return Grid(float(quantizer.scale), point, quantizer.low, quantizer.high)
+        return Halves(float(quantizer.scale), point, quantizer.low, quantizer.high)
     return None
 
 
-def _rounded(steps: Steps, grid: Grid, channels: int) -> tuple[Array, Array]:
+def _rounded(steps: Steps, halves: Halves, channels: int) -> tuple[Array, Array]:
     """What the steps round, in levels: for each unit of a sum's size, and however small it is.
 
     What a step rounds is multiplied by what those behind it multiply by.
@@ -121,8 +121,8 @@ def _rounded(steps: Steps, grid: Grid, channels: int) -> tuple[Array, Array]:
             size, constant = size * factor, constant * factor
         else:
             constant = constant + operand
-        behind = np.abs(affine(steps[number + 1 :])[0]) / grid.scale
+        behind = np.abs(affine(steps[number + 1 :])[0]) / halves.scale
         per_sum, fixed = per_sum + ULP * size * behind, fixed + ULP * constant * behind
     # The quantizer divides by its scale and adds its zero point.
-    size, constant = size / grid.scale, constant / grid.scale
-    return per_sum + 2 * ULP * size, fixed + ULP * (2 * constant + abs(grid.point))
+    size, constant = size / halves.scale, constant / halves.scale
+    return per_sum + 2 * ULP * size, fixed + ULP * (2 * constant + abs(halves.point))

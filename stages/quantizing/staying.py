@@ -41,7 +41,7 @@ ROUNDING = {
 }
 """QONNX's rounding modes that are operators."""
 
-MOVING = frozenset(
+MOVES = frozenset(
     f"relax.{name}"
     for name in (
         "concat", "expand_dims", "flatten", "flip", "permute_dims", "reshape", "squeeze",
@@ -49,11 +49,6 @@ MOVING = frozenset(
     )
 )  # fmt: skip
 """Operators whose results are values that they read."""
-
-
-def _pads_with_zeros(call: Any) -> bool:
-    """Whether a padding is of zeros, and not of what is inside."""
-    return str(call.attrs.pad_mode) == "constant" and float(call.attrs.pad_value) == 0
 
 
 class Floats:
@@ -147,6 +142,9 @@ class Floats:
 
     def _real(self, variable: Any) -> Any:
         """An activation with all the steps that belong to it, channels last."""
+        value = self.context.values[variable]
+        if isinstance(value, Stayed):
+            return self.context.channels_last(value.variable)
         if variable not in self._made:
             self._made[variable] = self._chained(self.context.chain(variable))
         return self._made[variable]
@@ -188,7 +186,7 @@ class Floats:
     def _grid(self, call: Any) -> Grid | None:
         """Where all values of a result lie that are levels, moved about."""
         is_padding = is_op(call, "relax.nn.pad")
-        if str(call.op.name) not in MOVING and not is_padding:
+        if str(call.op.name) not in MOVES and not is_padding:
             return None
         grids = [self.context.grid(variable) for variable in variables_in(call)]
         total = grids[0]
@@ -205,3 +203,8 @@ class Floats:
         aligned = [Step(s.op, s.operand.reshape(-1, *behind)) for s in steps]
         data = self.tensor(call.args[0])
         return Stayed(emit_steps(self.context.builder, data, aligned, self.context.layer))
+
+
+def _pads_with_zeros(call: Any) -> bool:
+    """Whether a padding is of zeros, and not of what is inside."""
+    return str(call.attrs.pad_mode) == "constant" and float(call.attrs.pad_value) == 0

@@ -168,6 +168,19 @@ def test_verdicts(wanted: np.generic, given: np.generic, verdict: str) -> None:
     assert result.verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("differing", "by", "verdict"),
+    [(0, 1, "exact"), (2, 1, "close"), (3, 1, "departs"), (1, 2, "departs")],
+)
+def test_few_levels_may_be_the_next_one(differing: int, by: int, verdict: str) -> None:
+    """Of 20,000 levels two, where scales are no powers of two."""
+    levels = np.arange(20_000) % 16
+    golden = Golden({"x": np.zeros((1, 1))}, {"y": (levels * np.float32(0.1))[None]})
+    moved = (levels + by * (np.arange(20_000) < differing)) * np.float32(0.1)
+    (result,) = verifying.compare(golden, lambda inputs: {"y": moved})
+    assert result.verdict == verdict
+
+
 def test_doctor_names_every_dependency(clone: Clone) -> None:
     out, _ = clone.doit("doctor", "json=r.json")
     rows = {row["what"]: row for row in json.loads((clone.root / "r.json").read_text())}

@@ -20,7 +20,7 @@ from stages.qnn.registry import is_op
 from stages.qnn.settling import SETTLE, settle
 from stages.quantizing.chain import Steps, evaluate, step
 from stages.quantizing.quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
-from stages.quantizing.settling import bounds_of, grid_of
+from stages.quantizing.settling import bounds_of, halves_of
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import Executor, compile_program, pack
 from tests.stages.pipeline import assert_stages_agree
@@ -82,12 +82,14 @@ def test_levels_are_those_of_exact_sums(name: str, seed: int, size: float, digit
         step("add", drawn(8)),
         step("maximum", 0.0),
     )
-    grid = grid_of(quantizer)
-    assert grid is not None
-    bounds = bounds_of(weight, steps, grid)
+    halves = halves_of(quantizer)
+    assert halves is not None
+    bounds = bounds_of(weight, steps, halves)
     assert bounds is not None
     exact = convolve(data.astype(np.float64), weight.astype(np.float64), (1, 1), 1, dtype="float32")
-    meaning = settled_of(stepwise(data, weight), data, weight, vars(bounds), grid.low, grid.high)
+    meaning = settled_of(
+        stepwise(data, weight), data, weight, vars(bounds), halves.low, halves.high
+    )
     wanted = quantizer.level(evaluate(steps, exact))
     np.testing.assert_array_equal(quantizer.level(evaluate(steps, meaning)), wanted)
 
@@ -143,7 +145,7 @@ def test_every_sum_can_be_near() -> None:
 
 @pytest.mark.parametrize("rounding", ["FLOOR", "CEIL"])
 def test_other_boundaries_take_exact_sums(rounding: str) -> None:
-    assert grid_of(uniform(0, 3, 0.5, rounding)) is None
+    assert halves_of(uniform(0, 3, 0.5, rounding)) is None
 
 
 def test_what_is_added_to_exact_sums_is_exact() -> None:

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from stages.errors import StageError
-from stages.importing import evaluate, run
+from stages.importing import converters, evaluate, run
 from stages.importing.onnx_reader import QONNX
 from stages.kinds import Model
 from stages.options import GoldenOptions, ImportOptions
@@ -119,6 +119,49 @@ def test_imported_operators_compute_what_the_source_does(case: str) -> None:
     found = interpret.run(model, {"x": x})
     assert list(found) == ["y"]
     np.testing.assert_array_equal(found["y"], expected)
+
+
+UNARY = (
+    "Abs", "Ceil", "Elu", "Erf", "Exp", "Floor", "Gelu", "GlobalMaxPool", "HardSigmoid",
+    "HardSwish", "LeakyRelu", "Log", "Neg", "Reciprocal", "Round", "Sigmoid", "Sqrt", "Tanh",
+)  # fmt: skip
+AXES = {"axes": np.array([2, 3])}
+SLOPES = {"slopes": np.array([-1, 0, 0.5, 2], np.float32).reshape(4, 1, 1)}
+IN_FLOAT: dict[str, tuple[onnx.NodeProto, dict[str, Any]]] = {
+    **{op: (node(op, ["x"], "a"), {}) for op in UNARY},
+    **{op: (node(op, ["x", "axes"], "a"), AXES) for op in ("ReduceMax", "ReduceMin", "ReduceSum")},
+    **{op: (node(op, ["x", "x", "x"], "a"), {}) for op in ("Max", "Min", "Sum")},
+    "Softmax": (node("Softmax", ["x"], "a", axis=1), {}),
+    "LogSoftmax": (node("LogSoftmax", ["x"], "a"), {}),
+    "Concat": (node("Concat", ["x", "x"], "a", axis=1), {}),
+    "DepthToSpace": (node("DepthToSpace", ["x"], "a", blocksize=2, mode="CRD"), {}),
+    "SpaceToDepth": (node("SpaceToDepth", ["x"], "a", blocksize=2), {}),
+    "Expand": (node("Expand", ["x", "to"], "a"), {"to": np.array([1, 4, 6, 8])}),
+    "PRelu": (node("PRelu", ["x", "slopes"], "a"), SLOPES),
+    "Pad": (node("Pad", ["x", "by"], "a"), {"by": np.array([0, 0, 1, 0, 0, 0, 2, 1])}),
+    "Pow": (node("Pow", ["x", "e"], "a"), {"e": np.array(2, np.float32)}),
+    "Slice": (
+        node("Slice", ["x", "from", "to"], "a"),
+        {"from": np.array([0, 1]), "to": np.array([1, 3])},
+    ),
+}
+
+
+def test_every_such_operator_is_compared() -> None:
+    assert set(IN_FLOAT) == set(converters.IN_FLOAT)
+
+
+@pytest.mark.parametrize("op", IN_FLOAT)
+def test_other_operators_stand_beside_quantizers(op: str) -> None:
+    """In float, as the source has them, with what sums and functions of floats may differ by."""
+    operator, constants = IN_FLOAT[op]
+    x = np.random.default_rng(0).uniform(0.25, 3, (1, 4, 6, 8)).astype(np.float32)
+    last = node("Mul", ["a", "one"])
+    named = {**constants, "one": np.ones((), np.float32)}
+    source = graph([operator, last], named, x.shape, opset=20, domains=[QONNX])
+    expected = evaluate(source=source, inputs={"x": x})["y"]
+    found = interpret.run(import_(source), {"x": x})["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
