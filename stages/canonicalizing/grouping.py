@@ -82,6 +82,10 @@ def group(function: Any, apart: Collection[Any] = ()) -> list[Group]:
             groups.append(place)
         else:
             place = _last(groups, sources, home, readers, apart)
+            if any(v in apart for v in variables_in(binding.value)):
+                # It runs where that is ready; nothing else waits for what it has made before.
+                groups.remove(place)
+                groups.append(place)
         place.bindings.append(binding)
         home[binding.var] = place
     return groups

@@ -2,18 +2,21 @@
 
 Composites of quantized layers know floats in two places: between a picture that is handed in and
 its quantizer, and between an accumulator and an output. There they are steps, one value for all or
-one per channel, on tensors with their channels last. Everything else in float is an island: a
+one per channel, on tensors with their channels last, and a sum with a float picture of whole blocks
+of channels, such as a residual that nobody quantizes. Everything else in float is an island: a
 convolution of floats and what follows it up to the next quantizer.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from stages.qnn.builder import bindings_of, outputs_of, variables_in
 from stages.qnn.composites import MOVED
 from stages.qnn.registry import dtype_of, is_op, shape_of, tensor_types
 from stages.qnn.settling import SETTLE
+from stages.qnn.signature import BLOCK
 
 STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Arithmetic with a constant behind it; `subtract` takes it in front, too."""
@@ -34,10 +37,13 @@ class _Walk:
         """What quantizers begin with, transposed or reshaped at most; these with steps behind."""
         self.sums: set[Any] = set()
         """Accumulators made float, and these with steps behind them."""
+        self.alone: set[Any] = set()
+        """Those of accumulators that nothing else is computed of."""
         self.tails: set[Any] = set()
         """Those, turned back to the source's layout or reshaped at most."""
         self.found: set[Any] = set()
         bindings = [b for b in bindings_of(function) if b.var not in outputs_of(function)]
+        self.readers = Counter(v for b in bindings_of(function) for v in variables_in(b.value))
         for binding in bindings:
             self._forward(binding)
         for binding in reversed(bindings):
@@ -56,9 +62,12 @@ class _Walk:
         is_turned = is_op(call, "relax.permute_dims")
         is_back = not is_turned or [int(axis) for axis in call.attrs.axes] == [0, 3, 1, 2]
         is_step = len(read) == 1 and self._is_step(call)
-        if is_op(call, "relax.qnn.dequantize") or (is_step and read <= self.sums):
+        is_real = is_op(call, "relax.qnn.dequantize")
+        if is_real or (is_step and read <= self.sums) or self._is_added(call, read):
             self.sums.add(variable)
             self.tails.add(variable)
+            if all(self.readers[v] == 1 for v in read) and (is_real or read <= self.alone):
+                self.alone.add(variable)
         elif is_moved and is_back and read <= (self.sums if is_turned else self.tails):
             self.tails.add(variable)
         elif is_moved and read <= self.pictures:
@@ -71,6 +80,17 @@ class _Walk:
             if is_op(call, SETTLE):  # its quantizer takes the steps behind it along
                 self.pictures.add(variable)
                 self.heads.add(variable)
+
+    def _is_added(self, call: Any, read: set[Any]) -> bool:
+        """Whether an operator adds a picture of floats to an accumulator's, which alone waits for
+        it."""
+        if not is_op(call, "relax.add") or len(read) != 2:
+            return False
+        if any(shape_of(variable.ty) != shape_of(call.ty) for variable in read):
+            return False
+        is_whole = len(call.ty.shape) == 4 and shape_of(call.ty)[-1] % BLOCK == 0
+        waits = any(v in self.alone and self.readers[v] == 1 for v in read)
+        return is_whole and waits and read <= self.sums | self.found
 
     def _is_step(self, call: Any) -> bool:
         """Whether an operator is arithmetic with one constant, or with one per channel."""

@@ -26,7 +26,7 @@ def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: An
 
     `calls` are the composite's operator calls. Operands of the main operator that the epilogue
     does not read stay at 0; tensors per channel move by blocks. An edge may be both, the data of
-    the main operator and an addend of the epilogue.
+    the main operator and an addend of the epilogue. A picture of floats is one behind a product.
     """
     readers = [c for c in calls if any(parameter.same_as(argument) for argument in c.args)]
     for call in readers:
@@ -42,8 +42,15 @@ def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: An
                 return 0
             return border_class(call, y, x) * shape_of(parameter.ty)[1] + block * BLOCK
     shape = shape_of(parameter.ty)
+    if len(shape) == 4 and any(is_product(call) for call in calls):
+        return (y * shape[2] + x) * shape[3] + block * BLOCK
     is_per_channel = 0 < len(shape) <= 2 and shape[-1] % BLOCK == 0
     return block * BLOCK if is_per_channel else 0
+
+
+def is_product(call: Any) -> bool:
+    """Whether an operator gives the sums that an epilogue begins with."""
+    return is_convolution(call) or is_op(call, DEPTHWISE_CONVOLUTION)
 
 
 def output_offset(output: Any, call: Any, block: Any, y: Any, x: Any) -> Any:

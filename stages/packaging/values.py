@@ -235,11 +235,13 @@ class Values:
         return Value(self.code.floats, found)
 
     def _float_operands(self, call: Any) -> list[str]:
+        # What else a composite of a float input reads of pictures is that input.
+        ranks = (1,) if self.float_input else (1, 4)
         return [
             self._lanes(argument)
             if argument in self.function.params
             and argument not in self.values
-            and len(shape_of(argument.ty)) == 1
+            and len(shape_of(argument.ty)) in ranks
             else self._operand(argument).name
             for argument in call.args
         ]

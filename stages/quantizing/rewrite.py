@@ -10,7 +10,13 @@ from tvm.ir import Call
 
 from stages.errors import NoIntegerFormError, StageError
 from stages.kinds import Model
-from stages.qnn.builder import needed_bindings, output_names, outputs_of, variables_in
+from stages.qnn.builder import (
+    bindings_of,
+    needed_bindings,
+    output_names,
+    outputs_of,
+    variables_in,
+)
 from stages.qnn.registry import shape_of
 from stages.quantizing import lower_elementwise as elementwise
 from stages.quantizing import lower_linear as linear
@@ -43,13 +49,24 @@ LOWERINGS: Mapping[str, Callable[[Context, Any], Value]] = {
     **{name: elementwise.arithmetic for name in elementwise.STEPS},
 }
 """Operator of the source → what it becomes; NoIntegerFormError where that can only be float."""
+CHAINED = frozenset(
+    (
+        "relax.qnn.batch_norm",
+        "relax.nn.relu",
+        "relax.clip",
+        "relax.nn.max_pool2d",
+        *elementwise.STEPS,
+    )
+)
+"""Operators that a quantizer takes along."""
 
 
 def rewrite(model: Model) -> Model:
     """The integer form of an imported model, with layers in float where these have none."""
     context = Context(model)
     main = model.module["main"]
-    floats = Floats(context, sources_of(main, lambda b: _is_quantizer(b.value)))
+    quantized = sources_of(main, lambda b: _is_quantizer(b.value))
+    floats = Floats(context, quantized, _settled(main))
     inputs = int(main.attrs["num_input"])
     for parameter in main.params[:inputs]:
         if shape_of(parameter.ty)[:1] != (1,):
@@ -107,6 +124,23 @@ def _quantized(context: Context, floats: Floats, call: Any) -> Value:
         return floats.simulated(call)
     finally:
         context.values[data] = before
+
+
+def _settled(main: Any) -> set[Any]:
+    """The variables that nothing reads but quantizers, if need be behind arithmetic with constants
+    and maximum pools."""
+    computed = set(main.params[: int(main.attrs["num_input"])])
+    for binding in bindings_of(main):
+        if not computed.isdisjoint(variables_in(binding.value)):
+            computed.add(binding.var)
+    others = set(outputs_of(main))
+    for binding in reversed(bindings_of(main)):
+        read = computed.intersection(variables_in(binding.value))
+        is_chained = isinstance(binding.value, Call) and str(binding.value.op.name) in CHAINED
+        if _is_quantizer(binding.value) or (len(read) == 1 and is_chained):
+            read = read if binding.var in others and is_chained else set()
+        others |= read
+    return computed - others
 
 
 def _is_quantizer(expr: Any) -> bool:

@@ -54,9 +54,10 @@ MOVES = frozenset(
 class Floats:
     """Float tensors of a walk, each made once."""
 
-    def __init__(self, context: Context, quantized: set[Any]) -> None:
-        """`quantized` are the source's variables from which something is quantized later."""
-        self.context, self.quantized = context, quantized
+    def __init__(self, context: Context, quantized: set[Any], settled: set[Any]) -> None:
+        """`quantized` are the source's variables from which something is quantized later, `settled`
+        those that nothing but quantizers reads, behind steps at most."""
+        self.context, self.quantized, self.settled = context, quantized, settled
         self._made: dict[Any, Any] = {}
         """Variable of the source → its float32 values, channels last."""
 
@@ -72,7 +73,7 @@ class Floats:
         weight = self.context.constant(second) if isinstance(second, relax.Var) else None
         if is_convolution(call) and weight is not None:
             data = self.pixels(call.args[0])
-            if is_exact and is_simple(call):
+            if binding.var in self.settled and is_simple(call):
                 return Chain(self.context.summed(call, data, weight), ())
             result = convolution(builder, call, data, weight, layer, is_exact=is_exact)
         elif is_pool(call):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from tvm import relax
 from tvm.ir import Call
 
-from stages import quantizing
+from stages import canonicalizing, quantizing
 from stages.kinds import Model
 from stages.qnn import pointwise, source
-from stages.qnn.builder import bindings_of
+from stages.qnn.builder import bindings_of, calls_of
+from stages.qnn.composites import calls_in
+from stages.qnn.registry import is_op
 from tests.stages.layers import (
     activation_quant,
     added,
@@ -72,6 +75,26 @@ def shortcut(net: SourceNet) -> Any:
     value = net.op(pointwise.sigmoid(value), "sigmoid")
     again = net.conv(net.quant(value, "middle", 2, 0.25), "conv2", 4)
     return net.quant(net.op(relax.op.add(again, value), "out"), "end", 2, 0.5)
+
+
+def residual(net: SourceNet) -> Any:
+    """Bi-Real networks: sums of floats go on beside their signs, from the first layer on."""
+    weight = real(net, "w", 32, 3, 3, 3)
+    value = net.op(relax.op.nn.conv2d(net.x, weight, padding=1), "stem")
+    for number in range(2):
+        bits = net.op(source.bipolar_quant(value, net.constant(f"s{number}", 1.0)), f"b{number}")
+        scaled = net.batch_norm(net.conv(bits, f"conv{number}", 32), f"bn{number}", 0.125)
+        value = net.op(relax.op.add(scaled, value), f"sum{number}")
+    bits = net.op(source.bipolar_quant(value, net.constant("s2", 1.0)), "b2")
+    side = net.batch_norm(net.conv(bits, "side", 64, stride=2), "side.bn", 0.125)
+    pooled = net.op(relax.op.nn.avg_pool2d(value, (2, 2), (2, 2)), "pool")
+    bits = net.op(source.bipolar_quant(pooled, net.constant("s3", 1.0)), "b3")
+    main = net.batch_norm(net.conv(bits, "main", 64, kernel=1), "main.bn", 0.125)
+    total = net.op(relax.op.add(main, side), "total")
+    weight = real(net, "fc.w", 64 * 16, 10)
+    return net.op(
+        relax.op.matmul(net.flatten(net.op(relax.op.nn.relu(total), "relu")), weight), "fc"
+    )
 
 
 def depthwise(net: SourceNet) -> Any:
@@ -139,6 +162,7 @@ NETWORKS: dict[str, Callable[[], Model]] = {
     "stem": lambda: of_input(stem(16), (1, 3, 24, 24)),
     "narrow_stem": lambda: of_input(stem(3), (1, 3, 24, 24)),
     "shortcut": lambda: of_input(shortcut, (1, 4, 6, 6)),
+    "residual": lambda: of_input(residual, (1, 3, 8, 8)),
     "depthwise": lambda: of_input(depthwise, (1, 4, 6, 6)),
     **{name: partial(of_input, build, (1, 4, 6, 6)) for name, build in MOVED.items()},
     "concatenated": lambda: of_input(concatenated, (1, 4, 6, 6)),
@@ -227,3 +251,15 @@ def test_levels_that_move_about_stay_levels(name: str) -> None:
     is_float = name == "concatenated"
     assert ("relax.qnn.float_conv2d" in names) == is_float
     assert ("relax.qnn.conv2d" in names) != is_float
+
+
+def test_a_residual_is_added_where_its_sums_are() -> None:
+    """And what is quantized of it is levels there."""
+    model = canonicalizing.run(model=quantizing.run(model=NETWORKS["residual"]()))
+    composites = [function for _, function in calls_of(model)]
+    kinds = Counter(str(function.attrs["composite"]) for function in composites)
+    products = [f for f in composites if str(f.attrs["composite"]) == "qnn_conv2d"]
+    added = [sum(is_op(call, "relax.add") for call in calls_in(f)) for f in products]
+    # Of four layers of bits the third is added to by the last one; each has a sum of its norm.
+    assert sorted(added) == [1, 2, 2, 2]
+    assert kinds["elementwise"] == 2  # the signs of the first layer's result and of the pooled one
