@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,15 +50,10 @@ LOWERINGS: Mapping[str, Callable[[Context, Any], Value]] = {
     **{name: elementwise.arithmetic for name in elementwise.STEPS},
 }
 """Operator of the source → what it becomes; NoIntegerFormError where that can only be float."""
-CHAINED = frozenset(
-    (
-        "relax.qnn.batch_norm",
-        "relax.nn.relu",
-        "relax.clip",
-        "relax.nn.max_pool2d",
-        *elementwise.STEPS,
-    )
-)
+CHAINED = {
+    *("relax.qnn.batch_norm", "relax.nn.relu", "relax.clip", "relax.nn.max_pool2d"),
+    *elementwise.STEPS,
+}
 """Operators that a quantizer takes along."""
 
 
@@ -66,7 +62,9 @@ def rewrite(model: Model) -> Model:
     context = Context(model)
     main = model.module["main"]
     quantized = sources_of(main, lambda b: _is_quantizer(b.value))
-    floats = Floats(context, quantized, _settled(main))
+    settled = _settled(main)
+    floats = Floats(context, quantized, settled)
+    readers = Counter(v for b in needed_bindings(main) for v in variables_in(b.value))
     inputs = int(main.attrs["num_input"])
     for parameter in main.params[:inputs]:
         if shape_of(parameter.ty)[:1] != (1,):
@@ -82,6 +80,8 @@ def rewrite(model: Model) -> Model:
     for binding in needed_bindings(main):
         context.layer = str(binding.var.name)
         context.values[binding.var] = _value(context, floats, binding)
+        if readers[binding.var] > 1 and binding.var not in settled:
+            floats.share(binding.var)
     outputs = []
     for result, name in zip(outputs_of(main), output_names(model), strict=True):
         context.layer = name

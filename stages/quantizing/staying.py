@@ -88,6 +88,12 @@ class Floats:
             return Stayed(builder.emit(self._with(call, self.tensor), layer), self._grid(call))
         return Chain(builder.emit(result, layer), ())
 
+    def share(self, variable: Any) -> None:
+        """Compute the steps of floats once for all that read them, quantizers too."""
+        value = self.context.values[variable]
+        if isinstance(value, Chain) and not value.is_integer and (value.steps or value.pools):
+            self.context.values[variable] = Chain(self._real(variable), ())
+
     def simulated(self, call: Any) -> Stayed:
         """A Quant whose levels no byte holds, or of several scales, as it is defined."""
         attrs, context, layer = attributes(call), self.context, self.context.layer
