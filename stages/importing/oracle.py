@@ -135,17 +135,19 @@ class Gemm(_Replacement):
             matrix.T if attributes.get(name) else matrix
             for name, matrix in (("transA", x), ("transB", weight))
         )
-        result = np.float32(attributes.get("alpha") or 1) * arithmetic.matmul(left, right)
+        given = {name: value for name, value in attributes.items() if value is not None}
+        result = np.float32(given.get("alpha", 1)) * arithmetic.matmul(left, right)
         if bias is None:
             return (result,)
-        beta = attributes.get("beta")
-        return (result + np.float32(1 if beta is None else beta) * bias,)
+        return (result + np.float32(given.get("beta", 1)) * bias,)
 
 
 class MatMul(_Replacement):
-    """ONNX MatMul."""
+    """ONNX MatMul; of shapes, which are integers, too."""
 
     def _run(self, left: Array, right: Array) -> tuple[Array]:
+        if left.dtype != np.float32:
+            return self._elsewhere(left, right)
         return (arithmetic.matmul(left, right),)
 
 

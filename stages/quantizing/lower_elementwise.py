@@ -9,7 +9,7 @@ import numpy as np
 from stages.qnn import integer
 from stages.qnn.registry import attributes, shape_of
 from stages.quantizing.chain import Step, step
-from stages.quantizing.context import Context
+from stages.quantizing.context import RANKS, Context
 from stages.quantizing.values import Chain, Quantized, Value
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +106,7 @@ def _per_channel(context: Context, chain: Chain, constant: Array, call: Any, pla
             return constant.reshape(())
         aligned = (1,) * (len(shape) - constant.ndim) + constant.shape
         axis = min(1, len(shape) - 1)
-        is_last = len(chain.base.ty.shape) in (2, 4)
+        is_last = len(chain.base.ty.shape) in RANKS
         if is_last and constant.size == aligned[axis] == shape[axis]:
             features_are_channels(context, chain)
             return constant.reshape(-1)
