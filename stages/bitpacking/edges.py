@@ -201,7 +201,13 @@ def narrow_inputs(module: Any) -> set[Any]:
         for parameter, argument in zip(function.params, binding.value.args, strict=True):
             if any(p is None for _, _, p in readings(function, parameter)):
                 found.discard(argument)
-    return {v for v in found if isinstance(v.ty, relax.TensorType) and nhwc(v.ty)[2] < BLOCK}
+    levels = (v for v in found if isinstance(v.ty, relax.TensorType) and not is_float(v))
+    return {v for v in levels if nhwc(v.ty)[2] < BLOCK}
+
+
+def is_float(variable: Any) -> bool:
+    """Whether a tensor holds floats."""
+    return "float" in dtype_of(variable.ty)
 
 
 def readings(

@@ -233,13 +233,13 @@ def _layout(call: Any, chosen: Chosen) -> Layout:
 def turned(model: Model, readers: Counter[Any]) -> dict[Any, tuple[Any, list[int]]]:
     """Transposes that only one product reads, as its data: what they turn, and their order."""
     calls = calls_of(model)
-    data = {
-        dict(zip(function.params, binding.value.args, strict=True))[
-            product_of(function).value.args[0]
-        ]
-        for binding, function in calls
-        if str(function.attrs["composite"]) == PRODUCTS  # a plain one reads what it reads as it is
-    }
+    data = set()
+    for binding, function in calls:
+        if str(function.attrs["composite"]) != PRODUCTS:  # a plain one reads it as it is
+            continue
+        read = product_of(function).value.args[0]
+        if sum(read in variables_in(inner.value) for inner in bindings_of(function)) == 1:
+            data.add(dict(zip(function.params, binding.value.args, strict=True))[read])
     found: dict[Any, tuple[Any, list[int]]] = {}
     for binding, function in calls:
         first, *others = bindings_of(function)

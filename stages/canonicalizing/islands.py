@@ -21,6 +21,11 @@ from stages.qnn.signature import BLOCK
 STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Arithmetic with a constant behind it; `subtract` takes it in front, too."""
 
+PRODUCTS = ("conv2d", "dense")
+"""How names of products end."""
+LAST, FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
+"""Where the axes of a picture go whose channels are turned last, or back."""
+
 
 def islands(function: Any) -> set[Any]:
     """The variables of `main` that are computed in float islands."""
@@ -34,11 +39,14 @@ class _Walk:
         count = int(function.attrs["num_input"])
         inputs, self.tensors = set(function.params[:count]), set(function.params[count:])
         self.pictures, self.heads = set(inputs), set(inputs)
-        """What quantizers begin with, transposed or reshaped at most; these with steps behind."""
+        """Graph inputs, reshaped at most; what quantizers begin with, those with their channels
+        turned last or sums that are settled, and these with steps behind."""
         self.sums: set[Any] = set()
         """Accumulators made float, and these with steps behind them."""
+        self.products: set[Any] = set()
+        """Accumulators of products."""
         self.alone: set[Any] = set()
-        """Those of accumulators that nothing else is computed of."""
+        """Those, made float, that nothing else is computed of."""
         self.tails: set[Any] = set()
         """Those, turned back to the source's layout or reshaped at most."""
         self.found: set[Any] = set()
@@ -57,28 +65,31 @@ class _Walk:
         variable, call, read = binding.var, binding.value, self._read(binding)
         if not all("float" in dtype_of(kind) for kind in tensor_types(variable.ty)):
             self.found |= read & (self.tails - self.sums)  # a quantizer takes channels last
+            if str(call.op.name).endswith(PRODUCTS):
+                self.products.add(variable)
             return
         is_moved = any(is_op(call, name) for name in MOVED)
         is_turned = is_op(call, "relax.permute_dims")
-        is_back = not is_turned or [int(axis) for axis in call.attrs.axes] == [0, 3, 1, 2]
+        is_back = not is_turned or _order(call) == FIRST
         is_step = len(read) == 1 and self._is_step(call)
         is_real = is_op(call, "relax.qnn.dequantize")
         if is_real or (is_step and read <= self.sums) or self._is_added(call, read):
             self.sums.add(variable)
             self.tails.add(variable)
-            if all(self.readers[v] == 1 for v in read) and (is_real or read <= self.alone):
+            before = self.products if is_real else self.alone
+            if read <= before and all(self.readers[v] == 1 for v in read):
                 self.alone.add(variable)
         elif is_moved and is_back and read <= (self.sums if is_turned else self.tails):
             self.tails.add(variable)
-        elif is_moved and read <= self.pictures:
-            self.pictures.add(variable)
+        elif is_moved and read <= self.pictures and (not is_turned or _order(call) == LAST):
             self.heads.add(variable)
+            if not is_turned:
+                self.pictures.add(variable)
         elif is_step and read <= self.heads:
             self.heads.add(variable)
         else:
             self.found.add(variable)
             if is_op(call, SETTLE):  # its quantizer takes the steps behind it along
-                self.pictures.add(variable)
                 self.heads.add(variable)
 
     def _is_added(self, call: Any, read: set[Any]) -> bool:
@@ -102,3 +113,10 @@ class _Walk:
         if constant is None or (is_first[0] and name != "subtract"):
             return False
         return shape_of(constant.ty) in ((), shape_of(call.ty)[-1:])
+
+
+def _order(call: Any) -> list[int]:
+    """The axes of a transpose."""
+    rank = len(call.ty.shape)
+    axes = call.attrs.axes
+    return [int(axis) % rank for axis in axes] if axes is not None else list(range(rank))[::-1]

@@ -88,6 +88,7 @@ def rewrite(model: Model) -> Model:
         if context.constant(result) is not None:
             raise context.error("a constant stands where an activation is expected")
         outputs.append(floats.tensor(result))
+    context.builder.prune(outputs)  # of what was begun in integers, and ended in float
     return context.builder.model_after(model, outputs)
 
 
