@@ -212,6 +212,12 @@ def product_of(function: Any) -> Any:
     return next(b for b in bindings_of(function) if is_product(b.value))
 
 
+def reads_once(function: Any) -> bool:
+    """Whether nothing but the product reads its data in a composite."""
+    data = product_of(function).value.args[0]
+    return sum(data in variables_in(inner.value) for inner in bindings_of(function)) == 1
+
+
 def _layout(call: Any, chosen: Chosen) -> Layout:
     """How a product's data lies for its kernel."""
     signature = chosen.signature
@@ -235,11 +241,10 @@ def turned(model: Model, readers: Counter[Any]) -> dict[Any, tuple[Any, list[int
     calls = calls_of(model)
     data = set()
     for binding, function in calls:
-        if str(function.attrs["composite"]) != PRODUCTS:  # a plain one reads it as it is
-            continue
-        read = product_of(function).value.args[0]
-        if sum(read in variables_in(inner.value) for inner in bindings_of(function)) == 1:
-            data.add(dict(zip(function.params, binding.value.args, strict=True))[read])
+        # A plain composite reads it as it is.
+        if str(function.attrs["composite"]) == PRODUCTS and reads_once(function):
+            actual = dict(zip(function.params, binding.value.args, strict=True))
+            data.add(actual[product_of(function).value.args[0]])
     found: dict[Any, tuple[Any, list[int]]] = {}
     for binding, function in calls:
         first, *others = bindings_of(function)

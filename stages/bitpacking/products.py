@@ -25,6 +25,7 @@ from stages.bitpacking.handing import (
     Product,
     handed,
     products_of,
+    reads_once,
     turned,
     works_of,
 )
@@ -88,7 +89,8 @@ class _Packer(Rewriting):
         self.depthwise = depthwise_of(source, hardware)
         found = narrow.sources(source, readers)
         others = (p for p in self.products.values() if not self._lies_so(p.data, p.edge))
-        origins = (self._origin(p.data)[0] for p in others if is_narrow(p.edge))
+        narrowed = (p for p in others if is_narrow(p.edge) and reads_once(p.function))
+        origins = (self._origin(p.data)[0] for p in narrowed)
         self.drawn = {origin: found[origin] for origin in origins if origin in found}
         """What gives a picture of few channels, and is computed where that is laid out."""
 

@@ -97,6 +97,13 @@ def residual(net: SourceNet) -> Any:
     )
 
 
+def beside_itself(net: SourceNet) -> Any:
+    """A picture that is convolved, in float, and added to what that gives."""
+    weight = real(net, "w", 3, 3, 3, 3)
+    summed = net.op(relax.op.nn.conv2d(net.x, weight, padding=1), "conv")
+    return net.op(relax.op.add(summed, net.x), "sum")
+
+
 def depthwise(net: SourceNet) -> Any:
     """A float convolution of each channel on its own, between two quantizers."""
     data = net.quant(net.x, "data", 4, 0.5)
@@ -162,6 +169,7 @@ NETWORKS: dict[str, Callable[[], Model]] = {
     "stem": lambda: of_input(stem(16), (1, 3, 24, 24)),
     "narrow_stem": lambda: of_input(stem(3), (1, 3, 24, 24)),
     "shortcut": lambda: of_input(shortcut, (1, 4, 6, 6)),
+    "beside_itself": lambda: of_input(beside_itself, (1, 3, 8, 8)),
     "residual": lambda: of_input(residual, (1, 3, 8, 8)),
     "depthwise": lambda: of_input(depthwise, (1, 4, 6, 6)),
     **{name: partial(of_input, build, (1, 4, 6, 6)) for name, build in MOVED.items()},
