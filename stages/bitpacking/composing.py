@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.bitpacking.choosing import is_chosen
+from stages.bitpacking.depthwise import taps_for
 from stages.bitpacking.edges import FORMS, LINEAR, Layout, load, readings, store
 from stages.bitpacking.folding import corrected, pad_channels, widened
 from stages.bitpacking.lines import as_line
@@ -17,7 +18,7 @@ from stages.bitpacking.tiles import convolve
 from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import MOVED
-from stages.qnn.depthwise import pack_depthwise, packed_depthwise
+from stages.qnn.depthwise import packed_depthwise
 from stages.qnn.packing import pack_weights, round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import fits
@@ -228,13 +229,12 @@ class Composite:
         attrs, (data, weight) = attributes(call), call.args
         layout, q = self.packer.edges[self.actual[data], "bytes"], self._tensor_of(weight)
         levels = q[..., 0].transpose(1, 2, 0).astype(np.int32)
-        dot = self.packer.isa.dot_for(int(levels.min()), int(levels.max()))
-        assert dot is not None, "every instruction set multiplies bytes"
-        bits, group = dot.operands[2].bits, dot.operands[2].lanes // dot.result.lanes
+        taps = taps_for(self.packer.isa, levels)
+        assert taps is not None, "every instruction set multiplies bytes"
         bias = -(attrs["data_zero_point_x2"] // 2) * levels.sum(axis=(0, 1))
         operands = [
             self._argument(self.packer.stored[self.actual[data], "bytes"]),
-            self._tensor("weights", pack_depthwise(levels, group, f"int{bits}")),
+            self._tensor("weights", taps),
             self._tensor("bias", np.pad(bias.astype(np.int32), (0, -len(bias) % BLOCK))),
         ]
         return packed_depthwise(

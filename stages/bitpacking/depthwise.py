@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.isa import isa_of
+from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.kinds import Model
 from stages.qnn.builder import bindings_of, calls_of, outputs_of
@@ -75,14 +75,22 @@ def _made(
         return None
     levels = model.params[str(stored.name)][:, :, 0].astype(np.int32)
     levels = levels - attributes(inner.value)["weight_zero_point"]
-    dot = isa_of(hardware).dot_for(int(levels.min(initial=0)), int(levels.max(initial=0)))
-    if dot is None:
+    packed = taps_for(isa_of(hardware), levels)
+    if packed is None:
         return None
-    bits, group = dot.operands[2].bits, dot.operands[2].lanes // dot.result.lanes
-    offset = SHIFT if bits == 8 and dtype_of(data.ty) == "int8" else 0
-    packed = pack_depthwise(levels, group, f"int{bits}")
+    offset = SHIFT if packed.dtype == np.int8 and dtype_of(data.ty) == "int8" else 0
     correction = (-offset * levels.sum(axis=(0, 1))).astype(np.int32)
     return Depthwise(function, actual, inner, packed, offset, correction)
+
+
+def taps_for(isa: Isa, levels: Array) -> Array | None:
+    """Weights [KH, KW, C], zero point taken off, as the instruction set multiplies them; None if
+    it cannot."""
+    dot = isa.dot_for(int(levels.min(initial=0)), int(levels.max(initial=0)))
+    if dot is None:
+        return None
+    _, _, weights = dot.operands
+    return pack_depthwise(levels, weights.lanes // dot.result.lanes, f"int{weights.bits}")
 
 
 def _is_simple(function: Any, inner: Any) -> bool:

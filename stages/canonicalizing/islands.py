@@ -17,13 +17,14 @@ from stages.qnn.composites import MOVED
 from stages.qnn.registry import dtype_of, is_op, shape_of, tensor_types
 from stages.qnn.settling import SETTLE
 from stages.qnn.signature import BLOCK
+from stages.qnn.simplifying import order_of
 
 STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Arithmetic with a constant behind it; `subtract` takes it in front, too."""
 
 PRODUCTS = ("conv2d", "dense")
 """How names of products end."""
-LAST, FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
+LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Where the axes of a picture go whose channels are turned last, or back."""
 
 
@@ -70,7 +71,7 @@ class _Walk:
             return
         is_moved = any(is_op(call, name) for name in MOVED)
         is_turned = is_op(call, "relax.permute_dims")
-        is_back = not is_turned or _order(call) == FIRST
+        is_back = not is_turned or order_of(call) == FIRST
         is_step = len(read) == 1 and self._is_step(call)
         is_real = is_op(call, "relax.qnn.dequantize")
         if is_real or (is_step and read <= self.sums) or self._is_added(call, read):
@@ -81,7 +82,7 @@ class _Walk:
                 self.alone.add(variable)
         elif is_moved and is_back and read <= (self.sums if is_turned else self.tails):
             self.tails.add(variable)
-        elif is_moved and read <= self.pictures and (not is_turned or _order(call) == LAST):
+        elif is_moved and read <= self.pictures and (not is_turned or order_of(call) == LAST):
             self.heads.add(variable)
             if not is_turned:
                 self.pictures.add(variable)
@@ -113,10 +114,3 @@ class _Walk:
         if constant is None or (is_first[0] and name != "subtract"):
             return False
         return shape_of(constant.ty) in ((), shape_of(call.ty)[-1:])
-
-
-def _order(call: Any) -> list[int]:
-    """The axes of a transpose."""
-    rank = len(call.ty.shape)
-    axes = call.attrs.axes
-    return [int(axis) % rank for axis in axes] if axes is not None else list(range(rank))[::-1]

@@ -42,13 +42,13 @@ def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: An
                 return 0
             return border_class(call, y, x) * shape_of(parameter.ty)[1] + block * BLOCK
     shape = shape_of(parameter.ty)
-    if len(shape) == 4 and any(is_product(call) for call in calls):
+    if len(shape) == 4 and any(gives_sums(call) for call in calls):
         return (y * shape[2] + x) * shape[3] + block * BLOCK
     is_per_channel = 0 < len(shape) <= 2 and shape[-1] % BLOCK == 0
     return block * BLOCK if is_per_channel else 0
 
 
-def is_product(call: Any) -> bool:
+def gives_sums(call: Any) -> bool:
     """Whether an operator gives the sums that an epilogue begins with."""
     return is_convolution(call) or is_op(call, DEPTHWISE_CONVOLUTION)
 

@@ -77,7 +77,7 @@ class _Walk(Rewriting):
             self.parts[binding.var] = (self.read(expr.args[0]), expr)
             return None
         if is_op(expr, TRANSPOSE):
-            return self._transpose(self.read(expr.args[0]), _order(expr), name)
+            return self._transpose(self.read(expr.args[0]), order_of(expr), name)
         sunk = self._sunk(expr, name)
         if sunk is not None:
             return sunk
@@ -195,7 +195,8 @@ def _is_whole(call: Any, parameter: Any) -> bool:
     return any(call.args[position].same_as(parameter) for position in positions)
 
 
-def _order(call: Any) -> Order:
+def order_of(call: Any) -> Order:
+    """Where the axes of a transpose come from."""
     rank = len(call.args[0].ty.shape)
     axes = call.attrs.axes
     if axes is None:

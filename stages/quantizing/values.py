@@ -12,6 +12,7 @@ from stages.quantizing.chain import Step, Steps, affine, direction
 
 Array = np.ndarray[Any, Any]
 MOST_LEVELS = 256
+"""As many as a byte has."""
 
 
 @dataclass(frozen=True)

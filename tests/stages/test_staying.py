@@ -238,10 +238,7 @@ STAYING: dict[str, Callable[[], Model]] = {
         activation_quant(scale=np.arange(1.0, 5.0).reshape(4, 1, 1))
     ),
     "activation_zero_point": lambda: over_data(activation_quant(zero_point=0.3)),
-    "wide_input": lambda: of_input(
-        lambda net: net.conv(net.quant(net.x, "wide", 12, 0.01, signed=True), "conv", 3),
-        (1, 4, 6, 6),
-    ),
+    "wide_input": lambda: of_input(wide_input, (1, 4, 6, 6)),
     "floor_of_many_bits": lambda: over_data(activation_quant(bits=10, rounding="FLOOR")),
 }
 
