@@ -79,7 +79,7 @@ def _library(signatures: Sequence[KernelSignature], hardware: Hardware) -> Any:
         words = _CHANNELS // signature.channels_per_word
         per_pixel = words * signature.word_bytes
         row = per_pixel * (_WINDOW + signature.rows)
-        strides = (_WINDOW, _WINDOW * words, row, per_pixel, row * _WINDOW, 0, 0)
+        strides = (_WINDOW, _WINDOW * words, row, per_pixel, row * _WINDOW, 0, 1, 0)
         name = f"time_{signature.name}"
         texts, around = [*body["declarations"], body["text"]], None
         if "shaping" in body:

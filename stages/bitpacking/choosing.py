@@ -17,8 +17,9 @@ from stages.errors import StageError
 from stages.kinds import Table
 from stages.options import Algorithm, LegalizeOptions
 from stages.qnn.builder import bindings_of, composite_of, variables_in
-from stages.qnn.composites import calls_in, is_float_product
+from stages.qnn.composites import calls_in, has_own, is_float_product
 from stages.qnn.geometry import PHASED, PHASES, Geometry
+from stages.qnn.groups import Groups, groups_of
 from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.methods import WORD_BYTES
 from stages.qnn.offers import (
@@ -91,7 +92,7 @@ def choose(
 
 def is_chosen(call: Any) -> bool:
     """Whether a kernel is chosen for an operator: a product, but of each channel on its own."""
-    return bool(linear_name(call)) and attributes(call).get("groups", 1) == 1
+    return bool(linear_name(call)) and not has_own(call)
 
 
 def in_phases(module: Any, works: Mapping[Any, Work], offers: Table) -> set[Any]:
@@ -152,6 +153,13 @@ def linear_name(call: Any) -> str:
     return name if name in LINEAR else ""
 
 
+def grouped(call: Any, weight: np.ndarray[Any, Any]) -> Groups | None:
+    """The groups of a convolution with weights [O, KH, KW, I / groups], if it has several."""
+    count = attributes(call).get("groups", 1)
+    channels = weight.shape[-1] * count, weight.shape[0]
+    return groups_of(count, channels) if count > 1 else None
+
+
 def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subject:
     """The kernels there are for a product whose algorithm is chosen, with some data in phases."""
     call, weight = work.call, work.weight
@@ -160,17 +168,16 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
     height, width, outputs = nhwc(call.ty)
     batch = pictures(call.ty)
     height *= batch
-    attrs = attributes(call)
+    attrs, groups = attributes(call), grouped(call, weight)
     strides = tuple(attrs.get("strides", (1, 1)))
+    channels = weight.shape[-1] * (groups.count if groups is not None else 1)
+    geometry = Geometry(kernel, channels, width, height, strides, pictures=batch, groups=groups)
     if is_float_product(call):
-        problem = FLOAT_PROBLEMS[dtype_of(data.ty)].name
-        geometry = Geometry(kernel, weight.shape[-1], width, height, strides, 1, batch)
+        problem, geometry = FLOAT_PROBLEMS[dtype_of(data.ty)].name, replace(geometry, unit=1)
         offered = _wished(work, geometry, from_table(offers[problem]))
         return Subject((Workload(problem, geometry, outputs),), tuple(offered))
     bits = int(dtype_of(data.ty).lstrip("uint"))
-    geometry = Geometry(
-        kernel, weight.shape[-1], width, height, strides, work.unit, batch, in_blocks=work.in_blocks
-    )
+    geometry = replace(geometry, unit=work.unit, in_blocks=work.in_blocks)
     algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)
     if algorithm:
         encoding = encoding_of(dtype, attrs["weight_zero_point_x2"])
@@ -241,4 +248,5 @@ def kernel_of(work: Work, offers: Table, choices: Table, phased: Collection[Any]
         stacked=geometry.stacked,
         phases=geometry.phases,
         is_unpadded=geometry.is_unpadded,
+        groups=geometry.groups,
     )

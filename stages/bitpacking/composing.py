@@ -11,7 +11,7 @@ from tvm.ir import Call
 from stages.bitpacking.choosing import is_chosen
 from stages.bitpacking.depthwise import taps_for
 from stages.bitpacking.edges import FORMS, LINEAR, Layout, load, readings, store
-from stages.bitpacking.folding import corrected, pad_channels, widened
+from stages.bitpacking.folding import corrected, pad_channels, stored_weights
 from stages.bitpacking.lines import as_line
 from stages.bitpacking.shortening import reach, shortened
 from stages.bitpacking.tiles import convolve
@@ -19,7 +19,7 @@ from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import MOVED
 from stages.qnn.depthwise import packed_depthwise
-from stages.qnn.packing import pack_weights, round_up
+from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import fits
 from stages.qnn.signature import BLOCK, Form
@@ -210,17 +210,18 @@ class Composite:
             stored = self.packer.transformed(stored, origin, window, self.layer)
         operands = [
             self._argument(stored),
-            self._tensor("weights", pack_weights(signature, widened(q, layout), window.transform)),
+            self._tensor("weights", stored_weights(signature, q, layout, chosen)),
             self._tensor("bias", bias),
         ]
         return convolve(
             signature,
             operands,
             origin,
-            window,
+            chosen,
             layout,
+            inputs=q.shape[3],
+            outputs=q.shape[0],
             scale=scale,
-            channels=[q.shape[3], q.shape[0]],
             border=border,
         )
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from stages.bitpacking.edges import Layout
-from stages.bitpacking.window import Window
+from stages.bitpacking.window import Chosen, Window
 from stages.qnn.algebra import factor, numerators, offset
+from stages.qnn.groups import dense, taken
 from stages.qnn.packed import border_classes, class_count
-from stages.qnn.packing import raw_sums, round_up, stack_rows
+from stages.qnn.packing import pack_weights, raw_sums, round_up, stack_rows
 from stages.qnn.signature import BLOCK, KernelSignature
 
 Array = np.ndarray[Any, Any]
@@ -106,6 +107,15 @@ def widened(q: Array, edge: Layout) -> Array:
     rows = round_up(q.shape[1], edge.stacked) - q.shape[1]
     width = [(0, 0), (0, rows), (0, 0), (0, edge.padded_channels - q.shape[3])]
     return stack_rows(np.pad(q, width), edge.stacked)
+
+
+def stored_weights(signature: KernelSignature, q: Array, edge: Layout, chosen: Chosen) -> Array:
+    """Weights [O, KH, KW, I / groups] as a kernel on an edge takes them."""
+    if chosen.groups is None:
+        return pack_weights(signature, widened(q, edge), chosen.window.transform)
+    spread = widened(dense(q, chosen.groups.count), edge)
+    reads = chosen.groups.reads(signature)
+    return pack_weights(signature, taken(spread, reads) if reads else spread)
 
 
 def pad_channels(values: Array, logical: int, channels: int, fill: float) -> Array:

@@ -19,7 +19,7 @@ from stages.bitpacking import narrow
 from stages.bitpacking.choosing import in_phases, subject_of
 from stages.bitpacking.depthwise import Depthwise, depthwise_of
 from stages.bitpacking.edges import Layout, load, store
-from stages.bitpacking.folding import corrected, widened
+from stages.bitpacking.folding import corrected, stored_weights
 from stages.bitpacking.handing import (
     Handed,
     Product,
@@ -44,7 +44,7 @@ from stages.qnn.builder import (
 from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS, TILES
 from stages.qnn.depthwise import packed_depthwise
 from stages.qnn.measured import Subject
-from stages.qnn.packing import pack_weights, round_up
+from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 from stages.qnn.signature import BLOCK
@@ -136,7 +136,7 @@ class _Packer(Rewriting):
         added, constant = self._added(product.function, product.inner.var, product.actual)
         if len(constant):
             bias = bias + np.pad(constant, (0, bias.shape[1] - len(constant)))
-        weights = pack_weights(signature, widened(q, edge), product.chosen.window.transform)
+        weights = stored_weights(signature, q, edge, product.chosen)
         stored = self._edge(product.data, edge, layer)
         arguments = [self._tiles(stored, product, layer) if signature.is_transformed else stored]
         builder = FunctionBuilder()
@@ -149,10 +149,11 @@ class _Packer(Rewriting):
             signature,
             [first, *operands],
             product.origin,
-            product.chosen.window,
+            product.chosen,
             edge,
+            inputs=q.shape[3],
+            outputs=q.shape[0],
             scale=scale,
-            channels=[q.shape[3], q.shape[0]],
             border=border,
         )
         sums = builder.emit(call, "sums")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stages.bitpacking.edges import Layout
-from stages.bitpacking.window import Window
+from stages.bitpacking.window import Chosen, Window
 from stages.qnn import packed
 from stages.qnn.builder import FunctionBuilder
 from stages.qnn.composites import TILES
@@ -33,16 +33,20 @@ def convolve(
     signature: KernelSignature,
     operands: Sequence[Any],
     origin: Sequence[int],
-    window: Window,
+    chosen: Chosen,
     layout: Layout,
+    inputs: int,
+    outputs: int,
     **attrs: Any,
 ) -> Any:
-    """The call of a kernel of a signature on data, weights and bias.
+    """The call of a kernel of a signature on data, weights [outputs, ..., inputs] and bias.
 
     The first window begins at `origin` of data that lie so, and with the first tile of tiles.
     """
-    steps = window.attributes(layout.stacked, layout.phases)
+    count = chosen.groups.count if chosen.groups is not None else 1
+    steps = chosen.window.attributes(layout.stacked, layout.phases)
     named = {"signature": packed.signature_text(signature), **steps, **attrs}
+    named["channels"] = [count * inputs, outputs]
     if signature.is_transformed:
-        return packed_winograd(*operands, tile=window.tile, **named)
-    return packed.packed_conv2d(*operands, origin=list(origin), **named)
+        return packed_winograd(*operands, tile=chosen.window.tile, **named)
+    return packed.packed_conv2d(*operands, origin=list(origin), groups=count, **named)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from stages.qnn.groups import Groups
 from stages.qnn.packing import round_up
 from stages.qnn.signature import KernelSignature
 from stages.qnn.winograd import Transform
@@ -73,6 +74,8 @@ class Chosen:
     """Kinds of rows of its data, by number modulo so many, those of each together."""
     is_unpadded: bool
     """Whether pixels of its data have no channels of padding."""
+    groups: Groups | None
+    """Those of a convolution that has several."""
 
     @property
     def halo(self) -> list[int]:

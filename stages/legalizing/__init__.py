@@ -22,7 +22,8 @@ from stages.options import LegalizeOptions, is_match
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import ON_FLOATS, is_float_product, is_plain, takes_depthwise
+from stages.qnn.composites import ON_FLOATS, has_own, is_float_product, is_plain, takes_depthwise
+from stages.qnn.groups import dense
 from stages.qnn.measured import Subject
 from stages.qnn.offers import Method
 from stages.qnn.registry import attributes, dtype_of, is_op
@@ -155,7 +156,7 @@ class Legalizer(Rewriting):
         else:
             tensor = self.builder.tensor(weight.name, _products_weight(layer))
             attrs["weight_zero_point_x2"] = 0
-            if is_conv:
+            if is_conv and has_own(call):
                 attrs["groups"] = 1
             build = integer.conv2d if is_conv else integer.dense
         return build(self.read(data), tensor, **attrs)
@@ -176,17 +177,11 @@ class Legalizer(Rewriting):
 
 
 def _products_weight(layer: Layer) -> np.ndarray[Any, Any]:
-    """Weights as int8 numerators; a grouped convolution becomes a dense one with zeros between."""
+    """Weights as int8 numerators; channels that are multiplied on their own are one group, with
+    zeros between."""
     values = numerators(layer.weight, layer.attrs["weight_zero_point_x2"])
     if values.max() > 127 or values.min() < -128:
         raise StageError("the weights do not fit 8 bits with their zero point", layer=layer.name)
+    levels = values.astype(np.int8)
     groups = layer.attrs.get("groups", 1)
-    if groups == 1:
-        return values.astype(np.int8)
-    o, kh, kw, group_channels = values.shape
-    dense = np.zeros((o, kh, kw, group_channels * groups), np.int8)
-    for group in range(groups):
-        outputs = slice(group * o // groups, (group + 1) * o // groups)
-        channels = slice(group * group_channels, (group + 1) * group_channels)
-        dense[outputs, :, :, channels] = values[outputs]
-    return dense
+    return dense(levels, groups) if groups > 1 and levels.shape[-1] == 1 else levels

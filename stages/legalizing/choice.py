@@ -16,6 +16,7 @@ from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.composites import bits_obstacle
 from stages.qnn.geometry import PHASED, Geometry
+from stages.qnn.groups import groups_of
 from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.offers import (
     LINE,
@@ -85,10 +86,12 @@ class Layer:
     def geometry(self) -> Geometry:
         """The layer's window, strides and size."""
         _, *window, channels = (self.weight.shape[0], 1, 1, *self.weight.shape[1:])[-4:]
-        groups = self.attrs.get("groups", 1)
+        count = self.attrs.get("groups", 1)
         strides = tuple(self.attrs.get("strides", (1, 1)))
         height, width = self.output
-        return Geometry((window[0], window[1]), channels * groups, width, height, strides)
+        channels *= count
+        groups = groups_of(count, (channels, self.weight.shape[0])) if count > 1 else None
+        return Geometry((window[0], window[1]), channels, width, height, strides, groups=groups)
 
     @property
     def table_lines(self) -> float:

@@ -21,10 +21,11 @@ from stages.packaging.interleaving import Pixel, Window
 from stages.packaging.joining import Line
 from stages.packaging.kernel import Helper, Kernel, digest_of
 from stages.packaging.plain import on_stack
-from stages.packaging.widening import Widening
+from stages.packaging.widening import Apart, Widening
 from stages.qnn.geometry import are_joinable
+from stages.qnn.groups import first_read
 from stages.qnn.methods import WORD_BYTES
-from stages.qnn.packed import row_words, stored_row
+from stages.qnn.packed import reads_of, rows_of, stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, RING_BYTES
 
@@ -55,16 +56,20 @@ class Convolution(Widening):
         pixel = words * storage_dtype(dtype_of(data.ty)).itemsize
         window = attrs["window"]
         self.phases = attrs["phases"]
+        self.reads = reads_of(attrs, self.signature)
         joinable = are_joinable(window, attrs["strides"], self.composite.pictures, self.phases)
         self.is_joined = joinable and self.line.is_shorter
+        rows = self.rows_apart(pixel)
+        if self.reads:
+            rows = rows.by_pixels(pixel, window[1])
         self.strides = (
-            window[0],
-            row_words(self.composite.main, self.signature),
-            self.input_width * pixel // self.phases,
+            *rows_of(self.composite.main, self.signature),
+            rows.row,
             attrs["strides"][1] * pixel,
             self.input_height * self.input_width * pixel,
             self._share,
-            self._odd_rows * pixel,
+            rows.per,
+            rows.wrap,
         )
         self.is_interleaved = self.uses_tiles and self.schedule["interleaved"]
         if self.signature.makes_bytes:
@@ -79,18 +84,18 @@ class Convolution(Widening):
         elif not self.is_direct:
             self.help(self.called)
 
-    @property
-    def _odd_rows(self) -> int:
-        """Pixels that every odd row of a window lies further on than if rows were evenly apart.
+    def rows_apart(self, pixel: int) -> Apart:
+        """Where the rows of a window lie, of pixels of so many bytes.
 
-        Of data in two phases the even ones are: two of them a row, so that each has half of that.
-        The odd ones are where the other phase is, in front or behind.
+        Of data in two phases odd rows are where the other phase is, in front or behind.
         """
+        line = self.input_width * pixel
         if self.phases == 1:
-            return 0
+            return Apart(line)
         top, _ = attributes(self.composite.main)["origin"]
-        first, second = (stored_row(row, self.input_height, self.phases) for row in (top, top + 1))
-        return (second - first) * self.input_width - self.input_width // self.phases
+        first, second = (stored_row(top + y, self.input_height, self.phases) for y in (0, 1))
+        row = (second - first) * line
+        return Apart(row, self.phases, line - self.phases * row)
 
     @property
     def line(self) -> Line:
@@ -229,7 +234,7 @@ class Convolution(Widening):
             return
         tensors = [T.address_of(tensor[0]) for tensor in (*self.arguments.values(), *self.results)]
         if self.wide_words:
-            tensors.append(self.wide)
+            tensors.append(self.wide_at(0))
         called = f"tile_{self.symbol}"
         T.evaluate(T.call_extern("void", called, *tensors, block, run, tile))
 
@@ -298,21 +303,30 @@ class Convolution(Widening):
         sums = T.address_of(self.scratch[place + part * self.signature.channels])
         return *reads[:SUMS], sums, *reads[SUMS:]
 
-    def data_of(self, window: Window) -> Any:
-        """A pointer to where the first window of a tile begins."""
+    def data_of(self, window: Window, channel: Any = 0) -> Any:
+        """A pointer to where the first window of a tile begins, or to a channel there."""
         data = self.composite.main.args[0]
         top, left = attributes(self.composite.main)["origin"]
         row = stored_row(top, self.input_height, self.phases)
         position = row * self.input_width + left + window.first
-        return T.address_of(self.arguments[data.name][position * shape_of(data.ty)[-1]])
+        return T.address_of(self.arguments[data.name][position * shape_of(data.ty)[-1] + channel])
+
+    def _first(self, output: Any) -> Any:
+        """The first channel that a tile of output channels reads."""
+        if not self.reads:
+            return 0
+        channels = shape_of(self.composite.main.args[0].ty)[-1]
+        return first_read(output, self.reads, channels, tirx.min)
 
     def _reads(self, block: Any, part: Any, window: Window) -> tuple[Any, ...]:
         weights = self.composite.main.args[1]
         parts = BLOCK // self.signature.channels
         size = prod(shape_of(weights.ty)[1:])
         own = (block * parts + part) * size
+        output = (block * parts + part) * self.signature.channels
         fetched = (block + 1) * parts * size + (window.before * parts + part) * self.fetched
-        first = self.wide if self.wide_words else self.data_of(window)
+        channel = self._first(output)
+        first = self.wide_at(channel) if self.wide_words else self.data_of(window, channel)
         read = self.arguments[weights.name]
         later = self.made if self.made_words else T.address_of(read[fetched])
         return first, T.address_of(read[own]), later

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -17,25 +18,51 @@ from stages.qnn.widening import Widened, widened
 WIDEN = "bk_widen"
 
 
+@dataclass(frozen=True)
+class Apart:
+    """Where rows of a window lie: `row` bytes apart, and after every `per` rows `wrap` more."""
+
+    row: int
+    per: int = 1
+    wrap: int = 0
+
+    def start(self, y: int) -> int:
+        """Where a row begins, as `stages.synthesizing.addresses.row_start` has it."""
+        return y * self.row + y // self.per * self.wrap
+
+    def by_pixels(self, pixel: int, columns: int) -> Apart:
+        """Where pixels lie, of so many bytes, that are rows of their own."""
+        return Apart(pixel, columns, self.row - columns * pixel)
+
+
 class Widening(Interleaving):
     """Work items whose windows are widened in scratch, behind all else, if the kernel wants it."""
 
     wide_words = 0
     """Of 32 bits: the windows of a tile, where they are widened."""
-    wide: Any = None
-    """A pointer to the windows of the tile at hand, where they are widened."""
+    wide: tuple[Any, Any] = (None, 0)
+    """Where the windows of the tile at hand are widened: a buffer and a place in it."""
+    reads: tuple[int, ...] = ()
+    """What a tile of the kernel reads, if that is not all (`Groups.reads`)."""
 
-    def data_of(self, window: Window) -> Any:
-        """A pointer to where the first window of a tile begins."""
+    def data_of(self, window: Window, channel: Any = 0) -> Any:
+        """A pointer to where the first window of a tile begins, or to a channel there."""
+        raise NotImplementedError
+
+    def rows_apart(self, pixel: int) -> Apart:
+        """Where the rows of a window lie, of pixels of so many bytes."""
         raise NotImplementedError
 
     def widen_windows(self, pixel: int) -> None:
         """Have the windows of a tile widened, of pixels of so many bytes."""
         attrs = attributes(self.composite.main)
         lies = widened(self.rows, attrs["window"], attrs["strides"][1], pixel)
-        height, words, row, apart, _, share, odd = self.strides
-        self.include(*widening_text(lies, (row, apart, odd), self.isa.lanes))
-        self.strides = height, words, 2 * lies.row, 2 * lies.moved, 0, share, 0
+        rows, words, *_, apart, _, share = self.strides[:6]
+        self.include(*widening_text(lies, self.rows_apart(pixel), apart, self.isa.lanes))
+        wide = Apart(2 * lies.row)
+        if self.reads:
+            wide = wide.by_pixels(2 * pixel, attrs["window"][1])
+        self.strides = rows, words, wide.row, 2 * lies.moved, 0, share, wide.per, wide.wrap
         self.wide_words = lies.size // 2
 
     @property
@@ -46,33 +73,36 @@ class Widening(Interleaving):
         """Declare what the function of a tile reads and writes."""
         self.declare_tensors()
         if self.wide_words:
-            wide = T.arg("wide", T.Buffer((self.wide_words,), "int32"))
-            self.wide = T.address_of(wide[0])
+            self.wide = T.arg("wide", T.Buffer((self.wide_words,), "int32")), 0
 
     def widen(self, block: Any, run: Any, tile: Any) -> None:
         """Widen the windows of a tile, if they are wanted so and not still there from the block
         before."""
         if not self.wide_words:
             return
-        self.wide = T.address_of(self.scratch[super()._scratch_words])
+        self.wide = self.scratch, super()._scratch_words
         is_new: Any = True
         if self.schedule["order"] == "blocks_inner" and self.tiles == 1:
             is_new = tirx.any(block == 0, self.item == 0)
         with T.If(is_new), T.Then():
-            pointers = self.data_of(self.window(run, tile)), self.wide
+            pointers = self.data_of(self.window(run, tile)), self.wide_at(0)
             T.evaluate(T.call_extern("void", WIDEN, *pointers))
 
+    def wide_at(self, channel: Any) -> Any:
+        """A pointer to a channel, of even number, of the first window that is widened."""
+        buffer, place = self.wide
+        return T.address_of(buffer[place + channel // 2])
 
-def widening_text(windows: Widened, strides: tuple[int, int, int], lanes: int) -> Text:
+
+def widening_text(windows: Widened, rows: Apart, apart: int, lanes: int) -> Text:
     """`void bk_widen(data, wide)`: the windows of a tile, uint8 to int16.
 
-    `strides` are bytes from a row of windows to the next one, from a piece of a row to the next
-    one, and how much further odd rows lie; `lanes` are those of 32 bits in a register.
+    Pieces of a row of windows are `apart` bytes from one another; `lanes` are those of 32 bits in a
+    register.
     """
     code = FunctionText()
-    row, apart, odd = strides
     for y in range(windows.height):
-        source = code.pointer("%data", str(y * row + y % 2 * odd))
+        source = code.pointer("%data", str(rows.start(y)))
         target = code.pointer("%wide", str(2 * y * windows.row))
         _pieces(code, windows, source, target, apart, 2 * lanes)
     code.do("ret void")

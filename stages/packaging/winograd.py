@@ -49,7 +49,7 @@ class Winograd(Convolution):
         self.calls_a_run = calls_a_run(self.squares, self.signature.rows)
         self.rows = self.signature.rows * self.calls_a_run
         pixel = self.words * WORD_BYTES
-        strides = (1, self.words, 0, pixel, 0, self._share, 0)
+        strides = (1, self.words, 0, pixel, 0, self._share, 1, 0)
         text = body["text"], body["declarations"]
         self.help(Called(self.signature.name, text, 4, strides))
         self.product = self.rows * BLOCK + APART

@@ -118,6 +118,11 @@ def takes_depthwise(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     return is_own and is_level and is_small and fits_bytes(call, weight)
 
 
+def has_own(call: Any) -> bool:
+    """Whether every output channel of a convolution has a single channel of the input."""
+    return attributes(call).get("groups", 1) > 1 and shape_of(call.args[1].ty)[-1] == 1
+
+
 def takes_products(call: Any, weight: np.ndarray[Any, Any] | None) -> bool:
     """Whether a micro-kernel of products of bytes can compute a convolution or matrix product.
 
@@ -182,7 +187,7 @@ def is_product(call: Any) -> bool:
 
 
 def _has_form(call: Any) -> bool:
-    """No groups, no dilation; activations of at most 8 bits.
+    """No dilation, no channels on their own; activations of at most 8 bits.
 
     Those of int8 have a whole zero point, so that moving them by 128 keeps it one.
     """
@@ -190,7 +195,7 @@ def _has_form(call: Any) -> bool:
     if name not in ("relax.qnn.conv2d", "relax.qnn.dense"):
         return False
     attrs, data = attributes(call), dtype_of(call.args[0].ty)
-    is_simple = attrs.get("groups", 1) == 1 and list(attrs.get("dilation", [1, 1])) == [1, 1]
+    is_simple = not has_own(call) and list(attrs.get("dilation", [1, 1])) == [1, 1]
     if not is_simple or attrs.get("dtype", "int32") != "int32":
         return False
     if data == "int8":

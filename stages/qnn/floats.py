@@ -45,7 +45,7 @@ FROM_BFLOAT16 = ARITHMETIC["relax.qnn.from_bfloat16"]
 def _conv_type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     _check(types)
     floats = [tensor_type(shape_of(kind), "float32") for kind in types]
-    kept = {"strides": attrs["strides"], "padding": [0, 0, 0, 0], "groups": 1}
+    kept = {"strides": attrs["strides"], "padding": [0, 0, 0, 0], "groups": attrs["groups"]}
     whole = {**kept, "dtype": "float64"}
     return tensor_type(shape_of(infer.conv2d(floats, whole)), "float32")
 
@@ -69,7 +69,7 @@ def float64_of(factor: Array) -> Array:
 
 
 def _conv_expression(
-    data: Any, weight: Any, *, strides: Sequence[int], is_direct: bool = False
+    data: Any, weight: Any, *, strides: Sequence[int], groups: int, is_direct: bool = False
 ) -> Any:
     del is_direct
     outputs, kh, kw, depth = (int(extent) for extent in weight.shape)
@@ -81,7 +81,8 @@ def _conv_expression(
     ry, rx, rk = (te.reduce_axis((0, extent)) for extent in (kh, kw, depth))
 
     def at(b: Any, y: Any, x: Any, o: Any) -> Any:
-        value = _wide(data[b, y * strides[0] + ry, x * strides[1] + rx, rk])
+        channel = o // (outputs // groups) * depth + rk if groups > 1 else rk
+        value = _wide(data[b, y * strides[0] + ry, x * strides[1] + rx, channel])
         return te.sum(value * _wide(weight[o, ry, rx, rk]), axis=[ry, rx, rk])
 
     sums = te.compute((n, *size, outputs), at, name="conv2d")
@@ -90,14 +91,14 @@ def _conv_expression(
 
 @register("float_conv2d", ["data", "weight"], _conv_type, _conv_expression)
 def float_conv2d(
-    data: Array, weight: Array, *, strides: Sequence[int], is_direct: bool = False
+    data: Array, weight: Array, *, strides: Sequence[int], groups: int, is_direct: bool = False
 ) -> Array:
-    """Convolution of floats [N, H, W, C], padded already, by [O, KH, KW, C]: float32.
+    """Convolution of floats [N, H, W, C], padded already, by [O, KH, KW, C / groups]: float32.
 
     One that `is_direct` sums these very products, as they are.
     """
     del is_direct
-    return convolve(float64_of(data), float64_of(weight), strides, 1, dtype="float32")
+    return convolve(float64_of(data), float64_of(weight), strides, groups, dtype="float32")
 
 
 def _dense_type(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:

@@ -41,6 +41,7 @@ class Workload:
             self.geometry.strides,
             (self.geometry.channels, self.outputs),
             (self.geometry.height, self.geometry.output_width),
+            self.geometry.groups.count if self.geometry.groups is not None else 1,
         )
 
     def cycles(self, offer: Offer) -> float:
@@ -71,11 +72,16 @@ class Subject:
 
 
 def shape_name(
-    window: Sequence[int], strides: Sequence[int], channels: Sequence[int], output: Sequence[int]
+    window: Sequence[int],
+    strides: Sequence[int],
+    channels: Sequence[int],
+    output: Sequence[int],
+    groups: int,
 ) -> str:
     """The part of a workload's name that says nothing of what is multiplied."""
     sides, steps, size = ("x".join(map(str, pair)) for pair in (window, strides, output))
-    return f"{sides}s{steps}_{channels[0]}to{channels[1]}_{size}"
+    grouped = f"g{groups}" if groups > 1 else ""
+    return f"{sides}s{steps}_{channels[0]}to{channels[1]}{grouped}_{size}"
 
 
 def products_problem(activation_bits: int, weight_limit: int) -> str:

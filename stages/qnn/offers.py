@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import Any, Literal
 
 import numpy as np
@@ -143,8 +143,7 @@ class Offer:
     def cycles(self, geometry: Geometry) -> float:
         """One output row and block of channels, on average."""
         signature = self.signature
-        row_words = geometry.row_words(signature.channels_per_word)
-        rows = geometry.window[0]
+        rows, row_words = geometry.rows_for(signature)
         flush = flush_for(signature, rows, row_words)
         times = {"none": 1, "window": 1, "row": rows}.get(flush)
         if times is None:
@@ -177,7 +176,8 @@ class Offer:
         All of its windows, each once, where the rows that windows share do not stay in the first.
         """
         signature, (height, width) = self.signature, geometry.window
-        pixel = geometry.row_words(signature.channels_per_word) / width * signature.activation_bytes
+        words = prod(geometry.rows_for(signature)) / (height * width)
+        pixel = words * signature.activation_bytes
         row, tile = (
             (count - 1) * geometry.strides[1] + width
             for count in (geometry.output_width, signature.rows)
@@ -186,8 +186,7 @@ class Offer:
 
     def fitted(self, geometry: Geometry) -> KernelSignature:
         """The signature with its counters emptied as seldom as their range allows."""
-        row_words = geometry.row_words(self.signature.channels_per_word)
-        return self.signature.flushed(flush_for(self.signature, geometry.window[0], row_words))
+        return self.signature.flushed(flush_for(self.signature, *geometry.rows_for(self.signature)))
 
 
 def flush_for(signature: KernelSignature, rows: int, row_words: int) -> Flush:

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter
 from tvm import te, tirx
 
+from stages.qnn.groups import groups_of, put_back
 from stages.qnn.integer import windows
 from stages.qnn.methods import WORD_BITS, Stored
 from stages.qnn.packing import (
@@ -67,13 +68,24 @@ def parse_signature(text: str) -> KernelSignature:
     return _SIGNATURE.validate_json(text)
 
 
-def row_words(call: Any, signature: KernelSignature) -> int:
-    """Words that a kernel reads of a row of a packed convolution's window, the last one in part
-    where pixels lie close together."""
-    _, columns = attributes(call)["window"]
-    data = call.args[0].ty
-    pixel = shape_of(data)[-1] * storage_dtype(str(data.dtype)).itemsize
-    return -(-columns * pixel // signature.stored_bytes)
+def reads_of(attrs: Attrs, signature: KernelSignature) -> tuple[int, ...]:
+    """What a tile of a packed convolution's kernel reads, as `Groups.reads` has it."""
+    return groups_of(attrs["groups"], attrs["channels"]).reads(signature)
+
+
+def rows_of(call: Any, signature: KernelSignature) -> tuple[int, int]:
+    """Rows of a packed convolution's window, and the words that a kernel reads of each, the last
+    one in part where pixels lie close together.
+
+    Where it reads but some of their channels, pixels are rows of their own.
+    """
+    attrs, data = attributes(call), call.args[0].ty
+    size = storage_dtype(str(data.dtype)).itemsize
+    height, columns = attrs["window"]
+    if reads := reads_of(attrs, signature):
+        return height * columns, reads[0] * size // signature.stored_bytes
+    row = columns * shape_of(data)[-1] * size
+    return height, -(-row // signature.stored_bytes)
 
 
 def border_classes(size: int, before: int, after: int) -> Array:
@@ -129,11 +141,12 @@ def packed_conv2d(
     output: Sequence[int],
     border: Sequence[int],
     phases: int,
+    groups: int,
 ) -> Array:
     """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
 
     Of the picture, whose rows may be stacked or lie in phases, a window has `rows`; other weights
-    are 0.
+    are 0. Of several groups, a tile of output channels may read some channels only.
 
     `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables), uint8
     [Hp, Wp, Cp] or, of a batch, uint8 [N, Hp, Wp, Cp]; `bias` is int32 [classes, OCp]. Floats come
@@ -151,7 +164,10 @@ def packed_conv2d(
     columns = origin[1] + strides[1] * np.arange(output[1])
     patches = view[:, down[:, None], columns[None, :]].transpose(0, 1, 2, 4, 5, 3)
     outputs = round_up(channels[1], BLOCK)
-    q = unpack_weights(kernel, weights, (outputs, kh, kw, padded_channels))
+    reads = groups_of(groups, channels).reads(kernel)
+    read = reads[0] if reads else padded_channels
+    q = unpack_weights(kernel, weights, (outputs, kh, kw, read))
+    q = put_back(q, reads, padded_channels) if reads else q
     raw = raw_sums(kernel, patches.reshape(len(levels), *output, -1), q.reshape(outputs, -1))
     return (scale * raw + bias[border_rows(output, border)]).astype(bias.dtype)
 

@@ -25,9 +25,8 @@ def macs_of(call: Any) -> int:
     if is_convolution(call):
         attrs = attributes(call)
         channels, outputs = attrs["channels"]
-        return int(
-            attrs["rows"] * attrs["window"][1] * channels * outputs * prod(shape_of(call.ty)[:3])
-        )
+        taps = attrs["rows"] * attrs["window"][1] * channels // attrs.get("groups", 1)
+        return int(taps * outputs * prod(shape_of(call.ty)[:3]))
     if is_op(call, DEPTHWISE_CONVOLUTION):
         pixels, channels = prod(shape_of(call.ty)[:3]), shape_of(call.args[0].ty)[-1]
         return int(prod(attributes(call)["window"]) * channels * pixels)

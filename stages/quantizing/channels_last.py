@@ -87,13 +87,12 @@ class _Walk(Rewriting):
 
 
 def is_convolution(expr: Any) -> bool:
-    """Whether an expression is a float convolution that channels last suit: of all channels, or of
-    each on its own."""
+    """Whether an expression is a float convolution that is made one of channels last."""
     if not is_op(expr, "relax.nn.conv2d"):
         return False
-    attrs, depth = expr.attrs, shape_of(expr.args[1].ty)[1]
+    attrs = expr.attrs
     is_plain = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
-    return is_plain and _is_float(expr) and (int(attrs.groups) == 1 or depth == 1)
+    return is_plain and _is_float(expr)
 
 
 def is_dense(expr: Any) -> bool:
@@ -103,8 +102,9 @@ def is_dense(expr: Any) -> bool:
 
 
 def is_simple(call: Any) -> bool:
-    """Whether a convolution is of all channels, and of windows without gaps."""
-    return int(call.attrs.groups) == 1 and [int(n) for n in call.attrs.dilation] == [1, 1]
+    """Whether a convolution adds up several channels, of windows without gaps."""
+    is_own = int(call.attrs.groups) > 1 and shape_of(call.args[1].ty)[1] == 1
+    return not is_own and [int(n) for n in call.attrs.dilation] == [1, 1]
 
 
 def padded(builder: ModelBuilder, call: Any, data: Any, name: str) -> Any:
@@ -129,7 +129,7 @@ def convolution(
     if is_simple(call) and not is_exact:
         turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
         tensor = builder.tensor(f"{weights}.ohwi", turned)
-        return floats.float_conv2d(data, tensor, strides=strides)
+        return floats.float_conv2d(data, tensor, strides=strides, groups=int(attrs.groups))
     if is_exact:
         data = builder.emit(relax.op.astype(data, "float64"), f"{name}.wide")
     turned = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))

@@ -182,7 +182,7 @@ class Context:
         turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
         tensor = self.builder.tensor(f"{call.args[1].name}.ohwi", turned)
         of = Sums(read, tensor, turned, strides)
-        product = float_conv2d(read, tensor, strides=list(strides), is_direct=True)
+        product = float_conv2d(read, tensor, strides=list(strides), groups=1, is_direct=True)
         result = self.builder.emit(product, self.layer)
         name = f"{result.name}.exact"
 

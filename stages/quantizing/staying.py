@@ -73,7 +73,7 @@ class Floats:
         weight = self.context.constant(second) if isinstance(second, relax.Var) else None
         if is_convolution(call) and weight is not None:
             data = self.pixels(call.args[0])
-            if binding.var in self.settled and is_simple(call):
+            if binding.var in self.settled and is_simple(call) and int(call.attrs.groups) == 1:
                 return Chain(self.context.summed(call, data, weight), ())
             result = convolution(builder, call, data, weight, layer, is_exact=is_exact)
         elif is_pool(call):

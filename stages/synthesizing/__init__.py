@@ -28,7 +28,7 @@ from stages.qnn.composites import (
     takes_products,
 )
 from stages.qnn.offers import FLOAT_PROBLEMS, Problem, to_table
-from stages.qnn.packed import is_convolution, parse_signature, row_words, signature_text
+from stages.qnn.packed import is_convolution, parse_signature, rows_of, signature_text
 from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import encoding_of
@@ -170,7 +170,7 @@ def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
     if signature.is_transformed:
         words = inputs_of(call) // signature.channels_per_word
         return words, words
-    (rows, _), row = attributes(call)["window"], row_words(call, signature)
+    rows, row = rows_of(call, signature)
     by_flush = {
         "none": rows * row,
         "window": rows * row,

@@ -1,10 +1,10 @@
 """A micro-kernel: loops over a window around the proved programs of a body, as LLVM IR text.
 
-`void name(data, weights, sums, later, kh, kw, row, pixel, plane, share, odd)`: `data` points at
-the window of the tile's first pixel, `weights` at the block of channels, `sums` at int32
-[rows][32]; `kh` rows of `kw` words each, `row`, `pixel` and `plane` are strides in bytes, and odd
-rows lie `odd` bytes further on. Where registers are long, `share` bytes a word are fetched, from
-`later` on, into the second cache: nobody needs them yet.
+`void name(data, weights, sums, later, kh, kw, row, pixel, plane, share, per, wrap)`: `data` points
+at the window of the tile's first pixel, `weights` at the block of channels, `sums` at int32
+[rows][32]; `kh` rows of `kw` words each, `row`, `pixel` and `plane` are strides in bytes, and after
+every `per` rows the next one lies `wrap` bytes further on. Where registers are long, `share` bytes
+a word are fetched, from `later` on, into the second cache: nobody needs them yet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ PARAMETERS = (
     "i64 %pixel",
     "i64 %plane",
     "i64 %share",
-    "i64 %odd",
+    "i64 %per",
+    "i64 %wrap",
 )
 
 

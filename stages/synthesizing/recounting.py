@@ -50,7 +50,7 @@ def recount_loops(functions: Mapping[str, Text], hardware: Hardware) -> dict[str
     }
 
 
-_STRIDES = (3, 1000, 1 << 16, 1 << 6, 1 << 20, 8, 0)
+_STRIDES = (3, 1000, 1 << 16, 1 << 6, 1 << 20, 8, 1, 0)
 """A window too long to be unrolled."""
 
 

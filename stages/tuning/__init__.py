@@ -110,7 +110,8 @@ def _known_by(call: Any) -> tuple[str, str]:
     """The kernel and the shape of a convolution, as measurements call them."""
     attrs, (pictures, height, width, _) = attributes(call), shape_of(call.ty)
     output = (pictures * height, width)
-    shape = shape_name(attrs["window"], attrs["strides"], attrs["channels"], output)
+    known = attrs["window"], attrs["strides"], attrs["channels"], output
+    shape = shape_name(*known, attrs.get("groups", 1))
     return parse_signature(attrs["signature"]).alone.name, shape
 
 

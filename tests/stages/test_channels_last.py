@@ -135,10 +135,10 @@ def test_sums_of_floats_are_close(name: str, hardware: Hardware) -> None:
 def test_convolutions_are_turned_where_that_makes_vectors(name: str, is_quantized: bool) -> None:
     net, model = model_of(name, is_quantized=is_quantized)
     turned = operators(channels_last(model))
-    is_kept, is_direct = name == "groups", name in ("dilation", "depthwise", "multiplier")
-    assert turned["relax.nn.conv2d"] == is_kept
-    assert turned["relax.qnn.direct_conv2d"] == (is_direct or (is_quantized and not is_kept))
-    assert turned["relax.qnn.float_conv2d"] == (not (is_direct or is_kept or is_quantized))
+    is_direct = is_quantized or name in ("dilation", "depthwise", "multiplier")
+    assert turned["relax.nn.conv2d"] == 0
+    assert turned["relax.qnn.direct_conv2d"] == is_direct
+    assert turned["relax.qnn.float_conv2d"] == (not is_direct)
     inputs = net.inputs()
     (expected,) = interpret.run(model, inputs).values()
     (found,) = interpret.run(channels_last(model), inputs).values()

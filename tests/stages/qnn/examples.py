@@ -243,10 +243,10 @@ OTHERS: dict[str, Example] = {
     "float_conv2d": Example(
         products_of_floats.float_conv2d,
         (
-            (RNG.integers(-9, 10, (2, 6, 7, 5)).astype(np.float32), "float32"),
-            (RNG.integers(-9, 10, (9, 3, 2, 5)).astype(np.float32), "float32"),
+            (RNG.integers(-9, 10, (2, 6, 7, 6)).astype(np.float32), "float32"),
+            (RNG.integers(-9, 10, (9, 3, 2, 2)).astype(np.float32), "float32"),
         ),
-        {"strides": [2, 1]},
+        {"strides": [2, 1], "groups": 3},
     ),
     "settle": Example(
         settle,
@@ -291,6 +291,7 @@ OTHERS: dict[str, Example] = {
             "output": [2, 2],
             "border": [0, 0, 0, 0],
             "phases": 1,
+            "groups": 1,
         },
     ),
     "packed_winograd": Example(

@@ -145,6 +145,7 @@ def _caller(case: Case, hardware: Hardware, begins: bool = False) -> Any:
                     *(T.address_of(buffers[index][0]) for index in (0, 1, 2, 4)),
                     *(T.Cast("int64", buffers[3][index]) for index in range(5)),
                     T.int64(0),
+                    T.int64(1),
                     T.int64(0),
                     *([T.address_of(buffers[3][SHAPE])] if begins else []),
                 )

@@ -290,7 +290,7 @@ def test_two_products_come_before_their_sums() -> None:
     assert products is not None
     signature = replace(mac8(AVX512BW, 12, 2), products=products)
     text = MicroKernel(signature, isa_of(AVX512BW)).text()
-    lines = assembly({signature.name: text}, 4, AVX512BW, (1, 1000, 0, 4096, 0, 8, 0))
+    lines = assembly({signature.name: text}, 4, AVX512BW, (1, 1000, 0, 4096, 0, 8, 1, 0))
     found = re.findall(r"\t(vpmaddwd|vpaddd)\t", "\n".join(lines[signature.name]))
     assert len(found) >= 2 * signature.rows * 2
     assert found == ["vpmaddwd", "vpmaddwd", "vpaddd", "vpaddd"] * (len(found) // 4)
