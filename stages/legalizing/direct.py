@@ -23,13 +23,15 @@ from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, choose, layer_of
 from stages.qnn import direct, integer
 from stages.qnn.algebra import factor, numerators
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
+from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import fits_bytes, takes_bits, takes_products
 from stages.qnn.rebase import SHIFT, rebase
 from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
+MOVES = ("relax.permute_dims", "relax.reshape")
+"""Operators that only move what they read."""
 INT32_MAX = np.iinfo(np.int32).max
 
 
@@ -81,7 +83,28 @@ class _Walk(Rewriting):
             if call.args[1] in self.constants and all(factor(point) == 1 for point in doubled):
                 self._product(binding, attrs)
                 return
+        if self._is_moved(binding):
+            origin = call.args[0]
+            moved = remap(call, {origin: self._rebased(self.read(origin))})
+            self.mapping[binding.var] = self.builder.emit(moved, str(binding.var.name))
+            return
         self.copy(binding)
+
+    def _is_moved(self, binding: Any) -> bool:
+        """Whether signed bytes are only moved about, for products on bytes alone.
+
+        These want them unsigned, which is done in front of that, where they are computed.
+        """
+        call, readers = binding.value, [b.value for b in self.readers.get(binding.var, [])]
+        if not any(is_op(call, name) for name in MOVES) or dtype_of(call.ty) != "int8":
+            return False
+        is_inside = binding.var not in outputs_of(self.main) and bool(readers)
+        return is_inside and all(map(self._is_on_bytes, readers))
+
+    def _is_on_bytes(self, call: Any) -> bool:
+        """Whether an expression is a product that a kernel of bytes computes."""
+        is_product = is_op(call, "relax.qnn.conv2d") or is_op(call, "relax.qnn.dense")
+        return is_product and takes_products(call, self.constants.get(call.args[1]))
 
     def _is_on_bits(self, binding: Any) -> bool:
         """Leave a product to a kernel of stored bits, if that is what is chosen for it."""
@@ -103,8 +126,8 @@ class _Walk(Rewriting):
         s16 where no byte holds the difference."""
         call = binding.value
         data, weight = self.read(call.args[0]), self.constants[call.args[1]]
-        if dtype_of(data.ty) == "int8":
-            data = self._rebased(data)
+        if dtype_of(call.args[0].ty) == "int8":
+            data = self._rebased(data) if dtype_of(data.ty) == "int8" else data
             attrs["data_zero_point_x2"] += 2 * SHIFT
         levels = numerators(weight, attrs["weight_zero_point_x2"])
         levels = levels.astype(np.int8 if fits_bytes(call, weight) else np.int16)

@@ -323,19 +323,26 @@ def grouped(groups: int, channels: int, outputs: int, encoding: str = "bipolar")
 
 
 @pytest.mark.parametrize("encoding", ["unipolar", "bipolar", "signed"])
-@pytest.mark.parametrize(("groups", "channels", "outputs"), [(2, 6, 4), (3, 6, 9), (6, 6, 12)])
-def test_a_grouped_convolution_becomes_a_dense_one(
+@pytest.mark.parametrize(("groups", "channels", "outputs"), [(2, 6, 4), (3, 6, 9)])
+def test_a_grouped_convolution_stays_one(
     groups: int, channels: int, outputs: int, encoding: str
 ) -> None:
     source = grouped(groups, channels, outputs, encoding)
     model = legalize(source)
     weight = next(v for v in model.params.values() if v.ndim == 4)
-    assert weight.shape == (outputs, 3, 3, channels)
-    assert weight.dtype == np.int8
-    for o in range(outputs):
-        first = o // (outputs // groups) * (channels // groups)
-        others = np.delete(weight[o], range(first, first + channels // groups), axis=2)
-        assert not others.any()
+    assert weight.shape == (outputs, 3, 3, channels // groups) and weight.dtype == np.int8
+    inputs = random_inputs(source)
+    assert_same(interpret.run(source, inputs), interpret.run(model, inputs), "legalizing")
+
+
+@pytest.mark.parametrize("encoding", ["unipolar", "bipolar", "signed"])
+def test_several_outputs_of_single_channels_become_a_dense_convolution(encoding: str) -> None:
+    source = grouped(6, 6, 12, encoding)
+    model = legalize(source)
+    weight = next(v for v in model.params.values() if v.ndim == 4)
+    assert weight.shape == (12, 3, 3, 6) and weight.dtype == np.int8
+    for output in range(12):
+        assert not np.delete(weight[output], output // 2, axis=2).any()
     inputs = random_inputs(source)
     assert_same(interpret.run(source, inputs), interpret.run(model, inputs), "legalizing")
 

@@ -77,6 +77,25 @@ def test_quantizing_turning_and_padding_are_one_pass(hardware: Hardware) -> None
     assert str(packed.module).count('"composite": "pictures"') == 1
 
 
+@TARGETS
+def test_signed_bytes_are_made_unsigned_where_they_are_quantized(hardware: Hardware) -> None:
+    """In the same pass, and so that a layer of another shape reads them as they are."""
+    skip_unless_runnable(hardware)
+    net = Net((1, 3, 9, 11), "float32")
+    scale, point = (
+        net.builder.tensor(n, np.array(v)) for n, v in (*QUANTIZATION[:1], ("p", np.int8(-7)))
+    )
+    x = net.emit(linear.quantize_linear(net.x, scale, point, low=-128, high=127), "quantized")
+    x = net.conv(net.emit(op.permute_dims(x, [0, 2, 3, 1]), "turned"), "stem", 8, zero_point=-7)
+    flat = net.emit(op.reshape(x, (1, 9 * 11 * 8)), "flat")
+    weight = net.rng.integers(-128, 128, (5, 9 * 11 * 8)).astype("int8")
+    points = {"data_zero_point_x2": 4, "weight_zero_point_x2": 0}
+    sums = net.emit(integer.dense(flat, net.builder.tensor("w", weight), **points), "dense")
+    inputs = {"x": net.rng.normal(size=(1, 3, 9, 11)).astype(np.float32) * 3}
+    _, program = assert_exact(net.model(sums), inputs, hardware)
+    assert [call.layer for call in program.calls] == ["stem.bytes", "stem", "dense"]
+
+
 @pytest.mark.slow
 @settings(max_examples=12)
 @given(case=CASES)
