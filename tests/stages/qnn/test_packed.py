@@ -131,6 +131,7 @@ def packed_convolution(
         channels=[geometry.channels, geometry.outputs],
         origin=list(geometry.extra[:2]),
         border=counts,
+        groups=1,
         **window.attributes(1, 1),
     )
 
@@ -171,6 +172,7 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
         channels=[channels, geometry.outputs],
         origin=[0, 0],
         border=counts,
+        groups=1,
         **window.attributes(stacked, phases),
     )
     expected = logical_convolution(geometry, x, q, (2 * point, 0), 0)
