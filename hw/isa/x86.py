@@ -337,5 +337,19 @@ def _columns(half: int) -> Instruction:
     )
 
 
-COLUMNS = {f"columns.{half}": _columns(half) for half in (0, 1)}
+def _looked_up_pair(low: Any, index: Any, high: Any) -> list[Any]:
+    """VPERMI2B: seven bits of an index count."""
+    return [lane.lookup([*low, *high] * 2) for lane in index]
+
+
+def _pair_lookup() -> Instruction:
+    """VPERMI2B: every byte looks up those of two registers."""
+    byte, intrinsic = Vector(64, 8), "llvm.x86.avx512.vpermi2var.qi.512"
+    return call("vpermi2b", intrinsic, (byte, byte, byte), byte, _looked_up_pair)
+
+
+VBMI = {
+    **{f"columns.{half}": _columns(half) for half in (0, 1)},
+    "lookup.pair": _pair_lookup(),
+}
 """What AVX512-VBMI adds."""

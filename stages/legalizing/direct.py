@@ -27,6 +27,7 @@ from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import fits_bytes, takes_bits, takes_products
 from stages.qnn.rebase import SHIFT, rebase
 from stages.qnn.registry import attributes, dtype_of, is_op
+from stages.qnn.rescale import table
 from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
@@ -53,17 +54,20 @@ class _Walk(Rewriting):
         self.on_bytes, self.offers, self.choices = on_bytes, offers, choices
         self.rebased: dict[Any, Any] = {}
         self.readers: dict[Any, list[Any]] = {}
+        self.origins: dict[Any, Any] = {}
 
     def run(self) -> Model:
         """Walk the bindings in order."""
         bindings = bindings_of(self.main)
         for binding in bindings:
+            self.origins[binding.var] = binding.value
             for variable in variables_in(binding.value):
                 self.readers.setdefault(variable, []).append(binding)
         for binding in bindings:
             if binding.var not in self.mapping:
                 self._binding(binding)
         results = [self.mapping[output] for output in outputs_of(self.main)]
+        self.builder.prune(results)
         return self.builder.model_after(self.source, results)
 
     def _binding(self, binding: Any) -> None:
@@ -85,7 +89,7 @@ class _Walk(Rewriting):
                 return
         if self._is_moved(binding):
             origin = call.args[0]
-            moved = remap(call, {origin: self._rebased(self.read(origin))})
+            moved = remap(call, {origin: self._rebased(origin)})
             self.mapping[binding.var] = self.builder.emit(moved, str(binding.var.name))
             return
         self.copy(binding)
@@ -127,7 +131,7 @@ class _Walk(Rewriting):
         call = binding.value
         data, weight = self.read(call.args[0]), self.constants[call.args[1]]
         if dtype_of(call.args[0].ty) == "int8":
-            data = self._rebased(data) if dtype_of(data.ty) == "int8" else data
+            data = self._rebased(call.args[0]) if dtype_of(data.ty) == "int8" else data
             attrs["data_zero_point_x2"] += 2 * SHIFT
         levels = numerators(weight, attrs["weight_zero_point_x2"])
         levels = levels.astype(np.int8 if fits_bytes(call, weight) else np.int16)
@@ -137,11 +141,19 @@ class _Walk(Rewriting):
         product = build(data, tensor, **attrs)
         self.mapping[binding.var] = self.builder.emit(product, str(binding.var.name))
 
-    def _rebased(self, data: Any) -> Any:
-        """The tensor with 128 added, made once however many products read it."""
-        if data not in self.rebased:
-            self.rebased[data] = self.builder.emit(rebase(data), f"{data.name}.rebased")
-        return self.rebased[data]
+    def _rebased(self, variable: Any) -> Any:
+        """A tensor with 128 added, made once however many products read it."""
+        if variable not in self.rebased:
+            origin: Any = self.origins.get(variable)
+            name = f"{variable.name}.rebased"
+            if is_op(origin, "relax.qnn.table") and origin.args[1] in self.constants:
+                values = self.constants[origin.args[1]].astype(np.int16) + SHIFT
+                moved = self.builder.tensor(f"{name}.table", values.astype(np.uint8))
+                call = table(self.read(origin.args[0]), moved)
+            else:
+                call = rebase(self.read(variable))
+            self.rebased[variable] = self.builder.emit(call, name)
+        return self.rebased[variable]
 
     def _product(self, binding: Any, attrs: dict[str, Any]) -> None:
         call, name = binding.value, str(binding.var.name)

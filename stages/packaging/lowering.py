@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import target_of
 from stages.kinds import Table
 from stages.packaging.bit_pool import is_bit_pool, lower_bit_pool
+from stages.packaging.byte_tables import is_table, lower_table
 from stages.packaging.composite import Composite
 from stages.packaging.convolution import Convolution
 from stages.packaging.depthwise import Depthwise, DepthwiseLevels
@@ -42,6 +44,8 @@ def lower(
             return lower_padding(function, symbol, hardware)
         if is_settling(function):
             return lower_settling(function, symbol, hardware)
+        if str(function.attrs["composite"]) == PLAIN and is_table(function, isa_of(hardware)):
+            return lower_table(function, symbol, hardware)
         if str(function.attrs["composite"]) == PLAIN:
             return lower_plain(function, symbol, hardware)
         if str(function.attrs["composite"]) == TILES:

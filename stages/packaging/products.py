@@ -6,7 +6,6 @@ vector of channels at a time; results are NHWC, with the halo that their readers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,46 +14,34 @@ from tvm import relax
 from tvm.script.ir_builder import tirx as T
 
 from stages.packaging.addressing import MIN_LANES, border_class, widths
+from stages.packaging.byte_tables import looked_up_name, looked_up_text
 from stages.packaging.convolution import Convolution
+from stages.packaging.finishing import (
+    SAME,
+    Finish,
+    Position,
+    finish_of,
+    halo_of,
+    surroundings,
+)
 from stages.packaging.halo import fill_halo
 from stages.packaging.interleaving import Pixel
 from stages.packaging.kernel import Kernel
-from stages.packaging.narrowing import SATURATED, packs, saturating_text
+from stages.packaging.narrowing import SATURATED, saturating_text
 from stages.packaging.plain import on_stack, with_vectors
 from stages.qnn.elementwise import WHOLE, WIDENED
 from stages.qnn.expressions import clipped, saturates, scalar, unsaturated
 from stages.qnn.llvm import NEAREST, FunctionText
-from stages.qnn.packed import stored_row
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
 
 FEW_REGISTERS = 16
 """With no more an epilogue computes one register at a time: two were slower as often as faster."""
-SAME = ("relax.qnn.take_channels", "relax.reshape")
-"""Operators that hand on the value at a position as it is."""
+LOOKED_UP_AT_ONCE = (BLOCK, BLOCK // 2)
+"""Bytes whose values are looked up together."""
 FETCH = "bk_fetch"
 """A function of one pointer: it brings what is there into the first cache."""
-
-
-@dataclass(frozen=True)
-class Position:
-    """An element of the result, whose height, width and channels are `extent`."""
-
-    picture: Any
-    y: Any
-    x: Any
-    channel: Any
-    extent: tuple[int, int, int]
-
-    def place(self, halo: Sequence[int] = (0, 0, 0, 0), phases: int = 1) -> Any:
-        """Where it lies in pictures with a halo (top, left, bottom, right) around each, and rows in
-        phases."""
-        top, left, bottom, right = halo
-        height, width, channels = self.extent
-        rows = height + top + bottom
-        line = self.picture * rows + stored_row(self.y + top, rows, phases)
-        return (line * (width + left + right) + self.x + left) * channels + self.channel
 
 
 @dataclass(frozen=True)
@@ -66,33 +53,6 @@ class Computed:
     """The same in 32 bits, if it is bytes by a clip."""
     unsaturated: Any = None
     """An int32 that saturating makes it of, if there is one."""
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """The halo (top, left, bottom, right) around an output, and what it holds."""
-
-    halo: tuple[int, int, int, int]
-    fill: Any
-    phases: int = 1
-
-
-def halo_of(call: Any) -> list[int]:
-    """The halo (top, left, bottom, right) that a call takes a picture out of."""
-    (top, left), (height, width) = attributes(call)["origin"], attributes(call)["size"]
-    stored_height, stored_width, _ = shape_of(call.args[0].ty)
-    return [top, left, stored_height - height - top, stored_width - width - left]
-
-
-def surroundings(call: Any) -> Surroundings | None:
-    """What a call writes around a picture, for one that only puts a halo around it."""
-    if is_op(call, "relax.qnn.to_bytes"):
-        attrs = attributes(call)
-        return Surroundings(tuple(attrs["halo"]), attrs["fill"], attrs["phases"])
-    if is_op(call, "relax.nn.pad"):
-        _, _, top, bottom, left, right, _, _ = (int(count) for count in call.attrs.pad_width)
-        return Surroundings((top, left, bottom, right), int(call.attrs.pad_value))
-    return None
 
 
 class Products(Convolution):
@@ -119,8 +79,12 @@ class Products(Convolution):
         code.prefetch("%place", NEAREST)
         code.do("ret void")
         self.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
-        for output in self.packed_outputs:
-            self.include(*saturating_text(dtype_of(output.ty)))
+        for finish in self.finishes.values():
+            if finish.packs:
+                self.include(*saturating_text(finish.dtype))
+            if finish.table is not None:
+                for width in LOOKED_UP_AT_ONCE:
+                    self.include(*looked_up_text(self.isa, finish.dtype, width))
         # The steps of one value wait for each other: with registers to spare, two take turns.
         together = 2 if self.isa.registers > FEW_REGISTERS else 1
         self.lanes = max(MIN_LANES, self.isa.lanes * together)
@@ -192,28 +156,35 @@ class Products(Convolution):
                 lane = first + part * width
                 packed = {}
                 if width == BLOCK:
-                    packed = {o: T.alloc_buffer((BLOCK,), "int32") for o in self.packed_outputs}
+                    wide = [output for output, finish in self.finishes.items() if finish.packs]
+                    packed = {output: T.alloc_buffer((BLOCK,), "int32") for output in wide}
                 with loop(0, width) as inner:
                     at = self._position(strip, y, x, lane + inner)
-                    self._channel(at, self.scratch[sums + lane + inner], packed, inner)
-                self._pack(packed, self._position(strip, y, x, lane))
+                    self._channel(at, self.scratch[sums + lane + inner], packed, inner, width)
+                self._finish(packed, self._position(strip, y, x, lane), width)
             first += width * times
 
     def _position(self, strip: Any, y: Any, x: Any, lane: Any) -> Position:
         extent = self.height, self.width, self.outputs
         return Position(*self.line_of(y), x, strip * self.strip + lane, extent)
 
-    def _channel(self, at: Position, raw: Any, packed: dict[Any, Any], lane: Any) -> None:
+    def _channel(
+        self, at: Position, raw: Any, packed: dict[Any, Any], lane: Any, width: int
+    ) -> None:
         """Compute a position of all outputs, a lane of those that are `packed`."""
         values: dict[Any, Computed] = {}
         for variable, call in self.composite.calls.items():
             values[variable] = self._value(call, values, at, raw)
         for result, output in zip(self.results, self.composite.outputs, strict=True):
-            found = values[self.composite.results[output]]
+            finish = self.finishes[output]
             if output in packed:
-                T.buffer_store(packed[output], shared(found.unsaturated), [lane])
-            else:
-                T.buffer_store(result, shared(found.value), [self._place(output, at)])
+                bare = values[finish.bytes].unsaturated
+                T.buffer_store(packed[output], shared(bare), [lane])
+                continue
+            found = values[self.composite.results[output]].value
+            if finish.table is not None and width in LOOKED_UP_AT_ONCE:
+                found = values[finish.bytes].value.astype(str(result.dtype))
+            T.buffer_store(result, shared(found), [self._place(output, at)])
 
     def _place(self, output: Any, at: Position) -> Any:
         """Where an output has what is at a position."""
@@ -221,26 +192,25 @@ class Products(Convolution):
         return at.place(around.halo, around.phases) if around else at.place()
 
     @cached_property
-    def packed_outputs(self) -> list[Any]:
-        """Outputs that packing makes bytes of."""
-        if not packs(self.isa):
-            return []
-        found = []
-        for output in self.composite.outputs:
-            call = self.composite.store_of(output)
-            while str(call.op.name) in SAME or surroundings(call) is not None:
-                call = self.composite.calls[call.args[0]]
-            if saturates(call):
-                found.append(output)
-        return found
+    def finishes(self) -> dict[Any, Finish]:
+        """How each output is finished."""
+        composite = self.composite
+        return {output: finish_of(composite, output, self.isa) for output in composite.outputs}
 
-    def _pack(self, packed: dict[Any, Any], at: Position) -> None:
-        """Store what is packed, the first channel at a position."""
+    def _finish(self, packed: dict[Any, Any], at: Position, width: int) -> None:
+        """Store what is packed, and look up values of bytes, from the first channel at a position
+        on."""
         for result, output in zip(self.results, self.composite.outputs, strict=True):
+            finish, place = self.finishes[output], result[self._place(output, at)]
             if output in packed:
-                pointers = packed[output][0], result[self._place(output, at)]
-                name = SATURATED + dtype_of(output.ty)
-                T.evaluate(T.call_extern("void", name, *map(T.address_of, pointers)))
+                self._call(SATURATED + finish.dtype, packed[output][0], place)
+            if finish.table is not None and width in LOOKED_UP_AT_ONCE:
+                values = self.arguments[finish.table.name][0]
+                self._call(looked_up_name(finish.dtype, width), values, place, place)
+
+    @staticmethod
+    def _call(name: str, *places: Any) -> None:
+        T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
 
     def _value(self, call: Any, values: dict[Any, Computed], at: Position, raw: Any) -> Computed:
         """What an operator gives at one position.

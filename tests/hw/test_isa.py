@@ -38,7 +38,7 @@ ROUNDS = 24
 OWN_ROWS = {
     AMX_GFNI: [row.name for row in EXPANSIONS.values()],
     AVX512BF16: ["vdpbf16ps"],
-    AVX512VBMI: ["vpermt2b_columns0", "vpermt2b_columns1"],
+    AVX512VBMI: ["vpermt2b_columns0", "vpermt2b_columns1", "vpermi2b"],
     AVXVNNI: ["vpdpbusd_ymm"],
     VNNI_256: ["vpdpbusd_ymm"],
 }

@@ -1,0 +1,145 @@
+"""Functions of one byte: a register of bytes at a time looks its values up among all 256.
+
+VPERMI2B finds 64 bytes among 128; two of them, and the sign bit says which. VPSHUFB finds bytes
+among 16: of sixteen of them, all but one find 0, because saturation sets the sign bit of an index
+that is not among their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from hw.isa import Isa, isa_of
+from hw.profile import Hardware
+from stages.codegen import Text
+from stages.packaging.kernel import Kernel
+from stages.packaging.rows import line_kernel
+from stages.qnn.builder import outputs_of
+from stages.qnn.composites import calls_in
+from stages.qnn.llvm import FunctionText
+from stages.qnn.registry import dtype_of, is_op, shape_of
+
+TABLE = "relax.qnn.table"
+PAIR, NIBBLE = "lookup.pair", "lookup"
+"""Parts of an instruction set that look bytes up."""
+ENTRIES = 16
+"""What a nibble looks up."""
+OUTSIDE = 112
+"""What makes a byte of 16 and more, and no smaller one, 128 or more."""
+
+
+def looks_up(isa: Isa) -> bool:
+    """Whether an instruction set looks up registers of bytes: x86 does, from AVX2 on."""
+    return PAIR in isa or (NIBBLE in isa and isa.lanes > 4)
+
+
+def looked_up_name(dtype: str, count: int) -> str:
+    """A function `(values, from, to)` of pointers to 256 values, and to so many bytes."""
+    return f"bk_looked_up_{dtype}_{count}"
+
+
+def is_table(function: Any, isa: Isa) -> bool:
+    """Whether a plain composite is a function of one byte, and nothing else."""
+    calls = calls_in(function)
+    is_alone = len(calls) == 1 and len(outputs_of(function)) == 1
+    return is_alone and is_op(calls[0], TABLE) and looks_up(isa)
+
+
+def lower_table(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+    """The kernel: items of work are registers of bytes, the last of them perhaps in part."""
+    (call,), isa = calls_in(function), isa_of(hardware)
+    dtype, size = dtype_of(call.args[0].ty), prod(shape_of(call.ty))
+    definition, declarations = looked_up_text(isa, dtype, isa.bytes)
+    text = "\n".join([*declarations, definition])
+    piece = partial(_piece, call, size, isa.bytes)
+    lines, result = -(-size // isa.bytes), (size, dtype_of(call.ty))
+    return line_kernel(symbol, function.params, result, lines, piece, text=text)
+
+
+def _piece(
+    call: Any, size: int, count: int, arguments: Mapping[Any, Any], result: Any, number: Any
+) -> None:
+    """One of the registers of bytes."""
+    data, values = (arguments[argument] for argument in call.args)
+    whole, dtype = size // count, dtype_of(call.args[0].ty)
+
+    def register() -> None:
+        places = values[0], data[number * count], result[number * count]
+        T.evaluate(T.call_extern("void", looked_up_name(dtype, count), *map(T.address_of, places)))
+
+    def rest() -> None:
+        with T.serial(0, size % count) as place:
+            at = whole * count + place
+            entry = tirx.Cast("int32", data[at]) + (128 if dtype == "int8" else 0)
+            T.buffer_store(result, values[entry], [at])
+
+    if size % count == 0:
+        register()
+    elif not whole:
+        rest()
+    else:
+        with T.If(number < whole):
+            with T.Then():
+                register()
+            with T.Else():
+                rest()
+
+
+def looked_up_text(isa: Isa, dtype: str, count: int) -> Text:
+    """The function `looked_up_name`, of as many bytes as a register has, or less."""
+    code, kind = FunctionText(), f"<{count} x i8>"
+    indices = code.load(kind, "%from", 1)
+    for size in _doubled(count, isa.bytes):
+        indices = code.joined(f"<{size} x i8>", indices, indices, size)
+    find = _by_pairs if PAIR in isa else _by_nibbles
+    found = find(code, isa, dtype, indices)
+    if count < isa.bytes:
+        found = code.lanes(isa[NIBBLE].result.llvm, found, 0, count)
+    code.store(kind, found, "%to", 1)
+    code.do("ret void")
+    parameters = ["ptr noalias readonly %values", "ptr %from", "ptr %to"]
+    return code.function(looked_up_name(dtype, count), parameters), list(code.declarations)
+
+
+def _doubled(count: int, most: int) -> Iterator[int]:
+    """Numbers of bytes that are doubled until they are as many as a register has."""
+    while count < most:
+        yield count
+        count *= 2
+
+
+def _first(dtype: str) -> int:
+    """Where the value of the byte with no bit set is."""
+    return 128 if dtype == "int8" else 0
+
+
+def _by_pairs(code: FunctionText, isa: Isa, dtype: str, indices: str) -> str:
+    byte, count = isa[PAIR].result, isa.bytes
+    quarters = [code.load(byte.llvm, "%values", 1, n * count) for n in range(4)]
+    if _first(dtype):
+        quarters = [*quarters[2:], *quarters[:2]]
+    low, high = (code.apply(isa[PAIR], quarters[n], indices, quarters[n + 1]) for n in (0, 2))
+    is_high = code.let(f"icmp slt {byte.llvm} {indices}, zeroinitializer")
+    return code.let(f"select <{count} x i1> {is_high}, {byte.llvm} {high}, {byte.llvm} {low}")
+
+
+def _by_nibbles(code: FunctionText, isa: Isa, dtype: str, indices: str) -> str:
+    byte, entries = isa[NIBBLE].result, f"<{ENTRIES} x i8>"
+    saturated = f"@llvm.uadd.sat.v{byte.lanes}i8"
+    code.declarations[f"declare {byte.llvm} {saturated}({byte.llvm}, {byte.llvm})"] = None
+    total = ""
+    for upper in range(0, 256, ENTRIES):
+        table = code.load(entries, "%values", 1, upper ^ _first(dtype))
+        moved = code.let(f"xor {byte.llvm} {indices}, {byte.splat(upper)}")
+        index = code.let(
+            f"call {byte.llvm} {saturated}({byte.llvm} {moved}, {byte.llvm} {byte.splat(OUTSIDE)})"
+        )
+        found = code.apply(isa[NIBBLE], code.repeated(table, ENTRIES, byte), index)
+        total = code.let(f"or {byte.llvm} {total}, {found}") if total else found
+    return total

@@ -1,0 +1,101 @@
+"""What becomes of a result once it is computed: where it lies, and how vectors of it are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hw.isa import Isa
+from stages.packaging.byte_tables import TABLE, looks_up
+from stages.packaging.composite import Composite
+from stages.packaging.narrowing import packs
+from stages.qnn.expressions import saturates
+from stages.qnn.packed import stored_row
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+
+SAME = ("relax.qnn.take_channels", "relax.reshape")
+"""Operators that hand on the value at a position as it is."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """An element of the result, whose height, width and channels are `extent`."""
+
+    picture: Any
+    y: Any
+    x: Any
+    channel: Any
+    extent: tuple[int, int, int]
+
+    def place(self, halo: Sequence[int] = (0, 0, 0, 0), phases: int = 1) -> Any:
+        """Where it lies in pictures with a halo (top, left, bottom, right) around each, and rows in
+        phases."""
+        top, left, bottom, right = halo
+        height, width, channels = self.extent
+        rows = height + top + bottom
+        line = self.picture * rows + stored_row(self.y + top, rows, phases)
+        return (line * (width + left + right) + self.x + left) * channels + self.channel
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The halo (top, left, bottom, right) around an output, and what it holds."""
+
+    halo: tuple[int, int, int, int]
+    fill: Any
+    phases: int = 1
+
+
+def halo_of(call: Any) -> list[int]:
+    """The halo (top, left, bottom, right) that a call takes a picture out of."""
+    (top, left), (height, width) = attributes(call)["origin"], attributes(call)["size"]
+    stored_height, stored_width, _ = shape_of(call.args[0].ty)
+    return [top, left, stored_height - height - top, stored_width - width - left]
+
+
+def surroundings(call: Any) -> Surroundings | None:
+    """What a call writes around a picture, for one that only puts a halo around it."""
+    if is_op(call, "relax.qnn.to_bytes"):
+        attrs = attributes(call)
+        return Surroundings(tuple(attrs["halo"]), attrs["fill"], attrs["phases"])
+    if is_op(call, "relax.nn.pad"):
+        _, _, top, bottom, left, right, _, _ = (int(count) for count in call.attrs.pad_width)
+        return Surroundings((top, left, bottom, right), int(call.attrs.pad_value))
+    return None
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How vectors of an output are stored: by way of which bytes."""
+
+    bytes: Any
+    """The variable of a composite that is computed lane by lane."""
+    packs: bool
+    """Whether these are int32 that instructions saturate."""
+    table: Any
+    """The parameter of a composite with a value for each byte; None if nothing is looked up."""
+
+    @property
+    def dtype(self) -> str:
+        """The type of the bytes."""
+        return dtype_of(self.bytes.ty)
+
+
+def finish_of(composite: Composite, output: Any, isa: Isa) -> Finish:
+    """How a composite's output is finished."""
+    variable, table = _moved(composite, composite.results[output]), None
+    call: Any = composite.calls.get(variable)
+    if is_op(call, TABLE) and looks_up(isa):
+        variable, table = _moved(composite, call.args[0]), call.args[1]
+        call = composite.calls.get(variable)
+    return Finish(variable, packs(isa) and call is not None and saturates(call), table)
+
+
+def _moved(composite: Composite, variable: Any) -> Any:
+    """The variable with the same values at the same positions, before they are stored."""
+    while (call := composite.calls.get(variable)) is not None:
+        if str(call.op.name) not in SAME and surroundings(call) is None:
+            break
+        variable = call.args[0]
+    return variable
