@@ -7,7 +7,7 @@ the two undo each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from stages.kinds import Model
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
+from stages.qnn.moving import slices_of
 from stages.qnn.registry import dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 
@@ -91,8 +92,7 @@ class _Walk(Rewriting):
         axis = int(call.attrs.axis) % len(source.ty.shape)
         extents = [shape_of(field)[axis] for field in call.ty.fields]
         begin = sum(extents[: expr.index])
-        end = begin + extents[expr.index]
-        return self.builder.emit(relax.op.strided_slice(source, [axis], [begin], [end]), name)
+        return self._cut(source, {axis: range(begin, begin + extents[expr.index])}, name)
 
     # -- transposes --------------------------------------------------------------------------
 
@@ -121,6 +121,10 @@ class _Walk(Rewriting):
             return self._sink(expr, name)
         if op == "relax.concat":
             return self._concat(expr, name)
+        if op == "relax.strided_slice":
+            return self._slice(expr, name)
+        if op == "relax.take":
+            return self._take(expr, name)
         if op in REDUCTIONS and bool(expr.attrs.keepdims) and expr.attrs.axis is not None:
             return self._reduction(expr, name)
         return None
@@ -137,6 +141,36 @@ class _Walk(Rewriting):
         axis = order[int(call.attrs.axis) % len(order)]
         joined = relax.op.concat([self.turned[value][0] for value in values], axis)
         return self._transpose(self.builder.emit(joined, f"{name}.inner"), order, name)
+
+    def _slice(self, call: Any, name: str) -> Any:
+        """A slice along the axes that the transpose put there, if it runs forward."""
+        value = self.read(call.args[0])
+        shape = shape_of(value.ty)
+        cuts = [range(n)[cut] for n, cut in zip(shape, slices_of(call, len(shape)), strict=True)]
+        if value not in self.turned or any(cut.step < 0 for cut in cuts):
+            return None
+        chosen = {axis: cut for axis, cut in enumerate(cuts) if cut != range(shape[axis])}
+        return self._cut(value, chosen, name)
+
+    def _cut(self, value: Any, cuts: Mapping[int, range], name: str) -> Any:
+        """Some of the places along some axes of a tensor, transposed at last if that is."""
+        source, order = self.turned.get(value, (value, tuple(range(len(value.ty.shape)))))
+        axes = [order[axis] for axis in cuts]
+        ends = [[getattr(cut, end) for cut in cuts.values()] for end in ("start", "stop", "step")]
+        call = relax.op.strided_slice(source, axes, *ends)
+        if value not in self.turned:
+            return self.builder.emit(call, name)
+        return self._transpose(self.builder.emit(call, f"{name}.inner"), order, name)
+
+    def _take(self, call: Any, name: str) -> Any:
+        """Places along the axis that the transpose put there."""
+        value, places = map(self.read, call.args)
+        if value not in self.turned or len(places.ty.shape) != 1 or call.attrs.axis is None:
+            return None
+        source, order = self.turned[value]
+        axis = order[int(call.attrs.axis) % len(order)]
+        taken = relax.op.take(source, places, axis, mode=str(call.attrs.mode))
+        return self._transpose(self.builder.emit(taken, f"{name}.inner"), order, name)
 
     def _reduction(self, call: Any, name: str) -> Any:
         """A reduction along the axes that the transpose put there."""
