@@ -1,0 +1,103 @@
+"""Functions of one byte, compiled: tables that are looked up a register at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from hw.isa import isa_of
+from hw.profile import Hardware
+from stages.packaging.byte_tables import looks_up
+from stages.qnn import onnx, rescale
+from stages.qnn.builder import bindings_of
+from stages.qnn.registry import is_op
+from tests.stages.packaging.programs import assert_exact, pack
+from tests.stages.packaging.test_plain import Net
+from tests.targets import (
+    AARCH64,
+    ARMV7,
+    AVX2,
+    AVX512BW,
+    AVX512VBMI,
+    SSE2,
+    skip_unless_runnable,
+)
+
+PROFILES = [
+    SSE2,
+    AVX2,
+    AVX512BW,
+    AVX512VBMI,
+    pytest.param(AARCH64, marks=pytest.mark.slow),
+    pytest.param(ARMV7, marks=pytest.mark.slow),
+]
+EVERY = pytest.mark.parametrize("hardware", PROFILES, ids=lambda item: item.name)
+
+
+def looked_up(net: Net, data: Any, name: str, dtype: str = "int8") -> Any:
+    """Any function of a byte."""
+    values = net.rng.permutation(256).astype(np.uint8).view(dtype)
+    return net.emit(rescale.table(data, net.builder.tensor(f"{name}.values", values)), name)
+
+
+def silu(net: Net, data: Any, name: str) -> Any:
+    """A byte times a function of it."""
+    gate = looked_up(net, data, f"{name}.gate")
+    ratio = net.builder.tensor(f"{name}.ratio", np.array(0.013, np.float32))
+    return net.emit(
+        onnx.qlinear_mul(
+            data, gate, ratio, lhs_zero_point=3, rhs_zero_point=-128, zero_point=-20,
+            low=-128, high=127, offset=128,
+        ),
+        name,
+    )  # fmt: skip
+
+
+@EVERY
+@pytest.mark.parametrize("size", [1, 31, 64, 200, 4096])
+@pytest.mark.parametrize("kinds", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8")])
+def test_every_byte(kinds: tuple[str, str], size: int, hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    net = Net((1, size), kinds[0])
+    assert_exact(net.model(looked_up(net, net.x, "t", kinds[1])), net.inputs(), hardware)
+
+
+@EVERY
+@pytest.mark.parametrize("channels", [8, 16, 24, 32, 72])
+def test_behind_products(channels: int, hardware: Hardware) -> None:
+    """Results that products read with a halo, and the user as they are."""
+    skip_unless_runnable(hardware)
+    net = Net((1, 6, 7, 12))
+    x = silu(net, net.conv(net.x, "a", channels), "a.silu")
+    y = looked_up(net, net.conv(x, "b", channels, dtype="uint8"), "b.table")
+    assert_exact(net.model(y, net.conv(y, "c", 8, kernel=1)), net.inputs(), hardware)
+
+
+def test_what_a_byte_is_multiplied_by_is_no_pass_of_its_own() -> None:
+    net = Net((1, 6, 7, 12), "uint8")
+    x = silu(net, net.conv(net.x, "a", 32), "a.silu")
+    packed = pack(net.model(net.conv(x, "b", 32)), AVX512VBMI)
+    calls = [b.value for f in packed.module.functions.values() for b in bindings_of(f)]
+    assert not any(is_op(call, "relax.qnn.qlinear_mul") for call in calls)
+    assert not any(is_op(call, "relax.qnn.rebase") for call in calls)
+    assert sum(is_op(call, "relax.qnn.table") for call in calls) == 1
+
+
+def test_bytes_of_other_positions_are_not_the_same() -> None:
+    """A product of a picture and its transpose stays one."""
+    skip_unless_runnable(AVX2)
+    net = Net((1, 8, 8))
+    turned = net.emit(relax.op.permute_dims(net.x, [0, 2, 1]), "turned")
+    ratio = net.builder.tensor("ratio", np.array(0.01, np.float32))
+    points = {"lhs_zero_point": 0, "rhs_zero_point": 1, "zero_point": 2, "offset": 128}
+    y = onnx.qlinear_mul(net.x, turned, ratio, **points, low=-128, high=127)
+    packed, _ = assert_exact(net.model(net.emit(y, "y")), net.inputs(), AVX2)
+    assert "qlinear_mul" in str(packed.module)
+
+
+def test_x86_looks_up_registers() -> None:
+    found = [p.name for p in (SSE2, AVX2, AVX512BW, AVX512VBMI) if looks_up(isa_of(p))]
+    assert found == [AVX2.name, AVX512BW.name, AVX512VBMI.name]
