@@ -21,6 +21,7 @@ from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
 from stages.packaging.products import Products
 from stages.packaging.settling import is_settling, lower_settling
+from stages.packaging.softmax import is_softmax, lower_softmax
 from stages.packaging.transforms import lower_tiles
 from stages.packaging.winograd import Winograd, WinogradProducts
 from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, TILES, max_pool_of, pad_of
@@ -44,14 +45,20 @@ def lower(
             return lower_padding(function, symbol, hardware)
         if is_settling(function):
             return lower_settling(function, symbol, hardware)
-        if str(function.attrs["composite"]) == PLAIN and is_table(function, isa_of(hardware)):
-            return lower_table(function, symbol, hardware)
         if str(function.attrs["composite"]) == PLAIN:
-            return lower_plain(function, symbol, hardware)
+            return _lowered_plain(function, symbol, hardware)
         if str(function.attrs["composite"]) == TILES:
             return lower_tiles(function, symbol, hardware)
         composite = Composite(function, with_tiles)
         return _lowered(composite, symbol, schedule, bodies, hardware)
+
+
+def _lowered_plain(function: Any, symbol: str, hardware: Hardware) -> Kernel:
+    if is_table(function, isa_of(hardware)):
+        return lower_table(function, symbol, hardware)
+    if is_softmax(function):
+        return lower_softmax(function, symbol, hardware)
+    return lower_plain(function, symbol, hardware)
 
 
 def _lowered(

@@ -193,17 +193,18 @@ def softmax_of_int16(
 # Floats: every operation rounds to float32; sums run along the axis in order.
 
 
-def _power(m: Numbers, x: Value, most: Value, beta: float) -> Value:
+def power(m: Numbers, x: Value, most: Value, beta: float) -> Value:
+    """The exponential of an element, less the largest of its row."""
     return transcendental.exp(m, m.product(x - most, m.constant(beta, "float32")))
 
 
 def _softmax_float_te(x: Any, *, beta: float) -> Any:
     most = _reduce(x, te.max, lambda i: x(*i), "most")
-    power = te.compute(
-        x.shape, lambda *i: _shared(_power(TIR, x(*i), most(*i[:-1]), beta)), name="power"
+    powers = te.compute(
+        x.shape, lambda *i: _shared(power(TIR, x(*i), most(*i[:-1]), beta)), name="power"
     )
-    total = _reduce(x, te.sum, lambda i: power(*i), "total")
-    return te.compute(x.shape, lambda *i: power(*i) / total(*i[:-1]), name="softmax")
+    total = _reduce(x, te.sum, lambda i: powers(*i), "total")
+    return te.compute(x.shape, lambda *i: powers(*i) / total(*i[:-1]), name="softmax")
 
 
 def _infer_float(types: Sequence[Any], _attrs: Attrs) -> Any:
@@ -213,9 +214,9 @@ def _infer_float(types: Sequence[Any], _attrs: Attrs) -> Any:
 @register("softmax", ["x"], _infer_float, _softmax_float_te)
 def softmax(x: Array, *, beta: float) -> Array:
     """`exp(beta * (x - max)) / sum` over the last axis in float32; the sum is taken in order."""
-    power = _power(NUMPY, x, x.max(-1, keepdims=True), beta)
-    total = np.cumsum(power, axis=-1, dtype=np.float32)[..., -1:]
-    result: Array = power / total
+    powers = power(NUMPY, x, x.max(-1, keepdims=True), beta)
+    total = np.cumsum(powers, axis=-1, dtype=np.float32)[..., -1:]
+    result: Array = powers / total
     return result
 
 
