@@ -24,6 +24,7 @@ from stages.qnn.builder import outputs_of
 from stages.qnn.composites import calls_in
 from stages.qnn.llvm import FunctionText
 from stages.qnn.registry import dtype_of, is_op, shape_of
+from stages.qnn.rescale import BYTES
 
 TABLE = "relax.qnn.table"
 PAIR, NIBBLE = "lookup.pair", "lookup"
@@ -44,11 +45,16 @@ def looked_up_name(dtype: str, count: int) -> str:
     return f"bk_looked_up_{dtype}_{count}"
 
 
+def gives_bytes(call: Any) -> bool:
+    """Whether an expression is a function of one byte whose values are bytes."""
+    return is_op(call, TABLE) and dtype_of(call.ty) in BYTES
+
+
 def is_table(function: Any, isa: Isa) -> bool:
-    """Whether a plain composite is a function of one byte, and nothing else."""
+    """Whether a plain composite gives bytes that are functions of one byte, and nothing else."""
     calls = calls_in(function)
     is_alone = len(calls) == 1 and len(outputs_of(function)) == 1
-    return is_alone and is_op(calls[0], TABLE) and looks_up(isa)
+    return is_alone and gives_bytes(calls[0]) and looks_up(isa)
 
 
 def lower_table(function: Any, symbol: str, hardware: Hardware) -> Kernel:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hw.isa import Isa
-from stages.packaging.byte_tables import TABLE, looks_up
+from stages.packaging.byte_tables import gives_bytes, looks_up
 from stages.packaging.composite import Composite
 from stages.packaging.narrowing import packs
 from stages.qnn.expressions import saturates
@@ -86,7 +86,7 @@ def finish_of(composite: Composite, output: Any, isa: Isa) -> Finish:
     """How a composite's output is finished."""
     variable, table = _moved(composite, composite.results[output]), None
     call: Any = composite.calls.get(variable)
-    if is_op(call, TABLE) and looks_up(isa):
+    if gives_bytes(call) and looks_up(isa):
         variable, table = _moved(composite, call.args[0]), call.args[1]
         call = composite.calls.get(variable)
     return Finish(variable, packs(isa) and call is not None and saturates(call), table)

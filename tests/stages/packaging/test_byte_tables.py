@@ -76,6 +76,15 @@ def test_behind_products(channels: int, hardware: Hardware) -> None:
     assert_exact(net.model(y, net.conv(y, "c", 8, kernel=1)), net.inputs(), hardware)
 
 
+@EVERY
+def test_values_may_be_larger_than_bytes(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    net = Net((1, 6, 7, 12))
+    values = net.builder.tensor("values", np.arange(256, dtype=np.int16) * 99)
+    y = net.emit(rescale.table(net.conv(net.x, "a", 32), values), "words")
+    assert_exact(net.model(y), net.inputs(), hardware)
+
+
 def test_what_a_byte_is_multiplied_by_is_no_pass_of_its_own() -> None:
     net = Net((1, 6, 7, 12), "uint8")
     x = silu(net, net.conv(net.x, "a", 32), "a.silu")
