@@ -132,7 +132,7 @@ def hard_sigmoid(builder: RelaxBuilder, node: Node) -> Any:
 def power(builder: RelaxBuilder, node: Node) -> Any:
     """Pow: products for small whole exponents, a square root for 1/2."""
     x = builder.read(node.inputs[0])
-    exponent = builder.constants.get(node.inputs[1])
+    exponent = builder.known(node.inputs[1])
     value = exponent.item() if exponent is not None and exponent.size == 1 else None
     if value == 0.5:
         return builder.emit(relax.op.sqrt(x), node.layer)
@@ -165,7 +165,8 @@ def divide(builder: RelaxBuilder, node: Node) -> Any:
 def batch_norm(builder: RelaxBuilder, node: Node) -> Any:
     """BatchNormalization at inference with constant statistics: one factor and one offset.
 
-    ONNX Runtime computes `scale / sqrt(var + epsilon)` and `bias - mean * that` beforehand.
+    ONNX Runtime computes `scale * (1 / sqrt(var + epsilon))` and `bias - mean * that` beforehand,
+    every step rounded to float32.
     """
     if node.attributes.get("training_mode") or any(node.outputs[1:]):
         raise UnsupportedError("is in training mode; export the model for inference")
@@ -176,7 +177,7 @@ def batch_norm(builder: RelaxBuilder, node: Node) -> Any:
     epsilon = np.float32(node.attributes.get("epsilon", 1e-5))
     if not (variance + epsilon > 0).all():
         raise UnsupportedError("has a variance that is not positive")
-    factor = (gamma / np.sqrt(variance + epsilon)).astype(np.float32)
+    factor = (gamma * (np.float32(1) / np.sqrt(variance + epsilon))).astype(np.float32)
     offset = (beta - mean * factor).astype(np.float32)
     view = (-1, *[1] * (len(shape) - 2))
     names = (f"{node.layer}.factor", f"{node.layer}.offset")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -31,7 +31,9 @@ class RelaxBuilder:
 
     A source tensor is either a constant (a NumPy array) or a Relax variable. Constants become
     parameters only when an operator reads them, under their source names. `accepts` lists the
-    element types that tensors may have, `opset` is the version of ONNX's operators.
+    element types that tensors may have, `opset` is the version of ONNX's operators. What the graph
+    dequantizes of constants is a variable, as its integers are what layers read, and constant for
+    operators that need the floats.
     """
 
     def __init__(self, accepts: Sequence[str] = FLOAT_ONLY, opset: int = 0) -> None:
@@ -39,6 +41,8 @@ class RelaxBuilder:
         self.opset = opset
         self.constants: dict[str, Array] = {}
         self.variables: dict[str, Any] = {}
+        self.dequantized: dict[str, Callable[[], Array]] = {}
+        """Variables that constants are dequantized to, and what computes their float32 values."""
         self._parameters: dict[tuple[str, tuple[int, ...]], Any] = {}
         self._builder = ModelBuilder()
 
@@ -62,11 +66,18 @@ class RelaxBuilder:
         """Whether a source tensor's value is known at import."""
         return tensor in self.constants
 
+    def known(self, tensor: str) -> Array | None:
+        """The value of a source tensor that is constant or dequantized from constants, or None."""
+        if tensor in self.dequantized:
+            return self.dequantized[tensor]()
+        return self.constants.get(tensor)
+
     def constant(self, tensor: str) -> Array:
         """The value of a source tensor that must be constant."""
-        if tensor not in self.constants:
+        value = self.known(tensor)
+        if value is None:
             raise UnsupportedError(f"needs '{tensor}' to be constant; the graph computes it")
-        return self.constants[tensor]
+        return value
 
     def read(self, tensor: str, shape: Sequence[int] | None = None) -> Any:
         """The Relax expression of a source tensor, a constant seen in `shape` where given."""
