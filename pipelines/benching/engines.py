@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from hw.profile import Hardware
+from pipelines.benching import rehearsing
 from pipelines.benching.variants import Variant
 from pipelines.errors import UserError
 from pipelines.keys import installed_version
@@ -176,7 +177,11 @@ def load(engine: Engine, variant: Variant, inputs: Mapping[str, Array], threads:
 
     It is loaded and run in a thread of its own: some engines have the processor flush denormals
     to zero and leave it so, which would change the results of whatever runs in that thread next.
+    Before that it is tried in a process of its own: one that dies is one that cannot run it.
     """
+    signal = rehearsing.death(engine.load, variant, inputs, threads)
+    if signal is not None:
+        raise EngineError(f"{engine.title} cannot run it: it ends its process ({signal})")
     apart = ThreadPoolExecutor(1, thread_name_prefix=engine.name)
     try:
         loaded = apart.submit(engine.load, variant, inputs, threads).result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -187,6 +188,24 @@ def test_what_an_engine_cannot_load_is_one_line_and_leaves_no_trace() -> None:
     assert "\n" not in error.value.message
     # ONNX Runtime was told to flush denormals: where it runs, not here.
     assert np.finfo(np.float32).smallest_subnormal * np.float32(2) > 0
+
+
+def dies(variant: Variant, inputs: dict[str, Any], threads: int) -> engines.Loaded:
+    """An engine that ends its process by the signal that its model names."""
+    assert list(inputs) == ["data/0"] and inputs["data/0"].shape == (2, 3) and threads == 2
+    if variant.source:
+        os.kill(os.getpid(), signal.Signals[variant.source.decode()])
+    return engines.Loaded(lambda: [inputs["data/0"]], lambda count: 1.0)
+
+
+def test_an_engine_that_dies_of_a_model_is_one_that_cannot_run_it() -> None:
+    engine = engines.Engine("Frail", "1", ("onnx",), dies)
+    inputs = {"data/0": np.zeros((2, 3), np.float32)}
+    with pytest.raises(engines.EngineError) as error:
+        engines.load(engine, Variant("as stored", b"SIGSEGV", "onnx"), inputs, 2)
+    assert error.value.message == "Frail 1 cannot run it: it ends its process (SIGSEGV)"
+    loaded = engines.load(engine, Variant("as stored", b"", "onnx"), inputs, 2)
+    assert loaded.timed(1) == 1.0
 
 
 LARQ = """
