@@ -15,6 +15,7 @@ from tvm import relax
 from stages.importing import convert_arithmetic as arithmetic
 from stages.importing import convert_contrib as contrib
 from stages.importing import convert_layers as layers
+from stages.importing import convert_norms as norms
 from stages.importing import convert_pointwise as pointwise
 from stages.importing import convert_pools as pools
 from stages.importing import convert_qoperators as qoperators
@@ -109,6 +110,9 @@ _ORDINARY: Mapping[str, Converter] = {
     "Pow": pointwise.power,
     "Reciprocal": pointwise.reciprocal,
     "BatchNormalization": pointwise.batch_norm,
+    "LayerNormalization": norms.layer_norm,
+    "InstanceNormalization": norms.instance_norm,
+    "GroupNormalization": norms.group_norm,
     "LRN": pointwise.lrn,
     "Concat": tensors.concat,
     "Split": tensors.split,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.importing.normalizing import normalized
 from stages.importing.torch_export.program import Node
 from stages.importing.torch_export.walk import Walk
 from stages.importing.unsupported import UnsupportedError
@@ -184,14 +185,8 @@ def layer_norm(walk: Walk, node: Node) -> list[Any]:
         raise UnsupportedError(f"normalizes {extents} of {list(shape)}")
     axes, data = list(range(len(shape) - len(extents), len(shape))), walk.read(node, "input")
     name = node.name
-    mean = walk.emit(relax.op.mean(data, axis=axes, keepdims=True), f"{name}.mean")
-    centred = walk.emit(relax.op.subtract(data, mean), f"{name}.centred")
-    squares = walk.emit(relax.op.multiply(centred, centred), f"{name}.squares")
-    variance = walk.emit(relax.op.mean(squares, axis=axes, keepdims=True), f"{name}.variance")
     epsilon = walk.tensor(np.asarray(walk.number(node, "eps", 1e-5), np.float32), f"{name}.eps")
-    widened = walk.emit(relax.op.add(variance, epsilon), f"{name}.widened")
-    factor = walk.emit(relax.op.rsqrt(widened), f"{name}.factor")
-    result = walk.emit(relax.op.multiply(centred, factor), name)
+    result = normalized(walk.emit, data, axes, epsilon, name).values
     if walk.has(node, "weight"):
         result = walk.emit(relax.op.multiply(result, walk.read(node, "weight")), f"{name}.scaled")
     if walk.has(node, "bias"):
