@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -13,7 +12,7 @@ from tvm import relax
 
 from stages.importing.convert_tensors import normal
 from stages.importing.onnx_reader import Node
-from stages.importing.relax_builder import RelaxBuilder
+from stages.importing.relax_builder import Dequantized, RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import linear, onnx
 from stages.qnn.grid import limits_of
@@ -125,18 +124,15 @@ def dequantize_linear(builder: RelaxBuilder, node: Node) -> Any:
         value = builder.reshaped(value, seen.data, f"{node.layer}.blocks")
     result = builder.emit(linear.dequantize_linear(value, scale, zero_point), node.layer)
     if all(name in builder.constants for name in node.inputs if name):
-        builder.dequantized[node.outputs[0]] = partial(_floats, builder, node, seen)
+        builder.dequantized[node.outputs[0]] = _dequantized(builder, node, seen)
     return builder.reshaped(result, builder.shape(x), f"{node.layer}.shaped")
 
 
-def _floats(builder: RelaxBuilder, node: Node, seen: Views) -> Array:
-    """The float32 values of constants that the file dequantizes."""
-    values = [builder.constant(name) for name in node.inputs if name]
-    dtype = storage_dtype(str(values[0].dtype))
-    data, scale = values[0].astype(dtype).reshape(seen.data), seen.of_scale(values[1])
-    point = seen.of_scale(values[2].astype(dtype)) if len(values) > 2 else np.zeros((), dtype)
-    meaning = OPERATORS["relax.qnn.dequantize_linear"].meaning
-    return np.asarray(meaning(data, scale, point)).reshape(builder.shape(node.inputs[0]))
+def _dequantized(builder: RelaxBuilder, node: Node, seen: Views) -> Dequantized:
+    """Constants that the file dequantizes."""
+    stored, scale, *points = (builder.constants[name] for name in node.inputs if name)
+    point = seen.of_scale(points[0]) if points else np.zeros((), stored.dtype)
+    return Dequantized(stored.reshape(seen.data), seen.of_scale(scale), point, stored.shape)
 
 
 def _quantized_dtype(builder: RelaxBuilder, node: Node) -> str:

@@ -20,7 +20,7 @@ from stages.kinds import Table
 from stages.options import ImportOptions
 from stages.pixels import are_less_128
 
-_LAYERS = {"Conv": 1, "Gemm": 1, "MatMul": 1}
+_LAYERS = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Operators with weights, and the position of these among their inputs."""
 _INTEGER_LAYERS = {
     "QLinearConv": (3, 2, 5),

@@ -22,6 +22,7 @@ from stages.importing import convert_qoperators as qoperators
 from stages.importing import convert_quantizers as quantizers
 from stages.importing import convert_tensors as tensors
 from stages.importing.convert_resize import resize
+from stages.importing.convert_transposed import conv_transpose
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.qnn import onnx, qlinear
@@ -57,6 +58,7 @@ _CONTRIB: Mapping[str, Converter] = {
 }
 _ORDINARY: Mapping[str, Converter] = {
     "Conv": pools.conv,
+    "ConvTranspose": conv_transpose,
     "Gemm": pools.gemm,
     "MatMul": layers.matmul,
     "MaxPool": pools.max_pool,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.unsupported import UnsupportedError
 from stages.kinds import Model
 from stages.qnn.builder import ModelBuilder
-from stages.qnn.registry import dtype_of, shape_of, storage_dtype
+from stages.qnn.registry import OPERATORS, dtype_of, shape_of, storage_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -24,6 +25,27 @@ PACKED = ("int4", "uint4", "int2", "uint2")
 """Types below a byte: stored one to a byte, typed as they are."""
 WHOLE = (*STORED, "uint32", "uint64")
 ANY = (*WHOLE, *PACKED)
+
+
+@dataclass(frozen=True)
+class Dequantized:
+    """Constants that a graph dequantizes: integers, scale and zero point, which broadcast.
+
+    The integers are seen in a shape of their own where they have one scale a block.
+    """
+
+    stored: Array
+    scale: Array
+    zero_point: Array
+    shape: tuple[int, ...]
+
+    @property
+    def values(self) -> Array:
+        """The float32 values."""
+        kind = storage_dtype(str(self.stored.dtype))
+        meaning = OPERATORS["relax.qnn.dequantize_linear"].meaning
+        found = meaning(self.stored.astype(kind), self.scale, self.zero_point.astype(kind))
+        return np.asarray(found).reshape(self.shape)
 
 
 class RelaxBuilder:
@@ -41,8 +63,8 @@ class RelaxBuilder:
         self.opset = opset
         self.constants: dict[str, Array] = {}
         self.variables: dict[str, Any] = {}
-        self.dequantized: dict[str, Callable[[], Array]] = {}
-        """Variables that constants are dequantized to, and what computes their float32 values."""
+        self.dequantized: dict[str, Dequantized] = {}
+        """Variables that constants are dequantized to."""
         self._parameters: dict[tuple[str, tuple[int, ...]], Any] = {}
         self._builder = ModelBuilder()
 
@@ -69,7 +91,7 @@ class RelaxBuilder:
     def known(self, tensor: str) -> Array | None:
         """The value of a source tensor that is constant or dequantized from constants, or None."""
         if tensor in self.dequantized:
-            return self.dequantized[tensor]()
+            return self.dequantized[tensor].values
         return self.constants.get(tensor)
 
     def constant(self, tensor: str) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import relax
 
 from stages.qnn import qlinear
-from stages.qnn.builder import variables_in
+from stages.qnn.builder import remap, variables_in
 from stages.qnn.grid import Grid, every_byte
 from stages.qnn.qdq_integers import table_of
 from stages.qnn.qdq_rewriting import Quantized, Rewriting
@@ -24,6 +24,7 @@ from stages.qnn.registry import attributes, is_op, shape_of
 
 Array = np.ndarray[Any, Any]
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
+_SHIFTS = ("relax.reshape", "relax.permute_dims", "relax.strided_slice")
 
 
 def fused(graph: Rewriting, variable: Any, out: Grid) -> Any | None:
@@ -58,7 +59,7 @@ def _operator(graph: Rewriting, variable: Any, out: Grid) -> Any | None:
     call = graph.expressions.get(variable)
     if call is None:
         return None
-    for rule in (_sums, _binary, _mean, _average, _softmax, _concat):
+    for rule in (_sums, _binary, _mean, _average, _softmax, _concat, _moved):
         result = rule(graph, variable, call, out)
         if result is not None:
             return result
@@ -78,6 +79,22 @@ def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     factor = qlinear.output_factor(product.data.grid, product.weight.grid, out)
     result = qlinear.rescaled(graph.builder, product.layer, sums, factor, out)
     return qlinear.nchw(graph.builder, result, product.layer) if product.is_conv else result
+
+
+def _moved(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
+    """Sums that are only moved about before they are quantized, such as those of ConvTranspose."""
+    if not any(is_op(call, name) for name in _SHIFTS):
+        return None
+    inner = call.args[0]
+    source = graph.expressions.get(inner)
+    if source is None or not graph.is_read_once(inner):
+        return None
+    result = _sums(graph, inner, source, out)
+    if result is None:
+        result = _moved(graph, inner, source, out)
+    if result is None:
+        return None
+    return graph.builder.emit(remap(call, {inner: result}), str(variable.name))
 
 
 def _with_bias(graph: Rewriting, call: Any) -> tuple[Product | None, Array | None]:

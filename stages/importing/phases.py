@@ -1,0 +1,123 @@
+"""A transposed convolution as a plain one that computes all its phases at once.
+
+Along one axis a transposed convolution of stride s gives `y[o] = sum over i of x[i] * w[k]` with
+`i * s + k * dilation = o + pad`. Outputs whose `o + pad` leaves the same remainder r by s (a phase)
+read the same taps `r, r + s, ...` of the weights, spread by the dilation: each phase is a plain
+convolution of stride 1, and the s * s phases of a picture are so many times the channels, which are
+then laid out as pixels (Shi et al., arXiv 1609.05158, section 3.2). Nothing is multiplied by the
+zeros that stand between pixels in the textbook form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One direction: extents in pixels, `pad` cuts that many outputs off at the beginning."""
+
+    extent: int
+    output: int
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+
+    @property
+    def taps(self) -> int:
+        """Pixels that one phase reads."""
+        return -(-((self.kernel - 1) * self.dilation + 1) // self.stride)
+
+    @property
+    def first(self) -> int:
+        """The first position of the plain convolution that outputs come from."""
+        return self.pad // self.stride
+
+    @property
+    def positions(self) -> int:
+        """How many positions of it there are."""
+        return (self.pad + self.output - 1) // self.stride - self.first + 1
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        """Zeros before and after the data of the plain convolution; negative ones cut off."""
+        return self.taps - 1 - self.first, self.first + self.positions - self.extent
+
+    @property
+    def cut(self) -> int:
+        """Outputs of the first position that do not count."""
+        return self.pad % self.stride
+
+    def split(self, weights: Array, axis: int) -> Array:
+        """Weights with `axis` of the kernel as [stride, taps], taps as a convolution reads them."""
+        shape = list(weights.shape)
+        shape[axis] = self.taps * self.stride
+        spread = np.zeros(shape, weights.dtype)
+        where: list[Any] = [slice(None)] * weights.ndim
+        where[axis] = slice(0, (self.kernel - 1) * self.dilation + 1, self.dilation)
+        spread[tuple(where)] = weights
+        apart = spread.reshape(*shape[:axis], self.taps, self.stride, *shape[axis + 1 :])
+        return np.flip(np.swapaxes(apart, axis, axis + 1), axis + 1)
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Both directions of a picture."""
+
+    rows: Axis
+    columns: Axis
+    groups: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many phases a group of channels has."""
+        return self.rows.stride * self.columns.stride
+
+    @property
+    def padding(self) -> tuple[int, int, int, int]:
+        """Top, left, bottom, right."""
+        (top, bottom), (left, right) = self.rows.pads, self.columns.pads
+        return top, left, bottom, right
+
+    def filters(self, weights: Array) -> Array:
+        """OIHW weights of the plain convolution from [C, M / groups, KH, KW], zero where none are.
+
+        O counts groups, rows of phases, columns of phases, then the group's channels.
+        """
+        channels, units = weights.shape[:2]
+        depth = channels // self.groups
+        split = self.rows.split(self.columns.split(weights, 3), 2)
+        grouped = split.reshape(self.groups, depth, units, *split.shape[2:])
+        # group, depth, unit, row phase, row tap, column phase, column tap
+        ordered = grouped.transpose(0, 3, 5, 2, 1, 4, 6)
+        taps = self.rows.taps, self.columns.taps
+        return np.ascontiguousarray(ordered.reshape(-1, depth, *taps))
+
+    def repeated(self, values: Array) -> Array:
+        """A value for each output channel [M], as one for each of the plain convolution's."""
+        apart = values.reshape(self.groups, 1, -1)
+        return np.ascontiguousarray(np.broadcast_to(apart, self._apart(apart.shape[2])).ravel())
+
+    def _apart(self, units: int) -> tuple[int, int, int]:
+        return self.groups, self.count, units
+
+    def view(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """NHWC [N, H, W, O] of the plain convolution with its channels taken apart."""
+        units = shape[3] // (self.count * self.groups)
+        strides = self.rows.stride, self.columns.stride
+        return (*shape[:3], self.groups, *strides, units)
+
+    order = (0, 1, 4, 2, 5, 3, 6)
+    """How the axes of the view follow each other as pixels."""
+
+    def picture(self, view: Sequence[int]) -> tuple[int, int, int, int]:
+        """The NHWC shape that they are then."""
+        n, h, w, groups, s, t, units = view
+        return n, h * s, w * t, groups * units
