@@ -37,9 +37,9 @@ def instance_norm(builder: RelaxBuilder, node: Node) -> Any:
 
 
 def group_norm(builder: RelaxBuilder, node: Node) -> Any:
-    """GroupNormalization of [N, C, ...]: groups of channels that lie together.
+    """GroupNormalization of [N, C, ...], opset 21: groups of channels that lie together.
 
-    Scale and bias are per channel; before opset 21 per group.
+    Scale and bias are one a channel. Opset 18 had one a group, and was withdrawn for that.
     """
     shape = _picture(builder, node)
     groups = int(node.attributes.get("num_groups", 0))
@@ -48,9 +48,6 @@ def group_norm(builder: RelaxBuilder, node: Node) -> Any:
     rows = (shape[0], groups, prod(shape[1:]) // groups)
     x = builder.reshaped(builder.read(node.inputs[0]), rows, f"{node.layer}.groups")
     value = _normalized(builder, node, x, [2]).values
-    if builder.opset < 21:
-        value = _moved(builder, node, value, (groups, 1))
-        return builder.reshaped(value, shape, f"{node.layer}.shaped")
     value = builder.reshaped(value, shape, f"{node.layer}.shaped")
     return _moved(builder, node, value, (shape[1], *[1] * (len(shape) - 2)))
 
