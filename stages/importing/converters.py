@@ -165,7 +165,7 @@ def _convert_node(
         if folded is not None:
             builder.constants.update(zip(node.outputs, folded, strict=True))
             return
-    if key not in way.converters:
+    if key not in way.converters and key != ("", "Shape"):
         raise UnsupportedError(_WHY.get(node.op, "there is no converter for it"))
     if not known:
         return  # something before it is unsupported, and has been reported

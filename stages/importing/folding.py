@@ -20,7 +20,20 @@ MAX_FOLDED = 1 << 16
 
 MAX_FILLED = 1 << 24
 
-_BROADCASTING = {"Add", "Sub", "Mul", "Div", "Pow", "Mod", "Equal", "Greater", "Less", "Min", "Max"}
+_BROADCASTING = {
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Pow",
+    "Mod",
+    "Equal",
+    "Greater",
+    "Less",
+    "Min",
+    "Max",
+    "Where",
+}
 _SHAPING = {"Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Concat", "Slice"}
 _POINTWISE = {"Cast", "Sqrt", "Reciprocal", "Neg", "Abs", "Floor", "Ceil", "Identity", "Size"}
 _REDUCING = {"ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin"}
