@@ -1,7 +1,7 @@
 """Float products as kernels compute them fast: in vectors of output channels.
 
     conv2d(x, w), NCHW and OIHW -> transpose(float_conv2d(pad(transpose(x)), w'))
-    matmul(x, w)                -> float_dense(x, w')
+    matmul(x, w)                -> float_dense(x, w'), all that lies before its last axis as rows
     max_pool2d(x)               -> transpose(qnn.max_pool2d(transpose(x)))
     avg_pool2d(x)               -> transpose(qnn.window_sum2d(transpose(x)) / counts)
 
@@ -63,17 +63,13 @@ class _Walk(Rewriting):
             elif (
                 is_dense(value) and value.args[1] in self.constants and binding.var not in quantized
             ):
-                self.mapping[binding.var] = self._dense(value, name)
+                weight = self.constants[value.args[1]]
+                data = self.read(value.args[0])
+                self.mapping[binding.var] = dense(self.builder, value, data, weight, name)
             else:
                 self.mapping[binding.var] = self.builder.emit(self.remapped(value), name)
         results = [self.mapping[output] for output in outputs_of(self.main)]
         return self.builder.model_after(self.source, results)
-
-    def _dense(self, call: Any, name: str) -> Any:
-        data, weight = call.args
-        turned = np.ascontiguousarray(self.constants[weight].T)
-        tensor = self.builder.tensor(f"{weight.name}.oi", turned)
-        return self.builder.emit(floats.float_dense(self.read(data), tensor), name)
 
     def _turned(self, call: Any, name: str) -> Any:
         """The picture that an operator reads, channels last."""
@@ -96,9 +92,23 @@ def is_convolution(expr: Any) -> bool:
 
 
 def is_dense(expr: Any) -> bool:
-    """Whether an expression is a product of two float matrices."""
-    is_matrices = is_op(expr, "relax.matmul") and _is_float(expr)
-    return is_matrices and all(len(a.ty.shape) == 2 for a in expr.args)
+    """Whether an expression is a product of floats, of one matrix on the right."""
+    if not is_op(expr, "relax.matmul") or not _is_float(expr):
+        return False
+    left, right = (len(argument.ty.shape) for argument in expr.args)
+    return left >= 2 and right == 2
+
+
+def dense(builder: ModelBuilder, call: Any, data: Any, weight: Array, name: str) -> Any:
+    """Emit a float product (`is_dense`) of data [..., K]; `weight` is its matrix [K, O]."""
+    *outer, depth = shape_of(data.ty)
+    if len(outer) > 1:
+        data = builder.emit(relax.op.reshape(data, (prod(outer), depth)), f"{name}.rows")
+    tensor = builder.tensor(f"{call.args[1].name}.oi", np.ascontiguousarray(weight.T))
+    product = builder.emit(floats.float_dense(data, tensor), name)
+    if len(outer) == 1:
+        return product
+    return builder.emit(relax.op.reshape(product, shape_of(call.ty)), f"{name}.unrowed")
 
 
 def is_simple(call: Any) -> bool:

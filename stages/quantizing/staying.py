@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.qnn import floats, integer
+from stages.qnn import integer
 from stages.qnn.builder import remap, variables_in
 from stages.qnn.elementwise import ELEMENTWISE
 from stages.qnn.registry import OPERATORS, attributes, is_op, shape_of, tensor_types
@@ -23,6 +23,7 @@ from stages.qnn.standard import STANDARD
 from stages.quantizing.chain import Step
 from stages.quantizing.channels_last import (
     convolution,
+    dense,
     is_convolution,
     is_dense,
     is_pool,
@@ -81,9 +82,7 @@ class Floats:
         elif self._is_by_pixel(call):
             result = self._with(call, self.pixels)
         elif is_dense(call) and weight is not None and not is_exact:
-            tensor = builder.tensor(f"{call.args[1].name}.oi", np.ascontiguousarray(weight.T))
-            result = floats.float_dense(self.tensor(call.args[0]), tensor)
-            return Stayed(builder.emit(result, layer))
+            return Stayed(dense(builder, call, self.tensor(call.args[0]), weight, layer))
         else:
             return Stayed(builder.emit(self._with(call, self.tensor), layer), self._grid(call))
         return Chain(builder.emit(result, layer), ())

@@ -52,9 +52,9 @@ def model_of(name: str, *, is_whole: bool = False, is_quantized: bool = False) -
     return net, net.model(x)
 
 
-def dense_model(is_whole: bool) -> tuple[Net, Model]:
+def dense_model(is_whole: bool, outer: tuple[int, ...] = (3,)) -> tuple[Net, Model]:
     """Rows of floats times a matrix, and a bias."""
-    net = Net((3, 45))
+    net = Net((*outer, 45))
     x = net.emit(op.astype(net.x, "float32"), "real")
     weight = net.builder.tensor("w", _floats(net, (45, 37), is_whole))
     x = net.emit(op.matmul(x, weight), "product")
@@ -102,25 +102,28 @@ POOLED: dict[str, Callable[[], tuple[Net, Model]]] = {
     "average": lambda: pooled_model("average", count_include_pad=True),
     "average of 12": lambda: pooled_model("average", 12, count_include_pad=True),
 }
+DENSE = {"dense": (3,), "dense of pixels": (1, 2, 3)}
 
 
-@pytest.mark.parametrize("name", [*CASES, "dense", *POOLED])
+@pytest.mark.parametrize("name", [*CASES, *DENSE, *POOLED])
 @EVERY
 def test_sums_without_rounding_are_exact(name: str, hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
-    special = {"dense": lambda: dense_model(True), **POOLED}
-    net, model = special[name]() if name in special else model_of(name, is_whole=True)
+    if name in DENSE:
+        net, model = dense_model(True, DENSE[name])
+    else:
+        net, model = POOLED[name]() if name in POOLED else model_of(name, is_whole=True)
     # What is transformed (Winograd) is divided by 9.
     options = algorithm("mac8", "c*") if name in POOLED else None
     assert_exact(model, net.inputs(), hardware, options)
 
 
-@pytest.mark.parametrize("name", ["window", "strides", "point", "dense"])
+@pytest.mark.parametrize("name", ["window", "strides", "point", *DENSE])
 @EVERY
 def test_sums_of_floats_are_close(name: str, hardware: Hardware) -> None:
     """A sum of n products that is rounded n times is wrong by n half units at most."""
     skip_unless_runnable(hardware)
-    net, model = dense_model(False) if name == "dense" else model_of(name)
+    net, model = dense_model(False, DENSE[name]) if name in DENSE else model_of(name)
     inputs = net.inputs()
     (expected,) = interpret.run(model, inputs).values()
     packed = pack(model, hardware)
@@ -128,6 +131,12 @@ def test_sums_of_floats_are_close(name: str, hardware: Hardware) -> None:
     largest = 128 * 45 * 4  # of the sums of sizes: of bytes, and weights rarely above 4
     np.testing.assert_allclose(found, expected, rtol=0, atol=45 * 2.0**-24 * largest)
     assert not np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_products_of_one_matrix_have_kernels(name: str) -> None:
+    found = operators(channels_last(dense_model(False, DENSE[name])[1]))
+    assert found["relax.qnn.float_dense"] == 1 and not found["relax.matmul"]
 
 
 @pytest.mark.parametrize("name", CASES)
