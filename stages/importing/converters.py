@@ -28,9 +28,10 @@ Converter = Callable[[RelaxBuilder, Node], Any]
 
 IN_FLOAT = (
     "Abs", "Ceil", "Concat", "DepthToSpace", "Elu", "Erf", "Exp", "Expand", "Floor", "Gelu",
-    "GlobalMaxPool", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "LogSoftmax", "Max", "Min",
-    "Neg", "PRelu", "Pad", "Pow", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceSum", "Round",
-    "Sigmoid", "Slice", "Softmax", "SpaceToDepth", "Sqrt", "Sum", "Tanh",
+    "GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "InstanceNormalization",
+    "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "Max", "Min", "Neg", "PRelu", "Pad",
+    "Pow", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceSum", "Round", "Sigmoid", "Slice",
+    "Softmax", "SpaceToDepth", "Sqrt", "Sum", "Tanh",
 )  # fmt: skip
 """Operators that networks with quantizers compute in float, as other graphs have them."""
 

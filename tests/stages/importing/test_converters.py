@@ -127,10 +127,17 @@ UNARY = (
 )  # fmt: skip
 AXES = {"axes": np.array([2, 3])}
 SLOPES = {"slopes": np.array([-1, 0, 0.5, 2], np.float32).reshape(4, 1, 1)}
+WEIGHTS = {"fours": np.arange(1, 5, dtype=np.float32), "eights": np.arange(8, dtype=np.float32)}
 IN_FLOAT: dict[str, tuple[onnx.NodeProto, dict[str, Any]]] = {
     **{op: (node(op, ["x"], "a"), {}) for op in UNARY},
     **{op: (node(op, ["x", "axes"], "a"), AXES) for op in ("ReduceMax", "ReduceMin", "ReduceSum")},
     **{op: (node(op, ["x", "x", "x"], "a"), {}) for op in ("Max", "Min", "Sum")},
+    "LayerNormalization": (node("LayerNormalization", ["x", "eights"], "a"), WEIGHTS),
+    "InstanceNormalization": (node("InstanceNormalization", ["x", "fours", "fours"], "a"), WEIGHTS),
+    "GroupNormalization": (
+        node("GroupNormalization", ["x", "fours", "fours"], "a", num_groups=2),
+        WEIGHTS,
+    ),
     "Softmax": (node("Softmax", ["x"], "a", axis=1), {}),
     "LogSoftmax": (node("LogSoftmax", ["x"], "a"), {}),
     "Concat": (node("Concat", ["x", "x"], "a", axis=1), {}),
@@ -158,7 +165,7 @@ def test_other_operators_stand_beside_quantizers(op: str) -> None:
     x = np.random.default_rng(0).uniform(0.25, 3, (1, 4, 6, 8)).astype(np.float32)
     last = node("Mul", ["a", "one"])
     named = {**constants, "one": np.ones((), np.float32)}
-    source = graph([operator, last], named, x.shape, opset=20, domains=[QONNX])
+    source = graph([operator, last], named, x.shape, opset=21, domains=[QONNX])
     expected = evaluate(source=source, inputs={"x": x})["y"]
     found = interpret.run(import_(source), {"x": x})["y"]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
