@@ -14,6 +14,7 @@ from stages.quantizing.batches import always_apart, apart
 from stages.quantizing.bfloat16 import halved
 from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
+from stages.quantizing.columns import even_columns
 from stages.quantizing.floating import floated
 from stages.quantizing.of_one_byte import of_one_byte
 from stages.quantizing.rewrite import rewrite
@@ -29,7 +30,8 @@ def run(*, model: Model, options: QuantizeOptions = DEFAULT) -> Model:
     is_halved = options.floats == "bfloat16"
     if is_plain(model):
         # Once before, so that weights which are turned or scaled are constants.
-        result = of_one_byte(floated(simplify(channels_last(simplify(model)))))
+        result = floated(simplify(even_columns(channels_last(simplify(model)))))
+        result = of_one_byte(result)
         return apart(halved(result) if is_halved else result)
     result = turned(rewrite(always_apart(model)))  # which know single pictures alone
     result = halved(result) if is_halved else result

@@ -1,0 +1,95 @@
+"""Products of two computed matrices, such as those of attention, as vectors compute them fast.
+
+A vector holds neighbouring columns of the result. Where their number has no divisor that a vector
+could hold, as 197 tokens have not, there are more:
+
+    f(matmul(a, b)), b [..., K, N]  ->  strided_slice(f(matmul(a, pad(b))))
+
+for what is computed of every value alone (f).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+from tvm.ir import Call
+
+from stages.kinds import Model
+from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
+from stages.qnn.elementwise import ELEMENTWISE, WHOLE
+from stages.qnn.registry import is_op, shape_of
+from stages.qnn.rewriting import Rewriting
+
+FITTING = 16
+"""What the columns are made a multiple of."""
+NARROW, WIDE = 8, 64
+"""Columns that one vector, or some beside each other, hold."""
+
+
+def even_columns(model: Model) -> Model:
+    """The model with columns of products added where too few would fit a vector."""
+    return _Walk(model).run()
+
+
+class _Walk(Rewriting):
+    """One pass over `main`."""
+
+    def __init__(self, source: Model) -> None:
+        super().__init__(source)
+        self._wider: dict[Any, Any] = {}
+        """Old variable → the new one that has its columns and more."""
+
+    def run(self) -> Model:
+        """Walk, and build the model anew."""
+        for binding in bindings_of(self.main):
+            wider = self._more(binding.value, str(binding.var.name))
+            if wider is not None:
+                self._wider[binding.var] = wider
+            elif isinstance(binding.value, relax.Var):
+                self.mapping[binding.var] = self.read(binding.value)
+            else:
+                self.copy(binding)
+        results = [self.read(output) for output in outputs_of(self.main)]
+        return self.builder.model_after(self.source, results)
+
+    def read(self, variable: Any) -> Any:
+        """The new variable for an old one, without the columns that were added."""
+        if variable in self._wider and variable not in self.mapping:
+            columns, wider = shape_of(variable.ty)[-1], self._wider[variable]
+            last = len(shape_of(wider.ty)) - 1
+            kept = relax.op.strided_slice(wider, [last], [0], [columns])
+            self.mapping[variable] = self.builder.emit(kept, f"{variable.name}.kept")
+        return super().read(variable)
+
+    def _more(self, expr: Any, name: str) -> Any | None:
+        """A product, or what is computed of one alone, with more columns; None to leave it."""
+        missing = self._missing(expr)
+        if missing:
+            left, right = map(self.read, expr.args)
+            width = [0, 0] * (len(shape_of(right.ty)) - 1) + [0, missing]
+            wide = self.builder.emit(relax.op.nn.pad(right, width), f"{name}.columns")
+            return self.builder.emit(relax.op.matmul(left, wide), name)
+        if not isinstance(expr, Call) or str(expr.op.name) not in ELEMENTWISE:
+            return None
+        computed = [each for each in variables_in(expr) if each not in self.constants]
+        if len(computed) != 1 or computed[0] not in self._wider or not self._is_alike(expr):
+            return None
+        known = {each: self.read(each) for each in variables_in(expr) if each in self.constants}
+        return self.builder.emit(
+            remap(expr, {**known, computed[0]: self._wider[computed[0]]}), name
+        )
+
+    def _is_alike(self, call: Any) -> bool:
+        """Whether every position is computed in the same way."""
+        read = (each for each in variables_in(call) if each in self.constants)
+        return not WHOLE.get(str(call.op.name)) and all(self.constants[v].size == 1 for v in read)
+
+    def _missing(self, expr: Any) -> int:
+        """How many columns to add to the right operand of a product, 0 to leave it as it is."""
+        if not is_op(expr, "relax.matmul") or expr.args[1] in self.constants:
+            return 0
+        shape = shape_of(expr.args[1].ty)
+        columns = shape[-1]
+        fits = any(columns % width == 0 for width in range(NARROW, WIDE + 1))
+        return 0 if len(shape) < 2 or columns < NARROW or fits else -columns % FITTING
