@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax
 
 from stages.importing.convert_qoperators import present
+from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import Node
 from stages.importing.phases import Axis, Phases
 from stages.importing.relax_builder import Dequantized, RelaxBuilder
@@ -63,7 +64,7 @@ def _phases(builder: RelaxBuilder, node: Node) -> tuple[tuple[int, ...], Phases]
             f"reads a tensor of rank {len(shape)} with weights of shape {list(weights)}; "
             "one and two dimensions are accepted"
         )
-    if groups < 1 or weights[0] != shape[1] or shape[1] % groups:
+    if groups < 1 or weights[0] != shape[1] or shape[1] % groups or min(weights) < 1:
         raise UnsupportedError(
             f"has weights of shape {list(weights)} and {groups} groups for {shape[1]} channels"
         )
@@ -84,6 +85,12 @@ def _phases(builder: RelaxBuilder, node: Node) -> tuple[tuple[int, ...], Phases]
         for i in range(rank)
     ]
     rows = axes[0] if rank == 2 else Axis(1, 1, 1, 1, 1, 0)
+    values = prod(weights[:2]) * prod(each.taps * each.stride for each in (rows, axes[-1]))
+    if values > MAX_ELEMENTS:
+        raise UnsupportedError(
+            f"has {values:,} weights with the gaps of its strides and dilations; "
+            f"at most {MAX_ELEMENTS:,} are accepted"
+        )
     return shape, Phases(rows, axes[-1], groups)
 
 

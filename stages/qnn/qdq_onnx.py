@@ -1,10 +1,12 @@
 """What ONNX Runtime fuses of a QDQ graph into its quantized operators, computed as those do.
 
 The rules follow its QDQ selectors (`qdq_selectors.cc`): an operator is fused if all its operands
-are dequantized and its one reader quantizes. Two differences, each of at most one step: a bias
+are dequantized and its one reader quantizes. Three differences, each of at most one step: a bias
 that is still float is rounded to the accumulators' grid, as its weight-bias transformer does; a
 Relu or Clip before the quantizer becomes a clip of integers whatever its bounds, which is exact
-because quantizing is monotone and ONNX Runtime would leave the operator float.
+because quantizing is monotone and ONNX Runtime would leave the operator float; sums that are only
+moved about before the quantizer are quantized where they are, so that a ConvTranspose is a
+convolution of integers, which ONNX Runtime computes in float.
 """
 
 from __future__ import annotations

@@ -115,6 +115,8 @@ def test_weights_with_a_scale_an_input_channel_are_floats() -> None:
         ((1, 4, 5, 5), (4, 2, 3, 3), {"strides": [0, 1]}, "2 values of at least 1 are accepted"),
         ((1, 4, 2, 2), (4, 2, 3, 3), {"pads": [9, 9, 9, 9]}, r"leave the extents \[-14, -14\]"),
         ((1, 4, 5, 5), (4, 2, 3, 3), {"dilations": [1 << 21, 1]}, "dilation or pad above 1,048"),
+        ((1, 4, 5, 5), (4, 2, 3, 3), {"strides": [1 << 13, 1 << 13]}, "536,870,912 weights with"),
+        ((1, 4, 5, 5), (4, 2, 0, 3), {}, r"has weights of shape \[4, 2, 0, 3\]"),
     ],
 )
 def test_what_is_refused(
