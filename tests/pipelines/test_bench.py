@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -190,7 +191,7 @@ def test_what_an_engine_cannot_load_is_one_line_and_leaves_no_trace() -> None:
     assert np.finfo(np.float32).smallest_subnormal * np.float32(2) > 0
 
 
-def dies(variant: Variant, inputs: dict[str, Any], threads: int) -> engines.Loaded:
+def dies(variant: Variant, inputs: Mapping[str, Any], threads: int) -> engines.Loaded:
     """An engine that ends its process by the signal that its model names."""
     assert list(inputs) == ["data/0"] and inputs["data/0"].shape == (2, 3) and threads == 2
     if variant.source:
