@@ -78,6 +78,15 @@ def evaluate(call: Any, values: Mapping[Any, Any]) -> Any:
     return _evaluate_call(None, call, values)
 
 
+def by_element(call: Any, operands: Sequence[Array]) -> Array:
+    """What an elementwise operator gives for other elements than its call has."""
+    name = str(call.op.name)
+    with np.errstate(all="ignore"):
+        if name in OPERATORS:
+            return np.asarray(OPERATORS[name].meaning(*operands, **attributes(call)))
+        return np.asarray(STANDARD[name](call, *operands))
+
+
 def _evaluate(module: Any, expr: Any, environment: Mapping[Any, Any]) -> Any:
     if isinstance(expr, relax.Var):
         return environment[expr]

@@ -12,11 +12,11 @@ from stages.qnn import qlinear
 from stages.qnn.builder import remap, variables_in
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.grid import Grid, every_byte
+from stages.qnn.interpret import by_element
 from stages.qnn.linear import FLOAT
 from stages.qnn.qdq_rewriting import Quantized, Rewriting
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, storage_dtype
 from stages.qnn.rescale import table
-from stages.qnn.standard import STANDARD
 
 Array = np.ndarray[Any, Any]
 
@@ -167,10 +167,5 @@ def _evaluate(graph: Rewriting, order: list[Any], values: dict[Any, Array]) -> d
         for each in variables_in(call):
             tensor = graph.tensor(each)
             operands.append(values[each] if tensor is None else tensor.reshape(()))
-        name = str(call.op.name)
-        with np.errstate(all="ignore"):
-            if name in OPERATORS:
-                values[variable] = OPERATORS[name].meaning(*operands, **attributes(call))
-            else:
-                values[variable] = np.asarray(STANDARD[name](call, *operands))
+        values[variable] = by_element(call, operands)
     return values

@@ -1,9 +1,10 @@
-"""Operators of several operands that all depend on the same byte: one table.
+"""Operators of several operands, or of floats, that all depend on the same byte: one table.
 
     multiply(x, table(x)) -> table'(x)
+    quantize(f(dequantize(x))) -> table'(x)
 
-So SiLU and its like, which importers find as a function of a byte and a product of bytes, become
-one function of a byte. Its values are those of the operators, for all 256 bytes.
+So SiLU, GELU and their like, which importers find as functions of a byte and products of bytes,
+become one function of a byte. Its values are those of the operators, for all 256 bytes.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from tvm import relax
 from tvm.ir import Call, Op
 
 from stages.kinds import Model
+from stages.qnn import interpret
 from stages.qnn.builder import bindings_of, outputs_of, variables_in
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.grid import every_byte
-from stages.qnn.registry import OPERATORS, attributes, dtype_of, shape_of
+from stages.qnn.registry import dtype_of, shape_of
 from stages.qnn.rescale import BYTES, table
 from stages.qnn.rewriting import Rewriting
 
@@ -33,6 +35,7 @@ class Function:
     of: Any
     """The old variable of that byte."""
     values: Array
+    """Of any type."""
 
 
 def of_one_byte(model: Model) -> Model:
@@ -56,7 +59,7 @@ class _Walk(Rewriting):
                 continue
             self.functions[binding.var] = found
             name = str(binding.var.name)
-            if self._is_joined(binding.value):
+            if dtype_of(binding.value.ty) in BYTES and self._is_joined(binding.value):
                 values = self.builder.tensor(f"{name}.table", found.values)
                 self.mapping[binding.var] = self.builder.emit(
                     table(self.read(found.of), values), name
@@ -68,11 +71,11 @@ class _Walk(Rewriting):
         return self.builder.model_after(self.source, results)
 
     def _function(self, call: Any) -> Function | None:
-        """An operator's bytes as a function of one byte, if they are."""
+        """What an operator gives as a function of one byte, if it is."""
         name = str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
-        if name not in ELEMENTWISE or name not in OPERATORS or dtype_of(call.ty) not in BYTES:
+        if name not in ELEMENTWISE or not isinstance(call.ty, relax.TensorType):
             return None
-        whole, operands, roots = WHOLE.get(name, ()), [], set[Any]()
+        whole, operands, roots = WHOLE.get(name, ()), list[Array](), set[Any]()
         for position, argument in enumerate(call.args):
             constant = self.constants.get(argument)
             if constant is not None and (constant.size == 1 or position in whole):
@@ -85,9 +88,7 @@ class _Walk(Rewriting):
             operands.append(read.values)
         if len(roots) != 1:
             return None
-        with np.errstate(all="ignore"):
-            values = OPERATORS[name].meaning(*operands, **attributes(call))
-        return Function(roots.pop(), np.ascontiguousarray(values))
+        return Function(roots.pop(), np.ascontiguousarray(interpret.by_element(call, operands)))
 
     def _read(self, variable: Any) -> Function | None:
         """An operand as a function of a byte: of itself, if it is no other's."""
@@ -98,5 +99,7 @@ class _Walk(Rewriting):
         return Function(variable, every_byte(dtype_of(variable.ty)))
 
     def _is_joined(self, call: Any) -> bool:
-        """Whether an operator reads several tensors, each a function of the same byte."""
-        return sum(each not in self.constants for each in variables_in(call)) > 1
+        """Whether an operator reads several tensors, each a function of the same byte, or one that
+        holds no bytes."""
+        read = [each for each in variables_in(call) if each not in self.constants]
+        return len(read) > 1 or dtype_of(read[0].ty) not in BYTES

@@ -11,7 +11,7 @@ from tvm import relax
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.packaging.byte_tables import looks_up
-from stages.qnn import onnx, rescale
+from stages.qnn import linear, onnx, rescale
 from stages.qnn.builder import bindings_of
 from stages.qnn.registry import is_op
 from tests.stages.packaging.programs import assert_exact, pack
@@ -93,6 +93,25 @@ def test_what_a_byte_is_multiplied_by_is_no_pass_of_its_own() -> None:
     assert not any(is_op(call, "relax.qnn.qlinear_mul") for call in calls)
     assert not any(is_op(call, "relax.qnn.rebase") for call in calls)
     assert sum(is_op(call, "relax.qnn.table") for call in calls) == 1
+
+
+def test_what_floats_make_of_a_byte_is_one_table() -> None:
+    """A GELU as quantizers of every step leave it: a byte, a function of it, a sum, a product."""
+    skip_unless_runnable(SSE2)
+    net = Net((1, 5, 30))
+    scale, half = (
+        net.builder.tensor(n, np.array(v, np.float32)) for n, v in (("s", 0.02), ("h", 0.5))
+    )
+    point = net.builder.tensor("p", np.array(-4, np.int8))
+
+    def real(data: Any, name: str) -> Any:
+        return net.emit(linear.dequantize_linear(data, scale, point), name)
+
+    gate = net.emit(relax.op.add(real(looked_up(net, net.x, "erf"), "wide"), half), "moved")
+    y = net.emit(relax.op.multiply(gate, real(net.x, "x_wide")), "product")
+    y = net.emit(linear.quantize_linear(y, scale, point, low=-128, high=127), "bytes")
+    packed, program = assert_exact(net.model(y), net.inputs(), SSE2)
+    assert len(program.calls) == 1 and "dequantize" not in str(packed.module)
 
 
 def test_bytes_of_other_positions_are_not_the_same() -> None:
