@@ -21,19 +21,8 @@ MAX_FOLDED = 1 << 16
 MAX_FILLED = 1 << 24
 
 _BROADCASTING = {
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Pow",
-    "Mod",
-    "Equal",
-    "Greater",
-    "Less",
-    "Min",
-    "Max",
-    "Where",
-}
+    "Add", "Sub", "Mul", "Div", "Pow", "Mod", "Equal", "Greater", "Less", "Min", "Max", "Where",
+}  # fmt: skip
 _SHAPING = {"Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Concat", "Slice"}
 _POINTWISE = {"Cast", "Sqrt", "Reciprocal", "Neg", "Abs", "Floor", "Ceil", "Identity", "Size"}
 _REDUCING = {"ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin"}

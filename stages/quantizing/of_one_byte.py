@@ -99,7 +99,9 @@ class _Walk(Rewriting):
         return Function(variable, every_byte(dtype_of(variable.ty)))
 
     def _is_joined(self, call: Any) -> bool:
-        """Whether an operator reads several tensors, each a function of the same byte, or one that
-        holds no bytes."""
+        """Whether an operator reads several tensors, each a function of the same byte, or floats.
+
+        What integers alone make of a byte is cheap, and drawn into what reads it.
+        """
         read = [each for each in variables_in(call) if each not in self.constants]
-        return len(read) > 1 or dtype_of(read[0].ty) not in BYTES
+        return len(read) > 1 or dtype_of(read[0].ty) == "float32"

@@ -114,6 +114,17 @@ def test_what_floats_make_of_a_byte_is_one_table() -> None:
     assert len(program.calls) == 1 and "dequantize" not in str(packed.module)
 
 
+def test_what_integers_make_of_a_byte_stays() -> None:
+    """Such as a uint8 picture as int8, which is a part of laying it out."""
+    net = Net((1, 5, 6, 3), "uint8")
+    wide = net.emit(relax.op.astype(net.x, "int32"), "wide")
+    moved = net.emit(
+        relax.op.subtract(wide, net.builder.tensor("less", np.array(128, np.int32))), "moved"
+    )
+    x = net.emit(relax.op.astype(moved, "int8"), "signed")
+    assert "qnn.table" not in str(pack(net.model(net.conv(x, "c", 8)), AVX2).module)
+
+
 def test_bytes_of_other_positions_are_not_the_same() -> None:
     """A product of a picture and its transpose stays one."""
     skip_unless_runnable(AVX2)
