@@ -134,7 +134,7 @@ def test_all_weights_of_the_next_product_are_fetched() -> None:
         schedule = {"order": "rows_inner", "split": "blocks", "interleaved": False}
         made = WinogradProducts(Composite(function), "k", schedule, bodies, hardware)
         (helper,) = made.helpers
-        *_, share, _ = helper.problem["strides"]
+        *_, share, _, _ = helper.problem["strides"]
         weights = made.words * made.signature.channels * WORD_BYTES
         assert share * made.words * made.calls_a_run == (weights if is_fetched else 0)
 
