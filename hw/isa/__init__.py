@@ -45,8 +45,8 @@ def isa_of(hardware: Hardware) -> Isa:
         parts = _fused(parts, VPDPBUSD, VPDPWSSD)
         group = 4
         parts["weighed.8"] = WEIGHED
-    if isa.lanes == 16 and "+avx512vbmi" in features:
-        parts |= VBMI
+        if "+avx512vbmi" in features:
+            parts |= VBMI
     if isa.lanes == 8 and ("+avxvnni" in features or features.issuperset(VNNI_256)):
         parts = _fused(parts, VPDPBUSD_YMM, VPDPWSSD_YMM)
         group = 4

@@ -19,7 +19,7 @@ from stages.options import Algorithm, LegalizeOptions
 from stages.qnn.builder import bindings_of, composite_of, variables_in
 from stages.qnn.composites import calls_in, has_own, is_float_product
 from stages.qnn.geometry import PHASED, PHASES, Geometry
-from stages.qnn.groups import Groups, groups_of
+from stages.qnn.groups import groups_of
 from stages.qnn.measured import Subject, Workload, pick, products_problem
 from stages.qnn.methods import WORD_BYTES
 from stages.qnn.offers import (
@@ -153,13 +153,6 @@ def linear_name(call: Any) -> str:
     return name if name in LINEAR else ""
 
 
-def grouped(call: Any, weight: np.ndarray[Any, Any]) -> Groups | None:
-    """The groups of a convolution with weights [O, KH, KW, I / groups], if it has several."""
-    count = attributes(call).get("groups", 1)
-    channels = weight.shape[-1] * count, weight.shape[0]
-    return groups_of(count, channels) if count > 1 else None
-
-
 def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subject:
     """The kernels there are for a product whose algorithm is chosen, with some data in phases."""
     call, weight = work.call, work.weight
@@ -168,9 +161,11 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
     height, width, outputs = nhwc(call.ty)
     batch = pictures(call.ty)
     height *= batch
-    attrs, groups = attributes(call), grouped(call, weight)
+    attrs = attributes(call)
     strides = tuple(attrs.get("strides", (1, 1)))
-    channels = weight.shape[-1] * (groups.count if groups is not None else 1)
+    count = attrs.get("groups", 1)
+    channels = weight.shape[-1] * count
+    groups = groups_of(count, (channels, outputs))
     geometry = Geometry(kernel, channels, width, height, strides, pictures=batch, groups=groups)
     if is_float_product(call):
         problem, geometry = FLOAT_PROBLEMS[dtype_of(data.ty)].name, replace(geometry, unit=1)

@@ -111,11 +111,10 @@ def widened(q: Array, edge: Layout) -> Array:
 
 def stored_weights(signature: KernelSignature, q: Array, edge: Layout, chosen: Chosen) -> Array:
     """Weights [O, KH, KW, I / groups] as a kernel on an edge takes them."""
-    if chosen.groups is None:
-        return pack_weights(signature, widened(q, edge), chosen.window.transform)
     spread = widened(dense(q, chosen.groups.count), edge)
-    reads = chosen.groups.reads(signature)
-    return pack_weights(signature, taken(spread, reads) if reads else spread)
+    if reads := chosen.groups.reads(signature):
+        spread = taken(spread, reads)
+    return pack_weights(signature, spread, chosen.window.transform)
 
 
 def pad_channels(values: Array, logical: int, channels: int, fill: float) -> Array:

@@ -43,7 +43,7 @@ def convolve(
 
     The first window begins at `origin` of data that lie so, and with the first tile of tiles.
     """
-    count = chosen.groups.count if chosen.groups is not None else 1
+    count = chosen.groups.count
     steps = chosen.window.attributes(layout.stacked, layout.phases)
     named = {"signature": packed.signature_text(signature), **steps, **attrs}
     named["channels"] = [count * inputs, outputs]

@@ -74,8 +74,8 @@ class Chosen:
     """Kinds of rows of its data, by number modulo so many, those of each together."""
     is_unpadded: bool
     """Whether pixels of its data have no channels of padding."""
-    groups: Groups | None
-    """Those of a convolution that has several."""
+    groups: Groups
+    """Which channels are multiplied with which."""
 
     @property
     def halo(self) -> list[int]:

@@ -156,7 +156,7 @@ class Legalizer(Rewriting):
         else:
             tensor = self.builder.tensor(weight.name, _products_weight(layer))
             attrs["weight_zero_point_x2"] = 0
-            if is_conv and has_own(call):
+            if has_own(call):
                 attrs["groups"] = 1
             build = integer.conv2d if is_conv else integer.dense
         return build(self.read(data), tensor, **attrs)

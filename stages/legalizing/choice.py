@@ -90,7 +90,7 @@ class Layer:
         strides = tuple(self.attrs.get("strides", (1, 1)))
         height, width = self.output
         channels *= count
-        groups = groups_of(count, (channels, self.weight.shape[0])) if count > 1 else None
+        groups = groups_of(count, (channels, self.weight.shape[0]))
         return Geometry((window[0], window[1]), channels, width, height, strides, groups=groups)
 
     @property

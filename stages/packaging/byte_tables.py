@@ -82,7 +82,7 @@ def _piece(
     def rest() -> None:
         with T.serial(0, size % count) as place:
             at = whole * count + place
-            entry = tirx.Cast("int32", data[at]) + (128 if dtype == "int8" else 0)
+            entry = tirx.Cast("int32", data[at]) + _first(dtype)
             T.buffer_store(result, values[entry], [at])
 
     if size % count == 0:

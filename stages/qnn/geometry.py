@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from stages.qnn.groups import Groups
+from stages.qnn.groups import WHOLE, Groups
 from stages.qnn.methods import WORD_BYTES
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.widening import Widened, widened
@@ -47,8 +47,8 @@ class Geometry:
     """Whether pixels have no channels of padding: words go on from one pixel to the next."""
     in_blocks: bool = True
     """Whether results are finished by whole blocks of channels, however few there are."""
-    groups: Groups | None = None
-    """Which channels are multiplied with which, if not all with all."""
+    groups: Groups = WHOLE
+    """Which channels are multiplied with which."""
 
     @property
     def as_unpadded(self) -> Geometry | None:
@@ -56,7 +56,7 @@ class Geometry:
 
         None where padding adds nothing to a row of a window.
         """
-        if self.unit != WORD_BYTES or self.channels >= WORD_BYTES or self.groups is not None:
+        if self.unit != WORD_BYTES or self.channels >= WORD_BYTES or self.is_grouped:
             return None
         geometry = replace(self, is_unpadded=True)
         return geometry if geometry.row_words(WORD_BYTES) < self.row_words(WORD_BYTES) else None
@@ -69,7 +69,7 @@ class Geometry:
         window may begin within two rows.
         """
         (height, width), (down, right) = self.window, self.strides
-        if self.unit != WORD_BYTES or self.channels > WORD_BYTES or self.groups is not None:
+        if self.unit != WORD_BYTES or self.channels > WORD_BYTES or self.is_grouped:
             return None
         if height < STACK or down % STACK:
             return None
@@ -88,19 +88,20 @@ class Geometry:
         between two rows of the output are computed in vain. None where windows do not move alike
         along both axes, and for a batch, whose pictures would lie too far apart.
         """
-        if self.strides != (PHASES, PHASES) or self.pictures > 1 or self.groups is not None:
+        if self.strides != (PHASES, PHASES) or self.pictures > 1 or self.is_grouped:
             return None
         if self.channels <= WORD_BYTES:
             return None
         return replace(self, phases=PHASES)
 
-    def reads(self, signature: KernelSignature) -> tuple[int, ...]:
-        """What a tile of a kernel reads, if that is not all (`Groups.reads`)."""
-        return self.groups.reads(signature) if self.groups is not None else ()
+    @property
+    def is_grouped(self) -> bool:
+        """Whether not all channels are multiplied with all."""
+        return self.groups.count > 1
 
     def rows_for(self, signature: KernelSignature) -> tuple[int, int]:
         """Rows of the window and words of each, for a kernel, as `stages.qnn.packed.rows_of`."""
-        if reads := self.reads(signature):
+        if reads := self.groups.reads(signature):
             height, width = self.window
             return height * width, reads[0] // signature.channels_per_word
         return self.window[0], self.row_words(signature.channels_per_word)
@@ -124,11 +125,11 @@ class Geometry:
         """
         if signature.is_transformed:
             is_plain = self.window == (WINDOW, WINDOW) and (self.stacked, self.phases) == (1, 1)
-            is_plain = is_plain and self.groups is None
+            is_plain = is_plain and not self.is_grouped
             return is_plain and self.channels >= LEAST_VECTOR and bool(self.transforms(signature))
         if signature.code is not None and self.channels % BLOCK:
             return False  # what fills a word up has no weight of 0
-        if self.reads(signature) and signature.is_tiled:
+        if self.groups.reads(signature) and signature.is_tiled:
             return False
         if signature.is_widened and not self.widened(signature.rows).stays_near:
             return False

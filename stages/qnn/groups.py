@@ -38,6 +38,10 @@ class Groups:
         return ()
 
 
+WHOLE = Groups(1, 0, 0)
+"""All channels as one group."""
+
+
 def groups_of(count: int, channels: Sequence[int]) -> Groups:
     """So many groups of the channels of an input and an output."""
     inputs, outputs = channels
@@ -55,6 +59,8 @@ def first_read(output: Any, reads: Sequence[int], channels: int, least: Callable
 
 def dense(weight: Array, groups: int) -> Array:
     """Weights [O, KH, KW, I / groups] as [O, KH, KW, I], with zeros between."""
+    if groups == 1:
+        return weight
     outputs, height, width, inputs = weight.shape
     result = np.zeros((outputs, height, width, groups, inputs), weight.dtype)
     own = np.arange(outputs) // (outputs // groups)

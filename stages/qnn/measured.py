@@ -41,7 +41,7 @@ class Workload:
             self.geometry.strides,
             (self.geometry.channels, self.outputs),
             (self.geometry.height, self.geometry.output_width),
-            self.geometry.groups.count if self.geometry.groups is not None else 1,
+            self.geometry.groups.count,
         )
 
     def cycles(self, offer: Offer) -> float:
