@@ -150,7 +150,7 @@ class _Walk(Rewriting):
         if value not in self.turned or any(cut.step < 0 for cut in cuts):
             return None
         chosen = {axis: cut for axis, cut in enumerate(cuts) if cut != range(shape[axis])}
-        return self._cut(value, chosen, name)
+        return self._cut(value, chosen, name) if chosen else value
 
     def _cut(self, value: Any, cuts: Mapping[int, range], name: str) -> Any:
         """Some of the places along some axes of a tensor, transposed at last if that is."""

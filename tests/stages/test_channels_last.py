@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import relax
 
 from hw.profile import Hardware
 from stages import quantizing
 from stages.kinds import Model
 from stages.qnn import interpret
 from stages.qnn.builder import needed_bindings
+from stages.qnn.simplifying import simplify
 from stages.quantizing.channels_last import channels_last
 from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack
 from tests.stages.packaging.test_plain import Net, op
@@ -184,3 +186,22 @@ def test_transposes_between_convolutions_cancel() -> None:
     found = operators(quantizing.run(model=net.model(x)))
     assert found["relax.permute_dims"] == 2
     assert found["relax.qnn.float_conv2d"] == 3
+
+
+def test_transposes_sink_through_slices_splits_and_choices() -> None:
+    """Also through a slice that leaves everything, which is idle."""
+    net = Net((1, 6, 4, 5))
+    x = net.emit(op.permute_dims(net.x, [0, 2, 3, 1]), "turned")
+    x = net.emit(op.strided_slice(x, [3], [0], [6]), "all")
+    cut = net.emit(op.strided_slice(x, [1, 3], [1, 0], [4, 4], [1, 2]), "cut")
+    parts = net.emit(op.split(cut, 3, 1), "parts")
+    part = net.emit(relax.TupleGetItem(parts, 2), "part")
+    places = net.builder.tensor("places", np.array([3, 0, 0], np.int64))
+    taken = net.emit(op.take(part, places, 2), "taken")
+    model = net.model(net.emit(op.permute_dims(taken, [0, 3, 1, 2]), "back"))
+    simple = simplify(model)
+    assert operators(simple)["relax.permute_dims"] == 0
+    assert operators(simple)["relax.strided_slice"] == 2
+    inputs = net.inputs()
+    (expected,), (found,) = (interpret.run(m, inputs).values() for m in (model, simple))
+    np.testing.assert_array_equal(found, expected)
