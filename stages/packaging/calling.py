@@ -9,7 +9,8 @@ from itertools import groupby
 from operator import attrgetter
 
 from stages.packaging.arena import Arena
-from stages.packaging.program import Call, Program, Slot
+from stages.packaging.kernel import TASKS, TASKS_OF_TILES
+from stages.packaging.program import Call, Fallback, Program, Slot
 
 
 def functions(program: Program, arena: Arena, constants: Mapping[str, int]) -> list[str]:
@@ -73,11 +74,10 @@ class _Writer:
 
     def _shared(self, index: int, call: Call) -> list[str]:
         """A call whose tasks all threads take."""
-        tasks = f"rt_tasks(runtime, {call.max_tasks}, RT_TASKS)"
+        tasks = _tasks(call, TASKS)
         if other := call.fallback:
-            with_tiles = f"rt_tasks(runtime, {call.max_tasks}, RT_TASKS_OF_TILES)"
-            without = f"rt_tasks(runtime, {other.max_tasks}, RT_TASKS)"
-            tasks = f"context->tiles ? {with_tiles}\n                             : {without}"
+            tasks = f"context->tiles ? {_tasks(call, TASKS_OF_TILES)}"
+            tasks += f"\n                             : {_tasks(other, TASKS)}"
         return [
             f"    /* {index}: {comment(call.layer)} */",
             f"    n_tasks = {tasks};",
@@ -111,6 +111,14 @@ class _Writer:
         at = [spec.name for spec in specs].index(slot.name)
         base = f"context->{'in' if is_input else 'out'}[{at}]"
         return f"{base} + {slot.offset}" if slot.offset else base
+
+
+def _tasks(call: Call | Fallback, each: int) -> str:
+    """The C expression of the tasks that a call is split into, `each` for a thread."""
+    most = str(call.max_tasks)
+    if few := call.few:
+        most = f"rt_threads(runtime) > {few.threads} ? {most} : {few.tasks}"
+    return f"rt_tasks(runtime, {most}, {each})"
 
 
 def is_apart(calls: Sequence[Call]) -> bool:

@@ -106,7 +106,7 @@ class _Linearizer:
         fallback, scratch = None, kernel.scratch_bytes
         if kernel.uses_tiles:
             other_symbol, other = self._kernel(callee, with_tiles=False)
-            fallback = Fallback(other_symbol, other.max_tasks)
+            fallback = Fallback(other_symbol, other.max_tasks, other.few)
             scratch = max(scratch, other.scratch_bytes)
         reads = tuple(self._read(argument) for argument in binding.value.args)
         kind = binding.var.ty
@@ -124,7 +124,10 @@ class _Linearizer:
             self.buffers[name] = size
             writes.append(Slot("buffer", name))
         layer, small = binding.var.name, is_small(self.model.module[callee], self.hardware)
-        return Call(symbol, layer, reads, tuple(writes), scratch, kernel.max_tasks, fallback, small)
+        tasks = kernel.max_tasks
+        return Call(
+            symbol, layer, reads, tuple(writes), scratch, tasks, fallback, small, kernel.few
+        )
 
     def _read(self, argument: Any) -> Slot:
         slot = self.slots[argument]

@@ -14,7 +14,8 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.packaging.lower import Lowering, divided
+from stages.packaging.lower import Lowering
+from stages.packaging.plain import on_stack
 from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
 
 Place = tuple[Any, Any, Any]
@@ -56,21 +57,13 @@ class Interleaving(Lowering):
         """A pointer to what sums begin with, from a channel on, if that is not 0."""
         raise NotImplementedError
 
-    def items(self, begin: Any, end: Any) -> None:
-        """A task's work items, its thread's registers shaped for them."""
+    def _work(self) -> None:
+        """A task's part of the work, its thread's registers shaped for it."""
         with self._in_shape():
             if self.is_interleaved:
-                self._interleaved(begin, end)
+                self._interleaved(super()._work)
             else:
-                super().items(begin, end)
-
-    def items_of_runs(self, begin: Any, end: Any) -> None:
-        """The same, without a pause between blocks where epilogues stand between products."""
-        if self.is_interleaved:
-            with self._in_shape():
-                self._interleaved_blocks(begin, end)
-        else:
-            super().items_of_runs(begin, end)
+                super()._work()
 
     @contextmanager
     def _in_shape(self) -> Iterator[None]:
@@ -80,57 +73,43 @@ class Interleaving(Lowering):
         if self.uses_tiles:
             T.evaluate(T.call_extern("void", TILES_END))
 
-    def _interleaved_blocks(self, begin: Any, end: Any) -> None:
-        with T.serial(0, self.blocks) as block:
-            before, first, last = (
-                T.bind(self.run_from(item, each) * self.tiles)
-                for item, each in ((end, tirx.max(block - 1, 0)), (begin, block), (end, block))
-            )
-            done = T.bind(self._below(end, block) - self._below(begin, block))
-            with T.serial(0, last - first) as number:
-                # Counted, as to divide by a count would hold up the first product.
-                is_first = number == 0
-                other = T.bind(tirx.if_then_else(is_first, tirx.max(block - 1, 0), block))
-                previous = T.bind(tirx.if_then_else(is_first, before, first + number) - 1)
-                self._turn(
-                    T.bind(done * self.tiles + number),
-                    (block, *divided(first + number, self.tiles)),
-                    (other, *divided(previous, self.tiles)),
-                )
-        end_of_last = T.bind(self.run_from(end, self.blocks - 1) * self.tiles)
-        place = self.blocks - 1, *divided(end_of_last - 1, self.tiles)
-        self._finish_last((end - begin) * self.tiles, place)
+    def _interleaved(self, work: Callable[[], None]) -> None:
+        """Tiles as they come, each with the one before, whatever block and run that is of."""
+        with on_stack():
+            self.done = T.alloc_buffer((1,), "int32")
+            self.last = T.alloc_buffer((3,), "int32")
+            T.buffer_store(self.done, 0, [0])
+            for axis in range(3):
+                T.buffer_store(self.last, 0, [axis])
+            work()
+            with T.If(self.done[0] > 0), T.Then():
+                sums = self._half(self.done[0] - 1)
+                self._end(self._late, sums)
+                finish = self.finisher(*self._before(), sums)
+                with T.serial(0, self.rows) as m:
+                    finish(m)
 
-    def _below(self, item: Any, block: Any) -> Any:
-        """How many items below one, numbered run by run, are of blocks before a block."""
-        run, rest = divided(item, self.blocks)
-        return run * block + tirx.min(rest, block)
-
-    def _interleaved(self, begin: Any, end: Any) -> None:
-        first = T.bind(begin * self.tiles)
-        count = T.bind(end * self.tiles - first)
-        with T.serial(0, count) as number:
-            before = tirx.max(number - 1, 0)
-            self._turn(number, self._tile_of(first + number), self._tile_of(first + before))
-        with T.If(count > 0), T.Then():
-            self._finish_last(count, self._tile_of(first + count - 1))
-
-    def _turn(self, number: Any, tile: Place, before: Place) -> None:
-        """The sums of a task's tile of this number, between them the epilogue of the one before.
+    def tile(self, block: Any, run: Any, tile: Any) -> None:
+        """A tile; where epilogues stand between products, its sums and what follows the last one's.
 
         Each half of scratch holds the sums of every other tile.
         """
-        done = self._half(tirx.max(number - 1, 0))
-        finish = self.finisher(*before, done)
-        self._products(tile, self._half(number), done, tirx.min(number, 1), finish)
+        if not self.is_interleaved:
+            super().tile(block, run, tile)
+            return
+        number = T.bind(self.done[0])
+        sums = self._half(tirx.max(number - 1, 0))
+        finish = self.finisher(*self._before(), sums)
+        place = block, run, tile
+        self._products(place, self._half(number), sums, tirx.min(number, 1), finish)
+        T.buffer_store(self.done, number + 1, [0])
+        for axis, value in enumerate(place):
+            T.buffer_store(self.last, value, [axis])
 
-    def _finish_last(self, count: Any, tile: Place) -> None:
-        """The epilogue of the last of `count` tiles."""
-        done = self._half(count - 1)
-        self._end(self._late, done)
-        finish = self.finisher(*tile, done)
-        with T.serial(0, self.rows) as m:
-            finish(m)
+    def _before(self) -> Place:
+        """The place of the last tile."""
+        block, run, tile = (T.bind(self.last[axis]) for axis in range(3))
+        return block, run, tile
 
     def _half(self, number: Any) -> Any:
         return T.bind(number % 2 * (self.rows * BLOCK))
@@ -148,11 +127,6 @@ class Interleaving(Lowering):
     def made(self) -> Any:
         """A pointer to what the kernel makes of weights."""
         return T.address_of(self.scratch[super()._scratch_words])
-
-    def _tile_of(self, number: Any) -> Place:
-        """A tile's place, by its number among all."""
-        item, tile = divided(number, self.tiles)
-        return *self.place_of(item), T.bind(tile)
 
     @property
     def _late(self) -> range:

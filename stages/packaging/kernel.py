@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+TASKS, TASKS_OF_TILES = 4, 2
+"""Tasks that a call is split into for each thread, of several; and where it uses matrix tiles: what
+overlaps within a task is more."""
+
 
 @dataclass(frozen=True)
 class Helper:
@@ -26,6 +30,14 @@ def digest_of(problem: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
+class Few:
+    """With so many threads or fewer, a call is split into so many tasks at most."""
+
+    threads: int
+    tasks: int
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A lowered composite: its PrimFunc, scratch per thread, and how many tasks it can use."""
 
@@ -38,3 +50,4 @@ class Kernel:
     """What it calls."""
     uses_tiles: bool = False
     """Whether it uses registers that the operating system may refuse (AMX)."""
+    few: Few | None = None

@@ -1,9 +1,9 @@
 """From a packed composite to one PrimFunc: loops over its slice of work around SIMD bodies.
 
-A kernel's work items are (block of 32 channels, output row); task t of n takes items
-`[items * t / n, items * (t + 1) / n)`, numbered block by block or row by row. Nothing is allocated:
-sums of the current tile live in the scratch that the caller passes. SIMD text comes in by
-`pragma_import_llvm`.
+A kernel's work items are (block of 32 channels, output row). Where the inner loop goes through
+rows, tasks have parts of a `Grid`; else task t of n takes items `[items * t / n,
+items * (t + 1) / n)`, numbered row by row. Nothing is allocated: sums of the current tile live in
+the scratch that the caller passes. SIMD text comes in by `pragma_import_llvm`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from stages.kinds import Table
 from stages.packaging.addressing import output_offset, parameter_offset, slice_of
 from stages.packaging.composite import POOLS, Composite
 from stages.packaging.epilogue import Epilogue
+from stages.packaging.grid import Grid, Part
 from stages.packaging.halo import fill_halo, fills_of
-from stages.packaging.kernel import Helper, Kernel
+from stages.packaging.kernel import TASKS, TASKS_OF_TILES, Helper, Kernel
 from stages.packaging.pool import pool_text
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK
-
-RUNS_A_TASK = 2
-"""Work items of a block in a task, at least, that reads all weights on its own."""
 
 
 class Lowering:
@@ -110,45 +108,39 @@ class Lowering:
 
     def kernel(self) -> Kernel:
         """Emit the whole kernel."""
-        items = self.blocks * self.runs
-        tasks = max(1, self.runs // RUNS_A_TASK) if self.is_split_by_runs else items
         with IRBuilder() as builder, T.prim_func():
             T.func_name(self.symbol)
             T.func_attr({"global_symbol": self.symbol})
             self._declare()
             with T.attr(0, "pragma_import_llvm", "\n".join(self.texts)):
                 self._fill_halos()
-                self._slice(items)
+                self._work()
         scratch, helpers = self._scratch_words * 4, tuple(self.helpers)
-        return Kernel(builder.get(), scratch, tasks, helpers=helpers, uses_tiles=self.uses_tiles)
+        few = None if self.goes_through_blocks else self.grid.few
+        tasks = self.grid.items
+        return Kernel(
+            builder.get(), scratch, tasks, helpers=helpers, uses_tiles=self.uses_tiles, few=few
+        )
 
-    def _slice(self, items: int) -> None:
+    def _work(self) -> None:
         """A task's part of the work."""
-        begin, end = slice_of(items, self.task, self.tasks)
-        if self.is_split_by_runs:
-            self.items_of_runs(T.bind(begin), T.bind(end))
-        else:
+        if self.goes_through_blocks:
+            begin, end = slice_of(self.grid.items, self.task, self.tasks)
             self.items(T.bind(begin), end)
-
-    def items_of_runs(self, begin: Any, end: Any) -> None:
-        """The work items of a task that has its part of the runs: block after block.
-
-        They are numbered run by run, so that tasks are even: the first or last run of one may be
-        another's in some of the blocks.
-        """
-        with T.serial(0, self.blocks) as block:
-            self.block = block
-            self.items(self.run_from(begin, block), self.run_from(end, block))
-
-    def run_from(self, item: Any, block: Any) -> Any:
-        """The first run of a block whose number, among items run by run, is not below `item`."""
-        return T.bind(tirx.truncdiv(item + (self.blocks - 1) - block, self.blocks))
+        else:
+            with self.grid.part(self.task, self.tasks) as part:
+                self.part(part)
 
     @cached_property
-    def is_split_by_runs(self) -> bool:
-        """Whether every task has its part of the runs, of all blocks, and thus some of each."""
-        by_runs = (self.schedule["split"], self.schedule["order"]) == ("runs", "rows_inner")
-        return by_runs and self.runs >= 2 * RUNS_A_TASK
+    def grid(self) -> Grid:
+        """All work items."""
+        each = TASKS_OF_TILES if self.uses_tiles else TASKS
+        return Grid(self.blocks, self.runs, self.schedule["spread"], each)
+
+    @property
+    def goes_through_blocks(self) -> bool:
+        """Whether the inner loop does, so that it is rows that stay in the cache."""
+        return bool(self.schedule["order"] == "blocks_inner")
 
     @property
     def _scratch_words(self) -> int:
@@ -202,11 +194,21 @@ class Lowering:
                     phases = attrs.get("phases", 1)
                     fill_halo(result, shape, dtype, attrs["halo"], fills_of(attrs), phases)
 
+    def part(self, part: Part) -> None:
+        """Emit the work items of a task, block after block."""
+        with T.serial(0, part.count) as number:
+            block = T.bind(part.first + number)
+            begin, end = part.runs_of(number)
+            with T.serial(0, end - begin) as index:
+                run = T.bind(begin + index)
+                with T.serial(0, self.tiles) as tile:
+                    self.tile(block, run, tile)
+
     def items(self, begin: Any, end: Any) -> None:
-        """Emit a task's work items."""
+        """Emit a task's work items, run after run."""
         with T.serial(0, T.bind(end - begin)) as item:
             self.item = item
-            block, run = self.place_of(begin + item)
+            run, block = map(T.bind, divided(begin + item, self.blocks))
             with T.serial(0, self.tiles) as tile:
                 self.tile(block, run, tile)
 
@@ -216,16 +218,6 @@ class Lowering:
         finish = self.finisher(block, run, tile, 0)
         with T.serial(0, self.rows) as m:
             finish(m)
-
-    def place_of(self, item: Any) -> tuple[Any, Any]:
-        """Block of channels and run of a work item."""
-        if self.is_split_by_runs:
-            return self.block, item
-        if self.schedule["order"] == "rows_inner":
-            block, run = divided(item, self.runs)
-        else:
-            run, block = divided(item, self.blocks)
-        return T.bind(block), T.bind(run)
 
     def column_of(self, tile: Any) -> Any:
         """First pixel of a tile of a row."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from stages.packaging.kernel import Few
 from stages.qnn.signature import ALIGNMENT
 
 SlotKind = Literal["input", "output", "buffer", "constant"]
@@ -88,8 +89,9 @@ class Call:
     """One kernel call: `symbol(reads…, writes…, scratch, task, n_tasks)`.
 
     `layer` names the layer for people. Each thread has `scratch_bytes` of its own, 64-byte aligned;
-    `max_tasks` is the largest `n_tasks` the kernel can use; what `is_small` is not worth sharing.
-    A kernel with a `fallback` uses tiles (AMX), which the operating system may refuse.
+    `max_tasks` is the largest `n_tasks` the kernel can use, or wants to on a `few` threads; what
+    `is_small` is not worth sharing. A kernel with a `fallback` uses tiles (AMX), which the
+    operating system may refuse.
     """
 
     symbol: str
@@ -100,6 +102,7 @@ class Call:
     max_tasks: int
     fallback: Fallback | None = None
     is_small: bool = False
+    few: Few | None = None
 
     @property
     def is_alone(self) -> bool:
@@ -114,6 +117,7 @@ class Fallback:
 
     symbol: str
     max_tasks: int
+    few: Few | None = None
 
 
 @dataclass(frozen=True)

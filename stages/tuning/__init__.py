@@ -23,15 +23,12 @@ from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, pars
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.winograd import calls_a_run, transform_for
 
-__all__ = ["ORDERS", "SPLITS", "run"]
+__all__ = ["ORDERS", "run"]
 
 ORDERS = ("rows_inner", "blocks_inner")
 """What the inner loop over a kernel's work items goes through."""
-SPLITS = ("blocks", "runs")
-"""What threads have a part of each: weights, or positions, which they find in their own cache where
-they computed them themselves."""
 MOST_WEIGHTS, MOST_OF_TILES, MOST_TRANSFORMED = 2, 12, 4
-"""Bytes of weights for one of data, at most, that each of several threads reads as a whole, to have
+"""Bytes of weights for one of data, at most, that each of two threads reads as a whole, to have
 positions of its own; where tiles multiply, which have fewer tasks; and of transformed ones, of
 which ResNet-18 with 2.6 takes 0.985 of the time so, on two cores of a Zen 4. On a Xeon ResNet-18's
 layers with 1.3 took 0.79 to 0.87 of the time so, those with 9 took 1.2 to 1.3, but 0.9 in tiles.
@@ -46,7 +43,8 @@ their other kernels do too, MobileNet v2 (0.40) takes 1.12."""
 
 
 def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
-    """Composite name → schedule: `order`, one of `ORDERS`, `split`, one of `SPLITS`, and for
+    """Composite name → schedule: `order`, one of `ORDERS`, `spread`, what all weights cost to read
+    for all positions (1 where two threads may as well share the one as the other), and for
     convolutions by matrix tiles whether they are `interleaved`."""
     composites = {
         str(variable.name_hint): function
@@ -89,20 +87,19 @@ def _gaining(function: Any) -> tuple[int, bool]:
 def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
     call = _main(function)
     if call is None:
-        return {"order": ORDERS[0], "split": "blocks"}
+        return {"order": ORDERS[0], "spread": 0.0}
     if is_op(call, DEPTHWISE_CONVOLUTION):
         # A few rows of the picture fit the cache, and its lines hold several blocks.
-        return {"order": "blocks_inner", "split": "blocks"}
+        return {"order": "blocks_inner", "spread": 0.0}
     data, weights, _ = call.args
     chosen = order_of(*_known_by(call), choices)
     signature = parse_signature(attributes(call)["signature"])
     most = MOST_OF_TILES if signature.is_tiled else MOST_WEIGHTS
     if signature.is_transformed:
         most = MOST_TRANSFORMED
-    are_few = _bytes(weights.ty) * signature.expansion < most * _bytes(data.ty)
     return {
         "order": chosen or _order(call, data.ty, weights.ty, hardware),
-        "split": "runs" if are_few else "blocks",
+        "spread": _bytes(weights.ty) * signature.expansion / (most * _bytes(data.ty)),
     }
 
 

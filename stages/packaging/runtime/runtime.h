@@ -15,8 +15,6 @@ enum {
     RT_ALIGNMENT = 64,     /* of the arena, the context and every tensor a kernel sees, bytes */
     RT_SLACK = 64,         /* a kernel may read this far past the end of a tensor, bytes */
     RT_MAX_THREADS = 256,
-    RT_TASKS = 4,          /* that a call is split into for each thread, of several */
-    RT_TASKS_OF_TILES = 2, /* the same where calls use tiles: what overlaps within a task is more */
 };
 
 enum rt_error {

@@ -17,7 +17,6 @@ from stages.kinds import Model
 from stages.packaging.composite import Composite
 from stages.packaging.convolution import Convolution
 from stages.packaging.graph import program_of
-from stages.packaging.lower import RUNS_A_TASK
 from stages.packaging.products import Products
 from stages.qnn import integer, interpret, onnx
 from stages.qnn.builder import calls_of
@@ -25,7 +24,6 @@ from stages.qnn.composites import PLAIN, PRODUCTS
 from stages.qnn.methods import WeightCode
 from stages.qnn.offers import Problem, products_for, to_table
 from stages.qnn.signature import TILES_BEGIN, TILES_END
-from stages.tuning import SPLITS
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.kernel_cases import BIT, MAC, Case
 from tests.stages.packaging.kernel_cases import Net as FewBits
@@ -43,6 +41,8 @@ from tests.targets import (
     skip_unless_runnable,
 )
 
+MANY = 100.0
+"""Weights for positions, as `spread`."""
 SIZES = [(1, 9, 5), (3, 9, 5), (1, 7, 7), (2, 7, 7), (1, 9, 3), (5, 3, 1)]
 """Pictures, height and width, of which tiles of several pixels fill rows badly."""
 
@@ -57,7 +57,7 @@ def residual(size: tuple[int, int, int]) -> Model:
 
 def convolutions(packed: Model, hardware: Hardware) -> list[Convolution]:
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
-    schedule = {"order": "rows_inner", "split": "blocks", "interleaved": False}
+    schedule = {"order": "rows_inner", "spread": MANY, "interleaved": False}
     found = []
     for _, function in calls_of(packed):
         if str(function.attrs["composite"]) != PLAIN and Composite(function).is_convolution:
@@ -100,7 +100,8 @@ def test_bits_of_rows_that_are_joined(hardware: Hardware) -> None:
 @pytest.mark.parametrize("hardware", (AVX2, AVX512VNNI, AMX), ids=lambda item: item.name)
 @pytest.mark.parametrize("pictures", (1, 2))
 def test_how_work_is_shared_changes_no_result(hardware: Hardware, pictures: int) -> None:
-    """By blocks or by runs; epilogues behind the sums, or between products of the next tile."""
+    """By runs, by groups of blocks, or block by block; epilogues behind the sums, or between
+    products of the next tile."""
     skip_unless_runnable(hardware)
     size = (pictures, 19, 21)
     packed = pack(residual(size), hardware, MAC)
@@ -108,32 +109,21 @@ def test_how_work_is_shared_changes_no_result(hardware: Hardware, pictures: int)
     expected = interpret.run(packed, inputs)
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
     names = [str(n.name_hint) for n, f in packed.module.functions.items() if "composite" in f.attrs]
-    for split, interleaved in product(SPLITS, (False, True)):
-        schedule = {"order": "rows_inner", "split": split, "interleaved": interleaved}
+    for spread, interleaved in product((0.0, 1.0, MANY), (False, True)):
+        schedule = {"order": "rows_inner", "spread": spread, "interleaved": interleaved}
         schedules = dict.fromkeys(names, schedule)
         program = program_of(packed, bodies, schedules, hardware, compile_at_once)
-        for tasks in (1, 2, 5):
+        for tasks in (1, 2, 5, 8):
             outputs = Executor(program, hardware).run(inputs, tasks)
             for name, value in expected.items():
                 np.testing.assert_array_equal(outputs[name], value, f"{schedule}, {tasks} tasks")
-
-
-def test_work_split_by_runs_is_no_work_for_many() -> None:
-    """Every task reads all weights, for a few tiles at least."""
-    packed = pack(residual((1, 19, 21)), AVX512VNNI)
-    bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
-    schedule = {"order": "rows_inner", "split": "runs", "interleaved": False}
-    for function in [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]:
-        with target_of(AVX512VNNI):
-            made = Products(Composite(function), "k", schedule, bodies, AVX512VNNI)
-            assert made.kernel().max_tasks == made.runs // RUNS_A_TASK > 1
 
 
 def test_blocks_of_a_task_follow_one_another_without_a_pause() -> None:
     """Tiles begin and end but once in a task, though their weights change with every block."""
     packed = pack(residual((1, 19, 21)), AMX)
     bodies = synthesizing.run(model=packed, hardware=AMX, memo=kept)
-    schedule = {"order": "rows_inner", "split": "runs", "interleaved": True}
+    schedule = {"order": "rows_inner", "spread": 0.0, "interleaved": True}
     several = 0
     for function in [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]:
         with target_of(AMX):

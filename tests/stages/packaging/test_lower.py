@@ -17,7 +17,6 @@ from stages.packaging.addressing import border_expression
 from stages.packaging.composite import Composite
 from stages.packaging.convolution import Convolution
 from stages.packaging.graph import program_of
-from stages.packaging.lower import RUNS_A_TASK
 from stages.packaging.pool import pool_text
 from stages.qnn import interpret, source
 from stages.qnn.builder import calls_of
@@ -34,7 +33,7 @@ from tests.stages.packaging.programs import Executor, compile_at_once, lowered, 
 from tests.stages.pipeline import algorithm, kept
 from tests.targets import AARCH64, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
 
-SCHEDULE = {"order": "rows_inner", "split": "blocks", "interleaved": False}
+SCHEDULE = {"order": "rows_inner", "spread": 0.0, "interleaved": False}
 
 
 @pytest.mark.parametrize(
@@ -77,9 +76,9 @@ def test_a_kernel_states_its_scratch_and_its_tasks() -> None:
     model = net.model(net.conv(y, "c", 40, 3, 2), net.conv(y, "d", 3, 1, 1))
     packed = pack(model, SSE2, BIT)
     kernels = lowered(packed, SSE2)
-    # Blocks of 32 channels times output rows; rows in twos where there are few weights.
+    # Blocks of 32 channels times output rows.
     tasks = sorted(kernel.max_tasks for kernel in kernels.values())
-    assert tasks == [6 // RUNS_A_TASK, 1 * 6, 2 * 3]
+    assert tasks == [1 * 6, 1 * 6, 2 * 3]
     for kernel in kernels.values():
         assert kernel.scratch_bytes % 128 == 0 and kernel.scratch_bytes >= 128
 

@@ -28,7 +28,7 @@ static int threads, held;
 static void graph(struct rt_context *c, int32_t thread)
 {
     for (int call = 0; call < CALLS; call++) {
-        int32_t n = rt_tasks(c, most[call], RT_TASKS), first = 1;
+        int32_t n = rt_tasks(c, most[call], 4), first = 1;
         for (int32_t task; (task = rt_take(c, thread, n)) < n; first = 0) {
             atomic_fetch_add(&times[call][task], 1);
             /* Held up in its first task, until whatever else there is to do is done. */
@@ -54,7 +54,7 @@ int main(int count, char **arguments)
     for (int run = 0; run < RUNS; run++)
         rt_run(&context, graph);
     for (int call = 0; call < CALLS; call++)
-        for (int32_t task = 0; task < rt_tasks(&context, most[call], RT_TASKS); task++)
+        for (int32_t task = 0; task < rt_tasks(&context, most[call], 4); task++)
             if (times[call][task] != RUNS)
                 return 3;
     rt_finish(&context);

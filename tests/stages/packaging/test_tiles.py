@@ -16,6 +16,7 @@ from stages.kinds import Files, Golden
 from stages.options import PackageOptions
 from stages.packaging import emit, features
 from stages.packaging.arena import plan
+from stages.packaging.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.link import Linker
 from stages.packaging.program import Call
 from stages.qnn import interpret
@@ -100,9 +101,10 @@ def test_calls_choose_between_kernels_when_they_run() -> None:
 def _asks(text: str, call: Call) -> bool:
     assert call.fallback is not None
     symbols = rf"\(context->tiles \? {call.symbol} : {call.fallback.symbol}\)"
+    most, other = (rf"[^,]*\b{each.max_tasks}\b[^,]*" for each in (call, call.fallback))
     tasks = (
-        rf"context->tiles \? rt_tasks\(runtime, {call.max_tasks}, RT_TASKS_OF_TILES\)\s+"
-        rf": rt_tasks\(runtime, {call.fallback.max_tasks}, RT_TASKS\)"
+        rf"context->tiles \? rt_tasks\(runtime, {most}, {TASKS_OF_TILES}\)\s+"
+        rf": rt_tasks\(runtime, {other}, {TASKS}\)"
     )
     return bool(re.search(symbols, text) and re.search(tasks, text))
 

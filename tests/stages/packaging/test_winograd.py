@@ -131,7 +131,7 @@ def test_all_weights_of_the_next_product_are_fetched() -> None:
         packed = pack(net.model(net.conv(net.x, "w", 64)), hardware, WANTED)
         bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
         (function,) = [f for _, f in calls_of(packed) if Composite(f).is_convolution]
-        schedule = {"order": "rows_inner", "split": "blocks", "interleaved": False}
+        schedule = {"order": "rows_inner", "spread": 0.0, "interleaved": False}
         made = WinogradProducts(Composite(function), "k", schedule, bodies, hardware)
         (helper,) = made.helpers
         *_, share, _, _ = helper.problem["strides"]

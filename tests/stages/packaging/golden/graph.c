@@ -25,7 +25,7 @@ static void graph(struct rt_context *runtime, int32_t thread)
     int32_t n_tasks;
 
     /* 0: stem */
-    n_tasks = rt_tasks(runtime, 8, RT_TASKS);
+    n_tasks = rt_tasks(runtime, 8, 4);
     for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)
         look_up(
             context->in[0], /* input image */
@@ -35,7 +35,7 @@ static void graph(struct rt_context *runtime, int32_t thread)
     rt_sync(runtime, thread);
 
     /* 1: left */
-    n_tasks = rt_tasks(runtime, 8, RT_TASKS);
+    n_tasks = rt_tasks(runtime, 8, 4);
     for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)
         window(
             context->out[1], /* output levels */
@@ -44,7 +44,7 @@ static void graph(struct rt_context *runtime, int32_t thread)
     rt_sync(runtime, thread);
 
     /* 2: right */
-    n_tasks = rt_tasks(runtime, 2, RT_TASKS);
+    n_tasks = rt_tasks(runtime, 2, 4);
     for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)
         divide(
             context->out[1], /* output levels */
