@@ -21,6 +21,27 @@ static inline void relax(void)
 #endif
 }
 
+enum { GROUP = 4 }; /* threads that count on a line of their own, which is passed on but so often */
+
+/* Whether all of so many have arrived at a counter, which begins anew then. */
+static int are_all(_Atomic int32_t *arrived, int32_t all)
+{
+    if (atomic_fetch_add_explicit(arrived, 1, memory_order_acq_rel) + 1 < all)
+        return 0;
+    atomic_store_explicit(arrived, 0, memory_order_relaxed);
+    return 1;
+}
+
+/* Whether a thread is the last one to arrive: of its group, and that of all groups. */
+static int is_last(struct rt_context *c, int32_t thread)
+{
+    int32_t threads = rt_threads(c), group = thread / GROUP;
+    int32_t groups = (threads + GROUP - 1) / GROUP;
+    int32_t members = group + 1 < groups ? GROUP : threads - GROUP * group;
+    return are_all(&c->shares[group].arrived, members)
+        && (groups == 1 || are_all(&c->arrived, groups));
+}
+
 void rt_sync(struct rt_context *c, int32_t thread)
 {
     /* Nobody can open the next generation before this thread has arrived, and nobody takes tasks of
@@ -28,10 +49,8 @@ void rt_sync(struct rt_context *c, int32_t thread)
     uint32_t generation = atomic_load_explicit(&c->generation, memory_order_relaxed);
     atomic_store_explicit(
         &c->shares[thread].taken[(generation + 1) % 2], 0, memory_order_relaxed);
-    int32_t arrived = atomic_fetch_add_explicit(&c->arrived, 1, memory_order_acq_rel) + 1;
 
-    if (arrived == rt_threads(c)) {
-        atomic_store_explicit(&c->arrived, 0, memory_order_relaxed);
+    if (is_last(c, thread)) {
         /* Sequentially consistent, here and below: either the sleeper sees the new generation or
          * we see the sleeper. */
         atomic_store(&c->generation, generation + 1);
@@ -77,6 +96,9 @@ static void *work(void *argument)
 {
     struct rt_context *c = argument;
     int32_t thread = atomic_fetch_add(&c->numbered, 1);
+    /* Held until it is known how many there are. */
+    pthread_mutex_lock(&c->mutex);
+    pthread_mutex_unlock(&c->mutex);
     for (;;) {
         rt_sync(c, thread);
         if (c->stop)
@@ -86,11 +108,11 @@ static void *work(void *argument)
     }
 }
 
-/* Let the first `n` workers go and wait for them. */
-static void stop(struct rt_context *c, int32_t n)
+/* Let the workers go and wait for them. */
+static void stop(struct rt_context *c)
 {
+    int32_t n = rt_threads(c) - 1;
     c->stop = 1;
-    atomic_store(&c->n_threads, n + 1);
     if (n > 0)
         rt_sync(c, 0);
     for (int32_t i = 0; i < n; i++)
@@ -107,12 +129,16 @@ static int start(struct rt_context *c, int32_t n_threads)
         pthread_mutex_destroy(&c->mutex);
         return RT_NO_THREAD;
     }
-    for (int32_t i = 0; i < n_threads - 1; i++)
-        if (pthread_create(&c->threads[i], NULL, work, c) != 0) {
-            stop(c, i);
-            return RT_NO_THREAD;
-        }
-    return RT_OK;
+    int32_t made = 0;
+    pthread_mutex_lock(&c->mutex);
+    while (made < n_threads - 1 && pthread_create(&c->threads[made], NULL, work, c) == 0)
+        made++;
+    atomic_store(&c->n_threads, made + 1);
+    pthread_mutex_unlock(&c->mutex);
+    if (made == n_threads - 1)
+        return RT_OK;
+    stop(c);
+    return RT_NO_THREAD;
 }
 
 int rt_init(struct rt_context *c, void *arena, int32_t n_threads)
@@ -125,9 +151,11 @@ int rt_init(struct rt_context *c, void *arena, int32_t n_threads)
     atomic_init(&c->arrived, 0);
     atomic_init(&c->generation, 0);
     atomic_init(&c->sleepers, 0);
-    for (int32_t i = 0; i < n_threads; i++)
+    for (int32_t i = 0; i < n_threads; i++) {
+        atomic_init(&c->shares[i].arrived, 0);
         for (int32_t which = 0; which < 2; which++)
             atomic_init(&c->shares[i].taken[which], 0);
+    }
     if (n_threads > 1) {
         int error = start(c, n_threads);
         if (error != RT_OK)
@@ -152,8 +180,7 @@ void rt_run(struct rt_context *c, rt_graph graph)
 
 void rt_finish(struct rt_context *c)
 {
-    int32_t n_threads = rt_threads(c);
-    if (n_threads > 1)
-        stop(c, n_threads - 1);
+    if (rt_threads(c) > 1)
+        stop(c);
     c->magic = 0;
 }

@@ -30,9 +30,11 @@ enum rt_error {
 struct rt_context;
 typedef void (*rt_graph)(struct rt_context *context, int32_t thread);
 
-/* How many of a thread's tasks are taken: of this call and, still none, of the next one. */
 struct rt_share {
+    /* How many of a thread's tasks are taken: of this call and, still none, of the next one. */
     _Alignas(64) _Atomic int32_t taken[2];
+    /* Of the group of threads with this number, those that are at the barrier. */
+    _Alignas(64) _Atomic int32_t arrived;
 };
 
 /* Begins every package's context. The members that threads hammer on sit in lines of their own. */
@@ -43,7 +45,7 @@ struct rt_context {
     int32_t stop;
     _Atomic int32_t n_threads;
     _Atomic int32_t numbered;     /* threads that have taken a number so far */
-    _Alignas(64) _Atomic int32_t arrived;
+    _Alignas(64) _Atomic int32_t arrived; /* groups that are at the barrier */
     _Alignas(64) _Atomic uint32_t generation;
     _Atomic int32_t sleepers;
     _Alignas(64) pthread_mutex_t mutex;

@@ -63,6 +63,28 @@ int main(int count, char **arguments)
 """
 
 
+FAILING = r"""
+#include "runtime.h"
+#include <errno.h>
+#include <stdlib.h>
+
+static int32_t left;
+
+int create(pthread_t *thread, const pthread_attr_t *with, void *(*run)(void *), void *argument)
+{
+    return left-- > 0 ? pthread_create(thread, with, run, argument) : EAGAIN;
+}
+
+int main(int count, char **arguments)
+{
+    static struct rt_context context;
+    left = atoi(arguments[count - 1]);
+    return rt_init(&context, NULL, 13) == RT_NO_THREAD ? 0 : 1;
+}
+"""
+"""A system that gives a process so many threads."""
+
+
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pool")
@@ -72,7 +94,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "main"
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+@pytest.mark.parametrize("threads", [1, 2, 3, 4, 5, 8, 13])
 def test_every_task_is_done_once(pool: Path, threads: int) -> None:
     assert subprocess.run([pool, str(threads)], timeout=60, check=False).returncode == 0
 
@@ -81,3 +103,13 @@ def test_every_task_is_done_once(pool: Path, threads: int) -> None:
 def test_others_do_the_tasks_of_a_thread_that_is_held_up(pool: Path, threads: int) -> None:
     """Else it would wait for them for ever."""
     assert subprocess.run([pool, str(threads), "held"], timeout=60, check=False).returncode == 0
+
+
+def test_threads_that_began_end_if_there_are_too_few(tmp_path: Path) -> None:
+    copy_runtime(tmp_path, "runtime.h", "pool.c")
+    (tmp_path / "main.c").write_text(FAILING)
+    zig(tmp_path, "cc", "-O2", "-Dpthread_create=create", "-c", "pool.c", "-o", "pool.o")
+    zig(tmp_path, "cc", "-O2", "main.c", "pool.o", "-lpthread", "-o", "main")
+    for made in range(12):
+        done = subprocess.run([tmp_path / "main", str(made)], timeout=60, check=False)
+        assert done.returncode == 0, made
