@@ -11,9 +11,9 @@ import numpy as np
 
 from pipelines.benching.engines import Timed
 
-_SETTLE_SECONDS = 1.5e-2
-"""What of a turn is not counted: a core that begins to use matrix tiles takes 10 ms until its clock
-is steady, during which a run takes up to half as long again, and caches are filled anew."""
+_SETTLE_SECONDS = 7e-2
+"""What of a turn is not counted: behind another's vectors of floats a Xeon multiplies tiles at a
+tenth of its rate at first, which grows for 60 ms; and caches are filled anew."""
 _TURN_SECONDS = 2e-2
 """What one turn measures at least."""
 _QUARTILES = (25, 50, 75)
@@ -22,10 +22,9 @@ _QUARTILES = (25, 50, 75)
 def alternate(sides: Mapping[str, Timed], repeat: int, title: str | None) -> dict[str, list[float]]:
     """Return each side's seconds, one a turn; who is first changes from round to round.
 
-    Every other round goes the other way, so that nobody always comes behind the same one: cores
-    multiply tiles at half the rate, or less, for tens of milliseconds after another's vectors of
-    floats. A turn begins with runs that are not counted, until the machine has settled. Without a
-    title nothing is shown meanwhile.
+    After each has been first, the order is turned round, so that nobody always comes behind the same one. A turn
+    begins with runs that are not counted, until the machine has settled. Without a title nothing is
+    shown meanwhile.
     """
     once = {name: max(timed(1), 1e-7) for name, timed in sides.items()}
     times: dict[str, list[float]] = {name: [] for name in sides}
@@ -33,7 +32,7 @@ def alternate(sides: Mapping[str, Timed], repeat: int, title: str | None) -> dic
     for index in _rounds(repeat, title):
         first = index % len(names)
         order = (*names[first:], *names[:first])
-        for name in order[:: -1 if index % 2 else 1]:
+        for name in order[:: -1 if index // len(names) % 2 else 1]:
             sides[name](math.ceil(_SETTLE_SECONDS / once[name]))
             times[name].append(sides[name](math.ceil(_TURN_SECONDS / once[name])))
     return times

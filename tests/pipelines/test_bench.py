@@ -301,8 +301,9 @@ def test_turns_rotate_and_the_first_runs_of_each_are_not_counted() -> None:
     times = rounds.alternate({"a": side("a", 1e-3), "b": side("b", 1.0)}, 3, "")
     # Both are tried out first, so that what is counted is every other one.
     assert times == {"a": [2e-3] * 3, "b": [2.0] * 3}
-    a, b = [("a", 15), ("a", 20)], [("b", 1), ("b", 1)]
-    assert log == [("a", 1), ("b", 1), *a, *b, *b, *a, *a, *b]
+    a, b = [("a", 70), ("a", 20)], [("b", 1), ("b", 1)]
+    # Who is first changes, and so does who comes behind whom.
+    assert log == [("a", 1), ("b", 1), *a, *b, *b, *a, *b, *a]
 
 
 def test_medians_spread_and_ratio() -> None:
