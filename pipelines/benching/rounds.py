@@ -22,9 +22,9 @@ _QUARTILES = (25, 50, 75)
 def alternate(sides: Mapping[str, Timed], repeat: int, title: str | None) -> dict[str, list[float]]:
     """Return each side's seconds, one a turn; who is first changes from round to round.
 
-    After each has been first, the order is turned round, so that nobody always comes behind the same one. A turn
-    begins with runs that are not counted, until the machine has settled. Without a title nothing is
-    shown meanwhile.
+    After each has been first the order is turned round, so that nobody always comes behind the same
+    one. A turn begins with runs that are not counted, until the machine has settled. Without a
+    title nothing is shown meanwhile.
     """
     once = {name: max(timed(1), 1e-7) for name, timed in sides.items()}
     times: dict[str, list[float]] = {name: [] for name in sides}
