@@ -40,9 +40,9 @@ class Part:
 
     first: Any
     count: Any
-    is_slice: Any
     begin: Any
     end: Any
+    is_slice: Any
     all_runs: int
 
     def runs_of(self, number: Any) -> tuple[Any, Any]:
@@ -52,8 +52,7 @@ class Part:
         slices = tirx.max(self.begin - before, 0), tirx.min(self.end - before, self.all_runs)
         shares = (tirx.truncdiv(item + after, self.count) for item in (self.begin, self.end))
         first, behind = (
-            T.bind(tirx.Select(self.is_slice != 0, *pair))
-            for pair in zip(slices, shares, strict=True)
+            T.bind(tirx.Select(self.is_slice, *pair)) for pair in zip(slices, shares, strict=True)
         )
         return first, behind
 
@@ -88,31 +87,26 @@ class Grid:
         with on_stack():
             # In memory until LLVM takes them from there: TVM would try to simplify them together.
             found = T.alloc_buffer((6,), "int32")
-
-            def kept(place: int, value: Any) -> Any:
-                T.buffer_store(found, value, [place])
-                return T.bind(found[place])
-
-            groups = T.bind(self._groups(found, tasks))
-            is_slice = kept(1, tirx.Cast("int32", self._is_slice(groups, tasks)))
-            with T.If(is_slice != 0):
+            self._find_groups(found, tasks)
+            groups = T.bind(found[0])
+            T.buffer_store(found, tirx.Cast("int32", self._is_slice(groups, tasks)), [1])
+            is_slice = T.bind(found[1] != 0)
+            with T.If(is_slice):
                 with T.Then():
                     begin, end = slice_of(self.items, task, tasks)
                     first = T.bind(tirx.truncdiv(begin, self.runs))
                     behind = tirx.truncdiv(end + self.runs - 1, self.runs)
-                    for place, value in enumerate((begin, end, first, behind - first), 2):
-                        T.buffer_store(found, value, [place])
+                    _keep(found, first, behind - first, begin, end)
                 with T.Else():
                     blocks = T.bind(tirx.truncdiv(tirx.IntImm("int32", self.blocks), groups))
                     a_group = T.bind(tirx.truncdiv(tasks, groups))
                     group = T.bind(tirx.truncdiv(task, a_group))
-                    begin, end = slice_of(blocks * self.runs, task - group * a_group, a_group)
-                    for place, value in enumerate((begin, end, group * blocks, blocks), 2):
-                        T.buffer_store(found, value, [place])
-            begin, end, first, count = (T.bind(found[place]) for place in range(2, 6))
-            yield Part(first, count, is_slice, begin, end, self.runs)
+                    own = slice_of(blocks * self.runs, task - group * a_group, a_group)
+                    _keep(found, group * blocks, blocks, *own)
+            first, count, begin, end = (T.bind(found[place]) for place in range(2, 6))
+            yield Part(first, count, begin, end, is_slice, self.runs)
 
-    def _groups(self, found: Any, tasks: Any) -> Any:
+    def _find_groups(self, found: Any, tasks: Any) -> None:
         """How many groups of blocks there are: a power of two that divides blocks and tasks."""
         T.buffer_store(found, 1, [0])
         groups = 1
@@ -122,7 +116,6 @@ class Grid:
             with T.If(tirx.all(tirx.EQ(found[0], groups), are_too_few, is_divided)), T.Then():
                 T.buffer_store(found, 2 * groups, [0])
             groups *= 2
-        return found[0]
 
     def _is_slice(self, groups: Any, tasks: Any) -> Any:
         """Whether no groups serve: there are too few, or one for every thread."""
@@ -146,3 +139,9 @@ class Grid:
     @property
     def _tasks_of_runs(self) -> int:
         return max(1, self.runs // RUNS_A_TASK)
+
+
+def _keep(found: Any, *values: Any) -> None:
+    """Store the block and the count, the begin and the end of a part."""
+    for place, value in enumerate(values, 2):
+        T.buffer_store(found, value, [place])
