@@ -10,7 +10,6 @@ import numpy as np
 from tvm import relax
 
 from stages.importing.convert_qoperators import present
-from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import Node
 from stages.importing.phases import Axis, Phases
 from stages.importing.relax_builder import Dequantized, RelaxBuilder
@@ -31,8 +30,12 @@ def conv_transpose(builder: RelaxBuilder, node: Node) -> Any:
     layer, (x, w) = node.layer, node.inputs[:2]
     shape, phases = _phases(builder, node)
     flat = (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
-    data, padding = _cut(builder, builder.reshaped(builder.read(x), flat, f"{layer}.picture"),
-                         phases, layer)  # fmt: skip
+
+    def emit(call: Any, what: str) -> Any:
+        return builder.emit(call, f"{layer}.{what}")
+
+    picture = builder.reshaped(builder.read(x), flat, f"{layer}.picture")
+    data, padding = phases.inside(picture, 2, emit)
     call = relax.op.nn.conv2d(
         data, _filters(builder, w, phases, layer), strides=[1, 1], padding=padding,
         groups=phases.groups,
@@ -45,7 +48,8 @@ def conv_transpose(builder: RelaxBuilder, node: Node) -> Any:
         value = builder.emit(
             relax.op.add(value, builder.tensor(f"{bias}.phases", every)), f"{layer}.bias"
         )
-    value = _pixels(builder, value, phases, layer)
+    apart = qlinear.nhwc(builder, value, f"{layer}.phases")
+    value = qlinear.nchw(builder, phases.pixels(apart, emit), f"{layer}.pixels")
     if bias and known is None:
         view = builder.reshaped(builder.read(bias), (1, -1, 1, 1), f"{layer}.bias_view")
         value = builder.emit(relax.op.add(value, view), f"{layer}.bias")
@@ -85,13 +89,9 @@ def _phases(builder: RelaxBuilder, node: Node) -> tuple[tuple[int, ...], Phases]
         for i in range(rank)
     ]
     rows = axes[0] if rank == 2 else Axis(1, 1, 1, 1, 1, 0)
-    values = prod(weights[:2]) * prod(each.taps * each.stride for each in (rows, axes[-1]))
-    if values > MAX_ELEMENTS:
-        raise UnsupportedError(
-            f"has {values:,} weights with the gaps of its strides and dilations; "
-            f"at most {MAX_ELEMENTS:,} are accepted"
-        )
-    return shape, Phases(rows, axes[-1], groups)
+    phases = Phases(rows, axes[-1], groups)
+    phases.require_room(prod(weights[:2]))
+    return shape, phases
 
 
 def _each(node: Node, name: str, rank: int, default: int, least: int = 1) -> list[int]:
@@ -127,18 +127,6 @@ def _ends(
     if len(pads) != 2 * rank or min(pads) < 0:
         raise UnsupportedError(f"has pads {pads}; {2 * rank} values of at least 0 are accepted")
     return pads[:rank], [natural[i] - pads[i] - pads[rank + i] for i in range(rank)]
-
-
-def _cut(builder: RelaxBuilder, data: Any, phases: Phases, layer: str) -> tuple[Any, list[int]]:
-    """Data without the rows and columns that no output reads, and the pads that are left."""
-    padding = phases.padding
-    if min(padding) >= 0:
-        return data, list(padding)
-    height, width = phases.rows.extent, phases.columns.extent
-    begin = [max(0, -padding[0]), max(0, -padding[1])]
-    end = [height - max(0, -padding[2]), width - max(0, -padding[3])]
-    inner = relax.op.strided_slice(data, [2, 3], begin, end)
-    return builder.emit(inner, f"{layer}.inside"), [max(0, pad) for pad in padding]
 
 
 def _filters(builder: RelaxBuilder, tensor: str, phases: Phases, layer: str) -> Any:
@@ -178,19 +166,3 @@ def _per_channel(found: Dequantized, values: Array, phases: Phases) -> Array | N
         return None
     every = np.broadcast_to(values.reshape(along), (phases.groups, units))
     return phases.repeated(every).reshape(-1, 1, 1, 1)
-
-
-def _pixels(builder: RelaxBuilder, value: Any, phases: Phases, layer: str) -> Any:
-    """NCHW phases as the NCHW pixels that they are, those that count."""
-    apart = qlinear.nhwc(builder, value, f"{layer}.phases")
-    view = phases.view(shape_of(apart.ty))
-    if phases.count > 1:
-        apart = builder.reshaped(apart, view, f"{layer}.apart")
-        turned = builder.emit(relax.op.permute_dims(apart, list(phases.order)), f"{layer}.turned")
-        apart = builder.reshaped(turned, phases.picture(view), f"{layer}.pixels")
-    begin = [axis.cut for axis in (phases.rows, phases.columns)]
-    end = [axis.cut + axis.output for axis in (phases.rows, phases.columns)]
-    if (0, 0, *end) != (*begin, *shape_of(apart.ty)[1:3]):
-        inner = relax.op.strided_slice(apart, [1, 2], begin, end)
-        apart = builder.emit(inner, f"{layer}.kept")
-    return qlinear.nchw(builder, apart, f"{layer}.pixels")

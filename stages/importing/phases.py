@@ -10,13 +10,21 @@ zeros that stand between pixels in the textbook form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
+from tvm import relax
+
+from stages.importing.limits import MAX_ELEMENTS
+from stages.importing.unsupported import UnsupportedError
+from stages.qnn.registry import shape_of
 
 Array = np.ndarray[Any, Any]
+Emit = Callable[[Any, str], Any]
+"""Adds a call to a graph, named after what it gives; returns that."""
 
 
 @dataclass(frozen=True)
@@ -121,3 +129,36 @@ class Phases:
         """The NHWC shape that they are then."""
         n, h, w, groups, s, t, units = view
         return n, h * s, w * t, groups * units
+
+    def require_room(self, pairs: int) -> None:
+        """UnsupportedError for too many weights, of so many pairs of channels."""
+        values = pairs * prod(each.taps * each.stride for each in (self.rows, self.columns))
+        if values > MAX_ELEMENTS:
+            raise UnsupportedError(
+                f"has {values:,} weights with the gaps of its strides and dilations; "
+                f"at most {MAX_ELEMENTS:,} are accepted"
+            )
+
+    def inside(self, data: Any, first: int, emit: Emit) -> tuple[Any, list[int]]:
+        """Data without rows, its axis `first`, and columns that no output reads; the pads left."""
+        padding = self.padding
+        if min(padding) >= 0:
+            return data, list(padding)
+        extents = self.rows.extent, self.columns.extent
+        begin = [max(0, -padding[axis]) for axis in (0, 1)]
+        end = [extents[axis] - max(0, -padding[2 + axis]) for axis in (0, 1)]
+        inner = relax.op.strided_slice(data, [first, first + 1], begin, end)
+        return emit(inner, "inside"), [max(0, pad) for pad in padding]
+
+    def pixels(self, value: Any, emit: Emit) -> Any:
+        """What the plain convolution gives, NHWC, as the pixels that it is, those that count."""
+        if self.count > 1:
+            view = self.view(shape_of(value.ty))
+            apart = emit(relax.op.reshape(value, view), "apart")
+            turned = emit(relax.op.permute_dims(apart, list(self.order)), "turned")
+            value = emit(relax.op.reshape(turned, self.picture(view)), "pixels")
+        begin = [axis.cut for axis in (self.rows, self.columns)]
+        end = [axis.cut + axis.output for axis in (self.rows, self.columns)]
+        if (0, 0, *end) == (*begin, *shape_of(value.ty)[1:3]):
+            return value
+        return emit(relax.op.strided_slice(value, [1, 2], begin, end), "kept")

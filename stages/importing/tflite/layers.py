@@ -15,12 +15,13 @@ import numpy as np
 import tflite
 from tvm import relax
 
+from stages.importing.phases import Axis, Phases
 from stages.importing.tflite.activations import padding_of, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.tflite.rescaling import layer_scales, requantized, scaled_in_double
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import integer, spreading
+from stages.qnn import integer
 
 _TYPES = {"uint8": "uint8", "int8": "int8", "int16": "int8"}
 """Type of activations → type of weights."""
@@ -67,20 +68,33 @@ def _finished(
     data: int,
     weight: int,
     bias: int,
+    times: int = 1,
 ) -> Any:
-    """A layer's accumulators with the bias added, rescaled to the output."""
+    """A layer's accumulators with the bias added, rescaled to the output.
+
+    They have the output's channels so many `times`.
+    """
     channels, dtype = total.ty.shape[-1], str(total.ty.dtype)
     if operator.has(bias):
         if builder.dtype(operator.input(bias)) != dtype:
             raise UnsupportedError(
                 f"has a bias of {builder.dtype(operator.input(bias))}; {dtype} is accepted"
             )
-        vector = builder.read(operator.input(bias), (int(channels),))
+        vector = _repeated(builder, operator.input(bias), int(channels) // times, times)
         total = builder.emit(relax.op.add(total, vector), f"{operator.layer}.bias")
     scales = layer_scales(builder, operator, data, weight)
+    scales = scales * times if len(scales) > 1 else scales
     if operator.kind == "FULLY_CONNECTED":
         return scaled_in_double(builder, operator, total, scales)
     return requantized(builder, operator, total, scales)
+
+
+def _repeated(builder: TfliteBuilder, index: int, channels: int, times: int) -> Any:
+    """A vector of so many channels, as often as it is wanted."""
+    if times == 1:
+        return builder.read(index, (channels,))
+    every = np.tile(builder.constant(index).reshape(channels), times)
+    return builder.parameter(builder.tensor(index).name, every)
 
 
 def _weight_zero_point(builder: TfliteBuilder, weight: int, *, ignored: bool) -> int:
@@ -173,49 +187,50 @@ def fully_connected(builder: TfliteBuilder, operator: Operator) -> Any:
 
 
 def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
-    """TRANSPOSE_CONV: the data spread by the strides, convolved with the weights turned round."""
+    """TRANSPOSE_CONV: a plain convolution of all its phases."""
     weight, data = operator.input(1), operator.input(2)
     _check_types(builder, operator, data, weight)
     n, height, width, _ = _picture(builder, data, "data")
-    units, kh, kw, _ = _picture(builder, weight, "weights")
+    units, kh, kw, depth = _picture(builder, weight, "weights")
     wanted = builder.integers(operator.input(0))
     if len(wanted) != 4 or wanted[0] != n or wanted[3] != units or min(wanted) < 1:
         raise UnsupportedError(f"gives the shape {wanted} of {n} pictures and {units} filters")
-    strides, zero_point = strides_of(operator), builder.affine(data)[1]
+    strides = strides_of(operator)
     top, left, _, _ = padding_of(operator, (wanted[1], wanted[2]), (kh, kw), strides)
-    before = kh - 1 - top, kw - 1 - left
-    spread = ((height - 1) * strides[0] + 1, (width - 1) * strides[1] + 1)
-    after = [wanted[1 + a] + (kh, kw)[a] - 1 - spread[a] - before[a] for a in (0, 1)]
-    call = spreading.spread2d(
-        builder.read(data),
-        strides=list(strides),
-        padding=[*before, *after],
-        value=zero_point,
+    phases = Phases(
+        Axis(height, wanted[1], kh, strides[0], 1, top),
+        Axis(width, wanted[2], kw, strides[1], 1, left),
     )
-    spaced = builder.emit(call, f"{operator.layer}.spread")
+    phases.require_room(units * depth)
+
+    def emit(call: Any, what: str) -> Any:
+        return builder.emit(call, f"{operator.layer}.{what}")
+
+    picture, padding = phases.inside(builder.read(data), 1, emit)
     ignored = builder.dtype(data) != "uint8"
+    point = _weight_zero_point(builder, weight, ignored=ignored)
     call = integer.conv2d(
-        spaced,
-        _turned(builder, weight, operator.layer),
+        picture,
+        _filters(builder, weight, phases, point),
         strides=[1, 1],
-        padding=[0, 0, 0, 0],
+        padding=padding,
         groups=1,
-        data_zero_point_x2=2 * zero_point,
-        weight_zero_point_x2=2 * _weight_zero_point(builder, weight, ignored=ignored),
+        data_zero_point_x2=2 * builder.affine(data)[1],
+        weight_zero_point_x2=2 * point,
         pad_value=0,
         dtype=_accumulator(builder, operator, data, 3),
     )
     total = builder.emit(call, operator.layer)
-    return _finished(builder, operator, total, data, weight, 3)
+    result = _finished(builder, operator, total, data, weight, 3, phases.count)
+    return phases.pixels(result, emit)
 
 
-def _turned(builder: TfliteBuilder, index: int, layer: str) -> Any:
-    """OHWI weights turned by half a turn."""
-    if builder.is_constant(index):
-        turned = np.ascontiguousarray(builder.constants[index][:, ::-1, ::-1])
-        return builder.parameter(builder.tensor(index).name, turned)
-    flipped = builder.emit(relax.op.flip(builder.read(index), 1), f"{layer}.flip_h")
-    return builder.emit(relax.op.flip(flipped, 2), f"{layer}.flip_w")
+def _filters(builder: TfliteBuilder, index: int, phases: Phases, zero_point: int) -> Any:
+    """OHWI weights of all phases, the zero point where a phase has no tap."""
+    stored = builder.constant(index)
+    wide = (stored.astype(np.int32) - zero_point).transpose(3, 0, 1, 2)
+    filters = phases.filters(wide).transpose(0, 2, 3, 1) + zero_point
+    return builder.parameter(builder.tensor(index).name, filters.astype(stored.dtype))
 
 
 CONVERTERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.qnn import rescale, spreading, tflite
+from stages.qnn import rescale, tflite
 from tests.stages.qnn.example import RNG, Example, floats, integers
 
 _FACTORS = (
@@ -96,11 +96,6 @@ TFLITE: dict[str, Example] = {
         tflite.quantize,
         (floats(0.25, -0.25, 0.125, -0.375, 1e9, -1e9, -0.0, 0.37499997),),
         {"scale": 0.25, **_BYTES},
-    ),
-    "spread2d": Example(
-        spreading.spread2d,
-        (integers(0, 255, (1, 3, 2, 2), "uint8"),),
-        {"strides": [3, 2], "padding": [1, -1, -2, 3], "value": 9},
     ),
     "rescale": Example(rescale.rescale, (_SUMS, floats(0.01, 0.5, 1e-9)), _BYTES),
     "table": Example(
