@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from stages import without_torch
 from stages.registry import Stage
+
+without_torch.hide()
 
 _TVM = ("apache-tvm", "apache-tvm-ffi")
 
