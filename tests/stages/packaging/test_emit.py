@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from stages.packaging import emit
 from stages.packaging.arena import SLACK, plan
 from stages.packaging.calling import comment
 from stages.packaging.header import header_source
+from stages.packaging.kernel import Few
 from stages.qnn.signature import ALIGNMENT
 from tests.stages.packaging import golden_text
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64, make_program, zig
@@ -21,6 +23,16 @@ def test_graph_source_is_as_agreed() -> None:
     program = make_program(AARCH64)
     text = emit.graph_source(program, plan(program), emit.pack_constants(program), AARCH64)
     golden_text.check("graph.c", text)
+
+
+def test_few_threads_split_a_call_into_fewer_tasks() -> None:
+    program = make_program(X86_64)
+    first, *others = program.calls
+    call = replace(first, max_tasks=8, few=Few(threads=2, tasks=3))
+    text = emit.graph_source(
+        replace(program, calls=(call, *others)), plan(program), emit.pack_constants(program), X86_64
+    )
+    assert "rt_tasks(runtime, rt_threads(runtime) > 2 ? 8 : 3, 4)" in text
 
 
 def test_header_is_as_agreed() -> None:
