@@ -31,5 +31,4 @@ def _is_being_imported(name: str) -> bool:
 
 def hide() -> None:
     """Keep PyTorch from what imports TVM from now on."""
-    if not any(isinstance(finder, _Hiding) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Hiding())
+    sys.meta_path.insert(0, _Hiding())

@@ -13,7 +13,7 @@ from pipelines.benching.engines import Timed
 
 _SETTLE_SECONDS = 7e-2
 """What of a turn is not counted: behind another's vectors of floats a Xeon multiplies tiles at a
-tenth of its rate at first, which grows for 60 ms; and caches are filled anew."""
+tenth to a fifth of its rate at first, which grows for 60 ms; and caches are filled anew."""
 _TURN_SECONDS = 2e-2
 """What one turn measures at least."""
 _QUARTILES = (25, 50, 75)
@@ -31,8 +31,10 @@ def alternate(sides: Mapping[str, Timed], repeat: int, title: str | None) -> dic
     names = list(sides)
     for index in _rounds(repeat, title):
         first = index % len(names)
-        order = (*names[first:], *names[:first])
-        for name in order[:: -1 if index // len(names) % 2 else 1]:
+        order = [*names[first:], *names[:first]]
+        if index // len(names) % 2:
+            order.reverse()
+        for name in order:
             sides[name](math.ceil(_SETTLE_SECONDS / once[name]))
             times[name].append(sides[name](math.ceil(_TURN_SECONDS / once[name])))
     return times

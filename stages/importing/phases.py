@@ -10,7 +10,7 @@ zeros that stand between pixels in the textbook form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -116,20 +116,6 @@ class Phases:
     def _apart(self, units: int) -> tuple[int, int, int]:
         return self.groups, self.count, units
 
-    def view(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """NHWC [N, H, W, O] of the plain convolution with its channels taken apart."""
-        units = shape[3] // (self.count * self.groups)
-        strides = self.rows.stride, self.columns.stride
-        return (*shape[:3], self.groups, *strides, units)
-
-    order = (0, 1, 4, 2, 5, 3, 6)
-    """How the axes of the view follow each other as pixels."""
-
-    def picture(self, view: Sequence[int]) -> tuple[int, int, int, int]:
-        """The NHWC shape that they are then."""
-        n, h, w, groups, s, t, units = view
-        return n, h * s, w * t, groups * units
-
     def require_room(self, pairs: int) -> None:
         """UnsupportedError for too many weights, of so many pairs of channels."""
         values = pairs * prod(each.taps * each.stride for each in (self.rows, self.columns))
@@ -153,10 +139,12 @@ class Phases:
     def pixels(self, value: Any, emit: Emit) -> Any:
         """What the plain convolution gives, NHWC, as the pixels that it is, those that count."""
         if self.count > 1:
-            view = self.view(shape_of(value.ty))
-            apart = emit(relax.op.reshape(value, view), "apart")
-            turned = emit(relax.op.permute_dims(apart, list(self.order)), "turned")
-            value = emit(relax.op.reshape(turned, self.picture(view)), "pixels")
+            n, h, w, channels = shape_of(value.ty)
+            s, t = self.rows.stride, self.columns.stride
+            units = channels // (self.groups * self.count)
+            apart = emit(relax.op.reshape(value, (n, h, w, self.groups, s, t, units)), "apart")
+            turned = emit(relax.op.permute_dims(apart, [0, 1, 4, 2, 5, 3, 6]), "turned")
+            value = emit(relax.op.reshape(turned, (n, h * s, w * t, self.groups * units)), "pixels")
         begin = [axis.cut for axis in (self.rows, self.columns)]
         end = [axis.cut + axis.output for axis in (self.rows, self.columns)]
         if (0, 0, *end) == (*begin, *shape_of(value.ty)[1:3]):

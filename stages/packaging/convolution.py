@@ -121,7 +121,7 @@ class Convolution(Widening):
         Nothing where a block is not finished before the next one's weights are read, or these are
         read but once.
         """
-        if self.signature.is_whole or self.schedule["order"] != "rows_inner":
+        if self.signature.is_whole or self.goes_through_blocks:
             return 0
         return -(-self.signature.weight_bytes // self.calls)
 

@@ -51,3 +51,4 @@ class Kernel:
     uses_tiles: bool = False
     """Whether it uses registers that the operating system may refuse (AMX)."""
     few: Few | None = None
+    """Where few threads had better have fewer tasks."""

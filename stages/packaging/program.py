@@ -89,9 +89,9 @@ class Call:
     """One kernel call: `symbol(reads…, writes…, scratch, task, n_tasks)`.
 
     `layer` names the layer for people. Each thread has `scratch_bytes` of its own, 64-byte aligned;
-    `max_tasks` is the largest `n_tasks` the kernel can use, or wants to on a `few` threads; what
-    `is_small` is not worth sharing. A kernel with a `fallback` uses tiles (AMX), which the
-    operating system may refuse.
+    `max_tasks` is the largest `n_tasks` the kernel can use, `few` where fewer are better for few
+    threads; what `is_small` is not worth sharing. A kernel with a `fallback` uses tiles (AMX),
+    which the operating system may refuse.
     """
 
     symbol: str

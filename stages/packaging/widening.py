@@ -82,7 +82,7 @@ class Widening(Interleaving):
             return
         self.wide = self.scratch, super()._scratch_words
         is_new: Any = True
-        if self.schedule["order"] == "blocks_inner" and self.tiles == 1:
+        if self.goes_through_blocks and self.tiles == 1:
             is_new = tirx.any(block == 0, self.item == 0)
         with T.If(is_new), T.Then():
             pointers = self.data_of(self.window(run, tile)), self.wide_at(0)

@@ -68,33 +68,31 @@ def _finished(
     data: int,
     weight: int,
     bias: int,
-    times: int = 1,
+    phases: Phases | None = None,
 ) -> Any:
-    """A layer's accumulators with the bias added, rescaled to the output.
-
-    They have the output's channels so many `times`.
-    """
+    """A layer's accumulators, perhaps of `phases`, with the bias added, rescaled to the output."""
     channels, dtype = total.ty.shape[-1], str(total.ty.dtype)
     if operator.has(bias):
         if builder.dtype(operator.input(bias)) != dtype:
             raise UnsupportedError(
                 f"has a bias of {builder.dtype(operator.input(bias))}; {dtype} is accepted"
             )
-        vector = _repeated(builder, operator.input(bias), int(channels) // times, times)
+        vector = _bias(builder, operator.input(bias), int(channels), phases)
         total = builder.emit(relax.op.add(total, vector), f"{operator.layer}.bias")
     scales = layer_scales(builder, operator, data, weight)
-    scales = scales * times if len(scales) > 1 else scales
+    if phases is not None and len(scales) > 1:
+        scales = phases.repeated(np.array(scales)).tolist()
     if operator.kind == "FULLY_CONNECTED":
         return scaled_in_double(builder, operator, total, scales)
     return requantized(builder, operator, total, scales)
 
 
-def _repeated(builder: TfliteBuilder, index: int, channels: int, times: int) -> Any:
-    """A vector of so many channels, as often as it is wanted."""
-    if times == 1:
+def _bias(builder: TfliteBuilder, index: int, channels: int, phases: Phases | None) -> Any:
+    """The bias of all channels of the accumulators."""
+    if phases is None:
         return builder.read(index, (channels,))
-    every = np.tile(builder.constant(index).reshape(channels), times)
-    return builder.parameter(builder.tensor(index).name, every)
+    own = builder.constant(index).reshape(channels // phases.count)
+    return builder.parameter(builder.tensor(index).name, phases.repeated(own))
 
 
 def _weight_zero_point(builder: TfliteBuilder, weight: int, *, ignored: bool) -> int:
@@ -221,7 +219,7 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
         dtype=_accumulator(builder, operator, data, 3),
     )
     total = builder.emit(call, operator.layer)
-    result = _finished(builder, operator, total, data, weight, 3, phases.count)
+    result = _finished(builder, operator, total, data, weight, 3, phases)
     return phases.pixels(result, emit)
 
 
