@@ -148,6 +148,12 @@ def command(module: str, given: dict[str, Any], files: Sequence[str] = ()) -> No
 
 
 @plain_errors
+def check(module: str, given: dict[str, Any]) -> None:
+    """Refuse what a command cannot do, before anything is built for it."""
+    importlib.import_module(f"pipelines.commands.{module}").check(**given)
+
+
+@plain_errors
 def verify(plan: Plan) -> dict[str, Any]:
     """Replay the golden vectors in the package; note the result beside the artifacts."""
     from pipelines import verifying

@@ -26,6 +26,8 @@ class Command:
     """Whether it works on one recipe, handed in as `resolved` and `plan`."""
     positional: str | None = None
     """Name of the argument that takes what stands behind the task's name."""
+    has_check: bool = False
+    """Whether its module's `check(**arguments)` refuses what cannot be, before those tasks."""
 
 
 _BUILT = ("build:publishing",)
@@ -44,7 +46,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("tune", "tries the kernels of every layer here: [schedule.trials=N out=FILE]", "tune"),
     Command("bench",
             "times beside other engines: [peers=NAME,... layer=all primitives=LAYER grow=all]",
-            "bench", after=_BUILT),
+            "bench", after=_BUILT, has_check=True),
     Command("conformance", "model files beside their frameworks' own runtimes: FOLDER ...",
             "conformance", recipe=False, positional="files"),
     Command("show", "every value with its origin, cached stages; [layer=PATTERN]: kernels", "show"),
@@ -75,7 +77,7 @@ def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
         yield _agreeing(plan, arguments)
         yield from _build(plan, arguments)
     for command in COMMANDS:
-        yield _command(command, plan, arguments)
+        yield from _command(command, plan, arguments)
 
 
 _BUILD_DOC = "build a recipe's package, stage by stage: recipe=NAME [field=value ...]"
@@ -166,24 +168,29 @@ def _beside(stage: str) -> list[str]:
     return [DESCRIBING] if stage == "importing" else []
 
 
-def _command(command: Command, plan: Plan | None, arguments: Mapping[str, Any]) -> Task:
-    task: Task = {
-        "basename": command.name,
-        "doc": command.doc,
+def _command(command: Command, plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
+    always: Task = {
         # Commands draw on the terminal themselves; doit need not keep what they print.
         "io": {"capture": False},
         "uptodate": [False],
     }
+    task: Task = {"basename": command.name, "doc": command.doc, **always}
     if command.positional:
         task["pos_arg"] = command.positional
     if command.recipe and plan is None:
-        return task | {"actions": [(actions.want_recipe, [command.name])]}
+        yield task | {"actions": [(actions.want_recipe, [command.name])]}
+        return
     given = {"variables": arguments["variables"]}
     if command.recipe:
         given |= {"plan": plan, "resolved": arguments["resolved"]}
     if command.positional:
         given[command.positional] = ()
-    return task | {
+    first: list[str] = []
+    if command.has_check:
+        first = [f"_{command.name}_check"]  # not listed, as its name says
+        action = (actions.check, [command.module, given])
+        yield {"basename": first[0], "actions": [action], **always}
+    yield task | {
         "actions": [(actions.command, [command.module, given])],
-        "task_dep": list(command.after),
+        "task_dep": [*first, *command.after],
     }

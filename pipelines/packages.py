@@ -42,7 +42,15 @@ def folder(plan: Plan) -> Path:
 def is_native(plan: Plan) -> bool:
     """Whether the package is for this machine's kind of processor."""
     try:
-        return open_package(folder(plan)).architecture == host.detect().architecture
+        return is_here(open_package(folder(plan)).architecture)
+    except ValueError:
+        return False
+
+
+def is_here(architecture: str) -> bool:
+    """Whether this machine's processor is of an architecture."""
+    try:
+        return host.detect().architecture == architecture
     except ValueError:
         return False
 

@@ -44,14 +44,19 @@ class Sides:
     differences: dict[str, float] = field(default_factory=dict)
 
 
-def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
-    """Print medians, spread and ratios; json=FILE also keeps the time of every turn."""
-    wanted = _wanted(variables.command.get("peers"), variables.command.get("peers.larq"))
-    if not packages.is_native(plan):
+def check(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
+    """Refuse engines that are not there, and packages that this machine does not run natively."""
+    _asked(variables)
+    del plan
+    if not packages.is_here(resolved.hardware.architecture):
         raise UserError(
             f"{resolved.name} is for {resolved.hardware.name}, and bench times this machine's "
             f"own processor; try: doit bench recipe={resolved.name} hardware=host"
         )
+
+
+def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
+    """Print medians, spread and ratios; json=FILE also keeps the time of every turn."""
     if (pattern := variables.command.get("layer")) is not None:
         _layers(plan, resolved, pattern, variables)
         return
@@ -79,7 +84,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
             made = own.built(variant.precision, variant.source, variant.form, resolved)
             runners[f"bitkiln, {variant.precision}"] = _runner(stack, made)
         for count in counts:
-            sides, refused = _sides(runners, files, wanted, count)
+            sides, refused = _sides(runners, files, _asked(variables), count)
             times = rounds.alternate(sides.timed, repeat, f"{count} threads")
             rows = rounds.compared(times, PACKAGE)
             for row in rows:
@@ -171,6 +176,10 @@ def _growth(plan: Plan, resolved: Resolved, axes: str, variables: Variables) -> 
     title = f"{resolved.name}: {result['processor']}, threads={threads}, {repeat} rounds"
     tables.show(title, table, list(table[0]))
     tables.write_json(variables.command.get("json"), result)
+
+
+def _asked(variables: Variables) -> list[Engine]:
+    return _wanted(variables.command.get("peers"), variables.command.get("peers.larq"))
 
 
 def _wanted(stated: str | None, python: str | None = None) -> list[Engine]:
