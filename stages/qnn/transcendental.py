@@ -53,7 +53,19 @@ def _narrow(m: Numbers, x: Value) -> Value:
 
 
 def polynomial(m: Numbers, x: Value, coefficients: Sequence[float]) -> Value:
-    """`sum(c[k] * x^k)` by Horner's rule, in the type of `x`."""
+    """`sum(c[k] * x^k)` in the type of `x`: every fourth term by Horner's rule.
+
+    Each step of that rule waits for the one before, for longer than it takes; four of them do not
+    wait for each other.
+    """
+    square = m.product(x, x)
+    fourth = m.product(square, square)
+    parts = [_horner(m, fourth, coefficients[first::4]) for first in range(4)]
+    low, high = (parts[at] + m.product(parts[at + 1], x) for at in (0, 2))
+    return low + m.product(high, square)
+
+
+def _horner(m: Numbers, x: Value, coefficients: Sequence[float]) -> Value:
     dtype = m.dtype(x)
     result = m.constant(coefficients[-1], dtype)
     for coefficient in reversed(coefficients[:-1]):
