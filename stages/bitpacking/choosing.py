@@ -17,11 +17,11 @@ from stages.errors import StageError
 from stages.kinds import Table
 from stages.options import Algorithm, LegalizeOptions
 from stages.qnn.builder import bindings_of, composite_of, variables_in
-from stages.qnn.composites import calls_in, has_own, is_float_product
+from stages.qnn.composites import calls_in, has_own, is_batched, is_float_product
 from stages.qnn.geometry import PHASED, PHASES, Geometry
 from stages.qnn.groups import groups_of
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.methods import WORD_BYTES
+from stages.qnn.methods import BYTE_BITS, WORD_BYTES
 from stages.qnn.offers import (
     FLOAT_PROBLEMS,
     Offer,
@@ -157,6 +157,8 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
     """The kernels there are for a product whose algorithm is chosen, with some data in phases."""
     call, weight = work.call, work.weight
     data, stored = call.args
+    if is_batched(call):
+        return _of_matrices(work, offers)
     kernel = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
     height, width, outputs = nhwc(call.ty)
     batch = pictures(call.ty)
@@ -187,6 +189,31 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
     if work.data in phased:
         return _laid(subject, replace(geometry, phases=PHASES))
     return subject if algorithm else _cheapest(subject)
+
+
+def _of_matrices(work: Work, offers: Table) -> Subject:
+    """The kernels there are for a product whose weights are computed.
+
+    Pixels of bytes lie as they are given: what fills up their last word is the next pixel's, and
+    multiplied with weights of 0. Kernels whose steps are longer than words get them padded.
+    """
+    rows, width, outputs = nhwc(work.call.ty)
+    count, channels = pictures(work.call.ty), work.weight.shape[-1]
+    geometry = Geometry(
+        (1, 1), channels, width, count * rows, pictures=count, unit=1, has_matrices=True
+    )
+    if is_float_product(work.call):
+        problem = FLOAT_PROBLEMS[dtype_of(work.call.args[0].ty)].name
+        offered = _wished(work, geometry, from_table(offers[problem]))
+        return Subject((Workload(problem, geometry, outputs),), tuple(offered))
+    problem = products_problem(BYTE_BITS, weight_limit_of(work.weight))
+    geometry = replace(geometry, in_blocks=work.in_blocks)
+    offered = _wished(work, geometry, products_for(offers, BYTE_BITS, work.weight, {"mac8"}))
+    longer = [o.signature for o in offered if o.signature.step > 1]
+    units = sorted({signature.step * signature.channels_per_word for signature in longer})
+    layouts = [replace(geometry, is_unpadded=True), *(replace(geometry, unit=u) for u in units)]
+    found = [Subject((Workload(problem, g, outputs),), tuple(offered)) for g in layouts]
+    return min(found, key=_least)
 
 
 def _wished(work: Work, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
@@ -242,6 +269,6 @@ def kernel_of(work: Work, offers: Table, choices: Table, phased: Collection[Any]
         window,
         stacked=geometry.stacked,
         phases=geometry.phases,
-        is_unpadded=geometry.is_unpadded,
+        unit=1 if geometry.is_unpadded else geometry.unit,
         groups=geometry.groups,
     )

@@ -21,8 +21,8 @@ from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
 from stages.qnn.algebra import factor
 from stages.qnn.builder import bindings_of, calls_of, outputs_of, variables_in
-from stages.qnn.composites import PLAIN, PRODUCTS, is_product, max_pool_of
-from stages.qnn.methods import WORD_BYTES
+from stages.qnn.composites import PLAIN, PRODUCTS, is_batched, is_product, max_pool_of
+from stages.qnn.methods import BYTE_LIMIT, WORD_BYTES
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
 Array = np.ndarray[Any, Any]
@@ -99,14 +99,23 @@ def works_of(model: Model, options: LegalizeOptions) -> dict[Any, Work]:
         if str(function.attrs["composite"]) == PRODUCTS:
             actual = dict(zip(function.params, binding.value.args, strict=True))
             call = product_of(function).value
-            q = model.params[str(actual[call.args[1]].name)]
-            q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
+            q = _weights(model, call, actual[call.args[1]])
             name = str(binding.var.name)
             wish = options.algorithm_of(name)
             found[binding.var] = Work(
                 name, actual[call.args[0]], call, q, WORD_BYTES, wish, in_blocks=False
             )
     return found
+
+
+def _weights(model: Model, call: Any, variable: Any) -> Array:
+    """The weights of a product, [O, KH, KW, C]; where they are computed, any that may be."""
+    if not is_batched(call):
+        q = model.params[str(variable.name)]
+        return q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
+    _, outputs, depth = shape_of(variable.ty)
+    any_byte = np.arange(-BYTE_LIMIT, BYTE_LIMIT, dtype=np.int8)
+    return np.resize(any_byte, (outputs, 1, 1, depth))
 
 
 def _sharing(products: dict[Any, Product]) -> dict[Any, Product]:
@@ -232,7 +241,7 @@ def _layout(call: Any, chosen: Chosen) -> Layout:
         # What a byte cannot hold, or means half of, the bias corrects per border class.
         point = attributes(call)["data_zero_point_x2"]
         edge.fill = min(max(0, point // 2), 255) if factor(point) == 1 else 0
-        edge.block = 1 if chosen.is_unpadded else WORD_BYTES
+        edge.block = chosen.unit
     return edge
 
 

@@ -29,6 +29,7 @@ from stages.bitpacking.handing import (
     turned,
     works_of,
 )
+from stages.bitpacking.matrices import Matrix, matrices
 from stages.bitpacking.narrow import is_narrow
 from stages.bitpacking.results import epilogue, laid_out, stored
 from stages.bitpacking.tiles import convolve, transforming
@@ -41,7 +42,7 @@ from stages.qnn.builder import (
     outputs_of,
     variables_in,
 )
-from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS, TILES
+from stages.qnn.composites import DEPTHWISE, PLAIN, PRODUCTS, TILES, is_batched, is_reshape
 from stages.qnn.depthwise import packed_depthwise
 from stages.qnn.measured import Subject
 from stages.qnn.packing import round_up
@@ -82,6 +83,9 @@ class _Packer(Rewriting):
         self.functions = relax.BlockBuilder()
         self.edges: dict[tuple[Any, ...], Any] = {}
         """(Tensor, and all that says how it lies) → the tensor laid out so."""
+        views = (b for b in bindings_of(self.main) if is_reshape(b.value))
+        self.views = {binding.var: binding.value.args[0] for binding in views}
+        """Variable of `main` → what it names the memory of anew."""
         readers = Counter(v for b in bindings_of(self.main) for v in variables_in(b.value))
         self.turned = turned(source, readers)
         self.products = products_of(source, options, offers, choices)
@@ -93,6 +97,9 @@ class _Packer(Rewriting):
         origins = (self._origin(p.data)[0] for p in narrowed)
         self.drawn = {origin: found[origin] for origin in origins if origin in found}
         """What gives a picture of few channels, and is computed where that is laid out."""
+        self.matrices = matrices(source, self.products, readers)
+        packed_on_the_way = (turn for m in self.matrices.values() for turn in m.turns)
+        self.unread = {*self.turned, *self.drawn, *packed_on_the_way}
 
     def run(self) -> Model:
         """Rewrite call by call."""
@@ -107,9 +114,9 @@ class _Packer(Rewriting):
         expr, name = binding.value, str(binding.var.name)
         if isinstance(expr, relax.Var):
             return self.read(expr)
+        if binding.var in self.unread:
+            return None  # the only one to read it turns or computes it on the way
         if isinstance(expr, Call) and isinstance(expr.op, relax.GlobalVar):
-            if binding.var in self.turned or binding.var in self.drawn:
-                return None  # the only one to read it turns or computes it on the way
             if binding.var in self.products:
                 return self._products(binding.var, self.products[binding.var])
             if binding.var in self.depthwise:
@@ -136,18 +143,16 @@ class _Packer(Rewriting):
         added, constant = self._added(product.function, product.inner.var, product.actual)
         if len(constant):
             bias = bias + np.pad(constant, (0, bias.shape[1] - len(constant)))
-        weights = stored_weights(signature, q, edge, product.chosen)
         stored = self._edge(product.data, edge, layer)
-        arguments = [self._tiles(stored, product, layer) if signature.is_transformed else stored]
+        arguments = [
+            self._tiles(stored, product, layer) if signature.is_transformed else stored,
+            self._weights(product, layer),
+            self.builder.tensor(f"{layer}.bias", bias),
+        ]
         builder = FunctionBuilder()
-        first = builder.param("p0", shape_of(arguments[0].ty), dtype_of(arguments[0].ty))
-        operands = []
-        for name, value in (("weights", weights), ("bias", bias)):
-            arguments.append(self.builder.tensor(f"{layer}.{name}", value))
-            operands.append(builder.param(f"p{len(arguments) - 1}", value.shape, str(value.dtype)))
         call = convolve(
             signature,
-            [first, *operands],
+            _declared(builder, arguments),
             product.origin,
             product.chosen,
             edge,
@@ -171,6 +176,18 @@ class _Packer(Rewriting):
         rewritten = builder.finish(results, {"composite": PRODUCTS})
         return self._hand_on(variable, wanted, self._call(rewritten, arguments, layer))
 
+    def _weights(self, product: Product, layer: str) -> Any:
+        """The weights of a product, packed when the package is built or, if computed, by it."""
+        signature, call = product.chosen.signature, product.inner.value
+        if is_batched(call):
+            source = product.actual[call.args[1]]
+            found = self.matrices.get(source, Matrix(source))
+            depth = round_up(product.edge.padded_channels, signature.channels_per_word)
+            function = found.packed(signature, depth)
+            return self._call(function, [self.read(found.source)], f"{layer}.weights")
+        weights = stored_weights(signature, product.q, product.edge, product.chosen)
+        return self.builder.tensor(f"{layer}.weights", weights)
+
     def _depthwise(self, layer: str, found: Depthwise) -> Any:
         """A composite around a depthwise convolution whose taps lie side by side."""
         call = found.inner.value
@@ -186,11 +203,8 @@ class _Packer(Rewriting):
             self.builder.tensor(f"{layer}.weights", found.weights),
             self.builder.tensor(f"{layer}.bias", bias),
         ]
-        operands = [
-            builder.param(f"p{i}", shape_of(a.ty), dtype_of(a.ty)) for i, a in enumerate(arguments)
-        ]
         sums = packed_depthwise(
-            *operands,
+            *_declared(builder, arguments),
             window=list(shape_of(weight.ty)[:2]),
             strides=attrs["strides"],
             dilation=attrs["dilation"],
@@ -293,9 +307,15 @@ class _Packer(Rewriting):
     def _lies_so(self, source: Any, edge: Layout) -> bool:
         """Whether a tensor that the package computes lies in memory as an edge wants it."""
         # What is the user's may end where it ends: kernels read some bytes further.
-        is_ours = source not in self.turned and source not in list(self.main.params)
+        is_ours = source not in self.turned and self._viewed(source) not in list(self.main.params)
         is_whole = dtype_of(source.ty) == edge.dtype and edge.padded_channels == edge.channels
         return is_ours and is_whole and edge.is_picture and not any(edge.halo)
+
+    def _viewed(self, variable: Any) -> Any:
+        """What a variable names the memory of anew; itself where it does not."""
+        while variable in self.views:
+            variable = self.views[variable]
+        return variable
 
     def _bits(self, source: Any, edge: Layout, layer: str) -> Any:
         """Planes or tables, by an elementwise composite that reads bytes in whole blocks."""
@@ -319,6 +339,12 @@ def _corrected(product: Product, attrs: dict[str, Any]) -> tuple[int, Array, lis
         return 1, np.zeros((1, round_up(outputs, BLOCK)), np.float32), [0, 0, 0, 0]
     edge, window = product.edge, product.chosen.window
     return corrected(signature, product.q, edge.padded_channels, attrs, edge.fill, window)
+
+
+def _declared(builder: FunctionBuilder, arguments: list[Any]) -> list[Any]:
+    """Parameters of a composite for what `main` hands in."""
+    kinds = [argument.ty for argument in arguments]
+    return [builder.param(f"p{i}", shape_of(k), dtype_of(k)) for i, k in enumerate(kinds)]
 
 
 def _key(source: Any, edge: Layout) -> tuple[Any, ...]:

@@ -72,10 +72,15 @@ class Chosen:
     """Rows of its data that lie one behind the other, as channels of one."""
     phases: int
     """Kinds of rows of its data, by number modulo so many, those of each together."""
-    is_unpadded: bool
-    """Whether pixels of its data have no channels of padding."""
+    unit: int
+    """What the channels of its data are padded to: a multiple of so many."""
     groups: Groups
     """Which channels are multiplied with which."""
+
+    @property
+    def is_unpadded(self) -> bool:
+        """Whether pixels of its data have no channels of padding."""
+        return self.unit == 1
 
     @property
     def halo(self) -> list[int]:

@@ -17,7 +17,7 @@ from tvm.ir import Call
 from stages.canonicalizing.grouping import Group
 from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.qnn.collecting import is_collect
-from stages.qnn.composites import PLAIN, PRODUCTS, is_product, is_reshape
+from stages.qnn.composites import PLAIN, PRODUCTS, is_batched, is_product, is_reshape
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.reductions import REDUCTIONS
 from stages.qnn.registry import is_op, shape_of
@@ -53,10 +53,10 @@ def group_plain(function: Any, among: Collection[Any] | None = None) -> list[Gro
             continue
         joined = _host(binding, home, readers, returned)
         if joined is None:
-            kind = (
-                PRODUCTS if is_product(binding.value) and binding.value.args[1] in params else PLAIN
+            is_kernels = is_product(binding.value) and (
+                binding.value.args[1] in params or is_batched(binding.value)
             )
-            joined = Group(kind, str(binding.var.name))
+            joined = Group(PRODUCTS if is_kernels else PLAIN, str(binding.var.name))
             items.append(joined)
         else:
             # It runs where its last operand is ready, which may be later than its host was.

@@ -19,7 +19,7 @@ from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, ON_BYTES, Layer, choose, layer_of, shared, subject
 from stages.legalizing.direct import legalize
 from stages.options import LegalizeOptions, is_match
-from stages.qnn import integer
+from stages.qnn import batched, integer
 from stages.qnn.algebra import numerators
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import ON_FLOATS, has_own, is_float_product, is_plain, takes_depthwise
@@ -32,7 +32,7 @@ from stages.qnn.rewriting import Rewriting
 __all__ = ["check", "run", "subjects"]
 
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
-NAMED = (*LINEAR, *ON_FLOATS)
+NAMED = (*LINEAR, *ON_FLOATS, batched.ON_BYTES)
 """Operators whose algorithm a recipe may name."""
 
 

@@ -25,7 +25,7 @@ from stages.packaging.widening import Apart, Widening
 from stages.qnn.geometry import are_joinable
 from stages.qnn.groups import first_read
 from stages.qnn.methods import WORD_BYTES
-from stages.qnn.packed import reads_of, rows_of, stored_row
+from stages.qnn.packed import WEIGHTS_RANK, reads_of, rows_of, stored_row
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, RING_BYTES
 
@@ -58,7 +58,7 @@ class Convolution(Widening):
         self.phases = attrs["phases"]
         self.reads = reads_of(attrs, self.signature)
         joinable = are_joinable(window, attrs["strides"], self.composite.pictures, self.phases)
-        self.is_joined = joinable and self.line.is_shorter
+        self.is_joined = joinable and not self.has_matrices and self.line.is_shorter
         rows = self.rows_apart(pixel)
         if self.reads:
             rows = rows.by_pixels(pixel, window[1])
@@ -98,6 +98,11 @@ class Convolution(Widening):
         return Apart(row, self.phases, line - self.phases * row)
 
     @property
+    def has_matrices(self) -> bool:
+        """Whether each picture has weights of its own."""
+        return len(shape_of(self.composite.main.args[1].ty)) > WEIGHTS_RANK
+
+    @property
     def line(self) -> Line:
         """The results of all pictures as one line."""
         pitch = self.input_width // self.phases
@@ -119,9 +124,9 @@ class Convolution(Widening):
         """Bytes of the next block's weights that are fetched with every word of a window.
 
         Nothing where a block is not finished before the next one's weights are read, or these are
-        read but once.
+        read but once, or have just been computed.
         """
-        if self.signature.is_whole or self.goes_through_blocks:
+        if self.signature.is_whole or self.goes_through_blocks or self.has_matrices:
             return 0
         return -(-self.signature.weight_bytes // self.calls)
 
@@ -294,7 +299,8 @@ class Convolution(Widening):
         x = self.column_of(tile)
         row = picture * self.input_height + line * (strides[0] // self.phases)
         before = run * self.tiles + tirx.truncdiv(x + self.rows - 1, self.rows)
-        return Window(row * self.input_width + x * strides[1], before, lambda m: (run, x + m))
+        first = row * self.input_width + x * strides[1]
+        return Window(first, before, lambda m: (run, x + m), picture)
 
     def pointers(self, block: Any, part: Any, window: Window, place: Any) -> tuple[Any, ...]:
         """A call's data, weights, sums and the weights to fetch, or where bytes are made of them;
@@ -321,8 +327,10 @@ class Convolution(Widening):
     def _reads(self, block: Any, part: Any, window: Window) -> tuple[Any, ...]:
         weights = self.composite.main.args[1]
         parts = BLOCK // self.signature.channels
-        size = prod(shape_of(weights.ty)[1:])
+        size = prod(shape_of(weights.ty)[1 - WEIGHTS_RANK :])
         own = (block * parts + part) * size
+        if self.has_matrices:
+            own += window.picture * (self.blocks * parts * size)
         output = (block * parts + part) * self.signature.channels
         fetched = (block + 1) * parts * size + (window.before * parts + part) * self.fetched
         channel = self._first(output)

@@ -32,6 +32,8 @@ class Window:
     before: Any
     """Tiles of the block that came before, each of which fetched as much of the next weights."""
     pixel: Pixel
+    picture: Any = 0
+    """Of a batch, the picture that they are in."""
 
 
 class Interleaving(Lowering):

@@ -15,6 +15,7 @@ from stages.packaging.convolution import Convolution
 from stages.packaging.depthwise import Depthwise, DepthwiseLevels
 from stages.packaging.kernel import Kernel
 from stages.packaging.lower import FloatInput, Lowering, Pool
+from stages.packaging.matrices import lower_matrices
 from stages.packaging.max_pool import lower_max_pool
 from stages.packaging.padding import lower_padding
 from stages.packaging.pictures import is_picture, lower_pictures
@@ -24,7 +25,16 @@ from stages.packaging.settling import is_settling, lower_settling
 from stages.packaging.softmax import is_softmax, lower_softmax
 from stages.packaging.transforms import lower_tiles
 from stages.packaging.winograd import Winograd, WinogradProducts
-from stages.qnn.composites import DEPTHWISE, PICTURES, PLAIN, PRODUCTS, TILES, max_pool_of, pad_of
+from stages.qnn.composites import (
+    DEPTHWISE,
+    MATRICES,
+    PICTURES,
+    PLAIN,
+    PRODUCTS,
+    TILES,
+    max_pool_of,
+    pad_of,
+)
 from stages.qnn.packed import DEPTHWISE_CONVOLUTION, WINOGRAD
 from stages.qnn.registry import is_op
 
@@ -49,6 +59,8 @@ def lower(
             return _lowered_plain(function, symbol, hardware)
         if str(function.attrs["composite"]) == TILES:
             return lower_tiles(function, symbol, hardware)
+        if str(function.attrs["composite"]) == MATRICES:
+            return lower_matrices(function, symbol)
         composite = Composite(function, with_tiles)
         return _lowered(composite, symbol, schedule, bodies, hardware)
 

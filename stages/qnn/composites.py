@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from tvm.ir import Call
 
+from stages.qnn import batched
 from stages.qnn.algebra import factor, numerators
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.depthwise import MAX_TAPS
@@ -34,6 +35,8 @@ PICTURES = "pictures"
 """That of a function that writes pictures of few channels, a word for every pixel."""
 TILES = "tiles"
 """That of a function that transforms pictures for Winograd's products."""
+MATRICES = "matrices"
+"""That of a function that packs weights which are computed."""
 FLOAT_SOURCES = ("qonnx", "simulated")
 """Numerics whose models are float graphs, quantized by the stage that carries the name."""
 
@@ -42,7 +45,7 @@ MAX_PLANES = 3
 ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in ("conv2d", "dense"))
 """Products that legalizing has given to kernels of stored bits."""
 
-ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense")
+ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense", batched.ON_FLOATS)
 """Products of floats for micro-kernels."""
 
 MOVED = ("relax.permute_dims", "relax.reshape")
@@ -176,9 +179,16 @@ def is_float_product(call: Any) -> bool:
     return str(getattr(getattr(call, "op", None), "name", "")) in ON_FLOATS
 
 
+def is_batched(call: Any) -> bool:
+    """Whether an expression is a product for a micro-kernel whose weights are computed."""
+    return is_op(call, batched.ON_BYTES) or is_op(call, batched.ON_FLOATS)
+
+
 def is_product(call: Any) -> bool:
     """Whether legalizing has left a product for a micro-kernel."""
-    if is_float_product(call) or str(getattr(getattr(call, "op", None), "name", "")) in ON_BITS:
+    if is_float_product(call) or is_batched(call):
+        return True
+    if str(getattr(getattr(call, "op", None), "name", "")) in ON_BITS:
         return True
     if not _has_form(call) or attributes(call)["weight_zero_point_x2"]:
         return False

@@ -49,6 +49,8 @@ class Geometry:
     """Whether results are finished by whole blocks of channels, however few there are."""
     groups: Groups = WHOLE
     """Which channels are multiplied with which."""
+    has_matrices: bool = False
+    """Whether each picture has weights of its own."""
 
     @property
     def as_unpadded(self) -> Geometry | None:
@@ -170,7 +172,8 @@ class Geometry:
     def _positions(self) -> int:
         """Positions of rows that are joined, as many of input to a row as windows move by; 0 where
         rows cannot be joined (`are_joinable`)."""
-        if not are_joinable(self.window, self.strides, self.pictures, self.phases):
+        joinable = are_joinable(self.window, self.strides, self.pictures, self.phases)
+        if self.has_matrices or not joinable:
             return 0
         pitch = (self.output_width - 1) * self.strides[1] + self.window[1]
         return (self.height - 1) * -(-pitch // self.phases) + self.output_width

@@ -43,6 +43,9 @@ _SIGNATURE = TypeAdapter(KernelSignature)
 Attrs = Mapping[str, Any]
 CONVOLUTION, WINOGRAD = "relax.qnn.packed_conv2d", "relax.qnn.packed_winograd"
 DEPTHWISE_CONVOLUTION = "relax.qnn.packed_depthwise"
+WEIGHTS_RANK = 4
+"""Of weights for all pictures: blocks of channels, planes, words, channels. Where every picture has
+its own, there is an axis more in front."""
 
 
 def stored_row(y: Any, height: Any, phases: int) -> Any:
@@ -146,7 +149,8 @@ def packed_conv2d(
     """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
 
     Of the picture, whose rows may be stacked or lie in phases, a window has `rows`; other weights
-    are 0. Of several groups, a tile of output channels may read some channels only.
+    are 0. Of several groups, a tile of output channels may read some channels only. Weights with
+    an axis more are matrices, one for each picture.
 
     `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables), uint8
     [Hp, Wp, Cp] or, of a batch, uint8 [N, Hp, Wp, Cp]; `bias` is int32 [classes, OCp]. Floats come
@@ -166,9 +170,14 @@ def packed_conv2d(
     outputs = round_up(channels[1], BLOCK)
     reads = groups_of(groups, channels).reads(kernel)
     read = reads[0] if reads else padded_channels
-    q = unpack_weights(kernel, weights, (outputs, kh, kw, read))
-    q = put_back(q, reads, padded_channels) if reads else q
-    raw = raw_sums(kernel, patches.reshape(len(levels), *output, -1), q.reshape(outputs, -1))
+    sums = []
+    of_all = [weights] if weights.ndim == WEIGHTS_RANK else weights
+    for each, pixels in zip(of_all, np.split(patches, len(of_all)), strict=True):
+        q = unpack_weights(kernel, each, (outputs, kh, kw, read))
+        q = put_back(q, reads, padded_channels) if reads else q
+        pixels = pixels.reshape(len(pixels), *output, -1)
+        sums.append(raw_sums(kernel, pixels, q.reshape(outputs, -1)))
+    raw = np.concatenate(sums)
     return (scale * raw + bias[border_rows(output, border)]).astype(bias.dtype)
 
 

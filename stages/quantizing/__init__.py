@@ -16,9 +16,11 @@ from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
 from stages.quantizing.columns import even_columns
 from stages.quantizing.floating import floated
+from stages.quantizing.matrices import on_kernels
 from stages.quantizing.of_one_byte import of_one_byte
 from stages.quantizing.rewrite import rewrite
 from stages.quantizing.turning import turned
+from stages.quantizing.unrowing import unrowed
 
 __all__ = ["check", "run"]
 
@@ -30,7 +32,8 @@ def run(*, model: Model, options: QuantizeOptions = DEFAULT) -> Model:
     is_halved = options.floats == "bfloat16"
     if is_plain(model):
         # Once before, so that weights which are turned or scaled are constants.
-        result = floated(simplify(even_columns(channels_last(simplify(model)))))
+        result = even_columns(on_kernels(channels_last(simplify(model))))
+        result = floated(unrowed(simplify(result)))
         result = of_one_byte(result)
         return apart(halved(result) if is_halved else result)
     result = turned(rewrite(always_apart(model)))  # which know single pictures alone

@@ -16,7 +16,7 @@ from tvm import relax
 from stages.errors import StageError
 from stages.kinds import Model
 from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
-from stages.qnn.composites import is_float_product
+from stages.qnn.composites import is_batched, is_float_product
 from stages.qnn.elementwise import ARITHMETIC
 from stages.qnn.floats import from_bfloat16, to_bfloat16
 from stages.qnn.numbers import NUMPY
@@ -35,7 +35,8 @@ def halved(model: Model) -> Model:
 
 def _is_rounded(expr: Any) -> bool:
     """Whether an expression is a product that may round what it reads."""
-    return is_float_product(expr) and not attributes(expr).get("is_direct")
+    is_rounded = is_float_product(expr) and not is_batched(expr)
+    return is_rounded and not attributes(expr).get("is_direct")
 
 
 class _Walk(Rewriting):

@@ -47,7 +47,7 @@ class _Walk(Rewriting):
 
     def run(self) -> Model:
         """Walk, and build the model anew."""
-        quantized = _before_integers(self.main)
+        quantized = before_integers(self.main)
         for binding in bindings_of(self.main):
             value, name = binding.value, str(binding.var.name)
             if isinstance(value, relax.Var):
@@ -202,7 +202,7 @@ def _is_float(call: Any) -> bool:
     return dtype_of(call.args[0].ty) == dtype_of(call.ty) == "float32"
 
 
-def _before_integers(main: Any) -> set[Any]:
+def before_integers(main: Any) -> set[Any]:
     """The variables from which an integer is computed, however much later."""
 
     def is_integer(binding: Any) -> bool:

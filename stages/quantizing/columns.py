@@ -1,6 +1,7 @@
-"""Products of two computed matrices, such as those of attention, as vectors compute them fast.
+"""Products of two computed matrices that stay in plain loops, as vectors compute them fast.
 
-A vector holds neighbouring columns of the result. Where their number has no divisor that a vector
+Those are exact sums of floats, integers of 16 bits, and matrices that several others share. A
+vector holds neighbouring columns of the result. Where their number has no divisor that a vector
 could hold, as 197 tokens have not, there are more:
 
     f(matmul(a, b)), b [..., K, N]  ->  strided_slice(f(matmul(a, pad(b))))

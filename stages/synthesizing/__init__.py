@@ -18,6 +18,7 @@ from hw.isa import isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.kinds import Model, Table
+from stages.qnn.batched import ON_BYTES
 from stages.qnn.builder import bindings_of
 from stages.qnn.composites import (
     fits_bytes,
@@ -141,6 +142,8 @@ def _problems(model: Model) -> set[Problem]:
             for call, weight in constants
             if not takes_bits(call, weight) and takes_products(call, weight)
         }
+        if any(is_op(value, ON_BYTES) for value in values):
+            on_bytes.add(BYTES)
         return on_bits | on_floats | on_bytes
     own = [c for c in calls if takes_depthwise(c, model.params[str(c.args[1].name)])]
     return {_problem(call) for call in calls if call not in own} | on_floats

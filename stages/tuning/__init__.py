@@ -19,7 +19,13 @@ from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.geometry import tile_count
 from stages.qnn.measured import order_of, shape_name
-from stages.qnn.packed import CONVOLUTION, DEPTHWISE_CONVOLUTION, WINOGRAD, parse_signature
+from stages.qnn.packed import (
+    CONVOLUTION,
+    DEPTHWISE_CONVOLUTION,
+    WEIGHTS_RANK,
+    WINOGRAD,
+    parse_signature,
+)
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.winograd import calls_a_run, transform_for
 
@@ -76,10 +82,11 @@ def _gaining(function: Any) -> tuple[int, bool]:
         return 0, False
     weights = call.args[1].ty
     signature = parse_signature(attributes(call)["signature"])
-    macs = prod(shape_of(call.ty)[:3]) * prod(shape_of(weights)) * signature.expansion
+    macs = prod(shape_of(call.ty)[:3]) * prod(shape_of(weights)[-WEIGHTS_RANK:])
+    macs *= signature.expansion
     if signature.is_transformed:
         macs //= attributes(call)["tile"] ** 2
-    words = shape_of(weights)[2]
+    words = shape_of(weights)[-2]
     slots = words // signature.step * signature.products_a_step
     return macs, signature.is_tiled and slots >= SLOTS_A_PIXEL * signature.rows
 

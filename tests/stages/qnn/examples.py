@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from stages.qnn import (
+    batched,
     depthwise,
     direct,
     integer,
     linear,
+    matrices,
     onnx,
     onnx_layers,
     packed,
@@ -47,6 +49,7 @@ _TRANSFORMED = KernelSignature(
     "avx2", None, Products(2, 32, 16, 1 << 15, element="int16", are_transformed=True), 2, 8,
     "none", 0,
 )  # fmt: skip
+_PAIRS = KernelSignature("avx2", None, Products(2), 2, 8, "none", 0)
 _LEVELS = RNG.integers(0, 256, (1, 10, 6, 4))
 _TILES = np.pad(BY_ONE.squares_of(_LEVELS).reshape(36, -1), [(0, 0), (0, 32)])
 _PICTURE = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32), "float32"
@@ -266,6 +269,24 @@ OTHERS: dict[str, Example] = {
             (RNG.integers(-9, 10, (10, 17)).astype(np.float32), "float32"),
         ),
         {},
+    ),
+    "float_batch_dense": Example(
+        batched.float_batch_dense,
+        (
+            (RNG.integers(-9, 10, (2, 1, 3, 17)).astype(np.float32), "float32"),
+            (RNG.integers(-9, 10, (2, 10, 17)).astype(np.float32), "float32"),
+        ),
+        {},
+    ),
+    "batch_dense": Example(
+        batched.batch_dense,
+        (integers(0, 255, (2, 1, 3, 17), "uint8"), integers(-128, 127, (2, 10, 17), "int8")),
+        {"data_zero_point_x2": 6, "weight_zero_point_x2": -4},
+    ),
+    "pack_matrices": Example(
+        matrices.pack_matrices,
+        (integers(0, 255, (2, 40, 13), "uint8"),),
+        {"signature": packed.signature_text(_PAIRS), "depth": 16},
     ),
     "to_bfloat16": Example(products_of_floats.to_bfloat16, (_PICTURE,), {}),
     "from_bfloat16": Example(

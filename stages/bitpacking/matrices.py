@@ -1,0 +1,78 @@
+"""Weights that a package computes: what packs them, turned on the way where a transpose is all that
+comes before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax
+
+from stages.bitpacking.handing import Product
+from stages.kinds import Model
+from stages.qnn.builder import FunctionBuilder, bindings_of, calls_of
+from stages.qnn.composites import MATRICES, is_batched, is_reshape
+from stages.qnn.matrices import pack_matrices
+from stages.qnn.packed import signature_text
+from stages.qnn.registry import dtype_of, is_op, shape_of
+from stages.qnn.signature import KernelSignature
+from stages.qnn.simplifying import order_of
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Weights [N, O, K] as they are computed."""
+
+    source: Any
+    """The variable of `main` that has them: themselves, or what they are a transpose of."""
+    order: tuple[int, ...] = ()
+    """Where the axes of that transpose come from, if there is one."""
+    shape: tuple[int, ...] = ()
+    """That of the weights, if there is a transpose."""
+    turns: tuple[Any, ...] = ()
+    """The variables of `main` that nothing else reads then."""
+
+    def packed(self, signature: KernelSignature, depth: int) -> Any:
+        """The composite that packs them for a kernel, with zeros up to so many terms."""
+        builder = FunctionBuilder()
+        kind = self.source.ty
+        value = builder.param("p0", shape_of(kind), dtype_of(kind))
+        if self.order:
+            value = builder.emit(relax.op.permute_dims(value, list(self.order)), "turned")
+            if shape_of(value.ty) != self.shape:
+                value = builder.emit(relax.op.reshape(value, self.shape), "matrices")
+        call = pack_matrices(value, signature=signature_text(signature), depth=depth)
+        return builder.finish([builder.emit(call, "packed")], {"composite": MATRICES})
+
+
+def matrices(
+    model: Model, products: Mapping[Any, Product], readers: Counter[Any]
+) -> dict[Any, Matrix]:
+    """Computed weights of products → what they are a transpose of, for those that are one which
+    nothing else reads."""
+    views = {
+        b.var: b.value.args[0] for b in bindings_of(model.module["main"]) if is_reshape(b.value)
+    }
+    turns = {}
+    for binding, function in calls_of(model):
+        first, *others = bindings_of(function)
+        if is_op(first.value, "relax.permute_dims") and len(others) == 1:
+            turns[binding.var] = binding.value.args[0], order_of(first.value)
+    found = {}
+    for product in products.values():
+        call = product.inner.value
+        if not is_batched(call):
+            continue
+        weights = product.actual[call.args[1]]
+        passed = [weights]
+        while passed[-1] in views:
+            passed.append(views[passed[-1]])
+        if passed[-1] not in turns or any(readers[each] > 1 for each in passed):
+            continue
+        source, order = turns[passed[-1]]
+        shape = shape_of(weights.ty)
+        if shape_of(passed[-1].ty)[-2:] == shape[-2:]:
+            found[weights] = Matrix(source, order, shape, tuple(passed))
+    return found
