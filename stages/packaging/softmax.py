@@ -1,13 +1,12 @@
-"""From a composite of a softmax of floats to one PrimFunc: a few rows at a time, in vectors.
+"""From a composite of a softmax to one PrimFunc: a few rows at a time, in vectors.
 
-Sums run along a row in order, as the operator says: each waits for the one before it, so that
-those of several rows take turns.
+Exponentials are computed, of floats, or looked up, of bytes, once for each element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import gcd, prod
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from tvm import relax, tirx
@@ -18,18 +17,18 @@ from hw.profile import Hardware
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.rows import line_kernel
+from stages.packaging.turns import added_up, lines_of, take_turns, vectors_of
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import calls_in
 from stages.qnn.elementwise import ELEMENTWISE
 from stages.qnn.expressions import scalar
 from stages.qnn.numbers import TIR
+from stages.qnn.onnx_layers import softmax_levels, softmax_place
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.sharing import shared
 from stages.qnn.softmax import power
 
-SOFTMAX = "relax.qnn.softmax"
-ROWS = 4
-"""Rows whose sums take turns: as many as an addition takes cycles."""
+OF_FLOATS, OF_BYTES = "relax.qnn.softmax", "relax.qnn.qlinear_softmax"
 MOST = 1 << 11
 """Elements of a row whose exponentials are kept on the stack, at most."""
 
@@ -37,7 +36,8 @@ MOST = 1 << 11
 def is_softmax(function: Any) -> bool:
     """Whether a plain composite is a softmax, and what computes its elements one by one."""
     first, *rest = calls_in(function)
-    if not is_op(first, SOFTMAX) or len(outputs_of(function)) != 1:
+    is_one = is_op(first, OF_FLOATS) or is_op(first, OF_BYTES)
+    if not is_one or len(outputs_of(function)) != 1:
         return False
     is_short = 1 < shape_of(first.ty)[-1] <= MOST
     return is_short and all(_is_by_element(call, shape_of(first.ty)) for call in rest)
@@ -52,83 +52,108 @@ def _is_by_element(call: Any, shape: tuple[int, ...]) -> bool:
 def lower_softmax(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     """The kernel, as vectors if there is a way."""
     lanes = isa_of(hardware).lanes
-    return with_vectors(lambda loop: _Softmax(function, loop, lanes).kernel(symbol), hardware)
+    kind = _OfFloats if is_op(calls_in(function)[0], OF_FLOATS) else _OfBytes
+    return with_vectors(lambda loop: kind(function, loop, lanes).kernel(symbol), hardware)
 
 
 class _Softmax:
+    most_dtype: str
+    """Type in which the largest element of a row is looked for."""
+
     def __init__(self, function: Any, loop: Any, lanes: int) -> None:
         self.parameters, self.loop = list(function.params), loop
         self.bindings = [b for b in bindings_of(function) if not isinstance(b.value, relax.Var)]
-        call = self.bindings[0].value
-        self.data, self.beta = call.args[0], attributes(call)["beta"]
-        *rows, self.length = shape_of(call.ty)
+        self.call = self.bindings[0].value
+        *rows, self.length = shape_of(self.call.ty)
         self.count = prod(rows)
-        self.rows = gcd(self.count, ROWS)
         self.lanes = min(lanes, 1 << (self.length.bit_length() - 1))
+        self.tiles, self.first = vectors_of(self.length, self.lanes)
         self.dtype = str(storage_dtype(dtype_of(outputs_of(function)[0].ty)))
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are a few rows."""
-        result, lines = (self.count * self.length, self.dtype), self.count // self.rows
-        return line_kernel(symbol, self.parameters, result, lines, self._line)
+        result = self.count * self.length, self.dtype
+        return line_kernel(symbol, self.parameters, result, lines_of(self.count), self._line)
 
     def _line(self, arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
-        data, rows = arguments[self.data], range(self.rows)
-        starts = [T.bind((number * self.rows + row) * self.length) for row in rows]
+        self.arguments = arguments
+        take_turns(number, self.count, lambda rows: self._rows(rows, result))
+
+    def _rows(self, rows: Sequence[Any], result: Any) -> None:
+        starts = [T.bind(row * self.length) for row in rows]
         with on_stack():
             powers = [T.alloc_buffer((self.length,), "float32") for _ in rows]
-            totals = T.alloc_buffer((self.rows,), "float32")
-            for start, powers_of_row in zip(starts, powers, strict=True):
-                self._exponentials(data, start, powers_of_row)
-            for row in rows:
-                T.buffer_store(totals, powers[row][0], [row])
-            with T.serial(1, self.length) as place:
-                for row in rows:
-                    T.buffer_store(totals, totals[row] + powers[row][place], [row])
-            for start, row in zip(starts, rows, strict=True):
-                self._results(arguments, result, start, powers[row], totals[row])
+            totals = T.alloc_buffer((len(rows),), "float32")
+            for start, of_row in zip(starts, powers, strict=True):
+                self._exponentials(start, self._largest(start), of_row)
+            added_up(totals, self.length, lambda row, place: powers[row][place])
+            for row, start in enumerate(starts):
+                self._results(result, start, powers[row], totals[row])
 
-    def _exponentials(self, data: Any, start: Any, powers: Any) -> None:
-        """Those of a row, less its largest element."""
-        most = T.alloc_buffer((self.lanes,), "float32")
+    def _largest(self, start: Any) -> Any:
+        """The largest element of a row."""
+        data = self.arguments[self.call.args[0]]
+        most = T.alloc_buffer((self.lanes,), self.most_dtype)
+
+        def value(tile: Any, lane: Any) -> Any:
+            return data[start + self.first(tile) + lane].astype(self.most_dtype)
+
         with self.loop(0, self.lanes) as lane:
-            T.buffer_store(most, data[start + lane], [lane])
-        with T.serial(1, self._tiles) as tile, self.loop(0, self.lanes) as lane:
-            value = data[start + self._first(tile) + lane]
-            T.buffer_store(most, tirx.max(most[lane], value), [lane])
+            T.buffer_store(most, value(0, lane), [lane])
+        with T.serial(1, self.tiles) as tile, self.loop(0, self.lanes) as lane:
+            T.buffer_store(most, tirx.max(most[lane], value(tile, lane)), [lane])
         with T.serial(1, self.lanes) as lane:
             T.buffer_store(most, tirx.max(most[0], most[lane]), [0])
-        with T.serial(0, self._tiles) as tile, self.loop(0, self.lanes) as lane:
-            place = self._first(tile) + lane
-            value = power(TIR, data[start + place], most[0], self.beta)
-            T.buffer_store(powers, shared(value), [place])
+        return most[0]
 
-    def _results(
-        self, arguments: Mapping[Any, Any], result: Any, start: Any, powers: Any, total: Any
-    ) -> None:
+    def _exponentials(self, start: Any, most: Any, powers: Any) -> None:
+        """Those of a row, less its largest element."""
+        raise NotImplementedError
+
+    def _share(self, power: Any, total: Any) -> Any:
+        """What an element becomes."""
+        raise NotImplementedError
+
+    def _results(self, result: Any, start: Any, powers: Any, total: Any) -> None:
         """A row of what is made of the shares."""
-        with T.serial(0, self._tiles) as tile, self.loop(0, self.lanes) as lane:
-            place = self._first(tile) + lane
-            values = {self.bindings[0].var: powers[place] / total}
+        with T.serial(0, self.tiles) as tile, self.loop(0, self.lanes) as lane:
+            place = self.first(tile) + lane
+            values = {self.bindings[0].var: self._share(powers[place], total)}
             for binding in self.bindings[1:]:
                 call = binding.value
-                read = [self._operand(a, values, arguments, start + place) for a in call.args]
+                read = [self._operand(a, values, start + place) for a in call.args]
                 values[binding.var] = scalar(call, read)
             found = values[self.bindings[-1].var]
             T.buffer_store(result, shared(found), [start + place])
 
-    @staticmethod
-    def _operand(
-        argument: Any, values: Mapping[Any, Any], arguments: Mapping[Any, Any], place: Any
-    ) -> Any:
+    def _operand(self, argument: Any, values: Mapping[Any, Any], place: Any) -> Any:
         if argument in values:
             return values[argument]
-        return arguments[argument][place if prod(shape_of(argument.ty)) > 1 else 0]
+        return self.arguments[argument][place if prod(shape_of(argument.ty)) > 1 else 0]
 
-    @property
-    def _tiles(self) -> int:
-        """Vectors of a row, the last of which overlaps the one before it."""
-        return -(-self.length // self.lanes)
 
-    def _first(self, tile: Any) -> Any:
-        return tirx.min(tile * self.lanes, self.length - self.lanes)
+class _OfFloats(_Softmax):
+    most_dtype = "float32"
+
+    def _exponentials(self, start: Any, most: Any, powers: Any) -> None:
+        data, beta = self.arguments[self.call.args[0]], attributes(self.call)["beta"]
+        with T.serial(0, self.tiles) as tile, self.loop(0, self.lanes) as lane:
+            place = self.first(tile) + lane
+            T.buffer_store(powers, shared(power(TIR, data[start + place], most, beta)), [place])
+
+    def _share(self, power: Any, total: Any) -> Any:
+        return power / total
+
+
+class _OfBytes(_Softmax):
+    most_dtype = "int32"
+
+    def _exponentials(self, start: Any, most: Any, powers: Any) -> None:
+        data, table = (self.arguments[argument] for argument in self.call.args)
+        before = T.bind(softmax_place(0, most))
+        with T.serial(0, self.length) as place:  # no vector looks them up faster
+            value = table[data[start + place].astype("int32") + before]
+            T.buffer_store(powers, value, [place])
+
+    def _share(self, power: Any, total: Any) -> Any:
+        return softmax_levels(power, total, dtype_of(self.call.ty), **attributes(self.call))

@@ -99,22 +99,32 @@ def _infer_softmax(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
     return types[0]
 
 
+def softmax_place(value: Any, largest: Any) -> Any:
+    """Where the exponential of a byte is in the table, of a row with some largest one."""
+    return value + 255 - largest
+
+
+def softmax_levels(power: Any, total: Any, dtype: str, *, levels: float, zero_point: int) -> Any:
+    """The byte of an exponential in a row with some total, as an expression."""
+    share = power * tirx.const(levels, "float32") / total
+    value = nearest(share) + zero_point
+    return tirx.min(value, tirx.const(np.iinfo(dtype).max, "int32")).astype(dtype)
+
+
 def _legalize_softmax(data: Any, table: Any, *, levels: float, zero_point: int) -> Any:
     *outer, depth = (int(extent) for extent in data.shape)
-    high = 127 if str(data.dtype) == "int8" else 255
     r, s = te.reduce_axis((0, depth)), te.reduce_axis((0, depth))
     largest = te.compute(outer, lambda *i: te.max(data[(*i, r)].astype("int32"), axis=r))
 
     def entry(i: Sequence[Any]) -> Any:
-        return table[data[tuple(i)].astype("int32") + 255 - largest[tuple(i[:-1])]]
+        return table[softmax_place(data[tuple(i)].astype("int32"), largest[tuple(i[:-1])])]
 
     exps = te.compute(data.shape, lambda *i: entry(i), name="exps")
     total = te.compute(outer, lambda *i: te.sum(exps[(*i, s)], axis=s), name="total")
 
     def at(*i: Any) -> Any:
-        share = exps[i] * tirx.const(levels, "float32") / total[i[:-1]]
-        value = nearest(share) + zero_point
-        return tirx.min(value, tirx.const(high, "int32")).astype(data.dtype)
+        dtype = str(data.dtype)
+        return softmax_levels(exps[i], total[i[:-1]], dtype, levels=levels, zero_point=zero_point)
 
     return te.compute(data.shape, at, name="qlinear_softmax")
 

@@ -10,7 +10,9 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages.packaging.softmax import MOST
-from stages.qnn import linear
+from stages.qnn import linear, onnx_tables
+from stages.qnn.onnx_layers import qlinear_softmax
+from stages.qnn.rebase import rebase
 from stages.qnn.softmax import softmax
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net
@@ -34,7 +36,7 @@ def floats(net: Net) -> dict[str, Any]:
 
 @EVERY
 @pytest.mark.parametrize("length", [1, 2, 7, 16, 33, 197, MOST + 1])
-@pytest.mark.parametrize("rows", [(), (3,), (2, 4)])
+@pytest.mark.parametrize("rows", [(), (3,), (5,), (2, 4)])
 def test_rows_of_any_length(rows: tuple[int, ...], length: int, hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     net = Net((*rows, length), "float32")
@@ -53,4 +55,18 @@ def test_what_follows_is_computed_with_it(hardware: Hardware) -> None:
     point = net.builder.tensor("point", np.array(-7, np.int8))
     y = net.emit(linear.quantize_linear(y, scale, point, low=-128, high=127), "bytes")
     _, program = assert_exact(net.model(y), floats(net), hardware)
+    assert len(program.calls) == 1
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("shape", [(2, 2), (7, 3), (2, 4, 16), (3, 197), (1, MOST + 1)])
+def test_bytes(shape: tuple[int, ...], dtype: str, hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    net = Net(shape, dtype)
+    table = net.builder.tensor("table", onnx_tables.exponentials(np.float32(0.1), shape[-1]))
+    y = net.emit(qlinear_softmax(net.x, table, levels=254.0, zero_point=-128), "softmax")
+    if dtype == "int8":
+        y = net.emit(rebase(y), "unsigned")
+    _, program = assert_exact(net.model(y), net.inputs(), hardware)
     assert len(program.calls) == 1
