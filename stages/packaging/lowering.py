@@ -21,6 +21,7 @@ from stages.packaging.padding import lower_padding
 from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
 from stages.packaging.products import Products
+from stages.packaging.row_sums import is_row_sum, lower_row_sum
 from stages.packaging.settling import is_settling, lower_settling
 from stages.packaging.softmax import is_softmax, lower_softmax
 from stages.packaging.transforms import lower_tiles
@@ -70,6 +71,8 @@ def _lowered_plain(function: Any, symbol: str, hardware: Hardware) -> Kernel:
         return lower_table(function, symbol, hardware)
     if is_softmax(function):
         return lower_softmax(function, symbol, hardware)
+    if is_row_sum(function):
+        return lower_row_sum(function, symbol)
     return lower_plain(function, symbol, hardware)
 
 
