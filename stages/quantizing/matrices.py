@@ -175,7 +175,7 @@ class _Walk(Rewriting):
             sums = self._added_up(rows, -1, f"{name}.row_sums")
             sums = self._times(sums, b.point - base, f"{name}.row_offsets")
             result = self.builder.emit(relax.op.add(result, sums), f"{name}.rows_moved")
-        if point != 0:
+        if not isinstance(point, int) or point:
             depth, columns = shape_of(right.ty)[-2:]
             sums = self._added_up(right, -2, f"{name}.column_sums")
             sums = self._sum(sums, -depth * b.point, f"{name}.columns")

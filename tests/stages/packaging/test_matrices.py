@@ -180,16 +180,20 @@ def test_products_stay_float32_among_halves() -> None:
     assert kinds == {batched.ON_FLOATS: "float32", "relax.qnn.float_dense": "bfloat16"}
 
 
-def moving_zero_point(weight: np.ndarray[Any, Any]) -> Model:
-    """A product with weights of bytes whose zero point is computed, as dynamic quantization has."""
+def moving_zero_point(weight: np.ndarray[Any, Any] | None, dtype: str = "uint8") -> Model:
+    """A product of bytes whose zero point is computed, as dynamic quantization has, with weights or
+    with a computed matrix."""
     builder = ModelBuilder()
-    x = builder.input("x", (2, 5, weight.shape[0]), "uint8")
+    x = builder.input("x", (2, 5, 24), dtype)
     largest = builder.emit(op.max(x, [0, 1, 2]), "largest")
     point = builder.emit(op.astype(largest, "int32"), "point")
     moved = builder.emit(op.subtract(builder.emit(op.astype(x, "int32"), "wide"), point), "moved")
-    tensor = builder.tensor("weight", weight.astype(np.int32))
+    if weight is None:
+        right = builder.emit(op.astype(builder.input("b", (2, 24, 40), dtype), "int32"), "right")
+    else:
+        right = builder.tensor("weight", weight.astype(np.int32))
     return builder.model(
-        [builder.emit(op.matmul(moved, tensor), "y")], ["y"], attrs={"numerics": "onnx"}
+        [builder.emit(op.matmul(moved, right), "y")], ["y"], attrs={"numerics": "onnx"}
     )
 
 
@@ -201,6 +205,14 @@ def test_zero_points_may_be_computed(limit: int) -> None:
     found = run(model=model)
     calls = [binding.value for binding in bindings_of(found.module["main"])]
     assert any(is_op(call, "relax.qnn.dense") for call in calls)
+    assert_exact(model, bytes_for(model), AVX2, tasks=(1, 2))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_zero_points_of_computed_matrices_may_be_computed(dtype: str) -> None:
+    skip_unless_runnable(AVX2)
+    model = moving_zero_point(None, dtype)
+    assert is_batched(run(model=model))
     assert_exact(model, bytes_for(model), AVX2, tasks=(1, 2))
 
 
