@@ -180,8 +180,17 @@ def is_float_product(call: Any) -> bool:
 
 
 def is_batched(call: Any) -> bool:
-    """Whether an expression is a product for a micro-kernel whose weights are computed."""
-    return is_op(call, batched.ON_BYTES) or is_op(call, batched.ON_FLOATS)
+    """Whether an expression is a product for a micro-kernel whose weights are computed: of unsigned
+    bytes, and of signed ones or what they are from 128 on."""
+    if is_op(call, batched.ON_FLOATS):
+        return True
+    if not is_op(call, batched.ON_BYTES):
+        return False
+    data, weight = (dtype_of(argument.ty) for argument in call.args)
+    attrs = attributes(call)
+    points = attrs["data_zero_point_x2"], attrs["weight_zero_point_x2"]
+    stored = {"int8": 0, "uint8": 2 * batched.BYTE_POINT}
+    return data == "uint8" and weight in stored and points == (0, stored[weight])
 
 
 def is_product(call: Any) -> bool:
