@@ -27,7 +27,8 @@ class Command:
     positional: str | None = None
     """Name of the argument that takes what stands behind the task's name."""
     has_check: bool = False
-    """Whether its module's `check(**arguments)` refuses what cannot be, before those tasks."""
+    """Whether its module's `check(resolved, variables)` refuses what cannot be, before those
+    tasks."""
 
 
 _BUILT = ("build:publishing",)
@@ -188,7 +189,8 @@ def _command(command: Command, plan: Plan | None, arguments: Mapping[str, Any]) 
     first: list[str] = []
     if command.has_check:
         first = [f"_{command.name}_check"]  # not listed, as its name says
-        action = (actions.check, [command.module, given])
+        stated = {name: arguments[name] for name in ("resolved", "variables")}
+        action = (actions.check, [command.module, stated])
         yield {"basename": first[0], "actions": [action], **always}
     yield task | {
         "actions": [(actions.command, [command.module, given])],

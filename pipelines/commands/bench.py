@@ -44,10 +44,9 @@ class Sides:
     differences: dict[str, float] = field(default_factory=dict)
 
 
-def check(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
+def check(*, resolved: Resolved, variables: Variables) -> None:
     """Refuse engines that are not there, and packages that this machine does not run natively."""
     _asked(variables)
-    del plan
     if not packages.is_here(resolved.hardware.architecture):
         raise UserError(
             f"{resolved.name} is for {resolved.hardware.name}, and bench times this machine's "
@@ -66,7 +65,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     if (axes := variables.command.get("grow")) is not None:
         _growth(plan, resolved, axes, variables)
         return
-    repeat = arguments.repeat(variables) or REPEAT
+    wanted, repeat = _asked(variables), arguments.repeat(variables) or REPEAT
     stated = arguments.threads(variables)
     counts = [stated] if stated else sorted({1, len(os.sched_getaffinity(0))})
     result: dict[str, Any] = {
@@ -84,7 +83,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
             made = own.built(variant.precision, variant.source, variant.form, resolved)
             runners[f"bitkiln, {variant.precision}"] = _runner(stack, made)
         for count in counts:
-            sides, refused = _sides(runners, files, _asked(variables), count)
+            sides, refused = _sides(runners, files, wanted, count)
             times = rounds.alternate(sides.timed, repeat, f"{count} threads")
             rows = rounds.compared(times, PACKAGE)
             for row in rows:

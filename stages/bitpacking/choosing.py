@@ -207,13 +207,13 @@ def _of_matrices(work: Work, offers: Table) -> Subject:
         offered = _wished(work, geometry, from_table(offers[problem]))
         return Subject((Workload(problem, geometry, outputs),), tuple(offered))
     problem = products_problem(BYTE_BITS, weight_limit_of(work.weight))
-    geometry = replace(geometry, in_blocks=work.in_blocks)
+    geometry = replace(geometry, in_blocks=work.in_blocks, is_unpadded=True)
     offered = _wished(work, geometry, products_for(offers, BYTE_BITS, work.weight, {"mac8"}))
+    subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
     longer = [o.signature for o in offered if o.signature.step > 1]
     units = sorted({signature.step * signature.channels_per_word for signature in longer})
-    layouts = [replace(geometry, is_unpadded=True), *(replace(geometry, unit=u) for u in units)]
-    found = [Subject((Workload(problem, g, outputs),), tuple(offered)) for g in layouts]
-    return min(found, key=_least)
+    padded = (replace(geometry, is_unpadded=False, unit=unit) for unit in units)
+    return min((subject, *(_laid(subject, each) for each in padded)), key=_least)
 
 
 def _wished(work: Work, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:

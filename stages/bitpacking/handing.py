@@ -24,6 +24,7 @@ from stages.qnn.builder import bindings_of, calls_of, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_batched, is_product, max_pool_of
 from stages.qnn.methods import BYTE_LIMIT, WORD_BYTES
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.simplifying import order_of
 
 Array = np.ndarray[Any, Any]
 
@@ -256,9 +257,14 @@ def turned(model: Model, readers: Counter[Any]) -> dict[Any, tuple[Any, list[int
             data.add(actual[product_of(function).value.args[0]])
     found: dict[Any, tuple[Any, list[int]]] = {}
     for binding, function in calls:
-        first, *others = bindings_of(function)
-        is_turn = is_op(first.value, "relax.permute_dims") and len(others) == 1
-        if is_turn and binding.var in data and readers[binding.var] == 1:
-            axes = [int(axis) for axis in first.value.attrs.axes]
+        axes = turn_of(function)
+        if axes and binding.var in data and readers[binding.var] == 1:
             found[binding.var] = binding.value.args[0], axes
     return found
+
+
+def turn_of(function: Any) -> list[int]:
+    """The axes of the transpose that a composite is; none if it is anything else."""
+    first, *others = bindings_of(function)
+    is_turn = is_op(first.value, "relax.permute_dims") and len(others) == 1
+    return list(order_of(first.value)) if is_turn else []

@@ -4,21 +4,20 @@ comes before."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
 
-from stages.bitpacking.handing import Product
+from stages.bitpacking.handing import Product, turn_of
 from stages.kinds import Model
 from stages.qnn.builder import FunctionBuilder, bindings_of, calls_of
 from stages.qnn.composites import MATRICES, is_batched, is_reshape
 from stages.qnn.matrices import pack_matrices
 from stages.qnn.packed import signature_text
-from stages.qnn.registry import dtype_of, is_op, shape_of
+from stages.qnn.registry import dtype_of, shape_of
 from stages.qnn.signature import KernelSignature
-from stages.qnn.simplifying import order_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Matrix:
 
     source: Any
     """The variable of `main` that has them: themselves, or what they are a transpose of."""
-    order: tuple[int, ...] = ()
+    order: Sequence[int] = ()
     """Where the axes of that transpose come from, if there is one."""
     shape: tuple[int, ...] = ()
     """That of the weights, if there is a transpose."""
@@ -55,11 +54,7 @@ def matrices(
     views = {
         b.var: b.value.args[0] for b in bindings_of(model.module["main"]) if is_reshape(b.value)
     }
-    turns = {}
-    for binding, function in calls_of(model):
-        first, *others = bindings_of(function)
-        if is_op(first.value, "relax.permute_dims") and len(others) == 1:
-            turns[binding.var] = binding.value.args[0], order_of(first.value)
+    turns = {b.var: (b.value.args[0], axes) for b, f in calls_of(model) if (axes := turn_of(f))}
     found = {}
     for product in products.values():
         call = product.inner.value

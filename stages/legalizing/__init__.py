@@ -32,7 +32,7 @@ from stages.qnn.rewriting import Rewriting
 __all__ = ["check", "run", "subjects"]
 
 LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
-NAMED = (*LINEAR, *ON_FLOATS, batched.ON_BYTES)
+NAMED = (*LINEAR, *ON_FLOATS, batched.BATCH_DENSE)
 """Operators whose algorithm a recipe may name."""
 
 

@@ -19,7 +19,7 @@ from stages.packaging.rows import line_kernel
 from stages.qnn.batched import BYTE_POINT
 from stages.qnn.composites import calls_in
 from stages.qnn.packed import parse_signature
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.simplifying import order_of
 
 
@@ -111,7 +111,7 @@ class _Matrices:
     def _store(self, group: Any, lane: Any, lanes: int, value: Any) -> None:
         """Store the terms of a group for some channels."""
         place, size = self._place(group, lane), lanes * self.group
-        T.buffer_store(self.result, value, [tirx.Ramp(place, 1, size) if size > 1 else place])
+        T.buffer_store(self.result, value, [_neighbours(place, size)])
 
     def _zeros(self, lanes: int) -> Any:
         zero, size = tirx.const(0, self.dtype), lanes * self.group
@@ -119,12 +119,17 @@ class _Matrices:
 
     def _values(self, place: Any, count: int) -> Any:
         """Neighbouring elements of the source as they are multiplied."""
-        value = self.data[tirx.Ramp(place, 1, count) if count > 1 else place]
-        dtype = f"{self.dtype}x{count}" if count > 1 else self.dtype
-        if str(storage_dtype(dtype_of(self.source.ty))) == "uint8":
-            wide = f"int16x{count}" if count > 1 else "int16"
+        value = self.data[_neighbours(place, count)]
+        lanes = f"x{count}" if count > 1 else ""
+        if dtype_of(self.source.ty) == "uint8":
+            wide = f"int16{lanes}"
             value = value.astype(wide) - tirx.const(BYTE_POINT, wide)
-        return value.astype(dtype)
+        return value.astype(f"{self.dtype}{lanes}")
+
+
+def _neighbours(place: Any, count: int) -> Any:
+    """So many places from one on."""
+    return tirx.Ramp(place, 1, count) if count > 1 else place
 
 
 def _strides(source: Any, moves: Sequence[Any]) -> tuple[list[tuple[int, int]], tuple[int, int]]:

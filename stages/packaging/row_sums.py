@@ -9,17 +9,16 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.packaging.by_element import is_by_element, value_at
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack
 from stages.packaging.rows import line_kernel
 from stages.packaging.turns import added_up, lines_of, take_turns
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import calls_in
-from stages.qnn.elementwise import ELEMENTWISE, WHOLE
-from stages.qnn.expressions import scalar
 from stages.qnn.registry import dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.sharing import shared
 
@@ -43,17 +42,9 @@ def is_row_sum(function: Any) -> bool:
     return (
         is_along
         and dtype_of(call.ty) == "float32"
-        and all(_is_by_element(each, full) for each in calls[:place])
-        and all(_is_by_element(each, reduced) for each in calls[place + 1 :])
+        and all(is_by_element(each, full) for each in calls[:place])
+        and all(is_by_element(each, reduced) for each in calls[place + 1 :])
     )
-
-
-def _is_by_element(call: Any, shape: tuple[int, ...]) -> bool:
-    """Whether an operator computes by element, of tensors of a shape and of scalars."""
-    name = str(call.op.name)
-    is_known = name in ELEMENTWISE and not WHOLE.get(name) and shape_of(call.ty) == shape
-    operands = [a for a in call.args if isinstance(a, relax.Var)]
-    return is_known and all(shape_of(a.ty) == shape or prod(shape_of(a.ty)) == 1 for a in operands)
 
 
 def lower_row_sum(function: Any, symbol: str) -> Kernel:
@@ -87,7 +78,7 @@ class _RowSum:
         starts = [T.bind(row * self.length) for row in rows]
 
         def term(row: int, place: Any) -> Any:
-            value = self._value(self.summed, starts[row] + place, {})
+            value = value_at(self.summed, starts[row] + place, {}, self.calls, self.arguments)
             return shared(value.astype("float64"))
 
         with on_stack():
@@ -97,17 +88,6 @@ class _RowSum:
                 total = totals[index].astype("float32")
                 if is_op(self.calls[self.sums], MEAN):
                     total = total / tirx.const(float(self.length), "float32")
-                value = self._value(self.output, row, {self.sums: total})
+                known = {self.sums: total}
+                value = value_at(self.output, row, known, self.calls, self.arguments)
                 T.buffer_store(result, shared(value), [row])
-
-    def _value(self, variable: Any, place: Any, known: dict[Any, Any]) -> Any:
-        """A tensor at a place, or a scalar."""
-        if variable in known:
-            return known[variable]
-        call = self.calls.get(variable)
-        if call is None:
-            is_scalar = prod(shape_of(variable.ty)) == 1
-            return self.arguments[variable][0 if is_scalar else place]
-        read = [self._value(a, place, known) for a in call.args if isinstance(a, relax.Var)]
-        known[variable] = scalar(call, read)
-        return known[variable]

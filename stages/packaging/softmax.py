@@ -9,19 +9,18 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.packaging.by_element import is_by_element, value_at
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.rows import line_kernel
 from stages.packaging.turns import added_up, lines_of, take_turns, vectors_of
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import calls_in
-from stages.qnn.elementwise import ELEMENTWISE
-from stages.qnn.expressions import scalar
 from stages.qnn.numbers import TIR
 from stages.qnn.onnx_layers import softmax_levels, softmax_place
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
@@ -40,13 +39,7 @@ def is_softmax(function: Any) -> bool:
     if not is_one or len(outputs_of(function)) != 1:
         return False
     is_short = 1 < shape_of(first.ty)[-1] <= MOST
-    return is_short and all(_is_by_element(call, shape_of(first.ty)) for call in rest)
-
-
-def _is_by_element(call: Any, shape: tuple[int, ...]) -> bool:
-    """Whether an operator computes by element, of tensors of a shape and of scalars."""
-    operands = all(shape_of(a.ty) == shape or prod(shape_of(a.ty)) == 1 for a in call.args)
-    return str(call.op.name) in ELEMENTWISE and operands
+    return is_short and all(is_by_element(call, shape_of(first.ty)) for call in rest)
 
 
 def lower_softmax(function: Any, symbol: str, hardware: Hardware) -> Kernel:
@@ -62,13 +55,16 @@ class _Softmax:
 
     def __init__(self, function: Any, loop: Any, lanes: int) -> None:
         self.parameters, self.loop = list(function.params), loop
-        self.bindings = [b for b in bindings_of(function) if not isinstance(b.value, relax.Var)]
-        self.call = self.bindings[0].value
+        first, *_ = bindings_of(function)
+        (output,) = outputs_of(function)
+        self.softmax, self.call = first.var, first.value
+        self.calls = {binding.var: binding.value for binding in bindings_of(function)}
+        self.output = self.calls.pop(output)
         *rows, self.length = shape_of(self.call.ty)
         self.count = prod(rows)
         self.lanes = min(lanes, 1 << (self.length.bit_length() - 1))
         self.tiles, self.first = vectors_of(self.length, self.lanes)
-        self.dtype = str(storage_dtype(dtype_of(outputs_of(function)[0].ty)))
+        self.dtype = str(storage_dtype(dtype_of(output.ty)))
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are a few rows."""
@@ -118,18 +114,9 @@ class _Softmax:
         """A row of what is made of the shares."""
         with T.serial(0, self.tiles) as tile, self.loop(0, self.lanes) as lane:
             place = self.first(tile) + lane
-            values = {self.bindings[0].var: self._share(powers[place], total)}
-            for binding in self.bindings[1:]:
-                call = binding.value
-                read = [self._operand(a, values, start + place) for a in call.args]
-                values[binding.var] = scalar(call, read)
-            found = values[self.bindings[-1].var]
+            known = {self.softmax: self._share(powers[place], total)}
+            found = value_at(self.output, start + place, known, self.calls, self.arguments)
             T.buffer_store(result, shared(found), [start + place])
-
-    def _operand(self, argument: Any, values: Mapping[Any, Any], place: Any) -> Any:
-        if argument in values:
-            return values[argument]
-        return self.arguments[argument][place if prod(shape_of(argument.ty)) > 1 else 0]
 
 
 class _OfFloats(_Softmax):

@@ -18,7 +18,7 @@ from stages.qnn.floats import float64_of
 from stages.qnn.registry import dtype_of, register, shape_of, tensor_type
 
 Array = np.ndarray[Any, Any]
-ON_BYTES, ON_FLOATS = "relax.qnn.batch_dense", "relax.qnn.float_batch_dense"
+BATCH_DENSE, FLOAT_BATCH_DENSE = "relax.qnn.batch_dense", "relax.qnn.float_batch_dense"
 BYTE_POINT = 128
 """Zero point of unsigned weights: less it, they are signed bytes."""
 

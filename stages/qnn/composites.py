@@ -45,7 +45,7 @@ MAX_PLANES = 3
 ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in ("conv2d", "dense"))
 """Products that legalizing has given to kernels of stored bits."""
 
-ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense", batched.ON_FLOATS)
+ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense", batched.FLOAT_BATCH_DENSE)
 """Products of floats for micro-kernels."""
 
 MOVED = ("relax.permute_dims", "relax.reshape")
@@ -182,9 +182,9 @@ def is_float_product(call: Any) -> bool:
 def is_batched(call: Any) -> bool:
     """Whether an expression is a product for a micro-kernel whose weights are computed: of unsigned
     bytes, and of signed ones or what they are from 128 on."""
-    if is_op(call, batched.ON_FLOATS):
+    if is_op(call, batched.FLOAT_BATCH_DENSE):
         return True
-    if not is_op(call, batched.ON_BYTES):
+    if not is_op(call, batched.BATCH_DENSE):
         return False
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     attrs = attributes(call)

@@ -21,12 +21,13 @@ from stages.qnn.elementwise import ELEMENTWISE, WHOLE
 from stages.qnn.registry import dtype_of, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 
-PRODUCTS = (
+OF_ROWS = (
     "relax.qnn.dense",
     "relax.qnn.float_dense",
-    batched.ON_BYTES,
-    batched.ON_FLOATS,
+    batched.BATCH_DENSE,
+    batched.FLOAT_BATCH_DENSE,
 )
+"""Products whose results are rows."""
 
 
 def unrowed(model: Model) -> Model:
@@ -71,7 +72,7 @@ class _Walk(Rewriting):
             return
         read = [self.mapping[v] for v in variables_in(expr)] if is_each else []
         goes_on = any(v in self.results and shape_of(v.ty) == shape_of(result.ty) for v in read)
-        if goes_on or any(is_op(expr, product) for product in PRODUCTS):
+        if goes_on or any(is_op(expr, product) for product in OF_ROWS):
             self.results.add(result)
 
     def _sunk(self, call: Any, name: str) -> Any | None:

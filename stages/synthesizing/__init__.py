@@ -18,7 +18,7 @@ from hw.isa import isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.kinds import Model, Table
-from stages.qnn.batched import ON_BYTES
+from stages.qnn.batched import BATCH_DENSE
 from stages.qnn.builder import bindings_of
 from stages.qnn.composites import (
     fits_bytes,
@@ -142,7 +142,7 @@ def _problems(model: Model) -> set[Problem]:
             for call, weight in constants
             if not takes_bits(call, weight) and takes_products(call, weight)
         }
-        if any(is_op(value, ON_BYTES) for value in values):
+        if any(is_op(value, BATCH_DENSE) for value in values):
             on_bytes.add(BYTES)
         return on_bits | on_floats | on_bytes
     own = [c for c in calls if takes_depthwise(c, model.params[str(c.args[1].name)])]

@@ -160,8 +160,7 @@ def test_transformed_products_count_as_those_of_the_convolution() -> None:
 
 
 def check(resolved: Any = None, **variables: str) -> None:
-    plan: Any = SimpleNamespace(recipe="toy")
-    bench.check(plan=plan, resolved=resolved, variables=Variables(variables, {}))
+    bench.check(resolved=resolved, variables=Variables(variables, {}))
 
 
 def test_engines_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

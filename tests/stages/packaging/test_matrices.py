@@ -75,7 +75,7 @@ def bytes_for(model: Model) -> dict[str, np.ndarray[Any, Any]]:
 
 def is_batched(model: Model) -> bool:
     calls = [binding.value for binding in bindings_of(model.module["main"])]
-    return any(is_op(c, batched.ON_BYTES) or is_op(c, batched.ON_FLOATS) for c in calls)
+    return any(is_op(c, batched.BATCH_DENSE) or is_op(c, batched.FLOAT_BATCH_DENSE) for c in calls)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -175,9 +175,9 @@ def test_products_stay_float32_among_halves() -> None:
     kinds = {
         str(b.value.op.name): dtype_of(b.value.args[0].ty)
         for b in bindings_of(found.module["main"])
-        if is_op(b.value, batched.ON_FLOATS) or is_op(b.value, "relax.qnn.float_dense")
+        if is_op(b.value, batched.FLOAT_BATCH_DENSE) or is_op(b.value, "relax.qnn.float_dense")
     }
-    assert kinds == {batched.ON_FLOATS: "float32", "relax.qnn.float_dense": "bfloat16"}
+    assert kinds == {batched.FLOAT_BATCH_DENSE: "float32", "relax.qnn.float_dense": "bfloat16"}
 
 
 def moving_zero_point(weight: np.ndarray[Any, Any] | None, dtype: str = "uint8") -> Model:
@@ -230,8 +230,8 @@ def test_others_stay(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     found = run(model=model)
     assert not is_batched(found)
     inputs = bytes_for(model)
-    (expected,), (given) = interpret.run(model, inputs).values(), interpret.run(found, inputs)
-    np.testing.assert_array_equal(given["y"], expected)
+    given, expected = (interpret.run(each, inputs)["y"] for each in (found, model))
+    np.testing.assert_array_equal(given, expected)
 
 
 def test_rows_of_two_pictures_are_not_joined() -> None:
