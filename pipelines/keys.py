@@ -42,7 +42,7 @@ def code_ingredients(
 
     These are its imports inside `packages`, read from the syntax tree without executing anything,
     comments and docstrings aside. A package under stages/ also contributes its data files
-    (runtime sources), since its code reads them.
+    (runtime sources), since its code reads them, but not its pages, which people read.
     """
     files = _closure(module, root, packages)
     found = {str(path.relative_to(root)): sources.read(path, root).digest for path in files}
@@ -94,7 +94,7 @@ def _data_files(folder: Path) -> list[Path]:
         path
         for path in folder.rglob("*")
         if path.is_file()
-        and path.suffix not in (".py", ".pyc")
+        and path.suffix not in (".py", ".pyc", ".md")
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
 

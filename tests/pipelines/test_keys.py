@@ -99,6 +99,20 @@ def test_code_elsewhere_does_not_matter(tree: Path, name: str) -> None:
     assert keys.code_ingredients("stages.first", tree) == before
 
 
+def test_pages_are_no_code(tree: Path) -> None:
+    """A stage's README can be edited without running the stage again."""
+    before = keys.code_ingredients("stages.first", tree)
+    (tree / "stages/first/README.md").write_text("# First\n")
+    (tree / "stages/first/runtime/README.md").write_text("# The runtime\n")
+    assert keys.code_ingredients("stages.first", tree) == before
+
+
+def test_no_stage_has_a_page_among_its_code() -> None:
+    found = keys.code_ingredients("stages.synthesizing")
+    assert any(name.startswith("stages/qnn/") for name in found)
+    assert not [name for name in found if name.endswith(".md")]
+
+
 def test_relative_imports_are_followed(tree: Path) -> None:
     (tree / "stages/first/__init__.py").write_text("from . import inner\nfrom ..shared import x")
     assert "stages/shared.py" in keys.code_ingredients("stages.first", tree)
