@@ -52,6 +52,11 @@ def microseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{1e6 * seconds:.1f}"
 
 
+def between(values: Sequence[float], digits: int) -> str:
+    """Return a range as a cell of a table."""
+    return " to ".join(f"{value:.{digits}f}" for value in values)
+
+
 def write_json(name: str | None, result: Any) -> None:
     """Write a command's result where json=FILE says, if it does."""
     if name is None:

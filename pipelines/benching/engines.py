@@ -43,6 +43,9 @@ class Loaded:
     timed: Timed
 
 
+Load = Callable[[Variant, Mapping[str, Array], int], Loaded]
+
+
 @dataclass(frozen=True)
 class Engine:
     """A runtime of others."""
@@ -51,8 +54,11 @@ class Engine:
     version: str | None
     """None where it is not installed."""
     formats: tuple[str, ...]
-    load: Callable[[Variant, Mapping[str, Array], int], Loaded]
+    load: Load
     """From the file, inputs by name in the graph's order, and the threads."""
+    load_by_default: Load | None = None
+    """The same with floats in bfloat16, for an engine that does so itself where a processor can,
+    and that `load` keeps from it."""
 
     @property
     def is_installed(self) -> bool:
@@ -96,6 +102,18 @@ def _onnxruntime(variant: Variant, inputs: Mapping[str, Array], threads: int) ->
 
 
 def _openvino(variant: Variant, inputs: Mapping[str, Array], threads: int) -> Loaded:
+    # By itself it computes floats in bfloat16 where the processor can, between the layers of an
+    # integer file, too; slowly, if oneDNN is kept to a profile's instructions without it.
+    return _openvino_with(variant, inputs, threads, {"INFERENCE_PRECISION_HINT": "f32"})
+
+
+def _openvino_by_default(variant: Variant, inputs: Mapping[str, Array], threads: int) -> Loaded:
+    return _openvino_with(variant, inputs, threads, {})
+
+
+def _openvino_with(
+    variant: Variant, inputs: Mapping[str, Array], threads: int, precision: Mapping[str, str]
+) -> Loaded:
     import openvino as ov
 
     core = ov.Core()
@@ -107,9 +125,7 @@ def _openvino(variant: Variant, inputs: Mapping[str, Array], threads: int) -> Lo
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": str(threads),
-        # By itself it computes floats in bfloat16 where the processor can, between the layers of
-        # an integer file, too; slowly, if oneDNN is kept to a profile's instructions without it.
-        "INFERENCE_PRECISION_HINT": "f32",
+        **precision,
     }
     request = core.compile_model(model, "CPU", config).create_infer_request()
     for index, array in enumerate(inputs.values()):
@@ -165,7 +181,13 @@ ENGINES: Mapping[str, Engine] = {
     "onnxruntime": Engine(
         "ONNX Runtime", installed_version("onnxruntime"), ("onnx",), _onnxruntime
     ),
-    "openvino": Engine("OpenVINO", installed_version("openvino"), ("onnx", "tflite"), _openvino),
+    "openvino": Engine(
+        "OpenVINO",
+        installed_version("openvino"),
+        ("onnx", "tflite"),
+        _openvino,
+        _openvino_by_default,
+    ),
     "litert": Engine("LiteRT", installed_version("ai-edge-litert"), ("tflite",), _litert),
     "torch": Engine("PyTorch", installed_version("torch"), ("pt2",), _torch),
 }
@@ -197,6 +219,7 @@ def load(engine: Engine, variant: Variant, inputs: Mapping[str, Array], threads:
 
 _ISA_LIMITS = (
     ("+amx-int8", "AVX512_CORE_AMX"),
+    ("+avx512bf16", "AVX512_CORE_BF16"),
     ("+avx512vnni", "AVX512_CORE_VNNI"),
     ("+avx512bw", "AVX512_CORE"),
     ("+avxvnni", "AVX2_VNNI"),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from pipelines import packages, tables, verifying
-from pipelines.benching import growth, larq, layers, own, primitives, rounds
-from pipelines.benching.engines import ENGINES, Engine, EngineError, Timed, limit_instructions, load
+from pipelines.benching import growth, larq, layers, own, primitives, rounds, sides
+from pipelines.benching.engines import ENGINES, Engine, limit_instructions
+from pipelines.benching.origin import origin
 from pipelines.benching.variants import Variant, variants
 from pipelines.commands import arguments
 from pipelines.errors import UserError, did_you_mean
@@ -25,23 +25,14 @@ from pipelines.overrides import Variables
 from pipelines.patterns import matching
 from pipelines.plan import Plan
 from pipelines.runners.native import NativeRunner
-from pipelines.runners.package import Package, open_package
+from pipelines.runners.package import open_package
 from stages.importing.zoo import build
 from stages.kinds import Golden
 
 Array = np.ndarray[Any, Any]
 
 REPEAT = 20
-PACKAGE = "package"
 OWN = ("int8", "float32")
-
-
-@dataclass
-class Sides:
-    """What takes turns at one number of threads; `differences` are from the package's outputs."""
-
-    timed: dict[str, Timed] = field(default_factory=dict)
-    differences: dict[str, float] = field(default_factory=dict)
 
 
 def check(*, resolved: Resolved, variables: Variables) -> None:
@@ -55,7 +46,10 @@ def check(*, resolved: Resolved, variables: Variables) -> None:
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
-    """Print medians, spread and ratios; json=FILE also keeps the time of every turn."""
+    """Print medians, spread and ratios; json=FILE also keeps the time of every turn.
+
+    `python -m pipelines.benching.page FILE` puts such a file on the page of benchmarks.
+    """
     if (pattern := variables.command.get("layer")) is not None:
         _layers(plan, resolved, pattern, variables)
         return
@@ -70,26 +64,26 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     counts = [stated] if stated else sorted({1, len(os.sched_getaffinity(0))})
     result: dict[str, Any] = {
         "recipe": resolved.name,
-        "processor": processor(),
+        **origin(variables, wanted),
         "repeat": repeat,
         "load_at_start": os.getloadavg()[0],
         "onednn_max_cpu_isa": limit_instructions(resolved.hardware),
         "threads": [],
     }
     with contextlib.ExitStack() as stack:
-        runners = {PACKAGE: _runner(stack, plan)}
+        runners = {sides.PACKAGE: _runner(stack, plan)}
         files = variants(plan, resolved)
         for variant in _wanted_of_own(variables.command.get("own", "int8"), files):
             made = own.built(variant.precision, variant.source, variant.form, resolved)
             runners[f"bitkiln, {variant.precision}"] = _runner(stack, made)
         for count in counts:
-            sides, refused = _sides(runners, files, wanted, count)
-            times = rounds.alternate(sides.timed, repeat, f"{count} threads")
-            rows = rounds.compared(times, PACKAGE)
+            found = sides.sides(runners, files, wanted, resolved.hardware, count)
+            times = rounds.alternate(found.timed, repeat, f"{count} threads")
+            rows = rounds.compared(times, sides.PACKAGE)
             for row in rows:
-                row["difference"] = sides.differences.get(row["what"])
+                row["difference"] = found.differences.get(row["what"])
             result["threads"].append(
-                {"threads": count, "rows": rows, "seconds": times, "refused": refused}
+                {"threads": count, "rows": rows, "seconds": times, "refused": found.refused}
             )
             _tell(result, result["threads"][-1])
     tables.write_json(variables.command.get("json"), result)
@@ -98,7 +92,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
 def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
     """Print what each kernel takes alone, and its share of the peak of its instructions."""
     package = open_package(packages.folder(plan))
-    rows = layers.times(Workshop(plan), resolved.hardware, _inputs(package))
+    rows = layers.times(Workshop(plan), resolved.hardware, sides.first_sample(package))
     found = peaks.peaks(resolved.hardware)
     for row in rows:
         # A kernel of several popcounts a pair of operands works on so many pairs of bits, one of
@@ -108,7 +102,12 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
         row["peak_share"] = each / row["seconds"] / top if top and row["macs"] else None
     matched = matching(pattern, [row["layer"] for row in rows], "kernel")
     shown = [row for row in rows if row["layer"] in matched]
-    result = {"recipe": resolved.name, "processor": processor(), "peaks": found, "layers": shown}
+    result = {
+        "recipe": resolved.name,
+        **origin(variables),
+        "peaks": found,
+        "layers": shown,
+    }
     said = ", ".join(f"{name} {macs / 1e9:.0f} GMAC/s" for name, macs in found.items())
     title = f"{resolved.name}: {result['processor']}, 1 thread, each kernel alone; peaks: {said}"
     table = [
@@ -132,7 +131,8 @@ def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables)
     """Print what a layer takes as loops, with one scheduling primitive more at a time."""
     workshop, hardware = Workshop(plan), resolved.hardware
     layer = primitives.layer_of(workshop.load(plan.step("bitpacking")), name)
-    program = loaded(workshop, hardware, _inputs(open_package(packages.folder(plan))))
+    package = open_package(packages.folder(plan))
+    program = loaded(workshop, hardware, sides.first_sample(package))
     threads = arguments.threads(variables) or len(os.sched_getaffinity(0))
     times = primitives.times(layer, hardware, program, name, threads)
     bits = f"A{layer.bits[0]}W{layer.bits[1]}"
@@ -148,7 +148,7 @@ def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables)
     ]
     title = f"{resolved.name}: {name}, {bits}, {processor()}"
     tables.show(title, rows, list(rows[0]))
-    result = {"recipe": resolved.name, "layer": name, "processor": processor(), "seconds": times}
+    result = {"recipe": resolved.name, "layer": name, **origin(variables), "seconds": times}
     tables.write_json(variables.command.get("json"), result)
 
 
@@ -160,13 +160,13 @@ def _growth(plan: Plan, resolved: Resolved, axes: str, variables: Variables) -> 
         kind = f"{zoo.image_size}_pixels_width_{zoo.width}"
         plans[what] = own.built(kind, build(options=zoo), "onnx", resolved)
     with contextlib.ExitStack() as stack:
-        sides = {what: _timed(_runner(stack, made), threads) for what, made in plans.items()}
-        times = rounds.alternate(sides, repeat, f"{threads} threads")
+        timed = {what: sides.timed(_runner(stack, made), threads) for what, made in plans.items()}
+        times = rounds.alternate(timed, repeat, f"{threads} threads")
     medians = {what: float(np.median(seconds)) for what, seconds in times.items()}
     rows = growth.rows({what: growth.macs(made) for what, made in plans.items()}, medians)
     result = {
         "recipe": resolved.name,
-        "processor": processor(),
+        **origin(variables),
         "threads": threads,
         "rows": rows,
         "seconds": times,
@@ -223,60 +223,6 @@ def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
     return runner
 
 
-def _sides(
-    runners: Mapping[str, NativeRunner], files: list[Variant], wanted: list[Engine], threads: int
-) -> tuple[Sides, list[dict[str, str]]]:
-    sides, refused = Sides(), []
-    for name, runner in runners.items():
-        sides.timed[name] = _timed(runner, threads)
-    package = runners[PACKAGE]
-    inputs = _inputs(package.package)
-    expected = list(package.run(inputs, threads).values())
-    for engine, variant in _pairs(wanted, files):
-        name = f"{engine.title}, {variant.precision}"
-        try:
-            loaded = load(engine, variant, inputs, threads)
-        except EngineError as error:
-            refused.append({"what": name, "why": str(error)})
-            continue
-        found = loaded.outputs()
-        if [each.size for each in found] != [each.size for each in expected]:
-            shapes = [list(each.shape) for each in found]
-            raise UserError(f"bench: {name} gives outputs {shapes}, not those of the package")
-        if variant.is_same:
-            sides.differences[name] = max(map(_difference, found, expected))
-        sides.timed[name] = loaded.timed
-    forms = {variant.form for variant in files}
-    refused += [
-        {"what": engine.title, "why": f"it reads {' or '.join(engine.formats)}, and there is none"}
-        for engine in wanted
-        if forms.isdisjoint(engine.formats)
-    ]
-    return sides, refused
-
-
-def _pairs(wanted: list[Engine], files: list[Variant]) -> Iterator[tuple[Engine, Variant]]:
-    for engine in wanted:
-        for variant in files:
-            if variant.form in engine.formats:
-                yield engine, variant
-
-
-def _timed(runner: NativeRunner, threads: int) -> Timed:
-    inputs = _inputs(runner.package)
-    return lambda count: float(np.mean(runner.timed(inputs, threads, count)[1]))
-
-
-def _inputs(package: Package) -> dict[str, Array]:
-    """The first golden sample."""
-    return {name: array[0] for name, array in package.golden()[0].items()}
-
-
-def _difference(found: Array, expected: Array) -> float:
-    flat = found.astype(np.float64).ravel() - expected.astype(np.float64).ravel()
-    return float(np.abs(flat).max(initial=0.0))
-
-
 def _tell(result: Mapping[str, Any], part: Mapping[str, Any]) -> None:
     threads = f"{part['threads']} thread{'s' if part['threads'] > 1 else ''}"
     title = (
@@ -287,9 +233,9 @@ def _tell(result: Mapping[str, Any], part: Mapping[str, Any]) -> None:
         {
             "what": row["what"],
             "median ms": f"{row['median_ms']:.3f}",
-            "middle half, ms": _range(row["quartiles_ms"], 3),
+            "middle half, ms": tables.between(row["quartiles_ms"], 3),
             "package takes": f"{row['ratio']:.2f} of it" if "ratio" in row else "",
-            "middle half": _range(row["ratio_quartiles"], 2) if "ratio" in row else "",
+            "middle half": tables.between(row["ratio_quartiles"], 2) if "ratio" in row else "",
             "output differs by": "" if row["difference"] is None else f"{row['difference']:.6g}",
         }
         for row in part["rows"]
@@ -297,7 +243,3 @@ def _tell(result: Mapping[str, Any], part: Mapping[str, Any]) -> None:
     tables.show(title, rows, list(rows[0]))
     for item in part["refused"]:
         print(f"not timed: {item['what']}: {item['why']}")
-
-
-def _range(values: list[float], digits: int) -> str:
-    return " to ".join(f"{value:.{digits}f}" for value in values)

@@ -272,6 +272,7 @@ def test_larq_without_its_python(given: dict[str, str], message: str) -> None:
     ("features", "limit"),
     [
         (("+avx2", "+avx512bw", "+avx512vnni", "+amx-int8"), "AVX512_CORE_AMX"),
+        (("+avx2", "+avx512bf16", "+avx512bw", "+avx512vnni"), "AVX512_CORE_BF16"),
         (("+avx2", "+avx512bw", "+avx512vnni"), "AVX512_CORE_VNNI"),
         (("+avx2", "+avx512bw"), "AVX512_CORE"),
         (("+avx2",), "AVX2"),

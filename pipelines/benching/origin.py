@@ -1,0 +1,61 @@
+"""Where a result of `doit bench` comes from: machine, day, the code that ran, the command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines import keys
+from pipelines.benching.engines import Engine
+from pipelines.machine import processor
+from pipelines.overrides import Variables
+
+_NOT_SHOWN = ("json",)
+_PATHS = {"peers.larq": "PYTHON"}
+"""Variables that hold a path of this machine alone → what stands for it."""
+
+
+def origin(variables: Variables, wanted: Iterable[Engine] = ()) -> dict[str, Any]:
+    """Return what every result says about itself; `wanted` are the engines that were asked."""
+    return {
+        "command": command(variables),
+        "fields": dict(variables.fields),
+        "date": datetime.now(UTC).date().isoformat(),
+        "processor": processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "bitkiln": revision(),
+        "engines": {engine.name: engine.version for engine in wanted},
+    }
+
+
+def command(variables: Variables) -> str:
+    """Return the command line that was given, without what only concerns this machine."""
+    given = {k: v for k, v in variables.command.items() if k not in _NOT_SHOWN}
+    words = [f"{name}={_PATHS.get(name, value)}" for name, value in given.items()]
+    words += [f"{name}={value}" for name, value in variables.fields.items()]
+    return shlex.join(["doit", "bench", *words])
+
+
+def revision(root: Path = keys.ROOT) -> str:
+    """Return the commit of a clone, and whether its files differ from it; else the version."""
+    commit = _git(root, "rev-parse", "--short=7", "HEAD")
+    if commit and _git(root, "rev-parse", "--show-toplevel") == str(root.resolve()):
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+        return f"{commit} with changes" if changed else commit
+    return f"version {keys.tool_version('bitkiln')}"
+
+
+def _git(root: Path, *words: str) -> str:
+    """What git answers; nothing where there is no git, or no clone."""
+    with contextlib.suppress(OSError):
+        done = subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""

@@ -1,0 +1,139 @@
+"""BENCHMARKS.md: `python -m pipelines.benching.page [FILE ...]` writes it from kept results.
+
+A FILE is what `doit bench ... json=FILE` wrote. It is kept beside the others in `results`, without
+the time of every turn; then the page is written anew. Without files only the page is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines import keys, tables
+from pipelines.errors import UserError
+
+RESULTS = Path(__file__).with_name("results")
+INTRODUCTION, EARLIER = RESULTS / "INTRODUCTION.md", RESULTS / "EARLIER.md"
+"""How the page begins, and what was measured before results were kept as files: by hand."""
+PAGE = keys.ROOT / "pipelines" / "BENCHMARKS.md"
+
+_SIDES = ("threads", "side", "ms", "middle half", "takes", "middle half", "differs")
+_SIZES = ("network", "multiply-accumulates", "time", "ms")
+
+
+def files() -> dict[Path, str]:
+    """Return the generated page and its text."""
+    return {PAGE: render(_read(path) for path in sorted(RESULTS.glob("*.json")))}
+
+
+def render(results: Iterable[Mapping[str, Any]]) -> str:
+    """Return the page: a section a machine, in it a table a result, then what was before."""
+    machines: dict[str, list[Mapping[str, Any]]] = {}
+    for result in results:
+        count = result["cpus"]
+        title = f"{result['processor']}, {count} CPU{'s' if count > 1 else ''}"
+        machines.setdefault(title, []).append(result)
+    parts = [INTRODUCTION.read_text(encoding="utf-8")]
+    for title, found in sorted(machines.items()):
+        parts += [f"## {title}\n", *(_section(result) for result in found)]
+    parts.append(f"## Earlier\n\n{EARLIER.read_text(encoding='utf-8')}")
+    return "\n".join(parts)
+
+
+def kept(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result without the time of every turn; UserError if the page cannot show it."""
+    needed = {"recipe", "command", "date", "processor", "cpus", "bitkiln", "threads"}
+    if not (needed <= result.keys() and ("rows" in result or isinstance(result["threads"], list))):
+        raise UserError(
+            "no result that the page shows: it takes those of `doit bench recipe=NAME json=FILE`, "
+            "with grow= or without"
+        )
+    small = {key: value for key, value in result.items() if key != "seconds"}
+    if isinstance(small["threads"], list):
+        small["threads"] = [
+            {key: value for key, value in part.items() if key != "seconds"}
+            for part in small["threads"]
+        ]
+    return small
+
+
+def _section(result: Mapping[str, Any]) -> str:
+    fields = "".join(f", {name}={value}" for name, value in result.get("fields", {}).items())
+    engines = "".join(f", {name} {version}" for name, version in result["engines"].items())
+    about = f"`{result['command']}`, {result['date']}, bitkiln {result['bitkiln']}{engines}."
+    if "load_at_start" in result:
+        about += f" The load was {result['load_at_start']:.1f} at the start."
+    if "onednn_max_cpu_isa" in result:
+        about += f" oneDNN was kept to {result['onednn_max_cpu_isa']}."
+    body = _sizes(result) if "rows" in result else _sides(result)
+    return f"### {result['recipe']}{fields}\n\n{about}\n\n{body}"
+
+
+def _sides(result: Mapping[str, Any]) -> str:
+    rows, refused = [], []
+    for part in result["threads"]:
+        for row in part["rows"]:
+            is_package = "ratio" not in row
+            rows.append(
+                [
+                    str(part["threads"]),
+                    row["what"],
+                    f"{row['median_ms']:.3f}",
+                    tables.between(row["quartiles_ms"], 3),
+                    "" if is_package else f"{row['ratio']:.2f}",
+                    "" if is_package else tables.between(row["ratio_quartiles"], 2),
+                    "" if row.get("difference") is None else f"{row['difference']:.6g}",
+                ]
+            )
+        refused += [f"{each['what']}: {each['why']}" for each in part["refused"]]
+    notes = "".join(f"\nNot timed: {text}.\n" for text in dict.fromkeys(refused))
+    return _table(_SIDES, rows) + notes
+
+
+def _sizes(result: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            row["what"],
+            f"{row['times_the_macs']:.2f}",
+            f"{row['times_the_time']:.2f}",
+            f"{1e3 * row['seconds']:.3f}",
+        ]
+        for row in result["rows"]
+    ]
+    return _table(_SIZES, rows)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot read it as JSON: {error}") from error
+    try:
+        return kept(found if isinstance(found, dict) else {})
+    except UserError as error:
+        raise UserError(f"{path}: {error.message}") from error
+
+
+def main(names: Sequence[str]) -> None:
+    """Keep results that were measured, and write the page."""
+    # All are read before one is kept: a mistake leaves everything as it was.
+    found = {Path(name).name: _read(Path(name)) for name in names}
+    for name, result in found.items():
+        tables.write_json(str((RESULTS / name).with_suffix(".json")), result)
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as _error:
+        sys.exit(f"ERROR: {_error.message}")

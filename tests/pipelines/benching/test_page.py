@@ -1,0 +1,132 @@
+"""The page of benchmarks is what its results make of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.benching import page
+from pipelines.errors import UserError
+
+SIDES: dict[str, Any] = {
+    "recipe": "resnet18_int8_host",
+    "command": "doit bench recipe=resnet18_int8_host threads=1 model.format=float",
+    "fields": {"model.format": "float"},
+    "date": "2026-11-27",
+    "processor": "A processor",
+    "cpus": 2,
+    "bitkiln": "0123456",
+    "engines": {"OpenVINO": "2026.4.1"},
+    "repeat": 20,
+    "load_at_start": 0.25,
+    "onednn_max_cpu_isa": "AVX512_CORE_BF16",
+    "threads": [
+        {
+            "threads": 1,
+            "rows": [
+                {"what": "package", "median_ms": 15.8, "quartiles_ms": [15.7, 16.0]},
+                {
+                    "what": "OpenVINO 2026.4.1, float32",
+                    "median_ms": 31.0,
+                    "quartiles_ms": [30.5, 31.25],
+                    "ratio": 0.51,
+                    "ratio_quartiles": [0.5, 0.52],
+                    "difference": 1.5e-6,
+                },
+            ],
+            "seconds": {"package": [0.0158]},
+            "refused": [{"what": "LiteRT 2.3", "why": "it reads tflite, and there is none"}],
+        }
+    ],
+}
+SIZES = {
+    key: value for key, value in SIDES.items() if key not in ("load_at_start", "onednn_max_cpu_isa")
+} | {
+    "processor": "Another processor",
+    "cpus": 1,
+    "fields": {},
+    "threads": 1,
+    "rows": [{"what": "as it is", "seconds": 0.5, "times_the_macs": 1.0, "times_the_time": 1.0}],
+    "seconds": {"as it is": [0.5]},
+}
+
+
+@pytest.mark.parametrize("path", page.files(), ids=lambda path: path.name)
+def test_is_fresh(path: Path) -> None:
+    fresh = page.files()[path]
+    assert path.read_text(encoding="utf-8") == fresh, "run: python -m pipelines.benching.page"
+
+
+def test_kept_results_hold_what_the_page_needs() -> None:
+    for path in page.RESULTS.glob("*.json"):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        assert page.kept(found) == found, f"{path.name} holds the time of every turn"
+
+
+def test_a_section_a_machine_and_a_table_a_result() -> None:
+    text = page.render([SIDES, SIZES])
+    heads = [line for line in text.splitlines() if line.startswith("#")]
+    assert heads[:6] == [
+        "# Benchmarks",
+        "## A processor, 2 CPUs",
+        "### resnet18_int8_host, model.format=float",
+        "## Another processor, 1 CPU",
+        "### resnet18_int8_host",
+        "## Earlier",
+    ]
+    for said in (
+        "`doit bench recipe=resnet18_int8_host threads=1 model.format=float`, 2026-11-27, "
+        "bitkiln 0123456, OpenVINO 2026.4.1. The load was 0.2 at the start. oneDNN was kept to "
+        "AVX512_CORE_BF16.\n",
+        "| 1 | package | 15.800 | 15.700 to 16.000 |  |  |  |\n",
+        "| 1 | OpenVINO 2026.4.1, float32 | 31.000 | 30.500 to 31.250 | 0.51 | 0.50 to 0.52 "
+        "| 1.5e-06 |\n",
+        "\nNot timed: LiteRT 2.3: it reads tflite, and there is none.\n",
+        "| as it is | 1.00 | 1.00 | 500.000 |\n",
+    ):
+        assert said in text
+    assert text.endswith(page.EARLIER.read_text(encoding="utf-8"))
+
+
+def test_the_time_of_every_turn_is_not_kept() -> None:
+    assert '"seconds"' not in json.dumps(page.kept(SIDES))
+    assert page.kept(SIZES)["rows"] == SIZES["rows"] and "seconds" not in page.kept(SIZES)
+
+
+def test_files_that_were_measured_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    monkeypatch.setattr(page, "RESULTS", results)
+    monkeypatch.setattr(page, "PAGE", tmp_path / "BENCHMARKS.md")
+    (tmp_path / "r.json").write_text(json.dumps(SIDES))
+    page.main([str(tmp_path / "r.json")])
+    assert json.loads((results / "r.json").read_text()) == page.kept(SIDES)
+    assert (tmp_path / "BENCHMARKS.md").read_text() == page.render([SIDES])
+    page.main([])
+    assert (tmp_path / "BENCHMARKS.md").read_text() == page.render([SIDES])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot read it as JSON"),
+        ("{", "cannot read it as JSON"),
+        ("[]", "no result that the page shows"),
+        (json.dumps({**SIZES, "rows": None, "date": None}).replace("date", "day"), "no result"),
+    ],
+)
+def test_other_files_are_refused_and_nothing_is_kept(
+    text: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "RESULTS", tmp_path / "results")
+    (tmp_path / "good.json").write_text(json.dumps(SIDES))
+    bad = tmp_path / "bad.json"
+    if text is not None:
+        bad.write_text(text)
+    with pytest.raises(UserError) as error:
+        page.main([str(tmp_path / "good.json"), str(bad)])
+    assert error.value.message.startswith(f"{bad}: ") and said in error.value.message
+    assert not (tmp_path / "results").exists()
