@@ -1,4 +1,9 @@
-"""What README.md says holds: its commands exist, its files are the files, its C program works."""
+"""What README.md and the pages of the rooms say holds.
+
+Their commands, recipes, files and links exist; what they show of files is the files; the board, the
+instruction and the C program work; README is short enough to be read. How pages are taken apart is
+in `tests/pages.py`.
+"""
 
 from __future__ import annotations
 
@@ -22,40 +27,34 @@ from pipelines import graph, load, overrides, plan
 from pipelines.execute import Workshop
 from pipelines.front import VARIABLES
 from stages import STAGES
+from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 
-ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+README = PAGES["README.md"]
+MOST_WORDS = 1500
 RECIPE = "resnet18_a2w1_rpi3"
 SMALL = "residual_block_a2w1_host"
 TASKS = {*graph.COMMAND_NAMES, "list"}
+PACKAGING = "stages/packaging/README.md"
 
 
-def blocks(language: str) -> list[str]:
-    pairs = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-    return [text for name, text in pairs if name == language]
+def test_readme_is_short() -> None:
+    """For all later work, too: what is longer belongs to the page of a room."""
+    assert len(README.split()) <= MOST_WORDS  # as `wc -w` counts
 
 
-def block(language: str, start: str) -> str:
-    """The one block of a language that begins like this."""
-    (found,) = [text for text in blocks(language) if text.startswith(start)]
-    return found
-
-
-def section(title: str) -> str:
-    return TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
-
-
-def commands() -> list[list[str]]:
-    """The words behind each `doit` in README: its shell blocks, and what it quotes."""
-    quoted = re.findall(r"`((?:\.venv/bin/)?doit [^`]+)`", TEXT)
-    lines = [part for text in blocks("sh") for part in re.split(r"\n|&&", text)]
-    given = [line.strip().removeprefix(".venv/bin/") for line in [*lines, *quoted]]
-    return [line.split()[1:] for line in given if line.startswith("doit ")]
+def test_every_page_can_be_found_from_readme() -> None:
+    seen, todo = set(), ["README.md"]
+    while todo:
+        page = todo.pop()
+        seen.add(page)
+        found = {resolved(page, target) for target, _ in links(page)} & PAGES.keys()
+        todo += sorted(found - seen)
+    assert seen == PAGES.keys()
 
 
 def test_commands_are_tasks_and_their_variables_are_known() -> None:
-    found = commands()
-    assert len(found) > 15
+    found = [words for page in PAGES for words in commands(page)]
+    assert len(commands("README.md")) > 15 and len(found) > 40
     for words in found:
         task = next(w for i, w in enumerate(words) if w[0] != "-" and words[i - 1] != "-n")
         assert task in TASKS, words
@@ -64,41 +63,65 @@ def test_commands_are_tasks_and_their_variables_are_known() -> None:
 
 
 def test_every_command_has_its_row() -> None:
-    rows = re.findall(r"^\| `doit (\w+)", section("Commands"), re.MULTILINE)
+    rows = re.findall(r"^\| `doit (\w+)", section("README.md", "Commands"), re.MULTILINE)
     assert rows and set(rows) == set(graph.COMMAND_NAMES)
 
 
 def test_recipes_it_names_exist() -> None:
-    names = {n for n in re.findall(r"recipe=(\w+)", TEXT) if "_" in n}
-    assert names and names <= {name for name, _ in load.list_recipes()}
+    known = {name for name, _ in load.list_recipes()}
+    for page, text in PAGES.items():
+        names = {n for n in re.findall(r"recipe=(\w+)", text) if "_" in n}
+        assert names <= known, page
+        assert names or page != "README.md"
 
 
 def test_recipe_is_the_file() -> None:
-    assert block("yaml", "# yaml") == (ROOT / f"recipes/{RECIPE}.yaml").read_text(encoding="utf-8")
+    shown = block("recipes/README.md", "yaml", "# yaml")
+    assert shown == (ROOT / f"recipes/{RECIPE}.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["README.md", "recipes/README.md"])
+def test_recipes_for_a_file_are_accepted(page: str, tmp_path: Path) -> None:
+    text = block(page, "yaml", "model: {file: ")
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(text, encoding="utf-8")
+    (tmp_path / str(yaml.safe_load(text)["model"]["file"])).write_bytes(b"")
+    (tmp_path / "photos").mkdir()
+    found = load.load_recipe(str(recipe)).recipe
+    assert (found.calibration is None) == (page == "README.md")
 
 
 def test_stages_are_in_order_in_the_output_and_in_the_table() -> None:
     names = [*(stage.name for stage in STAGES), "publishing", "verifying"]
-    output = block("", "zoo ")
+    output = block("README.md", "", "zoo ")
     # Only a recipe with calibration data has that stage.
     built = [name for name in names if name != "calibrating"]
     assert [line.split()[0] for line in output.splitlines()] == built
-    assert re.findall(r"^\| `(\w+)` ", section("The stages"), re.MULTILINE) == names
+    assert re.findall(r"^\| `(\w+)` ", PAGES["stages/README.md"], re.MULTILINE) == names
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:recipes|hw|tests)/[\w./]+)`", TEXT))))
+@pytest.mark.parametrize("path", sorted({path for page in PAGES for path in paths(page)}))
 def test_paths_exist(path: str) -> None:
     if path != "hw/boards/rpi_zero2w.yaml":
         assert (ROOT / path).exists()
 
 
-def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)", TEXT):
-        assert (ROOT / target).exists(), target
+def resolved(page: str, target: str) -> str:
+    """The file that a page links to, from the root; without a target it is the page."""
+    path = (ROOT / page).parent / target if target else ROOT / page
+    return os.path.relpath(path, ROOT)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for target, anchor in links(page):
+        found = resolved(page, target)
+        assert (ROOT / found).exists(), target
+        assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
 
 
 def test_board_can_be_added(tmp_path: Path) -> None:
-    text = block("yaml", "description: Raspberry Pi Zero")
+    text = block("hw/README.md", "yaml", "description: Raspberry Pi Zero")
     assert len(yaml.safe_load(text)) == len(text.splitlines()) == 10
     (tmp_path / "rpi_zero2w.yaml").write_text(text, encoding="utf-8")
     recipe = tmp_path / "mine.yaml"
@@ -108,7 +131,8 @@ def test_board_can_be_added(tmp_path: Path) -> None:
 
 def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
     found = []
-    for line in re.findall(r"`(layers: \[.*?\])`", TEXT):
+    text = "\n".join(PAGES[page] for page in ("recipes/README.md", "stages/synthesizing/README.md"))
+    for line in dict.fromkeys(re.findall(r"`(layers: \[.*?\])`", text)):
         recipe = tmp_path / "mine.yaml"
         recipe.write_text(f"extends: {ROOT / 'recipes' / RECIPE}.yaml\n{line}\n", encoding="utf-8")
         found.append(load.load_recipe(str(recipe)).recipe.layers[0])
@@ -119,7 +143,7 @@ def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
 
 
 def test_instruction_is_a_row() -> None:
-    source = block("python", "call(")
+    source = block("hw/README.md", "python", "call(")
     row = eval(source, {"call": call, "Vector": Vector, "pairs": pairs})
     (same,) = [item for item in AARCH64.instructions() if item.name == row.name]
     assert replace(row, meaning=same.meaning) == same
@@ -131,14 +155,14 @@ def test_instruction_is_a_row() -> None:
 
 def test_ci_runs_the_second_command_in_a_clean_copy(tmp_path: Path) -> None:
     """.ci/run, with a README that asks for something else, so that it ends soon."""
-    after = TEXT.split("\nThis passes the tests:\n\n```sh\n")[1]
+    after = README.split("\nThis passes the tests:\n\n```sh\n")[1]
     command = after.split("\n```\n")[0]
     assert "venv" in command and "'.[test]'" in command and command.endswith("doit check")
     clone = tmp_path / "clone"
     (clone / ".ci").mkdir(parents=True)
     shutil.copy(ROOT / ".ci/run", clone / ".ci/run")
     harmless = 'pwd; ls -A; echo "$BITKILN_REALDATA"; exit 7'
-    (clone / "README.md").write_text(TEXT.replace(command, harmless), encoding="utf-8")
+    (clone / "README.md").write_text(README.replace(command, harmless), encoding="utf-8")
     for words in (["init", "-q"], ["add", "."]):
         subprocess.run(["git", *words], cwd=clone, check=True)
     (clone / "forgotten.py").write_text("")
@@ -157,7 +181,7 @@ def test_ci_runs_the_second_command_in_a_clean_copy(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_c_program_gives_the_golden_outputs(tmp_path: Path) -> None:
-    """Compiled as README says, beside the package of a small recipe, reading and writing floats."""
+    """Compiled as its page says, beside a small recipe's package, reading and writing floats."""
     try:
         host.detect()
     except ValueError as error:
@@ -167,10 +191,10 @@ def test_c_program_gives_the_golden_outputs(tmp_path: Path) -> None:
     done = subprocess.run(doit, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     shutil.copytree(ROOT / "artifacts/packages" / SMALL, tmp_path, dirs_exist_ok=True)
-    program = block("c", "#include")
+    program = block(PACKAGING, "c", "#include")
     assert len(program.split("int main(void) {\n")[1].split("\n}")[0].splitlines()) <= 10
     (tmp_path / "classify.c").write_text(for_small(program), encoding="utf-8")
-    (line,) = re.findall(r"^cc .*$", TEXT, re.MULTILINE)
+    (line,) = re.findall(r"^cc .*$", PAGES[PACKAGING], re.MULTILINE)
     compiler = [sys.executable, "-m", "ziglang", "cc", "-Wall", "-Wextra", "-Werror"]
     subprocess.run([*compiler, *for_small(line).split()[1:]], cwd=tmp_path, check=True)
     workshop = Workshop(plan.of(resolved))
@@ -185,5 +209,5 @@ def test_c_program_gives_the_golden_outputs(tmp_path: Path) -> None:
 
 
 def for_small(text: str) -> str:
-    """README's text about one package as it reads for the small one."""
+    """What a page says of one package as it reads for the small one."""
     return text.replace(RECIPE, SMALL).replace(RECIPE.upper(), SMALL.upper())
