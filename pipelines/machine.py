@@ -21,6 +21,16 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def core() -> str | None:
+    """Return the core whose costs are this machine's, which its name seldom tells; None if none.
+
+    Processors of several generations call themselves "AMD EPYC" in a virtual machine.
+    """
+    with contextlib.suppress(ValueError):
+        return host.detect().core
+    return None
+
+
 def check_runs(hardware: Hardware, doing: str, instead: str) -> None:
     """Raise UserError, with what to do `instead`, unless code for a profile runs here."""
     found = host.detect()

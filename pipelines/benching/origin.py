@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines import keys
 from pipelines.benching.engines import Engine
-from pipelines.machine import processor
+from pipelines.machine import core, processor
 from pipelines.overrides import Variables
 
 _NOT_SHOWN = ("json",)
@@ -28,6 +28,7 @@ def origin(variables: Variables, wanted: Iterable[Engine] = ()) -> dict[str, Any
         "fields": dict(variables.fields),
         "date": datetime.now(UTC).date().isoformat(),
         "processor": processor(),
+        "core": core(),
         "cpus": len(os.sched_getaffinity(0)),
         "bitkiln": revision(),
         "engines": {engine.name: engine.version for engine in wanted},

@@ -7,12 +7,14 @@ the time of every turn; then the page is written anew. Without files only the pa
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipelines import keys, tables
+from pipelines.benching import sides
 from pipelines.errors import UserError
 
 RESULTS = Path(__file__).with_name("results")
@@ -20,6 +22,11 @@ INTRODUCTION, EARLIER = RESULTS / "INTRODUCTION.md", RESULTS / "EARLIER.md"
 """How the page begins, and what was measured before results were kept as files: by hand."""
 PAGE = keys.ROOT / "pipelines" / "BENCHMARKS.md"
 
+NEEDED = {
+    *("recipe", "command", "fields", "date", "bitkiln", "engines"),
+    *("processor", "core", "cpus", "threads"),
+}
+"""What a result says of itself, and the page of it."""
 _SIDES = ("threads", "side", "ms", "middle half", "takes", "middle half", "differs")
 _SIZES = ("network", "multiply-accumulates", "time", "ms")
 
@@ -33,9 +40,7 @@ def render(results: Iterable[Mapping[str, Any]]) -> str:
     """Return the page: a section a machine, in it a table a result, then what was before."""
     machines: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
-        count = result["cpus"]
-        title = f"{result['processor']}, {count} CPU{'s' if count > 1 else ''}"
-        machines.setdefault(title, []).append(result)
+        machines.setdefault(_machine(result), []).append(result)
     parts = [INTRODUCTION.read_text(encoding="utf-8")]
     for title, found in sorted(machines.items()):
         parts += [f"## {title}\n", *(_section(result) for result in found)]
@@ -45,8 +50,8 @@ def render(results: Iterable[Mapping[str, Any]]) -> str:
 
 def kept(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result without the time of every turn; UserError if the page cannot show it."""
-    needed = {"recipe", "command", "date", "processor", "cpus", "bitkiln", "threads"}
-    if not (needed <= result.keys() and ("rows" in result or isinstance(result["threads"], list))):
+    is_whole = result.keys() >= NEEDED
+    if not is_whole or not ("rows" in result or isinstance(result["threads"], list)):
         raise UserError(
             "no result that the page shows: it takes those of `doit bench recipe=NAME json=FILE`, "
             "with grow= or without"
@@ -60,8 +65,13 @@ def kept(result: Mapping[str, Any]) -> dict[str, Any]:
     return small
 
 
+def _machine(result: Mapping[str, Any]) -> str:
+    count, core = result["cpus"], f" ({result['core']})" if result["core"] else ""
+    return f"{result['processor']}{core}, {count} CPU{'s' if count > 1 else ''}"
+
+
 def _section(result: Mapping[str, Any]) -> str:
-    fields = "".join(f", {name}={value}" for name, value in result.get("fields", {}).items())
+    fields = "".join(f", {name}={value}" for name, value in result["fields"].items())
     engines = "".join(f", {name} {version}" for name, version in result["engines"].items())
     about = f"`{result['command']}`, {result['date']}, bitkiln {result['bitkiln']}{engines}."
     if "load_at_start" in result:
@@ -89,8 +99,25 @@ def _sides(result: Mapping[str, Any]) -> str:
                 ]
             )
         refused += [f"{each['what']}: {each['why']}" for each in part["refused"]]
-    notes = "".join(f"\nNot timed: {text}.\n" for text in dict.fromkeys(refused))
-    return _table(_SIDES, rows) + notes
+    notes = [*_on_float32({row[1] for row in rows}), *(f"Not timed: {each}." for each in refused)]
+    return _table(_SIDES, rows) + "".join(f"\n{text}\n" for text in dict.fromkeys(notes))
+
+
+def _on_float32(names: Iterable[str]) -> list[str]:
+    """What a table's figures of OpenVINO's floats stand for."""
+    found = [re.fullmatch(r"OpenVINO \S+, (.+)", name) for name in names]
+    precisions = {match[1] for match in found if match}
+    if precisions.isdisjoint(sides.ROUNDED):
+        return []
+    if not precisions.isdisjoint(sides.ROUNDED.values()):
+        return [
+            "OpenVINO was asked for float32. Its own default is bfloat16 here, because the "
+            "processor has it; the row that says so is what it takes by that default."
+        ]
+    return [
+        "OpenVINO was asked for float32. Its own default is bfloat16 on processors that have it; "
+        "this processor, or the recipe's hardware, has not."
+    ]
 
 
 def _sizes(result: Mapping[str, Any]) -> str:
@@ -114,8 +141,10 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot read it as JSON: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot read it: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path}: no JSON: {error}") from error
     try:
         return kept(found if isinstance(found, dict) else {})
     except UserError as error:

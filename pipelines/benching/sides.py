@@ -17,10 +17,8 @@ from pipelines.runners.package import Package
 PACKAGE = "package"
 BFLOAT16 = frozenset({"+avx512bf16", "+amx-bf16"})
 """Features of processors that multiply bfloat16."""
-_BY_DEFAULT = {
-    "float32": "bfloat16 (its default here)",
-    "as stored": "as stored, bfloat16 (its default here)",
-}
+BY_DEFAULT = "bfloat16 (its default here)"
+ROUNDED: Mapping[str, str] = {"float32": BY_DEFAULT, "as stored": f"as stored, {BY_DEFAULT}"}
 """Precision of a file with floats → what it is called when the engine rounds them by itself."""
 
 
@@ -80,7 +78,7 @@ def asked(
             if variant.form not in engine.formats:
                 continue
             yield f"{engine.title}, {variant.precision}", engine, variant
-            name = _BY_DEFAULT.get(variant.precision)
+            name = ROUNDED.get(variant.precision)
             if name and is_rounding and engine.load_by_default is not None:
                 yield (
                     f"{engine.title}, {name}",

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.benching.engines import Engine
 from pipelines.benching.origin import command, origin, revision
-from pipelines.machine import processor
+from pipelines.machine import core, processor
 from pipelines.overrides import Variables
 
 VARIABLES = Variables(
@@ -29,7 +29,7 @@ def test_the_command_can_be_repeated_elsewhere() -> None:
 
 def test_a_result_names_machine_day_code_and_engines() -> None:
     found = origin(VARIABLES, [Engine("Engine", "1.2", (), lambda *_: NotImplemented)])
-    assert found["processor"] == processor() and found["cpus"] >= 1
+    assert (found["processor"], found["core"]) == (processor(), core()) and found["cpus"] >= 1
     assert date.fromisoformat(found["date"]) <= date.max
     assert re.fullmatch(r"[0-9a-f]{7}( with changes)?|version \S+", found["bitkiln"])
     assert found["engines"] == {"Engine": "1.2"}

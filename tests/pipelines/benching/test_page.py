@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.benching import page
+from pipelines.benching import page, sides
 from pipelines.errors import UserError
 
 SIDES: dict[str, Any] = {
@@ -17,6 +17,7 @@ SIDES: dict[str, Any] = {
     "fields": {"model.format": "float"},
     "date": "2026-11-27",
     "processor": "A processor",
+    "core": "zen4",
     "cpus": 2,
     "bitkiln": "0123456",
     "engines": {"OpenVINO": "2026.4.1"},
@@ -46,6 +47,7 @@ SIZES = {
     key: value for key, value in SIDES.items() if key not in ("load_at_start", "onednn_max_cpu_isa")
 } | {
     "processor": "Another processor",
+    "core": None,
     "cpus": 1,
     "fields": {},
     "threads": 1,
@@ -71,7 +73,7 @@ def test_a_section_a_machine_and_a_table_a_result() -> None:
     heads = [line for line in text.splitlines() if line.startswith("#")]
     assert heads[:6] == [
         "# Benchmarks",
-        "## A processor, 2 CPUs",
+        "## A processor (zen4), 2 CPUs",
         "### resnet18_int8_host, model.format=float",
         "## Another processor, 1 CPU",
         "### resnet18_int8_host",
@@ -89,6 +91,23 @@ def test_a_section_a_machine_and_a_table_a_result() -> None:
     ):
         assert said in text
     assert text.endswith(page.EARLIER.read_text(encoding="utf-8"))
+
+
+def on_openvino(*names: str) -> list[str]:
+    rows = [{"what": name, "median_ms": 1.0, "quartiles_ms": [1.0, 1.0]} for name in names]
+    part = {"threads": 1, "rows": rows, "refused": []}
+    text = page.render([{**SIDES, "threads": [part]}]).split("\n## Earlier")[0]
+    return [line for line in text.splitlines() if line.startswith("OpenVINO was asked")]
+
+
+@pytest.mark.parametrize("precision", ["float32", "as stored"])
+def test_a_table_says_what_openvinos_floats_are(precision: str) -> None:
+    assert on_openvino("package", "OpenVINO 2026.4.1, int8", f"LiteRT 2.3, {precision}") == []
+    plain = f"OpenVINO 2026.4.1, {precision}"
+    (said,) = on_openvino(plain)
+    assert "bfloat16 on processors that have it" in said and said.endswith("has not.")
+    (said,) = on_openvino(plain, f"OpenVINO 2026.4.1, {sides.ROUNDED[precision]}")
+    assert "Its own default is bfloat16 here" in said
 
 
 def test_the_time_of_every_turn_is_not_kept() -> None:
@@ -112,8 +131,8 @@ def test_files_that_were_measured_are_kept(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "cannot read it as JSON"),
-        ("{", "cannot read it as JSON"),
+        (None, "cannot read it: No such file"),
+        ("{", "no JSON: "),
         ("[]", "no result that the page shows"),
         (json.dumps({**SIZES, "rows": None, "date": None}).replace("date", "day"), "no result"),
     ],
