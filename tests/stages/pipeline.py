@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import yaml
 
 from hw.profile import Hardware
-from pipelines import keys
 from stages import bitpacking, canonicalizing, legalizing, quantizing, synthesizing
 from stages.kinds import Model, Table
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.qnn import interpret
 from stages.qnn.offers import Offer, Problem, from_table, to_table
 from stages.qnn.registry import shape_of
+from stages.qnn.signature import KernelSignature
+from stages.synthesizing import offering
 from stages.synthesizing.offering import offers_for
+from stages.synthesizing.recounting import Recount
+from tests.kept import kept
 
 Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).resolve().parents[2]
 BOARDS = ROOT / "hw" / "boards"
-KEPT = ROOT / ".pytest_cache" / "offers"
 
 
 @cache
@@ -35,50 +37,37 @@ def board(name: str) -> Hardware:
     return Hardware.model_validate_json(json.dumps({"name": name, **facts}))
 
 
-_items: dict[str, bytes] = {}
-
-
-def kept(kind: str, ingredients: Mapping[str, object], build: Callable[[], bytes]) -> bytes:
-    """An item store that keeps what was built for later tests."""
-    key = json.dumps([kind, ingredients], sort_keys=True)
-    if key not in _items:
-        _items[key] = build()
-    return _items[key]
-
-
 def offers_of(quantized: Model, hardware: Hardware) -> Table:
-    """What the synthesis engine offers for a quantized model."""
+    """What the synthesis engine offers for a quantized model, priced as it is predicted.
+
+    Kernels are not compiled to be counted once more, which changes what some cost, but not what
+    any computes: those that a test uses are compiled for it.
+    """
 
     def memo(_: str, ingredients: Mapping[str, object], build: Callable[[], bytes]) -> bytes:
-        return _kept_offers(str(ingredients["problem"]), hardware, build)
+        return kept("predicted offers", ingredients, lambda: _predicted(build))
 
     return synthesizing.offer(model=quantized, hardware=hardware, memo=memo)
 
 
 def offered(problem: Problem, hardware: Hardware) -> list[Offer]:
-    """What the synthesis engine offers for a problem."""
+    """What the synthesis engine offers for a problem, counted as LLVM compiles it."""
 
     def build() -> bytes:
         return json.dumps(to_table(offers_for(problem, hardware))).encode()
 
-    return from_table(json.loads(_kept_offers(problem.name, hardware, build)))
+    named = {"problem": problem.name, "hardware": hardware.ingredients()}
+    return from_table(json.loads(kept("offers", named, build)))
 
 
-def _kept_offers(problem: str, hardware: Hardware, build: Callable[[], bytes]) -> bytes:
-    """Offers, in a file until the engine's code changes: to compile and compare takes minutes."""
-    code = keys.code_at_start("stages.synthesizing")
-    everything = {"code": code, "problem": problem, "hardware": hardware.ingredients()}
-    path = KEPT / keys.digest(keys.canonical(everything))
+def _predicted(build: Callable[[], bytes]) -> bytes:
+    """Offers as LLVM would leave them if it copied and spilled nothing."""
 
-    def outlasting() -> bytes:
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(build())
-            Path(file.name).replace(path)
-        return path.read_bytes()
+    def uncounted(signatures: Iterable[KernelSignature], *_: object) -> object:
+        return dict.fromkeys(signatures, Recount(1, 0, 0, 0, 0))
 
-    return kept("offers", {"file": path.name}, outlasting)
+    with patch.object(offering, "_compiled", uncounted):
+        return build()
 
 
 def algorithm(name: Algorithm, match: str = "*") -> LegalizeOptions:

@@ -20,7 +20,8 @@ from stages.packaging.program import Call, Fallback, Program
 from stages.qnn import interpret
 from stages.qnn.signature import ALIGNMENT
 from tests.compiled import Library, Placed
-from tests.stages.pipeline import kept, stages
+from tests.kept import kept
+from tests.stages.pipeline import stages
 
 Array = np.ndarray[Any, Any]
 Key = tuple[str, str]

@@ -24,12 +24,13 @@ from stages.qnn.composites import PLAIN, PRODUCTS
 from stages.qnn.methods import WeightCode
 from stages.qnn.offers import Problem, products_for, to_table
 from stages.qnn.signature import TILES_BEGIN, TILES_END
+from tests.kept import kept
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.kernel_cases import BIT, MAC, Case
 from tests.stages.packaging.kernel_cases import Net as FewBits
 from tests.stages.packaging.programs import Executor, assert_exact, compile_at_once, pack
 from tests.stages.packaging.test_plain import Net
-from tests.stages.pipeline import kept, offered, random_inputs
+from tests.stages.pipeline import offered, random_inputs
 from tests.targets import (
     AARCH64,
     AMX,

@@ -15,9 +15,9 @@ from stages.kinds import Model
 from stages.options import LegalizeOptions
 from stages.packaging.graph import HELPER, ITEM, program_of
 from stages.packaging.program import Program, Slot
+from tests.kept import kept
 from tests.stages.packaging.kernel_cases import BIT, CASES, Net, options
 from tests.stages.packaging.programs import pack
-from tests.stages.pipeline import kept
 from tests.targets import AARCH64, ARMV7, SSE2
 
 Problems = dict[str, Mapping[str, object]]

@@ -20,6 +20,7 @@ from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
 from stages.qnn.source import ROUNDING
 from tests.compiled import PAGE, Library
+from tests.kept import kept
 from tests.stages.packaging.kernel_cases import (
     BIT,
     CASES,
@@ -40,7 +41,6 @@ from tests.stages.packaging.programs import (
 )
 from tests.stages.packaging.random_networks import RandomNet
 from tests.stages.packaging.support import write
-from tests.stages.pipeline import kept
 from tests.targets import (
     AARCH64,
     AMX,

@@ -26,11 +26,12 @@ from stages.qnn.registry import shape_of
 from stages.synthesizing.operands import SHARES
 from tests.compiled import Library
 from tests.hw.isa_code import caller
+from tests.kept import kept
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.kernel_cases import BIT, CASES, GEOMETRIES, Net, geometry
 from tests.stages.packaging.listings import listing
 from tests.stages.packaging.programs import Executor, compile_at_once, lowered, pack
-from tests.stages.pipeline import algorithm, kept
+from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
 
 SCHEDULE = {"order": "rows_inner", "spread": 0.0, "interleaved": False}

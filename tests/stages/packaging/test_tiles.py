@@ -21,12 +21,12 @@ from stages.packaging.link import Linker
 from stages.packaging.program import Call
 from stages.qnn import interpret
 from tests import tiles
+from tests.kept import kept
 from tests.stages.packaging.programs import compile_program, pack
 from tests.stages.packaging.support import copy_runtime, write, zig
 from tests.stages.packaging.test_convolution import residual
 from tests.stages.packaging.test_plain import Net
 from tests.stages.packaging.test_runtime import Loaded, memory
-from tests.stages.pipeline import kept
 from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
 
 SIZE = (1, 12, 9)

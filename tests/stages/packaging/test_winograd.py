@@ -28,10 +28,11 @@ from stages.qnn.packed import WINOGRAD, parse_signature
 from stages.qnn.registry import attributes, is_op
 from stages.qnn.signature import KernelSignature
 from stages.qnn.winograd import BY_ONE, SQUARES_A_RUN, calls_a_run
+from tests.kept import kept
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net
-from tests.stages.pipeline import algorithm, kept, offers_of, random_inputs, stages
+from tests.stages.pipeline import algorithm, offers_of, random_inputs, stages
 from tests.targets import (
     AARCH64,
     AMX,
