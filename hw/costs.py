@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import combinations
+from typing import Any
 
+import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -101,13 +103,11 @@ class CoreCosts(BaseModel):
         pipes bounds the block from below. A core reaches the bound if the block is long enough to
         hide latencies and its front end keeps up.
         """
-        for name in counts:
+        busy = np.zeros(len(self._sets))
+        for name, count in counts.items():
             self._find(name)
-        pressures = [(self._pressure[name], count) for name, count in counts.items()]
-        return max(
-            (sum(p[i] * count for p, count in pressures) for i in range(len(self._sets))),
-            default=0.0,
-        )
+            busy += self._pressure[name] * count
+        return float(busy.max())
 
     @cached_property
     def _sets(self) -> tuple[frozenset[str], ...]:
@@ -116,13 +116,15 @@ class CoreCosts(BaseModel):
         return tuple(frozenset(chosen) for n in sizes for chosen in combinations(self.pipes, n))
 
     @cached_property
-    def _pressure(self) -> dict[str, tuple[float, ...]]:
+    def _pressure(self) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
         """For each instruction the cycles it keeps each set of pipes busy on its own."""
         return {
-            name: tuple(
-                sum(n for pipes, n in costs.uses.items() if chosen.issuperset(pipes.split("+")))
-                / len(chosen)
-                for chosen in self._sets
+            name: np.array(
+                [
+                    sum(n for pipes, n in costs.uses.items() if chosen.issuperset(pipes.split("+")))
+                    / len(chosen)
+                    for chosen in self._sets
+                ]
             )
             for name, costs in self.instructions.items()
         }

@@ -75,9 +75,10 @@ class Program:
         alive: set[int] = set()
         most = 0
         for number, step in enumerate(self.steps):
-            alive |= set(_read(step)) | set(step.result)
+            touched = {*_read(step), *step.result}
+            alive |= touched
             most = max(most, len(alive))
-            alive = {part for part in alive if last.get(part, -1) > number}
+            alive -= {part for part in touched if last.get(part, -1) <= number}
         return most
 
     def depth_first(self) -> Program:
