@@ -1,27 +1,32 @@
-"""`doit check`: lint, types and all tests, the slow ones too."""
+"""`doit check`: lint, types, all tests with the slow ones, the longest files, the dearest tests."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 from pipelines import keys, tables
 from pipelines.errors import UserError
 from pipelines.overrides import Variables
 
+REPORT = "{report}"
+"""Stands for the file that a step writes the seconds of each test to."""
 STEPS = (
     ("lint", "ruff", ("check", ".")),
     ("format", "ruff", ("format", "--check", ".")),
     ("types", "mypy", ()),
-    # In the order of the files: the longest would come last otherwise, and run alone.
     (
         "tests",
         "pytest",
-        ("-m", "slow or not slow", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
+        # A worker begins with one half of all tests, in the order of the files, so that what a file
+        # makes once serves the next test; who is done first takes over what the other has left.
+        ("-m", "slow or not slow", "-n", "2", "--dist", "worksteal", f"--junitxml={REPORT}"),
     ),
 )
-_LONGEST = 10
+_LONGEST, _DEAREST = 10, 20
 
 
 def run(*, variables: Variables) -> None:
@@ -30,18 +35,42 @@ def run(*, variables: Variables) -> None:
     if absent:
         names = ", ".join(dict.fromkeys(absent))
         raise UserError(f"{names} not installed; run: pip install -e '.[test]'")
-    failed = []
-    for name, tool, arguments in STEPS:
-        print(f"{name}: {tool} {' '.join(arguments)}".rstrip(), flush=True)
-        done = subprocess.run([sys.executable, "-m", tool, *arguments], cwd=keys.ROOT, check=False)
-        if done.returncode != 0:
-            failed.append(name)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "tests.xml"
+        failed = [
+            name for name, tool, arguments in STEPS if not _passes(name, tool, arguments, report)
+        ]
+        dearest = _dearest(report)
     lengths = sorted(((_lines(path), path) for path in _sources()), reverse=True)[:_LONGEST]
-    rows = [{"lines": n, "file": str(path.relative_to(keys.ROOT))} for n, path in lengths]
-    tables.show("longest files", rows, ["lines", "file"])
-    tables.write_json(variables.command.get("json"), {"failed": failed, "longest": rows})
+    longest = [{"lines": n, "file": str(path.relative_to(keys.ROOT))} for n, path in lengths]
+    tables.show("longest files", longest, ["lines", "file"])
+    tables.show("dearest tests", dearest, ["seconds", "test"])
+    result = {"failed": failed, "longest": longest, "dearest": dearest}
+    tables.write_json(variables.command.get("json"), result)
     if failed:
         raise UserError(f"check: {', '.join(failed)} failed; see above")
+
+
+def _passes(name: str, tool: str, arguments: tuple[str, ...], report: Path) -> bool:
+    """Run one step; whether it went well."""
+    words = [word.replace(REPORT, str(report)) for word in arguments]
+    print(f"{name}: {' '.join([tool, *arguments])}", flush=True)
+    done = subprocess.run([sys.executable, "-m", tool, *words], cwd=keys.ROOT, check=False)
+    return done.returncode == 0
+
+
+def _dearest(report: Path) -> list[dict[str, object]]:
+    """The tests that took longest, what they set up included; none where nothing was reported."""
+    if not report.is_file():
+        return []
+    cases = [
+        (float(case.get("time", "0")), f"{case.get('classname')}::{case.get('name')}")
+        for case in ElementTree.parse(report).iter("testcase")
+    ]
+    return [
+        {"seconds": round(seconds, 1), "test": name}
+        for seconds, name in sorted(cases, reverse=True)[:_DEAREST]
+    ]
 
 
 def _sources() -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -269,3 +270,21 @@ def test_check_runs_every_step_and_names_what_failed(
     monkeypatch.setattr(check, "STEPS", (("lint", "no-such-tool", ()),))
     with pytest.raises(UserError, match=r"no-such-tool not installed; run: pip install"):
         check.run(variables=Variables({}, {}))
+
+
+def test_check_ends_with_the_dearest_tests(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tests = ("def test_quick():\n    pass\n", "def test_dear():\n    time.sleep(0.3)\n")
+    (tmp_path / "test_two.py").write_text("import time\n\n\n" + "\n\n".join(tests))
+    words = (str(tmp_path), "-c", "/dev/null", "-p", "no:cacheprovider")
+    step = ("tests", "pytest", (*words, f"--junitxml={check.REPORT}"))
+    monkeypatch.setattr(check, "STEPS", (step,))
+    check.run(variables=Variables({"json": str(tmp_path / "result.json")}, {}))
+    out, _ = capfd.readouterr()
+    assert re.findall(r"::(test_\w+)$", out.split("dearest tests")[1], re.MULTILINE) == [
+        "test_dear",
+        "test_quick",
+    ]
+    dearest = json.loads((tmp_path / "result.json").read_text())["dearest"]
+    assert dearest[0]["seconds"] >= 0.3 > dearest[1]["seconds"]
