@@ -15,7 +15,7 @@ from typing import Literal
 from hw import host
 from pipelines import keys, tables
 from pipelines.overrides import Variables
-from pipelines.runners.replay import qemu_prefix
+from pipelines.runners.replay import qemu_lacks, qemu_prefix
 
 _DEPENDENCY = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;\[]*)")
 _ROOM_GIB = 2
@@ -98,11 +98,10 @@ def _emulator() -> Finding:
 
 
 def _qemu(architecture: str) -> Finding:
-    prefix = qemu_prefix(architecture)
-    if prefix is None:
-        what = "not found: programs with threads are not run"
-        return Finding(f"qemu {architecture}", "optional", what, "apt install qemu-user")
-    return Finding(f"qemu {architecture}", "ok", " ".join(prefix))
+    if lacking := qemu_lacks(architecture):
+        what = f"without {' and '.join(lacking)} programs with threads are not run"
+        return Finding(f"qemu {architecture}", "optional", what, f"apt install {' '.join(lacking)}")
+    return Finding(f"qemu {architecture}", "ok", " ".join(qemu_prefix(architecture) or ()))
 
 
 def _disk() -> Finding:

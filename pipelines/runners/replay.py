@@ -13,9 +13,28 @@ from pipelines.errors import UserError
 from pipelines.runners.package import Package
 
 _OK = re.compile(r"ok: (\d+) samples .* median ([\d.]+) ms, fastest ([\d.]+) ms")
-_QEMU = {
-    "aarch64": ("qemu-aarch64", "/usr/aarch64-linux-gnu", "libc6-arm64-cross"),
-    "armv7": ("qemu-arm", "/usr/arm-linux-gnueabihf", "libc6-armhf-cross"),
+
+
+@dataclass(frozen=True)
+class Qemu:
+    """What runs programs of one architecture: qemu, and a C library whose loader starts them."""
+
+    program: str
+    loader: str
+    """Below the root of a file system, as it stands in a program."""
+    root: str
+    """Where Debian's package puts a C library for another architecture."""
+    libc: str
+    """That package."""
+
+
+QEMU = {
+    "aarch64": Qemu(
+        "qemu-aarch64", "lib/ld-linux-aarch64.so.1", "/usr/aarch64-linux-gnu", "libc6-arm64-cross"
+    ),
+    "armv7": Qemu(
+        "qemu-arm", "lib/ld-linux-armhf.so.3", "/usr/arm-linux-gnueabihf", "libc6-armhf-cross"
+    ),
 }
 
 
@@ -60,23 +79,41 @@ def replay(package: Package, threads: int, repeat: int = 1, prefix: tuple[str, .
 
 
 def qemu_prefix(architecture: str) -> tuple[str, ...] | None:
-    """Return how to run programs of an architecture under qemu, or None without qemu-user."""
-    if architecture not in _QEMU:
+    """Return how to run programs of an architecture under qemu, or None where something lacks."""
+    if architecture not in QEMU or qemu_lacks(architecture):
         return None
-    program, root, _ = _QEMU[architecture]
-    found = shutil.which(program) or shutil.which(f"{program}-static")
-    if found is None:
-        return None
-    return (found, "-L", root) if Path(root).is_dir() else (found,)
+    qemu = QEMU[architecture]
+    root = _root(qemu)
+    return (_found(qemu) or "", *(("-L", root) if root != "/" else ()))
+
+
+def qemu_lacks(architecture: str) -> list[str]:
+    """Return the Debian packages without which programs of an architecture do not run here."""
+    qemu = QEMU[architecture]
+    absent = {"qemu-user": _found(qemu) is None, qemu.libc: _root(qemu) is None}
+    return [package for package, is_absent in absent.items() if is_absent]
+
+
+def _found(qemu: Qemu) -> str | None:
+    return shutil.which(qemu.program) or shutil.which(f"{qemu.program}-static")
+
+
+def _root(qemu: Qemu) -> str | None:
+    """The file system with the loader: Debian's for another architecture, or this machine's."""
+    roots = (root for root in (qemu.root, "/") if (Path(root) / qemu.loader).exists())
+    return next(roots, None)
 
 
 def qemu_replay(package: Package, threads: int, repeat: int = 1) -> Replay:
     """Run the program of an ARM package, with its threads, under qemu-user."""
+    if package.architecture not in QEMU:
+        raise UserError(f"qemu runs programs of {', '.join(QEMU)}, not of {package.architecture}")
     prefix = qemu_prefix(package.architecture)
     if prefix is None:
-        program, _, libc = _QEMU.get(package.architecture, ("qemu-user", "", "its C library"))
+        program = QEMU[package.architecture].program
         raise UserError(
             f"running the program of an {package.architecture} package with threads needs "
-            f"{program}; on Debian: apt install qemu-user {libc}"
+            f"{program} and a C library; on Debian: "
+            f"apt install {' '.join(qemu_lacks(package.architecture))}"
         )
     return replay(package, threads, repeat, prefix)

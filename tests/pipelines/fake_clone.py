@@ -207,6 +207,11 @@ def qemu_prefix(architecture):
     return None
 
 
+def qemu_lacks(architecture):
+    """Miss what Debian has."""
+    return ["qemu-user", f"libc of {architecture}"]
+
+
 qemu_replay = replay
 '''
 

@@ -189,7 +189,7 @@ def test_doctor_names_every_dependency(clone: Clone) -> None:
         rows
     )
     assert rows["numpy"]["found"] == np.__version__
-    assert rows["qemu armv7"]["advice"] == "apt install qemu-user"
+    assert rows["qemu armv7"]["advice"] == "apt install qemu-user libc of armv7"
     assert "doctor" in out
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from pipelines.errors import UserError
 from pipelines.runners import choose, open_package
 from pipelines.runners.emulated import EmulatedRunner
 from pipelines.runners.native import NativeRunner, placed
-from pipelines.runners.replay import qemu_prefix, qemu_replay, replay
+from pipelines.runners.replay import QEMU, qemu_lacks, qemu_prefix, qemu_replay, replay
 from tests.stages.packaging.support import AARCH64, ARMV7, TARGETS, X86_64, package, write
 
 on_x86_64 = pytest.mark.skipif(
@@ -150,8 +151,8 @@ def test_the_program_replays(hardware: Hardware, folder: Path) -> None:
 @arm
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_the_program_replays_under_qemu(hardware: Hardware, folder: Path, threads: int) -> None:
-    if qemu_prefix(hardware.architecture) is None:
-        pytest.skip("qemu-user is not installed")
+    if lacking := qemu_lacks(hardware.architecture):
+        pytest.skip(f"needs {' and '.join(lacking)}")
     done = qemu_replay(open_package(folder), threads, repeat=5)
     assert done.is_equal and done.samples == 3
 
@@ -161,8 +162,27 @@ def test_a_missing_qemu_is_named(
     hardware: Hardware, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environ, "PATH", "")
-    with pytest.raises(UserError, match=r"needs qemu-a\w+; on Debian: apt install qemu-user libc6"):
+    with pytest.raises(UserError, match=r"needs qemu-a\w+ and a C .*: apt install qemu-user"):
         qemu_replay(open_package(folder), 2)
+
+
+@pytest.mark.parametrize("architecture", QEMU)
+def test_qemu_is_of_use_with_a_c_library_only(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `apt install qemu-user` leaves a machine, and with the loader of Debian's library."""
+    program = tmp_path / QEMU[architecture].program
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    qemu = replace(QEMU[architecture], root=str(tmp_path), loader=f"lib/{architecture}.so")
+    monkeypatch.setitem(os.environ, "PATH", str(tmp_path))
+    monkeypatch.setitem(QEMU, architecture, qemu)
+    assert qemu_lacks(architecture) == [qemu.libc]
+    assert qemu_prefix(architecture) is None
+    (tmp_path / "lib").mkdir()
+    (tmp_path / qemu.loader).write_text("")
+    assert qemu_lacks(architecture) == []
+    assert qemu_prefix(architecture) == (str(program), "-L", str(tmp_path))
 
 
 @pytest.mark.parametrize("hardware", [X86_64], ids=["x86_64"])

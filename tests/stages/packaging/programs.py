@@ -25,6 +25,7 @@ from tests.stages.pipeline import stages
 
 Array = np.ndarray[Any, Any]
 Key = tuple[str, str]
+Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
 
 
 def pack(model: Model, hardware: Hardware, options: LegalizeOptions | None = None) -> Model:
@@ -32,11 +33,16 @@ def pack(model: Model, hardware: Hardware, options: LegalizeOptions | None = Non
     return stages(model, hardware, options)["bitpacking"]
 
 
-def compile_program(packed: Model, hardware: Hardware) -> Program:
+def compile_program(packed: Model, hardware: Hardware, memo: Memo = kept) -> Program:
     """The compiled program of a packed model; kernels are kept for later tests."""
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
     schedules = tuning.run(model=packed, hardware=hardware, choices={})
-    return program_of(packed, bodies, schedules, hardware, kept)
+    return program_of(packed, bodies, schedules, hardware, memo)
+
+
+def uncompiled_program(packed: Model, hardware: Hardware) -> Program:
+    """The program with empty objects: its calls, and what they read and write."""
+    return compile_program(packed, hardware, lambda *_: b"")
 
 
 def compile_at_once(

@@ -28,7 +28,7 @@ from tests.kept import kept
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.kernel_cases import BIT, MAC, Case
 from tests.stages.packaging.kernel_cases import Net as FewBits
-from tests.stages.packaging.programs import Executor, assert_exact, compile_at_once, pack
+from tests.stages.packaging.programs import Executor, assert_exact, pack
 from tests.stages.packaging.test_plain import Net
 from tests.stages.pipeline import offered, random_inputs
 from tests.targets import (
@@ -113,7 +113,7 @@ def test_how_work_is_shared_changes_no_result(hardware: Hardware, pictures: int)
     for spread, interleaved in product((0.0, 1.0, MANY), (False, True)):
         schedule = {"order": "rows_inner", "spread": spread, "interleaved": interleaved}
         schedules = dict.fromkeys(names, schedule)
-        program = program_of(packed, bodies, schedules, hardware, compile_at_once)
+        program = program_of(packed, bodies, schedules, hardware, kept)
         for tasks in (1, 2, 5, 8):
             outputs = Executor(program, hardware).run(inputs, tasks)
             for name, value in expected.items():

@@ -12,7 +12,7 @@ from hw.profile import Hardware
 from stages.qnn import integer
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.work import macs_of, values_of
-from tests.stages.packaging.programs import compile_program, pack
+from tests.stages.packaging.programs import pack, uncompiled_program
 from tests.stages.packaging.test_plain import Net
 from tests.targets import AARCH64, AVX2, AVX512BW
 
@@ -34,7 +34,7 @@ def test_threads_share_what_takes_longer_than_to_wait(hardware: Hardware) -> Non
     for sizes in ([(size, 32) for size in (1, 2, 8, 16, 64)], [(3, c) for c in (8, 32, 256)]):
         shared = []
         for size, channels in sizes:
-            program = compile_program(pack(convolution(size, channels), hardware), hardware)
+            program = uncompiled_program(pack(convolution(size, channels), hardware), hardware)
             shared.append(not all(call.is_small for call in program.calls))
         assert shared == sorted(shared)
         assert shared[-1] and not shared[0]

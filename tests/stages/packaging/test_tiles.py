@@ -22,7 +22,7 @@ from stages.packaging.program import Call
 from stages.qnn import interpret
 from tests import tiles
 from tests.kept import kept
-from tests.stages.packaging.programs import compile_program, pack
+from tests.stages.packaging.programs import pack, uncompiled_program
 from tests.stages.packaging.support import copy_runtime, write, zig
 from tests.stages.packaging.test_convolution import residual
 from tests.stages.packaging.test_plain import Net
@@ -84,7 +84,7 @@ def test_a_package_gives_the_same_bits_with_tiles_and_without(
 
 def test_calls_choose_between_kernels_when_they_run() -> None:
     packed = pack(residual(SIZE), AMX)
-    program = compile_program(packed, AMX)
+    program = uncompiled_program(packed, AMX)
     program = replace(program, calls=tuple(replace(c, is_small=False) for c in program.calls))
     calls = [call for call in program.calls if call.fallback is not None]
     assert len(calls) == 3
@@ -92,7 +92,7 @@ def test_calls_choose_between_kernels_when_they_run() -> None:
     assert text.count("rt_may_use_tiles()") == 1
     for call in calls:
         assert _asks(text, call)
-    without = compile_program(pack(residual(SIZE), AVX512VNNI), AVX512VNNI)
+    without = uncompiled_program(pack(residual(SIZE), AVX512VNNI), AVX512VNNI)
     assert not any(call.fallback for call in without.calls)
     text = emit.graph_source(without, plan(without), emit.pack_constants(without), AVX512VNNI)
     assert "tiles" not in text
