@@ -51,9 +51,10 @@ class Part:
         after = T.bind(self.count - 1 - number)
         slices = tirx.max(self.begin - before, 0), tirx.min(self.end - before, self.all_runs)
         shares = (tirx.truncdiv(item + after, self.count) for item in (self.begin, self.end))
-        first, behind = (
-            T.bind(tirx.Select(self.is_slice, *pair)) for pair in zip(slices, shares, strict=True)
-        )
+        found = T.alloc_buffer((2,), "int32")  # for the reason that `Grid.part` gives
+        for place, pair in enumerate(zip(slices, shares, strict=True)):
+            T.buffer_store(found, tirx.Select(self.is_slice, *pair), [place])
+        first, behind = (T.bind(found[place]) for place in range(2))
         return first, behind
 
 
