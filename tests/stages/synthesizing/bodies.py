@@ -226,3 +226,10 @@ def expected_sums(case: Case, data: Array, weights: Array) -> Array:
         exact = flat.astype(np.int64) @ weights.reshape(BLOCK, -1).astype(np.int64).T
         return exact.astype(np.uint32).view(np.int32)
     return raw_sums(case.signature, flat, weights.reshape(BLOCK, -1))
+
+
+def same(found: Array, expected: Array, *what: object) -> None:
+    """Fail, and only then say of what, unless two arrays are equal."""
+    if not np.array_equal(found, expected):
+        np.testing.assert_array_equal(found, expected, " ".join(map(str, what)))
+        raise AssertionError(what)

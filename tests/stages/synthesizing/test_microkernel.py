@@ -25,7 +25,7 @@ from stages.synthesizing.carried import (
 from stages.synthesizing.carry_save import WORDS, steps_of
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
-from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
+from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same, sums_of
 from tests.stages.synthesizing.plans import (
     PLANS,
     PROBLEMS,
@@ -101,11 +101,11 @@ def check(cases: list[Case], hardware: Hardware, inlined: bool = True) -> None:
             found = sums_of(case, library, data, weights)
             expected = expected_sums(case, data, weights)
             pair = int(data.flat[0]), int(weights.flat[0])
-            np.testing.assert_array_equal(found, expected, f"{case} {pair}")
+            same(found, expected, case, pair)
             if case.signature.begins:
                 begin = rng.integers(-(1 << 31), 1 << 31, BLOCK, np.int64).astype(np.int32)
                 found = sums_of(case, library, data, weights, begin)
-                np.testing.assert_array_equal(found, expected + begin, f"{case} {pair} from")
+                same(found, expected + begin, case, pair, "from")
 
 
 @EVERY
