@@ -74,7 +74,7 @@ def _carried_rows(hardware: Hardware) -> list[dict[str, Any]]:
     from stages.qnn.offers import Problem
     from stages.synthesizing import discovering, survey
 
-    discovering.discovered.cache_clear()
+    discovering.forget()
     rows = []
     for n, m in survey.PRECISIONS:
         kernels = {w: survey.carried(Problem(n, m, w), hardware) for w in _DISTINCT}

@@ -40,10 +40,10 @@ def pack_planes(levels: Array, planes: Sequence[int]) -> Array:
     Channels that fill up the last word are at level 0.
     """
     grouped = _in_words(levels)
-    bits = np.uint32(1) << np.arange(WORD_BITS, dtype=np.uint32)
     count = max(*(table.bit_length() for table in planes), int(levels.max(initial=0)) + 1)
-    tables = [plane_bits(table, count).astype(np.uint32) for table in planes]
-    return np.stack([(table[grouped] * bits).sum(-1, dtype=np.uint32) for table in tables])
+    tables = [plane_bits(table, count).astype(np.bool_) for table in planes]
+    packed = [np.packbits(table[grouped], axis=-1, bitorder="little") for table in tables]
+    return np.stack([by_byte.view("<u4")[..., 0].astype(np.uint32) for by_byte in packed])
 
 
 def pack_activations(stored: Stored, levels: Array) -> Array:

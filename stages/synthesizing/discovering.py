@@ -46,6 +46,11 @@ def plans(activation_bits: int, weight_bits: int, encoding: Encoding) -> list[Te
 
     Of the alternatives with the same terms one without activation sums goes first.
     """
+    return list(_plans(activation_bits, weight_bits, encoding))
+
+
+@cache
+def _plans(activation_bits: int, weight_bits: int, encoding: Encoding) -> tuple[TermPlan, ...]:
     # Of bipolar weights the exclusive or needs no activation sums, and the and would.
     op: Literal["and", "xor"] = "xor" if encoding == "bipolar" else "and"
     plain = plain_plan(op, activation_bits, weight_bits, encoding)
@@ -58,7 +63,13 @@ def plans(activation_bits: int, weight_bits: int, encoding: Encoding) -> list[Te
     best: dict[str, TermPlan] = {}
     for plan in sorted(complete, key=lambda plan: (any(plan.activation_sum), _cost(plan))):
         best.setdefault(plan.kind, plan)
-    return sorted(best.values(), key=_cost)
+    return tuple(sorted(best.values(), key=_cost))
+
+
+def forget() -> None:
+    """Find everything anew: for those who measure how long that takes."""
+    discovered.cache_clear()
+    _plans.cache_clear()
 
 
 def _direct(activation_bits: int, weight_bits: int, terms: int) -> list[TermPlan]:

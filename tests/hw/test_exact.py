@@ -183,6 +183,12 @@ class Value(NamedTuple):
 
     exact: list[Any]
     arrays: list[ArrayLane]
+    size: int
+    """Bytes."""
+
+
+def value_of(exact: list[Any], arrays: list[ArrayLane]) -> Value:
+    return Value(exact, arrays, sum(lane.bits for lane in exact) // 8)
 
 
 class Levels:
@@ -192,6 +198,11 @@ class Levels:
         rng = np.random.default_rng(seed)
         self.activations = rng.integers(0, 1 << N, (PIXELS, TRIALS, 8 * size))
         self.weights = rng.integers(0, 1 << M, (ROWS, TRIALS, 8 * size))
+        self.pairs = {
+            (pixel, row): a << M | w
+            for pixel, a in enumerate(self.activations)
+            for row, w in enumerate(self.weights)
+        }
 
     def planes(self, size: int) -> list[Value]:
         """Every plane of every row and pixel, in the first positions of `size` bytes."""
@@ -215,13 +226,12 @@ class Levels:
         packed = np.packbits(ones[:, : 8 * size].astype(np.uint8), axis=1, bitorder="little")
         groups = [Group(row, pixel, chunk, GROUP) for chunk in range(size)]
         lanes = [bits_lane([group], table, 1 << (N + M)) for group in groups]
-        return Value(lanes, array_lanes(packed))
+        return value_of(lanes, array_lanes(packed))
 
     def of(self, group: Group) -> Array:
         """The index of the level pair at each position of a group [trial, position]."""
         here = slice(group.chunk * GROUP, group.chunk * GROUP + group.positions)
-        activations = self.activations[group.pixel or 0][:, here]
-        found: Array = activations << M | self.weights[group.row or 0][:, here]
+        found: Array = self.pairs[group.pixel or 0, group.row or 0][:, here]
         return found
 
     def patterns(self, place: Place) -> Array:
@@ -269,8 +279,7 @@ def number_of(lane: SumLane, levels: Levels) -> Array:
 def fits(value: Value, kind: Vector, of_bits: bool) -> bool:
     """Whether a register may be an operand: of its size, of bits or of lanes not too wide."""
     lane = value.exact[0]
-    size = sum(lane.bits for lane in value.exact) // 8
-    return size == kind.bytes and (
+    return value.size == kind.bytes and (
         isinstance(lane, AnyBits)
         if of_bits
         else isinstance(lane, SumLane) and lane.bits <= kind.bits
@@ -287,16 +296,14 @@ def run(isa: Isa, steps: Sequence[tuple[int, ...]], seed: int) -> list[Value]:
     values = [*levels.planes(isa.bytes), *levels.planes(isa.bytes // 2)]
     inputs = len(values)
     bitwise = {isa[part].name for part in isa.parts if part.split("/")[-1] in BITWISE}
+    rows = [(row, immediate, row.name in bitwise) for row, immediate in cases_of(isa)]
+    kinds = {(kind, of_bits) for row, _, of_bits in rows for kind in row.operands}
     for which, *choices in steps:
+        fitting = {one: [v for v in reversed(values) if fits(v, *one)] for one in kinds}
         possible = [
             (row, immediate, operands)
-            for row, immediate in cases_of(isa)
-            if all(
-                operands := [
-                    [v for v in reversed(values) if fits(v, kind, row.name in bitwise)]
-                    for kind in row.operands
-                ]
-            )
+            for row, immediate, of_bits in rows
+            if all(operands := [fitting[kind, of_bits] for kind in row.operands])
         ]
         row, immediate, operands = possible[which % len(possible)]
         chosen = [some[n % len(some)] for some, n in zip(operands, choices, strict=False)]
@@ -304,7 +311,8 @@ def run(isa: Isa, steps: Sequence[tuple[int, ...]], seed: int) -> list[Value]:
             exact = row.execute([value.exact for value in chosen], immediate)
         except InexactError:
             continue
-        values.append(Value(exact, row.execute([value.arrays for value in chosen], immediate)))
+        arrays = row.execute([value.arrays for value in chosen], immediate)
+        values.append(value_of(exact, arrays))
         check(values[-1], levels)
     return values[inputs:]
 

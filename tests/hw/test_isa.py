@@ -126,7 +126,8 @@ def test_an_instruction_computes_its_meaning(hardware: Hardware, number: int) ->
     for *values, wanted in zip(*inputs, expected, strict=True):
         result = np.zeros(row.result.lanes, f"uint{row.result.bits}")
         library(hardware).call(f"i{number}", *values, result)
-        np.testing.assert_array_equal(result, wanted, str(values))
+        if not np.array_equal(result, wanted):  # the message takes longer than the call
+            np.testing.assert_array_equal(result, wanted, str(values))
 
 
 @EVERY

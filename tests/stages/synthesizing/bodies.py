@@ -24,7 +24,7 @@ from tests.compiled import Library
 
 Array = np.ndarray[Any, Any]
 SHAPE = 8
-"""Numbers of a shape, behind which is what sums begin with."""
+"""Numbers of a shape, behind which is what sums begin with; the last says whether they do."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,6 @@ class Case:
     def name(self) -> str:
         """A name for its compiled function."""
         return f"call_{self.signature.name}"
-
-    @property
-    def beginning(self) -> str:
-        """The name of the function whose sums begin with something."""
-        return f"call_{self.signature.beginning}"
 
     @property
     def extremes(self) -> list[tuple[int, int]]:
@@ -114,45 +109,67 @@ class Case:
         return 0, (1 << self.signature.plan.weight_bits) - 1
 
 
-def compile_cases(cases: Sequence[Case], hardware: Hardware) -> Library:
+def compile_cases(cases: Sequence[Case], hardware: Hardware, inlined: bool = True) -> Library:
     """A library with `case.name(data, weights, sums, shape, later)` for every case.
 
-    Where sums can begin with something, `case.beginning` finds that behind the shape.
+    Where sums can begin with something, they begin with what is behind the shape if that says so.
+    Such a kernel is compiled twice, as packages have it, inside what begins with nothing and on its
+    own; or, not `inlined`, once for both.
     """
-    functions = {case.name: _caller(case, hardware) for case in cases}
-    functions |= {c.beginning: _caller(c, hardware, True) for c in cases if c.signature.begins}
+    functions = {case.name: _caller(case, hardware, inlined) for case in cases}
     return Library({"bodies.o": compile_object(functions, hardware)}, hardware)
 
 
-def _caller(case: Case, hardware: Hardware, begins: bool = False) -> Any:
-    text, declarations = kernel_text(case.signature, isa_of(hardware))
-    is_tiled = case.signature.is_tiled
-    shaping, more = shaping_text(case.signature) if is_tiled else ("", [])
+def _caller(case: Case, hardware: Hardware, inlined: bool) -> Any:
+    signature = case.signature
     with IRBuilder() as builder, T.prim_func():
-        symbol = case.beginning if begins else case.name
-        T.func_name(symbol)
-        T.func_attr({"global_symbol": symbol})
+        T.func_name(case.name)
+        T.func_attr({"global_symbol": case.name})
         names = (("data", "uint32"), ("weights", "uint32"), ("sums", "int32"), ("shape", "int32"))
         kinds = (*names, ("later", "uint8"))
         buffers = [T.arg(name, T.Buffer((8,), dtype)) for name, dtype in kinds]
-        with T.attr(0, "pragma_import_llvm", "\n".join([*declarations, *more, text, shaping])):
-            if is_tiled:
+        with T.attr(0, "pragma_import_llvm", _text(case, hardware, inlined)):
+            if signature.is_tiled:
                 T.evaluate(T.call_extern("void", TILES_BEGIN))
-            T.evaluate(
-                T.call_extern(
-                    "void",
-                    case.signature.beginning if begins else case.signature.name,
-                    *(T.address_of(buffers[index][0]) for index in (0, 1, 2, 4)),
-                    *(T.Cast("int64", buffers[3][index]) for index in range(5)),
-                    T.int64(0),
-                    T.int64(1),
-                    T.int64(0),
-                    *([T.address_of(buffers[3][SHAPE])] if begins else []),
-                )
-            )
-            if is_tiled:
+            if signature.begins:
+                with T.If(buffers[3][SHAPE - 1] != 0):
+                    with T.Then():
+                        _call(signature.beginning, buffers, T.address_of(buffers[3][SHAPE]))
+                    with T.Else():
+                        _call(signature.name, buffers)
+            else:
+                _call(signature.name, buffers)
+            if signature.is_tiled:
                 T.evaluate(T.call_extern("void", TILES_END))
     return builder.get()
+
+
+def _text(case: Case, hardware: Hardware, inlined: bool) -> str:
+    """A kernel with all that it needs."""
+    signature = case.signature
+    text, declarations = kernel_text(signature, isa_of(hardware))
+    if signature.begins and not inlined:
+        head = next(line for line in text.splitlines() if f"@{signature.beginning}(" in line)
+        assert head.startswith("define internal")
+        text = text.replace(head, head.replace(" alwaysinline ", " noinline "))
+    shaping, more = shaping_text(signature) if signature.is_tiled else ("", [])
+    return "\n".join([*declarations, *more, text, shaping])
+
+
+def _call(name: str, buffers: Sequence[Any], *more: Any) -> None:
+    """Call a kernel on the first of each buffer, with the numbers of the shape."""
+    T.evaluate(
+        T.call_extern(
+            "void",
+            name,
+            *(T.address_of(buffers[index][0]) for index in (0, 1, 2, 4)),
+            *(T.Cast("int64", buffers[3][index]) for index in range(5)),
+            T.int64(0),
+            T.int64(1),
+            T.int64(0),
+            *more,
+        )
+    )
 
 
 def sums_of(
@@ -182,9 +199,9 @@ def sums_of(
         sums = np.zeros((signature.rows, BLOCK), np.int32)
         first = tile * signature.channels
         if begin is not None:
+            shape[SHAPE - 1] = 1
             shape[SHAPE : SHAPE + signature.channels] = begin[first : first + signature.channels]
-        name = case.name if begin is None else case.beginning
-        library.call(name, stored, block, sums, shape, np.zeros(RING_BYTES, np.uint8))
+        library.call(case.name, stored, block, sums, shape, np.zeros(RING_BYTES, np.uint8))
         result[:, first : first + signature.channels] = sums[:, : signature.channels]
         assert not sums[:, signature.channels :].any()
     return result
@@ -209,3 +226,10 @@ def expected_sums(case: Case, data: Array, weights: Array) -> Array:
         exact = flat.astype(np.int64) @ weights.reshape(BLOCK, -1).astype(np.int64).T
         return exact.astype(np.uint32).view(np.int32)
     return raw_sums(case.signature, flat, weights.reshape(BLOCK, -1))
+
+
+def same(found: Array, expected: Array, *what: object) -> None:
+    """Fail, and only then say of what, unless two arrays are equal."""
+    if not np.array_equal(found, expected):
+        np.testing.assert_array_equal(found, expected, " ".join(map(str, what)))
+        raise AssertionError(what)

@@ -27,7 +27,7 @@ from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
 from stages.synthesizing.program import Program, Step
 from tests.compiled import Library
-from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums
+from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same
 from tests.stages.synthesizing.plans import PROBLEMS
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, skip_unless_runnable
 
@@ -108,7 +108,7 @@ def check(cases: list[LookupCase], hardware: Hardware) -> None:
         for kind in ("high", "low", "random"):
             data, weights = case.levels(kind, rng)
             found = sums_of(case, library, data, weights)
-            np.testing.assert_array_equal(found, expected_sums(case, data, weights), f"{case}")
+            same(found, expected_sums(case, data, weights), case, kind)
 
 
 # -- layouts -------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from stages.synthesizing.carried import (
 from stages.synthesizing.carry_save import WORDS, steps_of
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
-from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
+from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same, sums_of
 from tests.stages.synthesizing.plans import (
     PLANS,
     PROBLEMS,
@@ -56,6 +56,8 @@ NEIGHBOURS = [
 """Plans, and others that want something else stored of the same levels."""
 SHORT = 600
 """Narrow products with longer periods are not run with every flush: their windows are huge."""
+SHORT_PERIODS, LONG_PERIODS = range(1, SHORT // 4 + 1), range(SHORT // 4 + 1, (1 << 15) + 1)
+"""Of narrow products whose windows take no time, and of all others."""
 # The grammar of stages/qnn/signature.py.
 PLANES = r"(x[0-9a-f]+)*"
 SUMS = r"(sm?[0-9]+(_m?[0-9]+)*)*"
@@ -91,19 +93,19 @@ def of_plan(hardware: Hardware, plan: TermPlan, rows: int) -> KernelSignature:
     return popcount(hardware, plan, None, rows, tiles(hardware)[rows % len(tiles(hardware))])
 
 
-def check(cases: list[Case], hardware: Hardware) -> None:
-    library = compile_cases(cases, hardware)
+def check(cases: list[Case], hardware: Hardware, inlined: bool = True) -> None:
+    library = compile_cases(cases, hardware, inlined)
     rng = np.random.default_rng(len(cases))
     for case in cases:
         for data, weights in (*(case.full(*pair) for pair in case.extremes), case.random(rng)):
             found = sums_of(case, library, data, weights)
             expected = expected_sums(case, data, weights)
             pair = int(data.flat[0]), int(weights.flat[0])
-            np.testing.assert_array_equal(found, expected, f"{case} {pair}")
+            same(found, expected, case, pair)
             if case.signature.begins:
                 begin = rng.integers(-(1 << 31), 1 << 31, BLOCK, np.int64).astype(np.int32)
                 found = sums_of(case, library, data, weights, begin)
-                np.testing.assert_array_equal(found, expected + begin, f"{case} {pair} from")
+                same(found, expected + begin, case, pair, "from")
 
 
 @EVERY
@@ -163,13 +165,13 @@ def test_products_of_words_at_their_extremes(
     check([Case(kernels[0], 1, 1, 40), Case(kernels[1], 2, 3, 5, 2)], hardware)
 
 
-def narrow_cases(hardware: Hardware, longest: int) -> Iterator[Case]:
-    """Narrow products of every problem, whose lanes reach their limit."""
+def narrow_cases(hardware: Hardware, periods: range) -> Iterator[Case]:
+    """Narrow products of every problem, of some periods, whose lanes reach their limit."""
     done = set()
     for number, problem in enumerate([*PROBLEMS, *WIDER]):
         vectors = tiles(hardware)[number % len(tiles(hardware))]
         for signature in narrow(hardware, problem, 1 + number % 3, vectors):
-            if signature.products in done or signature.flush_period > longest:
+            if signature.products in done or signature.flush_period not in periods:
                 continue
             done.add(signature.products)
             flushes = FLUSHES if signature.flush_period <= SHORT else FLUSHES[:1]
@@ -179,7 +181,7 @@ def narrow_cases(hardware: Hardware, longest: int) -> Iterator[Case]:
 @EVERY
 def test_narrow_products(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
-    cases = list(narrow_cases(hardware, SHORT // 4))
+    cases = list(narrow_cases(hardware, SHORT_PERIODS))
     if not cases:
         assert not any(narrow(hardware, problem) for problem in (*PROBLEMS, *WIDER))
         pytest.skip("has no narrow products")
@@ -189,8 +191,9 @@ def test_narrow_products(hardware: Hardware) -> None:
 @pytest.mark.slow
 @EVERY
 def test_narrow_products_of_every_problem(hardware: Hardware) -> None:
+    """All that the test above leaves out."""
     skip_unless_runnable(hardware)
-    check(list(narrow_cases(hardware, 1 << 15)), hardware)
+    check(list(narrow_cases(hardware, LONG_PERIODS)), hardware)
 
 
 @pytest.mark.slow
@@ -237,7 +240,7 @@ def test_every_tile(hardware: Hardware) -> None:
                 # Fewer words than any period.
                 words = (1 + step % 2) * signature.step
                 cases.append(Case(signature.flushed("row"), 3, 2, words, stride))
-    check([fitted(case) for case in cases], hardware)
+    check([fitted(case) for case in cases], hardware, inlined=False)
 
 
 def fitted(case: Case) -> Case:
