@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 from importlib import metadata
 from pathlib import Path
 
@@ -148,7 +147,7 @@ class _Folders:
         if package not in self._listed:
             names: list[str] = []
             with contextlib.suppress(OSError):
-                names = os.listdir(self._folder(package))
+                names = [path.name for path in self._folder(package).iterdir()]
             self._listed[package] = frozenset(names)
         return self._listed[package]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -230,13 +230,7 @@ hardware: rpi3
 
 def doit(*arguments: str) -> subprocess.CompletedProcess[str]:
     """doit in the project itself; whatever it ends with."""
-    return subprocess.run(
-        [sys.executable, "-m", "doit", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return warm.run(*arguments, cwd=ROOT)
 
 
 class Clone:
@@ -272,20 +266,10 @@ class Clone:
         assert old in text
         self.write(name, text.replace(old, new))
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> warm.Process:
         environment = {**os.environ, "FAKE_LOG": str(self.log), **self.environment}
         environment.pop("PYTHONPATH", None)
-        return subprocess.Popen(
-            [sys.executable, "-m", "doit", *arguments],
-            cwd=self.root,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            # As from a terminal, also where the tests run in the background of a script.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        return warm.start(*arguments, cwd=self.root, env=environment)
 
     def doit(self, *arguments: str, expect: int = 0) -> tuple[str, str]:
         """Run doit to its end; its exit code must be `expect`."""
