@@ -14,11 +14,14 @@ use `subprocess`.
 from __future__ import annotations
 
 import atexit
+import compileall
 import contextlib
 import functools
 import json
 import os
+import py_compile
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,8 +34,39 @@ from typing import IO, Protocol
 SERVER = Path(__file__).with_name("warm_server.py")
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "OPENBLAS_", "MKL_", "TVM_", "MALLOC_")
 """How variables begin that Python and the libraries read once."""
-IMITATED = ("PYTHONPATH",)
+IMITATED = ("PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
+"""Those of them that a fork heeds all the same."""
+ROOT = Path(__file__).resolve().parents[1]
 DOIT = (sys.executable, "-m", "doit")
+
+
+@functools.cache
+def scratch(name: str) -> Path:
+    """A folder that is there until this process ends: what is kept of a run does not outlive it."""
+    folder = Path(tempfile.mkdtemp(prefix=f"bitkiln-{name}-"))
+    owner = os.getpid()
+
+    def removed() -> None:
+        if os.getpid() == owner:  # and no fork of it
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(removed)
+    return folder
+
+
+def environment() -> dict[str, str]:
+    """The environment of a process that imports this very project, as many others of the run do.
+
+    Python may be told to keep no bytecode, and would compile a hundred modules at each start.
+    """
+    found = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {"PYTHONPYCACHEPREFIX": str(scratch("bytecode")), **found}
+
+
+def compile_all(folder: Path) -> None:
+    """Leave bytecode beside a copy's modules; it is used only for sources of the same hash."""
+    mode = py_compile.PycInvalidationMode.CHECKED_HASH
+    assert compileall.compile_dir(folder, quiet=1, invalidation_mode=mode)
 
 
 class Process(Protocol):
@@ -160,12 +194,13 @@ class Warm:
 
 def start(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Process:
     """Start doit in a session of its own; its standard input is empty, what it writes is kept."""
-    environment = dict(os.environ if env is None else env)
+    given = environment() if cwd == ROOT else os.environ
+    variables = dict(given if env is None else env)
     if hasattr(os, "pidfd_open"):
         server = _server(os.getpid())
-        if server.can_imitate(environment):
-            return Warm(server, arguments, cwd, environment)
-    return _Cold(arguments, cwd, environment)
+        if server.can_imitate(variables):
+            return Warm(server, arguments, cwd, variables)
+    return _Cold(arguments, cwd, variables)
 
 
 def run(

@@ -7,6 +7,7 @@ standard output, standard error, and a pipe that takes the child's id and then i
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -16,6 +17,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 from typing import Any
 
 MODULES = """
@@ -139,9 +141,29 @@ def _become(request: dict[str, Any], beyond: list[str]) -> None:
     os.environ.update(request["environment"])
     added = [name for name in os.environ.get("PYTHONPATH", "").split(os.pathsep) if name]
     sys.path[:] = [request["folder"], *added, *beyond]
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    sys.pycache_prefix = os.environ.get("PYTHONPYCACHEPREFIX")
     sys.argv[1:] = request["arguments"]
     importlib.invalidate_caches()
-    runpy.run_module("doit", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module("doit", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        _leave(end.code)
+
+
+def _leave(code: object) -> None:
+    """End as the interpreter does, but without taking its modules apart.
+
+    That would write to each page that is shared with the server, only for all to be thrown away.
+    """
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":

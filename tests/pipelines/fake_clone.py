@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -233,21 +234,33 @@ def doit(*arguments: str) -> subprocess.CompletedProcess[str]:
     return warm.run(*arguments, cwd=ROOT)
 
 
+COPIED = ("pipelines", "hw")
+
+
+@functools.cache
+def _compiled() -> Path:
+    """The folders of the project that a clone has as they are, compiled once for all clones."""
+    folder = warm.scratch("clone")
+    ignored = shutil.ignore_patterns("artifacts", "runners", "__pycache__", ".*")
+    for name in COPIED:
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    warm.compile_all(folder)
+    return folder
+
+
 class Clone:
     """A folder like a user's clone, with fake stages and recipes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        ignored = shutil.ignore_patterns("artifacts", ".*")
-        for folder in ("pipelines", "hw"):
-            shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+        for folder in COPIED:
+            shutil.copytree(_compiled() / folder, root / folder)
         shutil.copy(ROOT / "pyproject.toml", root)
         shared = ("options", "errors", "kinds", "artifacts", "registry", "pixels")
         for name in (f"{module}.py" for module in shared):
             self.write(f"stages/{name}", (ROOT / "stages" / name).read_text())
         for name, text in STAGES.items():
             self.write(f"stages/{name}", text)
-        shutil.rmtree(root / "pipelines" / "runners")
         self.write("pipelines/runners/__init__.py", RUNNERS)
         self.write("pipelines/runners/replay.py", REPLAY)
         self.write("pipelines/runners/package.py", "Tensor = object\n")

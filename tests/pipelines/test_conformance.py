@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def table(tmp_path: Path, *arguments: str, fails: bool = False) -> tuple[dict[st
         *arguments,
         f"json={tmp_path / 'r.json'}",
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**warm.environment(), "PYTHONPATH": str(ROOT)},
     )
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return json.loads((tmp_path / "r.json").read_text()), done.stdout

@@ -33,6 +33,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("pipelines", "stages", "hw", "recipes"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", root)
+    warm.compile_all(root)
     return root
 
 
