@@ -18,7 +18,7 @@ from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
 from stages.qnn.registry import dtype_of
 from tests.stages.calibrating.digits import FITTED, calibration, digits, network
-from tests.stages.qnn.test_legalize import in_relax
+from tests.stages.importing.compiling import in_relax
 
 Array = np.ndarray[Any, Any]
 
