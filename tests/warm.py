@@ -200,7 +200,7 @@ def start(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> P
         server = _server(os.getpid())
         if server.can_imitate(variables):
             return Warm(server, arguments, cwd, variables)
-    return _Cold(arguments, cwd, variables)
+    return Cold(arguments, cwd, variables)
 
 
 def run(
@@ -221,7 +221,7 @@ def run(
     return subprocess.CompletedProcess([*DOIT, *arguments], process.returncode, out, err)
 
 
-class _Cold(subprocess.Popen[str]):
+class Cold(subprocess.Popen[str]):
     """A true start."""
 
     def __init__(self, arguments: Sequence[str], folder: Path, env: Mapping[str, str]) -> None:
