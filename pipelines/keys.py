@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -105,9 +106,15 @@ def _closure(module: str, root: Path, packages: tuple[str, ...]) -> set[Path]:
     Who looks operators up by name runs those of all modules of the dialect, imported or not.
     """
     seen: set[Path] = set()
+    asked: set[str] = set()
+    folders = _Folders(root)
     todo = [module]
     while todo:
-        path = _find(todo.pop(), root)
+        name = todo.pop()
+        if name in asked:
+            continue
+        asked.add(name)
+        path = folders.find(name)
         if path is not None and path not in seen:
             seen.add(path)
             todo += _imports(path, root, packages)
@@ -116,12 +123,36 @@ def _closure(module: str, root: Path, packages: tuple[str, ...]) -> set[Path]:
     return seen
 
 
-def _find(module: str, root: Path) -> Path | None:
-    base = root.joinpath(*module.split("."))
-    for path in (base.with_name(base.name + ".py"), base / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
+class _Folders:
+    """Folders below a root, each listed once: most of what is imported by name is no module."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._listed: dict[str, frozenset[str]] = {}
+
+    def find(self, module: str) -> Path | None:
+        """Return the file of a module or package, or None."""
+        above, _, last = module.rpartition(".")
+        if f"{last}.py" in self._names(above):
+            path = self._folder(above) / f"{last}.py"
+            if path.is_file():
+                return path
+        if last in self._names(above) and "__init__.py" in self._names(module):
+            path = self._folder(module) / "__init__.py"
+            if path.is_file():
+                return path
+        return None
+
+    def _names(self, package: str) -> frozenset[str]:
+        if package not in self._listed:
+            names: list[str] = []
+            with contextlib.suppress(OSError):
+                names = [path.name for path in self._folder(package).iterdir()]
+            self._listed[package] = frozenset(names)
+        return self._listed[package]
+
+    def _folder(self, package: str) -> Path:
+        return self.root.joinpath(*package.split("."))
 
 
 def _imports(path: Path, root: Path, packages: tuple[str, ...]) -> list[str]:

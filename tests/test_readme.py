@@ -27,6 +27,7 @@ from pipelines import graph, load, overrides, plan
 from pipelines.execute import Workshop
 from pipelines.front import VARIABLES
 from stages import STAGES
+from tests import warm
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 
 README = PAGES["README.md"]
@@ -187,8 +188,7 @@ def test_c_program_gives_the_golden_outputs(tmp_path: Path) -> None:
     except ValueError as error:
         pytest.skip(f"needs a package for this machine: {error}")
     resolved = load.load_recipe(f"ci/{SMALL}")
-    doit = [sys.executable, "-m", "doit", "build", f"recipe=ci/{SMALL}"]
-    done = subprocess.run(doit, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = warm.run("build", f"recipe=ci/{SMALL}", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     shutil.copytree(ROOT / "artifacts/packages" / SMALL, tmp_path, dirs_exist_ok=True)
     program = block(PACKAGING, "c", "#include")

@@ -44,6 +44,8 @@ class Operator:
 
 
 OPERATORS: dict[str, Operator] = {}
+_registered = {str(name) for name in Op.list_op_names()}
+"""What TVM knows. It lists thousands, so it is asked once and not for each operator."""
 _script_namespace = SimpleNamespace()
 relax_parser.qnn = _script_namespace
 
@@ -73,8 +75,9 @@ def register(
 
 def _register_with_tvm(operator: Operator) -> None:
     full_name = PREFIX + operator.name
-    if full_name not in {str(known) for known in Op.list_op_names()}:
+    if full_name not in _registered:
         ir_ffi.RegisterOp(full_name, operator.meaning.__doc__ or operator.name)
+        _registered.add(full_name)
     op = Op.get(full_name)
     op.set_num_inputs(len(operator.arguments))
     for argument in operator.arguments:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
-import signal
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -235,13 +236,21 @@ hardware: rpi3
 
 def doit(*arguments: str) -> subprocess.CompletedProcess[str]:
     """doit in the project itself; whatever it ends with."""
-    return subprocess.run(
-        [sys.executable, "-m", "doit", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return warm.run(*arguments, cwd=ROOT)
+
+
+COPIED = ("pipelines", "hw")
+
+
+@functools.cache
+def _compiled() -> Path:
+    """The folders of the project that a clone has as they are, compiled once for all clones."""
+    folder = warm.scratch("clone")
+    ignored = shutil.ignore_patterns("artifacts", "runners", "__pycache__", ".*")
+    for name in COPIED:
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    warm.compile_all(folder)
+    return folder
 
 
 class Clone:
@@ -249,16 +258,14 @@ class Clone:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        ignored = shutil.ignore_patterns("artifacts", ".*")
-        for folder in ("pipelines", "hw"):
-            shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+        for folder in COPIED:
+            shutil.copytree(_compiled() / folder, root / folder)
         shutil.copy(ROOT / "pyproject.toml", root)
         shared = ("options", "errors", "kinds", "artifacts", "registry", "pixels")
         for name in (f"{module}.py" for module in shared):
             self.write(f"stages/{name}", (ROOT / "stages" / name).read_text())
         for name, text in STAGES.items():
             self.write(f"stages/{name}", text)
-        shutil.rmtree(root / "pipelines" / "runners")
         self.write("pipelines/runners/__init__.py", RUNNERS)
         self.write("pipelines/runners/replay.py", REPLAY)
         self.write("pipelines/runners/package.py", "Tensor = object\n")
@@ -277,20 +284,10 @@ class Clone:
         assert old in text
         self.write(name, text.replace(old, new))
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> warm.Process:
         environment = {**os.environ, "FAKE_LOG": str(self.log), **self.environment}
         environment.pop("PYTHONPATH", None)
-        return subprocess.Popen(
-            [sys.executable, "-m", "doit", *arguments],
-            cwd=self.root,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            # As from a terminal, also where the tests run in the background of a script.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        return warm.start(*arguments, cwd=self.root, env=environment)
 
     def doit(self, *arguments: str, expect: int = 0) -> tuple[str, str]:
         """Run doit to its end; its exit code must be `expect`."""

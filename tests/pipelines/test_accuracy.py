@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from PIL import Image
 
 from pipelines.reference import Reference
 from stages.importing.onnx_domains import QONNX
+from tests import warm
 from tests.pipelines.fake_clone import ROOT, TOY, Clone
 
 IMAGES = np.eye(6, dtype=np.float32).reshape(6, 2, 3)
@@ -193,13 +192,7 @@ def test_batches_where_the_graph_takes_them(
 
 def digits(target: Path, *arguments: str) -> Any:
     words = ["accuracy", "recipe=digits_a2w2_host", f"json={target}", *arguments]
-    done = subprocess.run(
-        [sys.executable, "-m", "doit", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warm.run(*words, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(target.read_text())
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from pipelines.conforming import ledger
 from pipelines.errors import UserError
 from pipelines.overrides import Variables
 from stages.importing.onnx_reader import QONNX
+from tests import warm
 from tests.stages.importing.graphs import graph, node
 
 ROOT = Path(__file__).parents[2]
@@ -56,13 +54,12 @@ def models(tmp_path: Path) -> Path:
 
 
 def table(tmp_path: Path, *arguments: str, fails: bool = False) -> tuple[dict[str, Any], str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "doit", "conformance", *arguments, f"json={tmp_path / 'r.json'}"],
+    done = warm.run(
+        "conformance",
+        *arguments,
+        f"json={tmp_path / 'r.json'}",
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
+        env={**warm.environment(), "PYTHONPATH": str(ROOT)},
     )
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return json.loads((tmp_path / "r.json").read_text()), done.stdout

@@ -10,8 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -19,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from hw import host
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = "ci/residual_block_a2w1_host"
@@ -34,20 +33,13 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("pipelines", "stages", "hw", "recipes"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", root)
+    warm.compile_all(root)
     return root
 
 
 def doit(root: Path, *arguments: str, timeout: float = 600) -> str:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    result = subprocess.run(
-        [sys.executable, "-m", "doit", *arguments],
-        cwd=root,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    result = warm.run(*arguments, cwd=root, env=environment, timeout=timeout)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

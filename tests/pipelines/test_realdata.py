@@ -6,8 +6,6 @@ The files and the labelled digits are not part of the project: BITKILN_REALDATA 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from onnx import numpy_helper
 
 from hw import host
 from pipelines.runners.choose import choose
+from tests import warm
 from tests.stages.importing.graphs import qonnx_executor
 
 ROOT = Path(__file__).parents[2]
@@ -31,14 +30,7 @@ DIGITS = "data/mnist_test_2000.npz"
 
 
 def doit(*arguments: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-m", "doit", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    result = warm.run(*arguments, cwd=ROOT, timeout=600)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

@@ -18,7 +18,7 @@ from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
 from stages.qnn.registry import dtype_of
 from tests.stages.calibrating.digits import FITTED, calibration, digits, network
-from tests.stages.qnn.test_legalize import in_relax
+from tests.stages.importing.compiling import in_relax
 
 Array = np.ndarray[Any, Any]
 
@@ -42,6 +42,16 @@ def reference() -> Array:
     return answers(model())
 
 
+@cache
+def calibrated(options: CalibrateOptions) -> Model:
+    return run(model=model(), samples=calibration(), options=options)
+
+
+@cache
+def answered(options: CalibrateOptions) -> Array:
+    return answers(calibrated(options))
+
+
 def answers(of: Model) -> Array:
     """Logits [120, 10] of the digits that were neither fitted nor calibrated on."""
     images, _ = digits()
@@ -60,7 +70,7 @@ def operators(of: Model) -> list[str]:
 def test_digits_are_read_as_well_as_in_float(method: str, scheme: str) -> None:
     _, labels = digits()
     options = SCHEMES[scheme].model_copy(update={"method": method})
-    found = answers(run(model=model(), samples=calibration(), options=options)).argmax(axis=1)
+    found = answered(options).argmax(axis=1)
     expected = reference().argmax(axis=1)
     assert (expected == labels[FITTED:]).mean() >= 0.9
     assert (found == expected).mean() >= 0.96
@@ -69,7 +79,7 @@ def test_digits_are_read_as_well_as_in_float(method: str, scheme: str) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_only_integers_between_the_ends(scheme: str) -> None:
-    made = run(model=model(), samples=calibration(), options=SCHEMES[scheme])
+    made = calibrated(SCHEMES[scheme])
     main = made.module["main"]
     floats = [b.var.name for b in bindings_of(main) if dtype_of(b.var.ty) == "float32"]
     assert len(floats) == 2  # the logits, and the variable that is returned
@@ -84,7 +94,7 @@ def test_integers_compute_what_the_fake_quantized_model_does(scheme: str) -> Non
     """A few outputs differ by a step where a float32 sum rounds across a tie."""
     options = SCHEMES[scheme]
     simulated = answers(quantized(model=model(), samples=calibration(), options=options))
-    found = answers(run(model=model(), samples=calibration(), options=options))
+    found = answered(options)
     step = np.diff(np.unique(simulated)).min()
     difference = np.abs(found - simulated) / step
     assert difference.max() < 2.5
@@ -92,14 +102,14 @@ def test_integers_compute_what_the_fake_quantized_model_does(scheme: str) -> Non
 
 
 def test_the_compiled_model_computes_the_same() -> None:
-    made = run(model=model(), samples=calibration(), options=CalibrateOptions())
+    made = calibrated(CalibrateOptions())
     for image in digits()[0][FITTED : FITTED + 3]:
         inputs = {"x": image[np.newaxis]}
         np.testing.assert_array_equal(in_relax(made, inputs), interpret.run(made, inputs)["out"])
 
 
 def test_every_layer_keeps_its_name() -> None:
-    made = run(model=model(), samples=calibration(), options=CalibrateOptions())
+    made = calibrated(CalibrateOptions())
     names = {str(binding.var.name).split(".")[0] for binding in bindings_of(made.module["main"])}
     assert {"conv1", "depthwise", "pointwise", "conv2", "fc", "residual"} <= names
 

@@ -15,7 +15,7 @@ from stages.kinds import Golden, Model
 from stages.options import CalibrateOptions
 from stages.qnn import interpret, source
 from stages.qnn.builder import ModelBuilder, bindings_of
-from tests.stages.qnn.test_legalize import in_relax
+from tests.stages.importing.compiling import in_relax
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(3)

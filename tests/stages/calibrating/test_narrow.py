@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -37,6 +38,7 @@ def scheme(a: int, w: int, **changes: Any) -> CalibrateOptions:
     )
 
 
+@cache
 def residual_net() -> tuple[Model, Golden]:
     source = build(options=ZooOptions(name="residual_block", format="float", image_size=16))
     images = np.random.default_rng(0).integers(0, 256, (8, 1, 3, 16, 16)) / np.float32(255)

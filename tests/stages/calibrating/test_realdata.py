@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,24 @@ SCHEMES = {
 }
 
 
+@cache
+def imported() -> Model:
+    return import_file(source=real_data(RESNET8).read_bytes(), options=ImportOptions())
+
+
+@cache
+def data() -> tuple[Array, Array]:
+    """Pictures and labels."""
+    found = np.load(real_data("data/cifar10_test_jpeg_2000.npz"))
+    return found["x"].astype(np.float32)[:, np.newaxis], found["y"]
+
+
+@cache
+def expected() -> Array:
+    """The classes that the network sees in float."""
+    return classes(imported(), data()[0][:PICTURES])
+
+
 def classes(model: Model, pictures: Array) -> Array:
     name = str(model.module["main"].params[0].name)
     results = [interpret.run(model, {name: picture}) for picture in pictures]
@@ -41,14 +60,11 @@ def classes(model: Model, pictures: Array) -> Array:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_resnet8_sees_in_8_bits_what_it_sees_in_float(scheme: str) -> None:
     """Pictures near a boundary between classes change sides; few do."""
-    data = np.load(real_data("data/cifar10_test_jpeg_2000.npz"))
-    pictures, labels = data["x"].astype(np.float32)[:, np.newaxis], data["y"]
-    source = real_data(RESNET8).read_bytes()
-    model = import_file(source=source, options=ImportOptions())
+    (pictures, labels), model = data(), imported()
     name = str(model.module["main"].params[0].name)
     samples = Golden({name: pictures[1000:1030]}, {})
     made = run(model=model, samples=samples, options=SCHEMES[scheme])
-    expected, found = (classes(each, pictures[:PICTURES]) for each in (model, made))
-    assert (expected == found).mean() >= 0.9
-    rates = [(answers == labels[:PICTURES]).mean() for answers in (expected, found)]
+    found = classes(made, pictures[:PICTURES])
+    assert (expected() == found).mean() >= 0.9
+    rates = [(answers == labels[:PICTURES]).mean() for answers in (expected(), found)]
     assert rates[1] >= rates[0] - 0.05

@@ -15,7 +15,7 @@ from stages.importing.onnx_reader import read
 from stages.kinds import Model
 from stages.options import ImportOptions
 from stages.qnn import interpret
-from tests.stages.qnn.test_legalize import in_relax
+from tests.stages.importing.compiling import in_relax
 
 Array = np.ndarray[Any, Any]
 MICROSOFT = "com.microsoft"
@@ -63,6 +63,8 @@ def runtime(source: bytes, inputs: Mapping[str, Array], *, fuse: bool = False) -
     ort = pytest.importorskip("onnxruntime")
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    # Threads of its own would cost more than these graphs, and fight those of other tests.
+    options.intra_op_num_threads = 1
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if fuse else level.ORT_DISABLE_ALL
     session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])

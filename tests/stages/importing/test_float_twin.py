@@ -46,9 +46,15 @@ SCALE: dict[str, Any] = {"s": 0.25, "z": 0.0, "b": 2.0}
 WEIGHT = np.array([[0.1, -3.0], [0.7, 20.0], [-0.4, 0.0]], np.float32)
 
 
-def run(model: bytes, **inputs: np.ndarray) -> list[np.ndarray]:
+def session_of(model: bytes) -> Any:
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    session = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def run(model: bytes, **inputs: np.ndarray) -> list[np.ndarray]:
+    session = session_of(model)
     return list(session.run(None, inputs))
 
 
@@ -125,7 +131,6 @@ def test_the_twin_of_trained_digits_still_knows_digits() -> None:
 
 
 def outputs(model: bytes, images: np.ndarray) -> list[np.ndarray]:
-    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    session = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    session = session_of(model)
     name = session.get_inputs()[0].name
     return [session.run(None, {name: image})[0] for image in images]

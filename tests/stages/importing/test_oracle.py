@@ -35,6 +35,7 @@ def run_ort(source: bytes, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     ort = pytest.importorskip("onnxruntime")
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1
     session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, {"x": x})[0])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -22,6 +24,7 @@ from stages.options import (
     ZooOptions,
 )
 from stages.qnn import interpret
+from tests.warm import scratch
 
 Array = np.ndarray[Any, Any]
 
@@ -71,6 +74,14 @@ def int8(
             seed=seed,
         )
     )
+
+
+@functools.cache
+def made(name: ZooName, signed: bool) -> Path:
+    """A file of a network that several tests look at; the largest have 60 MB."""
+    path = scratch("zoo") / f"{name}-{signed}.onnx"
+    path.write_bytes(int8(name, signed=signed))
+    return path
 
 
 def run_ort(
@@ -133,7 +144,7 @@ QUICK: tuple[tuple[ZooName, bool], ...] = (("mobilenet_v2", False), ("resnet18",
 )
 def test_a_runtime_agrees_with_itself_fused_or_not(name: ZooName, signed: bool) -> None:
     """Integer kernels and float32 operators between quantizers give the same bits."""
-    source = int8(name, signed=signed)
+    source = made(name, signed).read_bytes()
     onnx.checker.check_model(source)
     data = picture(name, 1)
     (fused,) = run_ort(source, data)
@@ -154,7 +165,7 @@ def test_a_runtime_agrees_with_itself_fused_or_not(name: ZooName, signed: bool) 
     ],
 )
 def test_the_imported_network_is_the_runtime_s_to_the_bit(name: ZooName, signed: bool) -> None:
-    source = int8(name, signed=signed)
+    source = made(name, signed).read_bytes()
     model = run(source=source, options=ImportOptions())
     data = picture(name, 0)
     (expected,) = run_ort(source, data)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.stages.importing.fuzzing import corpus
 from tests.stages.importing.fuzzing.child import survive
 
@@ -23,7 +24,7 @@ SEED = os.environ.get("BITKILN_FUZZ_SEED", "1")
 
 
 def run(module: str, *arguments: str, folder: Path, seconds: float) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
+    environment = {**warm.environment(), "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
     try:
         done = subprocess.run(
             [sys.executable, "-m", f"{FUZZING}.{module}", *arguments],

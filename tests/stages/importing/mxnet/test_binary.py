@@ -12,8 +12,8 @@ from stages.errors import StageError
 from stages.importing import mxnet
 from stages.options import ImportOptions
 from stages.qnn import interpret
+from tests.stages.importing.compiling import in_relax
 from tests.stages.importing.mxnet.test_reading import saved
-from tests.stages.qnn.test_legalize import in_relax
 
 Array = np.ndarray[Any, Any]
 

@@ -13,7 +13,7 @@ from stages.importing import mxnet
 from stages.kinds import Model
 from stages.options import ImportOptions
 from stages.qnn import interpret
-from tests.stages.qnn.test_legalize import in_relax
+from tests.stages.importing.compiling import in_relax
 
 Array = np.ndarray[Any, Any]
 RECORDED = np.load(Path(__file__).with_name("recorded.npz"))

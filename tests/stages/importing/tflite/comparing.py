@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from stages.importing import run
 from stages.options import ImportOptions
 from stages.qnn import interpret
+from tests.stages.importing.compiling import in_relax
 from tests.stages.importing.tflite_models import Tensor, constant, run_reference
-from tests.stages.qnn.test_legalize import in_relax
 
 Array = np.ndarray[Any, Any]
 LIMITS = {name: np.iinfo(name) for name in ("int8", "uint8", "int16", "int32")}

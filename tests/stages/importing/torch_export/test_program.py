@@ -21,6 +21,7 @@ from stages.importing import torch_export
 from stages.options import ImportOptions
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
+from tests.stages.importing.compiling import in_relax
 from tests.stages.importing.test_archive import packed
 from tests.stages.importing.torch_export.archives import (
     NODES,
@@ -32,7 +33,6 @@ from tests.stages.importing.torch_export.archives import (
     content,
     node,
 )
-from tests.stages.qnn.test_legalize import in_relax
 
 NONE = ImportOptions()
 
