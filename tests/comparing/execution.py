@@ -77,12 +77,15 @@ def measured(old: Path, new: Path, inputs: Path, seconds: float) -> Measured:
     """Measure in this process, on the inputs of a file that `write_inputs` wrote."""
     every = _read_inputs(inputs)
     with ExitStack() as stack:
-        runners = []
+        runners: list[Runner] = []
         for folder in (old, new):
             try:
                 runners.append(stack.enter_context(choose(folder, host.detect())))
             except (UserError, ValueError) as error:
-                return Measured(obstacle=_lacking(open_package(folder)) or str(error))
+                why = _lacking(open_package(folder)) or str(error)
+                if runners:
+                    return Measured(difference=f"only the old one can run: {why}")
+                return Measured(obstacle=why)
         how = runners[0].how
         difference = _difference(runners[0], runners[1], every)
         if difference:

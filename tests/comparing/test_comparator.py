@@ -25,6 +25,7 @@ from tests.comparing.jobs import chosen
 from tests.comparing.verdicts import Row, Verdict, compare, judged, refused
 from tests.stages.packaging.support import (
     AARCH64,
+    BIAS,
     KERNELS,
     X86_64,
     make_golden,
@@ -89,6 +90,15 @@ def test_renamed_functions_are_the_same_code(pair: Pair) -> None:
     renamed = files["libtoy.a"].replace(b"toy__window", b"toy__widnow")
     row = compare("toy", *pair(files, {**files, "libtoy.a": renamed}), not_called)
     assert (row.verdict, row.reasons) == (Verdict.CODE, ())
+
+
+def test_other_weights_are_found(pair: Pair) -> None:
+    files = package(AARCH64)
+    other = files["libtoy.a"].replace(BIAS.tobytes(), (BIAS + 1).tobytes())
+    folders = pair(files, {**files, "libtoy.a": other})
+    row = compare("toy", *folders, lambda _old, _new: Measured(executed=(9, 9)))
+    assert row.verdict is Verdict.OUTPUTS
+    assert row.reasons == ("no function changed, but data did, or what functions refer to",)
 
 
 @pytest.mark.parametrize("hardware", [X86_64, AARCH64], ids=lambda item: item.architecture)

@@ -16,6 +16,7 @@ from tests.comparing.objects import Library, Unit, read
 MANIFEST = "manifest.json"
 ALLOWED = 0.01
 """How much more instructions or time a package may take, as a part of what it took."""
+_TENSORS = "manifest: inputs or outputs differ"
 _SHOWN = 3
 """Changed functions that are named."""
 Measure = Callable[[Path, Path], Measured]
@@ -54,23 +55,22 @@ def compare(name: str, old: Path, new: Path, measure: Measure) -> Row:
     differing = sorted(_differing(old, new))
     if not differing:
         return Row(name, Verdict.BYTES)
-    libraries = [_library(folder) for folder in (old, new)]
-    row = Row(name, Verdict.CODE, static=None)
-    if libraries[0] is None or libraries[1] is None:
-        changed = ["without a static library nothing is known of the code"]
-        is_same = False
-    else:
-        row = replace(row, static=(libraries[0].instructions(), libraries[1].instructions()))
-        is_same = libraries[0].digests() == libraries[1].digests()
-        changed = [] if is_same else list(_changed(libraries[0], libraries[1]))
-    said = [*_said_otherwise(old, new, differing)]
-    broken = "golden.bin" in differing or any(text.startswith(_TENSORS) for text in said)
-    if is_same:
-        return replace(row, verdict=Verdict.DEPARTS if broken else row.verdict, reasons=tuple(said))
-    row = replace(row, verdict=Verdict.OUTPUTS, reasons=(*changed, *said))
-    if broken:
+    static, changed = _code(old, new)
+    said = list(_said_otherwise(old, new, differing))
+    row = Row(name, Verdict.OUTPUTS, (*changed, *said), static)
+    if "golden.bin" in differing or _TENSORS in said:
         return replace(row, verdict=Verdict.DEPARTS)
-    return judged(row, measure(old, new))
+    return judged(row, measure(old, new)) if changed else replace(row, verdict=Verdict.CODE)
+
+
+def _code(old: Path, new: Path) -> tuple[tuple[int | None, int | None] | None, list[str]]:
+    """How many instructions both have, and what of the code and its data differs."""
+    before, after = _library(old), _library(new)
+    if before is None or after is None:
+        return None, ["without a static library nothing is known of the code"]
+    static = before.instructions(), after.instructions()
+    is_same = before.digests() == after.digests()
+    return static, [] if is_same else list(_changed(before, after))
 
 
 def judged(row: Row, found: Measured) -> Row:
@@ -135,9 +135,6 @@ def _library(folder: Path) -> Library | None:
     return read(path, package) if path.is_file() else None
 
 
-_TENSORS = "manifest: inputs or outputs"
-
-
 def _said_otherwise(old: Path, new: Path, differing: list[str]) -> Iterator[str]:
     """What differs beside code: files, and fields of the manifest that name no code."""
     for name in differing:
@@ -147,11 +144,10 @@ def _said_otherwise(old: Path, new: Path, differing: list[str]) -> Iterator[str]
             yield f"only one has {name}"
     before, after = (_stripped(folder / MANIFEST) for folder in (old, new))
     if any(before[name] != after[name] for name in ("inputs", "outputs")):
-        yield f"{_TENSORS} differ"
-    others = {"abi_version", "memory", "target", "manifest_version"}
-    yield from (
-        f"manifest: {name} differs" for name in sorted(others) if before[name] != after[name]
-    )
+        yield _TENSORS
+    for name in ("abi_version", "manifest_version", "memory", "target"):
+        if before[name] != after[name]:
+            yield f"manifest: {name} differs"
 
 
 def _changed(old: Library, new: Library) -> Iterator[str]:
@@ -169,7 +165,7 @@ def _changed(old: Library, new: Library) -> Iterator[str]:
     if len(texts) > _SHOWN:
         yield f"{len(texts) - _SHOWN} more functions changed"
     if not texts:
-        yield "no function changed but what they refer to: other data, or how often one is there"
+        yield "no function changed, but data did, or what functions refer to"
 
 
 def _differs(old: Unit, new: Unit) -> bool:
