@@ -98,6 +98,8 @@ def test_other_weights_are_found(pair: Pair) -> None:
     folders = pair(files, {**files, "libtoy.a": other})
     row = compare("toy", *folders, lambda _old, _new: Measured(executed=(9, 9)))
     assert row.verdict is Verdict.OUTPUTS
+    times = iter([Measured(ratio=1.5, noise=0.01), Measured(ratio=1.0, noise=0.01)])
+    assert compare("toy", *folders, lambda _old, _new: next(times)).ratio == 1.0
     assert row.reasons == ("no function changed, but data did, or what functions refer to",)
 
 
