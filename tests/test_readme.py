@@ -30,7 +30,7 @@ from pipelines.front import VARIABLES
 from pipelines.recipe import Recipe
 from stages import STAGES, importing
 from stages.importing import converters, onnx_operators, zoo
-from stages.options import ZooOptions
+from stages.options import LayerOverride, ZooOptions
 from tests import warm
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 
@@ -111,9 +111,10 @@ def test_recipe_that_import_writes() -> None:
 def test_every_field_has_its_row() -> None:
     """Rows are the leaves of a recipe; those of mappings stand for all names."""
     rows = re.findall(
-        r"^\| `([\w.<>]+)` ", section("recipes/README.md", "All fields"), re.MULTILINE
+        r"^\| `([\w.<>\[\]]+)` ", section("recipes/README.md", "All fields"), re.MULTILINE
     )
-    names = list(fields.dotted(Recipe))
+    entries = [f"layers[].{name}" for name in fields.dotted(LayerOverride) if name]
+    names = [*(name for name in fields.dotted(Recipe) if name != "layers"), *entries]
     leaves = [n for n in names if not any(other.startswith(f"{n}.") for other in names)]
     assert sorted(rows) == sorted(leaves)
 
