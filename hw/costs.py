@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FRICTION = 0.1
 
@@ -103,6 +105,8 @@ class CoreCosts(BaseModel):
         pipes bounds the block from below. A core reaches the bound if the block is long enough to
         hide latencies and its front end keeps up.
         """
+        import numpy as np  # here, as `doit list` reads boards, and has no use for it
+
         busy = np.zeros(len(self._sets))
         for name, count in counts.items():
             self._find(name)
@@ -118,6 +122,8 @@ class CoreCosts(BaseModel):
     @cached_property
     def _pressure(self) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
         """For each instruction the cycles it keeps each set of pipes busy on its own."""
+        import numpy as np
+
         return {
             name: np.array(
                 [

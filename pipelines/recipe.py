@@ -200,7 +200,7 @@ class Recipe(Section):
     golden: GoldenOptions = GoldenOptions()
     """The golden vectors that `verify` replays."""
     calibration: Calibration | None = None
-    """How the ranges of a float model are found; not available yet, so refused."""
+    """How the ranges of a float model are found; without it, the model stays float."""
     evaluation: Evaluation | None = None
     """What `accuracy` measures."""
     hardware: str = Field(default="host", min_length=1, examples=["rpi3", "boards/mine.yaml"])

@@ -23,10 +23,14 @@ from hw import host
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Vector, call, pairs
 from hw.isa.neon import AARCH64
-from pipelines import graph, load, overrides, plan
+from pipelines import fields, graph, load, overrides, plan, verifying
+from pipelines.commands.importing import recipe_name
 from pipelines.execute import Workshop
 from pipelines.front import VARIABLES
-from stages import STAGES
+from pipelines.recipe import Recipe
+from stages import STAGES, importing
+from stages.importing import converters, onnx_operators, zoo
+from stages.options import LayerOverride, ZooOptions
 from tests import warm
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 
@@ -36,6 +40,7 @@ RECIPE = "resnet18_a2w1_rpi3"
 SMALL = "residual_block_a2w1_host"
 TASKS = {*graph.COMMAND_NAMES, "list"}
 PACKAGING = "stages/packaging/README.md"
+WRITTEN_BY_READERS = ("hw/boards/rpi_zero2w.yaml", "recipes/model.yaml")
 
 
 def test_readme_is_short() -> None:
@@ -81,15 +86,77 @@ def test_recipe_is_the_file() -> None:
     assert shown == (ROOT / f"recipes/{RECIPE}.yaml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", ["README.md", "recipes/README.md"])
-def test_recipes_for_a_file_are_accepted(page: str, tmp_path: Path) -> None:
-    text = block(page, "yaml", "model: {file: ")
+def test_recipes_for_a_file_are_accepted(tmp_path: Path) -> None:
+    text = block("recipes/README.md", "yaml", "model: {file: ")
+    text += block("recipes/README.md", "yaml", "evaluation: ")
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(text, encoding="utf-8")
-    (tmp_path / str(yaml.safe_load(text)["model"]["file"])).write_bytes(b"")
+    stated = yaml.safe_load(text)
+    for path in (stated["model"]["file"], stated["evaluation"]["data"]):
+        (tmp_path / str(path)).write_bytes(b"")
     (tmp_path / "photos").mkdir()
     found = load.load_recipe(str(recipe)).recipe
-    assert (found.calibration is None) == (page == "README.md")
+    assert found.calibration is not None and found.evaluation is not None
+
+
+def test_recipe_that_import_writes() -> None:
+    """For a file of 8 bits, as ONNX Runtime's quantizer writes them."""
+    shown = block("README.md", "yaml", "description: ")
+    path = yaml.safe_load(shown)["model"]["file"]
+    source = zoo.build(options=ZooOptions(name="resnet8", format="qdq"))
+    name = recipe_name(Path(path))
+    assert importing.starter_recipe(importing.describe(source=source), path, name) == shown
+
+
+def test_every_field_has_its_row() -> None:
+    """Rows are the leaves of a recipe; those of mappings stand for all names."""
+    rows = re.findall(
+        r"^\| `([\w.<>\[\]]+)` ", section("recipes/README.md", "All fields"), re.MULTILINE
+    )
+    entries = [f"layers[].{name}" for name in fields.dotted(LayerOverride) if name]
+    names = [*(name for name in fields.dotted(Recipe) if name != "layers"), *entries]
+    leaves = [n for n in names if not any(other.startswith(f"{n}.") for other in names)]
+    assert sorted(rows) == sorted(leaves)
+
+
+def test_boards_are_the_files() -> None:
+    bits = {"aarch64": "64", "x86_64": "64", "armv7": "32", None: "its own"}
+    files = sorted((ROOT / "hw/boards").glob("*.yaml"))
+    boards = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in files}
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.+) \| (.+) \|$", section("hw/README.md", "Boards"), re.MULTILINE
+    )
+    assert rows == [
+        (name, board["description"], bits[board.get("architecture")])
+        for name, board in boards.items()
+    ]
+    (line,) = [line for line in README.splitlines() if "[Boards](" in line]
+    assert {f"`{name}`" for name in boards if name.startswith("rpi")} <= set(
+        re.findall(r"`\w+`", line)
+    )
+
+
+def test_operators_are_those_that_are_converted() -> None:
+    text = section("stages/importing/README.md", "ONNX operators")
+    found = re.findall(r"^\*\*(QONNX|Other files), (.+?)\*\*(.+)$", text, re.MULTILINE)
+    listed = {
+        (file, domain.strip("`:")): re.findall(r"`(\w+)`", operators.rsplit(": ", 1)[-1])
+        for file, domain, operators in found
+    }
+    domains = {"": "ONNX's own domain"}
+    expected: dict[tuple[str, str], list[str]] = {}
+    ways = {"QONNX": converters.CONVERTERS, "Other files": onnx_operators.CONVERTERS}
+    for file, table in ways.items():
+        for domain, operator in sorted(table):
+            expected.setdefault((file, domains.get(domain, domain)), []).append(operator)
+    assert listed == expected
+
+
+def test_verdicts_allow_what_the_page_says() -> None:
+    text = section("pipelines/README.md", "Exact, close, departs")
+    assert verifying.CLOSE == 1e-4 and "by at most 1e-4 of its largest value" in text
+    assert verifying.CLOSE_OF_BFLOAT16 == 0.05 and "(0.05 with `floats: bfloat16`)" in text
+    assert verifying.RARE == 1e-4 and "at most 1 of 10,000 values" in text
 
 
 def test_stages_are_in_order_in_the_output_and_in_the_table() -> None:
@@ -103,7 +170,7 @@ def test_stages_are_in_order_in_the_output_and_in_the_table() -> None:
 
 @pytest.mark.parametrize("path", sorted({path for page in PAGES for path in paths(page)}))
 def test_paths_exist(path: str) -> None:
-    if path != "hw/boards/rpi_zero2w.yaml":
+    if path not in WRITTEN_BY_READERS:
         assert (ROOT / path).exists()
 
 

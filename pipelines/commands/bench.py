@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ Array = np.ndarray[Any, Any]
 
 REPEAT = 20
 OWN = ("int8", "float32")
+INSTALL = "run: pip install -e '.[peers]'"
 
 
 def check(*, resolved: Resolved, variables: Variables) -> None:
@@ -60,6 +61,8 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         _growth(plan, resolved, axes, variables)
         return
     wanted, repeat = _asked(variables), arguments.repeat(variables) or REPEAT
+    if said := _without_engines(variables.command.get("peers"), wanted):
+        print(said)
     stated = arguments.threads(variables)
     counts = [stated] if stated else sorted({1, len(os.sched_getaffinity(0))})
     result: dict[str, Any] = {
@@ -181,6 +184,13 @@ def _asked(variables: Variables) -> list[Engine]:
     return _wanted(variables.command.get("peers"), variables.command.get("peers.larq"))
 
 
+def _without_engines(stated: str | None, wanted: Sequence[Engine]) -> str:
+    """Return what to say where all engines are asked for and none is installed, or nothing."""
+    if wanted or stated not in (None, "all"):
+        return ""
+    return f"no other engine is installed, so none is timed; {INSTALL}"
+
+
 def _wanted(stated: str | None, python: str | None = None) -> list[Engine]:
     """Return the engines to run: those asked for, or all that are installed; Larq in a Python."""
     apart = larq.engines(python) if python else []
@@ -195,10 +205,7 @@ def _wanted(stated: str | None, python: str | None = None) -> list[Engine]:
             known = ["all", "none", "larq", *ENGINES]
             raise UserError(f"peers={name}: no such engine{did_you_mean(name, known)}")
         if not ENGINES[name].is_installed:
-            raise UserError(
-                f"peers={name}: {ENGINES[name].name} is not installed; "
-                "run: pip install -e '.[peers]'"
-            )
+            raise UserError(f"peers={name}: {ENGINES[name].name} is not installed; {INSTALL}")
     return [*(ENGINES[name] for name in names), *apart]
 
 

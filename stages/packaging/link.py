@@ -16,7 +16,9 @@ from stages.errors import StageError
 from stages.packaging.emit import PUBLIC
 from stages.packaging.symbols import ObjectFile
 
-RUNTIME_SOURCES = ("pool.c", "processor.c", "tiles.c", "memory.c", "rounding.c", "error.c")
+RUNTIME_SOURCES = (
+    *("pool.c", "processor.c", "tiles.c", "memory.c", "rounding.c", "conversions.c", "error.c"),
+)
 RUNTIME_HEADERS = ("runtime.h", "package.h")
 REPLAY_SOURCE = "replay.c"
 

@@ -175,6 +175,13 @@ def test_engines_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert error.value.message == (
         "peers=openvino: OpenVINO is not installed; run: pip install -e '.[peers]'"
     )
+    for stated in (None, "all"):
+        said = bench._without_engines(stated, bench._wanted(stated))
+        assert said == (
+            "no other engine is installed, so none is timed; run: pip install -e '.[peers]'"
+        )
+    assert bench._without_engines("none", bench._wanted("none")) == ""
+    assert bench._without_engines(None, [engines.Engine("Larq", "1", ("tflite",), dies)]) == ""
 
 
 def test_what_an_engine_cannot_load_is_one_line_and_leaves_no_trace() -> None:

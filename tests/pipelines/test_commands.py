@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipelines import packages, verifying
-from pipelines.commands import check, verify
+from pipelines.commands import check, doctor, verify
 from pipelines.commands.importing import recipe_name
 from pipelines.errors import UserError
 from pipelines.overrides import Variables
@@ -191,6 +191,23 @@ def test_doctor_names_every_dependency(clone: Clone) -> None:
     assert rows["numpy"]["found"] == np.__version__
     assert rows["qemu armv7"]["advice"] == "apt install qemu-user libc of armv7"
     assert "doctor" in out
+    for row in rows.values():
+        (line,) = [line for line in out.splitlines() if line.startswith(f"  {row['what']}  ")]
+        assert line.endswith(f"{row['found']}; {row['advice']}" if row["advice"] else row["found"])
+
+
+def test_doctor_cuts_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features = "zen4, avx512: " + " ".join(f"feature{i}" for i in range(30))
+    found = [
+        doctor.Finding("processor", "ok", features),
+        doctor.Finding("disk", "missing", features, "have 2 GiB free"),
+    ]
+    monkeypatch.setattr(doctor, "findings", lambda: iter(found))
+    doctor.run(variables=Variables({}, {}))
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-2].endswith(features) and printed[-1].endswith(f"{features}; have 2 GiB free")
 
 
 class _Workshop:
