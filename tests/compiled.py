@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ from hw.profile import Hardware
 from stages.packaging.arena import SLACK
 from stages.qnn.signature import ALIGNMENT
 from tests import tiles
+from tests.kept import kept
 from tests.stages.packaging.support import zig
 from tests.targets import is_native
 from tests.tiles import needs_tiles
@@ -130,12 +131,16 @@ def _link(folder: Path, inputs: list[str], *flags: str) -> None:
 @cache
 def _runtime(hardware: Hardware) -> bytes:
     """The memory and rounding functions that packages give their kernels."""
+    target = ("-target", hardware.zig_target, f"-mcpu={hardware.zig_cpu}")
+    return kept("runtime of tests", {"target": target}, partial(_compiled_runtime, target))
+
+
+def _compiled_runtime(target: tuple[str, ...]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         for name in ("memory.c", "rounding.c", "runtime.h", "package.h"):
             data = files("stages.packaging").joinpath("runtime", name).read_bytes()
             (Path(folder) / name).write_bytes(data)
         flags = ("-O2", "-g0", "-fPIC", "-fno-builtin", "-fno-sanitize=all")
-        target = ("-target", hardware.zig_target, f"-mcpu={hardware.zig_cpu}")
         (Path(folder) / "all.c").write_text('#include "memory.c"\n#include "rounding.c"\n')
         zig(Path(folder), "cc", "-c", *flags, *target, "all.c", "-o", "runtime.o")
         return (Path(folder) / "runtime.o").read_bytes()

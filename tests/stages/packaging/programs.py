@@ -181,17 +181,30 @@ def assert_exact(
     hardware: Hardware,
     options: LegalizeOptions | None = None,
     tasks: tuple[int, ...] = (1, 2, 3),
+    others: Sequence[Mapping[str, Array]] = (),
 ) -> tuple[Model, Program]:
     """Fail unless compiled kernels give the source's and the packed model's very bits.
 
-    Returns the packed model and its program.
+    `others` are more inputs of the same model. Returns the packed model and its program.
     """
     packed = pack(source, hardware, options)
-    expected = interpret.run(packed, inputs)
     program = compile_program(packed, hardware)
-    for name, value in interpret.run(source, inputs).items():
-        np.testing.assert_array_equal(expected[name], value, f"packed model, {name}")
-    for executor, count in product(_executors(program, hardware), tasks):
+    executors = _executors(program, hardware)
+    for each in (inputs, *others):
+        expected = interpret.run(packed, each)
+        for name, value in interpret.run(source, each).items():
+            np.testing.assert_array_equal(expected[name], value, f"packed model, {name}")
+        _assert_computed(executors, each, expected, tasks)
+    return packed, program
+
+
+def _assert_computed(
+    executors: Sequence[Executor],
+    inputs: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    tasks: tuple[int, ...],
+) -> None:
+    for executor, count in product(executors, tasks):
         for name, value in executor.run(inputs, count).items():
             assert value.shape == expected[name].shape and value.dtype == expected[name].dtype
             different = np.flatnonzero(value.reshape(-1) != expected[name].reshape(-1))
@@ -200,7 +213,6 @@ def assert_exact(
                 f"first at {different[0]}: {value.reshape(-1)[different[0]]} instead of "
                 f"{expected[name].reshape(-1)[different[0]]}"
             )
-    return packed, program
 
 
 def _executors(program: Program, hardware: Hardware) -> list[Executor]:
