@@ -88,10 +88,9 @@ def build_library(functions: dict[str, Any], hardware: Hardware) -> Any:
 def compile_object(functions: dict[str, Any], hardware: Hardware) -> bytes:
     """An ELF object for the target that defines every function by its name."""
     library = build_library(functions, hardware)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.o"
-        library.write_to_file(str(path), "o")
-        return path.read_bytes()
+    with tempfile.NamedTemporaryFile(suffix=".o") as file:
+        library.write_to_file(file.name, "o")
+        return Path(file.name).read_bytes()
 
 
 Text = tuple[str, list[str]]

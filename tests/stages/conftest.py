@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from unittest.mock import patch
 
@@ -11,21 +12,23 @@ from hw.isa import Isa
 from hw.isa.fingerprint import fingerprint
 from stages import synthesizing
 from stages.kinds import Table
+from stages.qnn.packed import signature_text
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body
 from stages.synthesizing.certificate import certify
+from tests.kept import kept
 
 
 @pytest.fixture(scope="session", autouse=True)
 def proved_once() -> Iterator[None]:
     """What was proved of a kernel is not proved again for every model that uses it."""
-    proved: dict[tuple[object, ...], Table] = {}
 
     def certified(signature: KernelSignature, isa: Isa, body: Body, text: str) -> Table:
-        key = signature, fingerprint(isa), text
-        if key not in proved:
-            proved[key] = certify(signature, isa, body, text)
-        return proved[key]
+        def proof() -> bytes:
+            return json.dumps(certify(signature, isa, body, text)).encode()
+
+        about = {"kernel": signature_text(signature), "isa": fingerprint(isa), "text": text}
+        return dict(json.loads(kept("certificate", about, proof)))
 
     with patch.object(synthesizing, "certify", certified):
         yield
