@@ -19,6 +19,13 @@ settings.load_profile("untimed")
 gc.set_threshold(100_000, 20, 20)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """With workers (`-n`), neighbours stay on one: what a file makes once serves its next test."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "worksteal"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def shared_by_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is made once in a run lies where every worker of the run finds it."""

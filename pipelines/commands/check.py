@@ -18,13 +18,7 @@ STEPS = (
     ("lint", "ruff", ("check", ".")),
     ("format", "ruff", ("format", "--check", ".")),
     ("types", "mypy", ()),
-    (
-        "tests",
-        "pytest",
-        # A worker begins with one half of all tests, in the order of the files, so that what a file
-        # makes once serves the next test; who is done first takes over what the other has left.
-        ("-m", "slow or not slow", "-n", "2", "--dist", "worksteal", f"--junitxml={REPORT}"),
-    ),
+    ("tests", "pytest", ("-m", "slow or not slow", "-n", "2", f"--junitxml={REPORT}")),
 )
 _LONGEST, _DEAREST = 10, 20
 
