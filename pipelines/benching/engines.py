@@ -6,8 +6,6 @@ that runs the same network. None of them belongs to bitkiln; the extra `peers` i
 
 from __future__ import annotations
 
-import importlib
-import io
 import os
 import tempfile
 import time
@@ -160,21 +158,16 @@ def _litert(variant: Variant, inputs: Mapping[str, Array], threads: int) -> Load
 def _torch(variant: Variant, inputs: Mapping[str, Array], threads: int) -> Loaded:
     import torch
 
-    importlib.import_module("torch.ao.quantization.fx._decomposed")
-    torch.set_num_threads(threads)
-    module: Any = torch.export.load(io.BytesIO(variant.source)).module()
-    tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in inputs.values()]
+    from pipelines.peers import pytorch
 
-    def once() -> Any:
-        with torch.no_grad():
-            return module(*tensors)
+    torch.set_num_threads(threads)
+    module = pytorch.module(variant.source)
+    tensors = [torch.from_numpy(np.array(array)) for array in inputs.values()]
 
     def outputs() -> list[Array]:
-        found = once()
-        several = found if isinstance(found, tuple | list) else (found,)
-        return [np.asarray(each.numpy()) for each in several]
+        return [np.asarray(each.numpy()) for each in module(*tensors)]
 
-    return Loaded(outputs, _looped(once))
+    return Loaded(outputs, _looped(lambda: module(*tensors)))
 
 
 ENGINES: Mapping[str, Engine] = {

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.peers import Shape
+from stages import importing
 from stages.importing import torch_export
 from stages.kinds import Model
 from stages.options import ImportOptions
@@ -27,18 +29,27 @@ def exported(module: Any, example: Any) -> tuple[Any, bytes]:
 
 
 def differences(program: Any, source: bytes, samples: list[Any]) -> tuple[Model, list[Array]]:
-    """The imported model, and `found - expected` of its first output for each sample."""
+    """The imported model, and `found - expected` of its first output for each sample.
+
+    What is expected comes from PyTorch's own program; our reading of the file, run by PyTorch's
+    operators, has to give the same.
+    """
     import torch
+
+    from pipelines.peers import pytorch
 
     model = torch_export.convert_file(source, ImportOptions())
     main, run = model.module["main"], program.module()
     names = [str(each.name) for each in main.params[: int(main.attrs["num_input"])]]
+    shape = Shape(*importing.signature(model))
+    peer = pytorch.load(source, shape)
     results = []
     for sample in samples:
         with torch.no_grad():
             expected = run(*sample)
         expected = (expected[0] if isinstance(expected, (tuple, list)) else expected).numpy()
         inputs = {name: value.numpy() for name, value in zip(names, sample, strict=True)}
+        np.testing.assert_array_equal(peer(inputs)[shape.outputs[0]], expected)
         found = next(iter(interpret.run(model, inputs).values()))
         assert found.shape == expected.shape
         assert found.dtype == expected.dtype
