@@ -122,10 +122,10 @@ def test_pipelines_imports_nothing_heavy(path: Path) -> None:
 EXECUTING = {"eval", "exec", "pickle.load", "pickle.loads", "torch.load", "torch.export.load"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_nothing_is_called_that_executes_what_a_file_holds(path: Path) -> None:
-    calls = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call))
-    assert EXECUTING.isdisjoint(ast.unparse(call.func) for call in calls)
+def test_nothing_is_called_that_executes_what_a_file_holds() -> None:
+    for path in FILES:
+        calls = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call))
+        assert EXECUTING.isdisjoint(ast.unparse(call.func) for call in calls), path
 
 
 def test_loading_every_recipe_imports_nothing_heavy() -> None:
