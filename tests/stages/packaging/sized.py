@@ -27,7 +27,6 @@ Array = np.ndarray[Any, Any]
 SIZES = (1, 7, 8, 15, 16, 17, 31, 33, 63, 65, 255, 256, 257, 400, 1000, 4096)
 """Both sides of what code generation has: lanes, blocks, rows that take turns, tiles, the stack."""
 TARGETS = (AVX2, AARCH64, AVX512BW)
-"""In an order in which the first two have all sizes of what takes turns by two."""
 
 
 class Sized:
@@ -79,9 +78,8 @@ class Row:
 
     operators: tuple[str, ...]
     build: Callable[[Sized, str, int], Any]
-    turns: int = 1
-    """Of so many targets one has a size: what shares its code with others, or is dear, takes
-    turns."""
+    turns: int
+    """A target has one of so many sizes in a row, and the next target the next one."""
     algorithm: Algorithm | None = None
     is_integer: bool = True
 

@@ -11,14 +11,19 @@ from tvm import relax
 from stages.qnn import bipolar, integer, qlinear, rescale, source
 from stages.qnn import floats as halves
 from stages.qnn.collecting import collect
-from tests.stages.packaging.sized import Row, Sized, partner
+from stages.qnn.elementwise import ELEMENTWISE, WHOLE
+from stages.qnn.registry import PREFIX
+from tests.stages.packaging.sized import TARGETS, Row, Sized, partner
 from tests.stages.qnn.examples import INTEGER
 
 op = relax.op
 NARROW = re.compile("u?int[1-7]|bfloat16")
 """Types that C has not."""
-DEAR = ("power", "center_sample")
-"""Elementwise operators whose code LLVM takes long for: what they have of their own is no loop."""
+EVERY = len(TARGETS)
+"""Turns in which the targets have all sizes, each of them one third."""
+ALIKE, DEAR = 2 * EVERY, ("power", "center_sample")
+"""Turns of operators that share their loops or kernels with others, such as elementwise ones; those
+of them that LLVM takes long for have every second of these."""
 
 
 def example(name: str) -> Row:
@@ -33,7 +38,9 @@ def example(name: str) -> Row:
         variables += [sized.tensor(f"{key}.{i}", *o) for i, o in enumerate(others)]
         return sized.emit(call.build(*variables, **call.attrs), f"{key}.y")
 
-    return Row((name,), build, turns=6 if name in DEAR else 3)
+    is_alike = PREFIX + name in ELEMENTWISE and not WHOLE.get(PREFIX + name)
+    turns = ALIKE * (1 + (name in DEAR)) if is_alike else EVERY
+    return Row((name,), build, turns)
 
 
 def _stored(dtype: str) -> str:
@@ -156,8 +163,7 @@ def summed(sized: Sized, key: str, size: int) -> Any:
     x = net.quant(sized.reals(key, 1, size, 1, 3), f"{key}.a", 8, 2.0**-5, **kind)
     y = net.conv(x, f"{key}.c", partner(size), 1, bits=3, encoding="signed")
     x = net.quant(net.batch_norm(y, f"{key}.bn", 8.0), f"{key}.b", 8, 0.125, **kind)
-    y = net.conv(x, f"{key}.d", partner(size), 1) if size >= partner(size) else x
-    y = net.quant(net.batch_norm(y, f"{key}.bn2", 8.0), f"{key}.e", 8, 0.125, **kind)
+    y = net.quant(net.batch_norm(x, f"{key}.bn2", 8.0), f"{key}.e", 8, 0.125, **kind)
     y = net.quant(net.op(op.add(x, y), f"{key}.sum"), f"{key}.f", 8, 0.125, **kind)
     y = net.op(op.nn.avg_pool2d(y, (1, 2), count_include_pad=True), f"{key}.pool")
     return net.by(op.multiply, y, f"{key}.g", 0.3)
@@ -176,21 +182,21 @@ def settled(sized: Sized, key: str, size: int) -> Any:
 
 
 PRODUCTS = {
-    "convolved": Row(("conv2d", "packed_conv2d", "to_bytes"), convolved, 3),
-    "dilated": Row(("direct_conv2d",), dilated, 3),
-    "depthwise": Row(("packed_depthwise",), depthwise, 3),
-    "transformed": Row(("to_tiles", "packed_winograd"), transformed, 3, "winograd"),
-    "pooled": Row(("max_pool2d",), pooled, 3),
-    "dense": Row(("dense",), dense, 3),
-    "wide_dense": Row(("direct_dense",), wide_dense, 3),
-    "batched": Row(("batch_dense", "pack_matrices"), batched, 3),
-    "bits": Row(("from_bits",), bits, 3),
-    "rounded": Row(("to_bfloat16", "from_bfloat16"), rounded, 3),
-    "float_convolved": Row(("float_conv2d",), float_convolved, 3),
-    "float_dense": Row(("float_dense",), float_dense, 3),
-    "float_batched": Row(("float_batch_dense",), float_batched, 3),
+    "convolved": Row(("conv2d", "packed_conv2d", "to_bytes"), convolved, EVERY),
+    "dilated": Row(("direct_conv2d",), dilated, EVERY),
+    "depthwise": Row(("packed_depthwise",), depthwise, EVERY),
+    "transformed": Row(("to_tiles", "packed_winograd"), transformed, EVERY, "winograd"),
+    "pooled": Row(("max_pool2d",), pooled, EVERY),
+    "dense": Row(("dense",), dense, ALIKE),
+    "wide_dense": Row(("direct_dense",), wide_dense, ALIKE),
+    "batched": Row(("batch_dense", "pack_matrices"), batched, EVERY),
+    "bits": Row(("from_bits",), bits, ALIKE),
+    "rounded": Row(("to_bfloat16", "from_bfloat16"), rounded, ALIKE),
+    "float_convolved": Row(("float_conv2d",), float_convolved, EVERY),
+    "float_dense": Row(("float_dense",), float_dense, ALIKE),
+    "float_batched": Row(("float_batch_dense",), float_batched, EVERY),
 }
-COLLECTED = {"collected": Row(("collect",), collected, 3)}
+COLLECTED = {"collected": Row(("collect",), collected, EVERY)}
 _OF_LEVELS = ("quant", "quantize", "dequantize", "take_channels", "pad_channels", "keep_channels")
 LEVELS = {
     "counted": Row(
@@ -198,21 +204,21 @@ LEVELS = {
             *("bipolar_quant", "batch_norm", "bitserial_conv2d", "bitpack", "from_planes"),
             *("threshold", *_OF_LEVELS),
         ),
-        counted, 3, "bitserial", is_integer=False,
+        counted, EVERY, "bitserial", is_integer=False,
     ),
     "looked_up": Row(
         ("multi_threshold", "lookup_conv2d", "to_tables"),
-        looked_up, 3, "lookup", is_integer=False,
+        looked_up, EVERY, "lookup", is_integer=False,
     ),
     "summed": Row(
         ("add", "saturate", "requantize", "sum_pool2d", "from_bytes"),
-        summed, 3, "mac8", is_integer=False,
+        summed, EVERY, "mac8", is_integer=False,
     ),
     "dense_counted": Row(
-        ("bitserial_dense",), perceptron, 3, "bitserial", is_integer=False
+        ("bitserial_dense",), perceptron, ALIKE, "bitserial", is_integer=False
     ),
-    "dense_looked_up": Row(("lookup_dense",), perceptron, 3, "lookup", is_integer=False),
-    "settled": Row(("settle",), settled, 3, "mac8", is_integer=False),
+    "dense_looked_up": Row(("lookup_dense",), perceptron, ALIKE, "lookup", is_integer=False),
+    "settled": Row(("settle",), settled, EVERY, "mac8", is_integer=False),
 }  # fmt: skip
 _OTHERS = {**PRODUCTS, **COLLECTED, **LEVELS}
 _BUILT = {operator for row in _OTHERS.values() for operator in row.operators}
