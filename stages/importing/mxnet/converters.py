@@ -151,7 +151,7 @@ def needed_nodes(symbol: Symbol) -> set[int]:
 def graph_inputs(symbol: Symbol, params: Mapping[str, Array]) -> tuple[int, ...]:
     """Positions of the variables that are inputs: no parameters, and read as data."""
     needed = needed_nodes(symbol)
-    as_data: set[int] = set()
+    as_data = {position for position, _ in heads_of(symbol)[0]}
     for position in needed:
         node = symbol.nodes[position]
         last = _FIRST_PARAMETER.get(node.op, len(node.inputs))
