@@ -221,11 +221,11 @@ def importable_outputs(graph: SourceGraph) -> tuple[tuple[str, ...], tuple[Node,
     cut: list[Node] = []
     for name in graph.outputs:
         node = producers.get(name)
-        is_last = node is not None and node.op in POSTPROCESSING and bool(node.inputs)
-        if is_last and (node.domain, node.op) not in known and node.inputs[0] in producers:
-            if node not in cut:
-                cut.append(node)
-            name = node.inputs[0]
+        if node is not None and node.op in POSTPROCESSING and (node.domain, node.op) not in known:
+            before = next(iter(node.inputs), "")
+            if before in producers:
+                name = before
+                cut += [node] if node not in cut else []
         if name not in outputs:
             outputs.append(name)
     return tuple(outputs), tuple(cut)
