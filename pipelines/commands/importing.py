@@ -93,7 +93,8 @@ def _tell(path: Path, found: dict[str, Any]) -> None:
         tables.show(f"NOT SUPPORTED ({len(rows)})", rows, ["op", "why", "layers"])
         print("a build of this file stops at these")
     else:
-        print("everything in it is supported")
+        rest = "else " if found["left_to_caller"] else ""
+        print(f"everything {rest}in it is supported")
 
 
 def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:

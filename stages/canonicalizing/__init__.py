@@ -14,6 +14,7 @@ from tvm.ir import Call
 
 from stages.canonicalizing.grouping import Group, escaping, group, in_order
 from stages.canonicalizing.islands import islands
+from stages.canonicalizing.owning import owned
 from stages.canonicalizing.plain import group_plain
 from stages.kinds import Model
 from stages.qnn.builder import (
@@ -33,8 +34,9 @@ __all__ = ["check", "run"]
 
 def run(*, model: Model) -> Model:
     """Outline every main operator with its epilogue; equal composites are one function."""
+    model, copies = owned(model)
     main = model.module["main"]
-    items = group_plain(main) if is_plain(model) else _around_islands(main)
+    items = group_plain(main) if is_plain(model) else _around_islands(main, copies)
     groups = [item for item in items if isinstance(item, Group)]
     outputs = dict(zip(map(id, groups), escaping(groups, main, items), strict=True))
     builder = ModelBuilder()
@@ -62,9 +64,9 @@ def run(*, model: Model) -> Model:
     return result
 
 
-def _around_islands(main: Any) -> list[Group | Any]:
+def _around_islands(main: Any, copies: set[Any]) -> list[Group | Any]:
     """The composites of a network with quantizers, and those of what stays float in it."""
-    apart = islands(main)
+    apart = islands(main) | copies
     items: list[Group | Any] = [*group(main, apart)]
     return in_order([*items, *group_plain(main, apart)]) if apart else items
 

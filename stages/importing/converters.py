@@ -19,7 +19,13 @@ from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
 from stages.importing.relax_builder import ANY, FLOAT_ONLY, RelaxBuilder
-from stages.importing.unsupported import Problems, Unsupported, UnsupportedError, refusal
+from stages.importing.unsupported import (
+    ONLY_LAST,
+    Problems,
+    Unsupported,
+    UnsupportedError,
+    refusal,
+)
 from stages.kinds import Model
 from stages.options import ImportOptions
 from stages.qnn.qdq import to_integers
@@ -88,8 +94,8 @@ _WHY = {
     "If": "control flow is not supported; export the model for inference",
     "Loop": "control flow is not supported; export the model for inference",
     "Scan": "control flow is not supported; export the model for inference",
-    "TopK": "it is supported only as the last operator, where it is left to the caller",
-    "ArgMax": "it is supported only as the last operator, where it is left to the caller",
+    "TopK": ONLY_LAST,
+    "ArgMax": ONLY_LAST,
     "FloatQuant": "small floating-point formats are not supported",
 }
 
@@ -206,7 +212,7 @@ def importable_outputs(graph: SourceGraph) -> tuple[tuple[str, ...], tuple[Node,
     """The tensors a package computes, and the final nodes it leaves to its caller.
 
     A ranking or softmax at the very end is cut off where operators are QONNX's, or it is unknown:
-    its input becomes the output.
+    its input becomes the output, if anything computes that.
     """
     way = way_of(graph)
     known = () if way is QONNX_WAY else way.converters
@@ -216,9 +222,10 @@ def importable_outputs(graph: SourceGraph) -> tuple[tuple[str, ...], tuple[Node,
     for name in graph.outputs:
         node = producers.get(name)
         if node is not None and node.op in POSTPROCESSING and (node.domain, node.op) not in known:
-            if node not in cut:
-                cut.append(node)
-            name = node.inputs[0]
+            before = next(iter(node.inputs), "")
+            if before in producers:
+                name = before
+                cut += [node] if node not in cut else []
         if name not in outputs:
             outputs.append(name)
     return tuple(outputs), tuple(cut)

@@ -18,6 +18,7 @@ from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
 from stages.importing.onnx_domains import QONNX as QONNX
 from stages.importing.onnx_domains import domains, graphs_of, name_domains
 from stages.importing.onnx_texts import check_texts
+from stages.importing.unsupported import without_outputs
 
 Array = np.ndarray[Any, Any]
 
@@ -138,6 +139,8 @@ def _parse(source: bytes) -> ModelProto:
         ) from error
     if not model.graph.node:
         raise StageError("the file holds no ONNX graph, or a graph without nodes")
+    if not model.graph.output:
+        raise without_outputs()
     if len(model.graph.node) > MAX_NODES:
         raise StageError(
             f"the graph has {len(model.graph.node):,} nodes; at most {MAX_NODES:,} are accepted"

@@ -2,7 +2,8 @@
 
 The range comes from, in this order: FINN's datatype annotation of the input; the quantizer that
 reads it (whole steps of its grid, from end to end); a division by a constant c > 1, the mark of
-pixels about to be scaled (integers 0 .. c). Else pixels already scaled: k/255 in 0 .. 1.
+pixels about to be scaled (integers 0 .. c). Else pixels already scaled: k/255 in 0 .. 1; or, where
+these give what is infinite or no number, as logarithms of 0 do, one of `ELSEWHERE`.
 
 Inputs of pre-quantized models: stored integers take every value of their type; int32 and int64
 small ones, which are indices and counts as a rule; floats that are quantized at once the grid they
@@ -29,8 +30,24 @@ _LARGEST_INDEX = 1
 _PASSING = {"Reshape", "Flatten", "Transpose", "Identity", "Squeeze", "Unsqueeze", "Dropout"}
 
 
-def draw(graph: SourceGraph, name: str) -> Draw:
-    """How to draw values for the graph input `name`."""
+def _integers(low: int, high: int, scale: Any = 1.0, zero_point: Any = 0.0) -> Draw:
+    def values(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        stored = rng.integers(low, high, size=shape, endpoint=True).astype(np.float32)
+        return ((stored - np.float32(zero_point)) * np.float32(scale)).astype(np.float32)
+
+    return values
+
+
+_PIXELS = _integers(0, 255, np.float32(1 / 255))
+_ODD = _integers(0, 255, 1 / 256, -0.5)
+"""Odd multiples of 1/512, since an operator may divide by zero."""
+ELSEWHERE = (_ODD, _integers(0, 255, -1 / 256, -0.5), _integers(0, 255, 1 / 256, -256.5))
+"""Ranges without their ends for inputs of floats that nothing tells the range of: 0 .. 1, -1 .. 0
+and 1 .. 2."""
+
+
+def draw(graph: SourceGraph, name: str, otherwise: Draw | None = None) -> Draw:
+    """How to draw values for the graph input `name`; `otherwise` is for an unknown range."""
     from_annotation = _annotated(graph.datatypes.get(name, ""))
     if from_annotation is not None:
         return from_annotation
@@ -38,10 +55,10 @@ def draw(graph: SourceGraph, name: str) -> Draw:
         found = _grid(graph, node) or _pixels(graph, node, tensor)
         if found is not None:
             return found
-    return _integers(0, 255, np.float32(1 / 255))
+    return otherwise or _PIXELS
 
 
-def draw_stored(model: Model, parameter: Any) -> Draw:
+def draw_stored(model: Model, parameter: Any, otherwise: Draw | None = None) -> Draw:
     """How to draw values for an input of an imported pre-quantized model."""
     dtype = dtype_of(parameter.ty)
     if dtype == "bool":
@@ -51,16 +68,7 @@ def draw_stored(model: Model, parameter: Any) -> Draw:
     if dtype != "float32":
         limits = np.iinfo(dtype)
         return lambda rng, shape: rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-    # Odd multiples, since an operator may divide by zero.
-    return _integers(0, 255, 1 / 256, -0.5)
-
-
-def _integers(low: int, high: int, scale: Any = 1.0, zero_point: Any = 0.0) -> Draw:
-    def values(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        stored = rng.integers(low, high, size=shape, endpoint=True).astype(np.float32)
-        return ((stored - np.float32(zero_point)) * np.float32(scale)).astype(np.float32)
-
-    return values
+    return otherwise or _ODD
 
 
 def _annotated(datatype: str) -> Draw | None:

@@ -12,6 +12,10 @@ class UnsupportedError(Exception):
     """Why a node cannot be imported; the sentence continues the node's name ("has pads ...")."""
 
 
+ONLY_LAST = (
+    "it is supported only as the last operator behind others, where it is left to the caller"
+)
+"""Why a ranking or softmax is refused elsewhere."""
 MISFITS = (IndexError, KeyError, ValueError, TypeError, OverflowError)
 """What Python raises of operands that a converter was not made for: too few, of another rank."""
 
@@ -48,3 +52,11 @@ def refusal(problems: Iterable[Unsupported]) -> StageError:
     """One error that lists everything unsupported."""
     listed = "\n".join(f"  {item}" for item in problems)
     return StageError(f"these operators cannot be imported:\n{listed}")
+
+
+def without_outputs() -> StageError:
+    """The error of a file whose graph gives nothing."""
+    return StageError(
+        "the graph has no outputs, and a package computes at least one",
+        hint="declare the tensors you want as its outputs, and save it again",
+    )

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
@@ -18,6 +19,8 @@ from stages.qnn.registry import dtype_of, shape_of, storage_dtype
 
 Row = Callable[[Mapping[Any, Any], Any, Any, Any], None]
 """Emits a row of the result, from buffers by parameter: its own buffer, which of N, which row."""
+SCRATCH = "scratch"
+"""Where lines find their own memory among the buffers by parameter."""
 
 
 def row_kernel(
@@ -57,19 +60,24 @@ def line_kernel(
     line: Callable[[Mapping[Any, Any], Any, Any], None],
     first: Callable[[Any], None] | None = None,
     text: str = "",
+    scratch: tuple[int, str] = (0, "int32"),
 ) -> Kernel:
     """The kernel `symbol` of a result of so many elements of a type.
 
     `line` emits one of `lines`, from buffers by parameter, the result's buffer and its number; it
-    may call what is in the LLVM IR `text`. Task 0 does what is to come `first`.
+    may call what is in the LLVM IR `text`, and use the elements of `scratch`, which are not kept
+    from one line to the next. Task 0 does what is to come `first`.
     """
     size, dtype = result
+    room, room_dtype = scratch
     with IRBuilder() as builder, T.prim_func():
         T.func_name(symbol)
         T.func_attr({"global_symbol": symbol})
-        arguments = {p: T.arg(str(p.name), _buffer(p)) for p in parameters}
+        arguments: dict[Any, Any] = {p: T.arg(str(p.name), _buffer(p)) for p in parameters}
         written = T.arg("o0", T.Buffer((size,), dtype))
-        T.arg("scratch", T.Buffer((1,), "int32"))
+        own = T.arg("scratch", T.Buffer((max(1, room),), room_dtype))  # no buffer is empty
+        if room:
+            arguments[SCRATCH] = own
         task = T.arg("task", tirx.Var("task", "int32"))
         tasks = T.arg("n_tasks", tirx.Var("n_tasks", "int32"))
         with T.attr(0, "pragma_import_llvm", text) if text else nullcontext():
@@ -80,7 +88,7 @@ def line_kernel(
             begin = T.bind(start)
             with T.serial(0, T.bind(end - begin)) as index:
                 line(arguments, written, T.bind(begin + index))
-    return Kernel(builder.get(), 0, lines)
+    return Kernel(builder.get(), room * np.dtype(room_dtype).itemsize, lines)
 
 
 def _buffer(parameter: Any) -> Any:

@@ -6,6 +6,7 @@ Exponentials are computed, of floats, or looked up, of bytes, once for each elem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,8 +18,9 @@ from hw.profile import Hardware
 from stages.packaging.by_element import is_by_element, value_at
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack, with_vectors
-from stages.packaging.rows import line_kernel
-from stages.packaging.turns import added_up, lines_of, take_turns, vectors_of
+from stages.packaging.plain_schedule import STACK_BYTES
+from stages.packaging.rows import SCRATCH, line_kernel
+from stages.packaging.turns import ROWS, added_up, lines_of, take_turns, vectors_of
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import calls_in
 from stages.qnn.numbers import TIR
@@ -29,7 +31,9 @@ from stages.qnn.softmax import power
 
 OF_FLOATS, OF_BYTES = "relax.qnn.softmax", "relax.qnn.qlinear_softmax"
 MOST = 1 << 11
-"""Elements of a row whose exponentials are kept on the stack, at most."""
+"""Elements of a row whose exponentials are kept, at most."""
+POWERS = "float32"
+"""Type of the exponentials."""
 
 
 def is_softmax(function: Any) -> bool:
@@ -49,6 +53,21 @@ def lower_softmax(function: Any, symbol: str, hardware: Hardware) -> Kernel:
     return with_vectors(lambda loop: kind(function, loop, lanes).kernel(symbol), hardware)
 
 
+@dataclass(frozen=True)
+class _Powers:
+    """Exponentials of a row: a part of a buffer from an element on."""
+
+    buffer: Any
+    start: int
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.buffer[self.start + place]
+
+    def store(self, value: Any, place: Any) -> None:
+        """Keep one of them."""
+        T.buffer_store(self.buffer, value, [self.start + place])
+
+
 class _Softmax:
     most_dtype: str
     """Type in which the largest element of a row is looked for."""
@@ -65,11 +84,16 @@ class _Softmax:
         self.lanes = min(lanes, 1 << (self.length.bit_length() - 1))
         self.tiles, self.first = vectors_of(self.length, self.lanes)
         self.dtype = str(storage_dtype(dtype_of(output.ty)))
+        self.room = -(-self.length // lanes) * lanes
+        size = self.room * storage_dtype(POWERS).itemsize
+        # What is too long for the stack is in the scratch memory of the kernel.
+        self.scratch = ROWS * self.room if size >= STACK_BYTES else 0
 
     def kernel(self, symbol: str) -> Kernel:
         """Items of work are a few rows."""
-        result = self.count * self.length, self.dtype
-        return line_kernel(symbol, self.parameters, result, lines_of(self.count), self._line)
+        result, lines = (self.count * self.length, self.dtype), lines_of(self.count)
+        room = self.scratch, POWERS
+        return line_kernel(symbol, self.parameters, result, lines, self._line, scratch=room)
 
     def _line(self, arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
         self.arguments = arguments
@@ -78,13 +102,19 @@ class _Softmax:
     def _rows(self, rows: Sequence[Any], result: Any) -> None:
         starts = [T.bind(row * self.length) for row in rows]
         with on_stack():
-            powers = [T.alloc_buffer((self.length,), "float32") for _ in rows]
-            totals = T.alloc_buffer((len(rows),), "float32")
+            powers = [self._powers(row) for row in range(len(rows))]
+            totals = T.alloc_buffer((len(rows),), POWERS)
             for start, of_row in zip(starts, powers, strict=True):
                 self._exponentials(start, self._largest(start), of_row)
             added_up(totals, self.length, lambda row, place: powers[row][place])
             for row, start in enumerate(starts):
                 self._results(result, start, powers[row], totals[row])
+
+    def _powers(self, row: int) -> _Powers:
+        """Where the exponentials of a row are kept."""
+        if self.scratch:
+            return _Powers(self.arguments[SCRATCH], row * self.room)
+        return _Powers(T.alloc_buffer((self.length,), POWERS), 0)
 
     def _largest(self, start: Any) -> Any:
         """The largest element of a row."""
@@ -102,7 +132,7 @@ class _Softmax:
             T.buffer_store(most, tirx.max(most[0], most[lane]), [0])
         return most[0]
 
-    def _exponentials(self, start: Any, most: Any, powers: Any) -> None:
+    def _exponentials(self, start: Any, most: Any, powers: _Powers) -> None:
         """Those of a row, less its largest element."""
         raise NotImplementedError
 
@@ -110,7 +140,7 @@ class _Softmax:
         """What an element becomes."""
         raise NotImplementedError
 
-    def _results(self, result: Any, start: Any, powers: Any, total: Any) -> None:
+    def _results(self, result: Any, start: Any, powers: _Powers, total: Any) -> None:
         """A row of what is made of the shares."""
         with T.serial(0, self.tiles) as tile, self.loop(0, self.lanes) as lane:
             place = self.first(tile) + lane
@@ -122,11 +152,11 @@ class _Softmax:
 class _OfFloats(_Softmax):
     most_dtype = "float32"
 
-    def _exponentials(self, start: Any, most: Any, powers: Any) -> None:
+    def _exponentials(self, start: Any, most: Any, powers: _Powers) -> None:
         data, beta = self.arguments[self.call.args[0]], attributes(self.call)["beta"]
         with T.serial(0, self.tiles) as tile, self.loop(0, self.lanes) as lane:
             place = self.first(tile) + lane
-            T.buffer_store(powers, shared(power(TIR, data[start + place], most, beta)), [place])
+            powers.store(shared(power(TIR, data[start + place], most, beta)), place)
 
     def _share(self, power: Any, total: Any) -> Any:
         return power / total
@@ -135,12 +165,12 @@ class _OfFloats(_Softmax):
 class _OfBytes(_Softmax):
     most_dtype = "int32"
 
-    def _exponentials(self, start: Any, most: Any, powers: Any) -> None:
+    def _exponentials(self, start: Any, most: Any, powers: _Powers) -> None:
         data, table = (self.arguments[argument] for argument in self.call.args)
         before = T.bind(softmax_place(0, most))
         with T.serial(0, self.length) as place:  # no vector looks them up faster
             value = table[data[start + place].astype("int32") + before]
-            T.buffer_store(powers, value, [place])
+            powers.store(value, place)
 
     def _share(self, power: Any, total: Any) -> Any:
         return softmax_levels(power, total, dtype_of(self.call.ty), **attributes(self.call))

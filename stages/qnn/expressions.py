@@ -162,10 +162,13 @@ def _matmul(call: Any, a: Tensor, b: Tensor) -> Tensor:
     shape, dtype = shape_of(call.ty), dtype_of(call.ty)
     is_float = dtype.startswith("float")
     k = te.reduce_axis((0, shape_of(a)[-1]))
+    # A vector has no row or column that the result keeps.
+    columns = len(shape) - (len(shape_of(b)) > 1)
+    rows = columns - (len(shape_of(a)) > 1)
 
     def at(*index: Any) -> Any:
-        left = element(a, (*index[:-1], k))
-        right = element(b, (*index[:-2], k, index[-1]))
+        left = element(a, (*index[:columns], k))
+        right = element(b, (*index[:rows], k, *index[columns:]))
         kind = "float64" if is_float else dtype
         return te.sum(left.astype(kind) * right.astype(kind), axis=k)
 

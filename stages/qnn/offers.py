@@ -223,14 +223,15 @@ def products_for(
     weight: np.ndarray[Any, Any],
     algorithms: Collection[Method] = _BYTES,
 ) -> list[Offer]:
-    """Offers of products of levels as bytes, of any problem, that levels of so many bits and these
-    weights fit."""
+    """Offers of products of levels as bytes, of any problem but those of floats, that levels of so
+    many bits and these weights fit."""
     weight_limit = weight_limit_of(weight)
     found = {
         offer.signature.name: offer
         for data in table.values()
         for offer in holding(from_table(data), weight)
         if (products := offer.signature.products) is not None
+        and not offer.signature.is_float
         and offer.algorithm in algorithms
         and activation_bits <= products.activation_bits
         and weight_limit <= products.weight_limit

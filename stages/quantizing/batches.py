@@ -48,10 +48,11 @@ def always_apart(model: Model) -> Model:
 
 
 def _batch(model: Model) -> int:
-    """The first extent that all inputs have in common; 1 where they have none."""
+    """The first extent that all inputs have in common; 1 where they have none. That of a vector
+    counts no samples."""
     main = model.module["main"]
     inputs = main.params[: int(main.attrs["num_input"])]
-    batches = {shape_of(item.ty)[:1] for item in inputs}
+    batches = {shape_of(item.ty)[:-1][:1] for item in inputs}
     return batches.pop()[0] if len(batches) == 1 and () not in batches else 1
 
 

@@ -67,7 +67,7 @@ def rewrite(model: Model) -> Model:
     readers = Counter(v for b in needed_bindings(main) for v in variables_in(b.value))
     inputs = int(main.attrs["num_input"])
     for parameter in main.params[:inputs]:
-        if shape_of(parameter.ty)[:1] != (1,):
+        if shape_of(parameter.ty)[:-1][:1] not in ((), (1,)):
             raise StageError(
                 f"the input '{parameter.name}' has the shape {list(shape_of(parameter.ty))}; "
                 "the batch size, its first extent, must be 1",

@@ -15,6 +15,7 @@ import pytest
 
 from pipelines import packages, verifying
 from pipelines.commands import check, doctor, verify
+from pipelines.commands.importing import _tell as tell
 from pipelines.commands.importing import recipe_name
 from pipelines.errors import UserError
 from pipelines.overrides import Variables
@@ -113,6 +114,26 @@ def test_what_import_refuses(clone: Clone, arguments: tuple[str, ...], message: 
     clone.write("stages/importing/__init__.py", "")
     _, err = clone.doit("import", *arguments, expect=1)
     assert err == f"ERROR: {message}\n"
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ([], "everything in it is supported\n"),
+        (
+            [{"op": "TopK", "layer": "best"}],
+            "left to the caller: TopK (best) at the end; it is not packaged\n"
+            "everything else in it is supported\n",
+        ),
+    ],
+)
+def test_import_says_what_is_not_packaged(
+    left: list[dict[str, str]], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty: dict[str, Any] = {"inputs": [], "outputs": [], "layers": [], "unsupported": []}
+    about = {"format": "QONNX", "producer": "", "parameters": 1, "bytes": 1, "operators": {}}
+    tell(Path("net.onnx"), {**about, **empty, "left_to_caller": left})
+    assert capsys.readouterr().out.endswith(f"\n{said}")
 
 
 def test_import_writes_a_starter_recipe_once(clone: Clone) -> None:

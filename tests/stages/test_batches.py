@@ -67,7 +67,10 @@ MEETING: dict[str, tuple[tuple[int, ...], Build]] = {
     "choice": ((3, 4), lambda b, x: op.take(x, b.tensor("i", np.array([2, 0, 1])), 0)),
     "flat": ((3, 4), lambda _, x: op.reshape(x, (1, 12))),
     "fewer": ((4, 6), lambda _, x: op.reshape(x, (2, 12))),
-    "softmax of one axis": ((3,), lambda _, x: softmax(x, beta=1.0)),
+    "softmax of one axis": (
+        (3, 1),
+        lambda b, x: softmax(emitted(b, op.reshape(x, (3,))), beta=1.0),
+    ),
     "other rank": ((3, 3), lambda b, x: op.add(x, emitted(b, op.max(x, [1])))),
     "Gram matrix": ((3, 4), lambda b, x: op.matmul(x, emitted(b, op.permute_dims(x)))),
     "a constant for each": ((3, 4), lambda b, x: op.add(x, constant(b, 3, 4))),
@@ -96,6 +99,11 @@ def test_pictures_that_may_meet_are_not_taken_apart(name: str) -> None:
     with pytest.raises(StageError, match=f"the {shape[0]} samples of a batch meet here"):
         always_apart(model)
     assert apart(model) is model
+
+
+def test_a_vector_is_no_batch() -> None:
+    model = network((3,), lambda _, x: softmax(x, beta=1.0))
+    assert apart(model) is always_apart(model) is model
 
 
 def test_a_network_of_weights_alone_stays_a_batch() -> None:

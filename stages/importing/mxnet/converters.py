@@ -17,7 +17,13 @@ from stages.importing.mxnet import binary, conversions, fused, plain, quantized
 from stages.importing.mxnet.plain import Converter
 from stages.importing.mxnet.symbol import Node, Symbol
 from stages.importing.mxnet.walk import Walk
-from stages.importing.unsupported import MISFITS, Problems, Unsupported, UnsupportedError
+from stages.importing.unsupported import (
+    MISFITS,
+    ONLY_LAST,
+    Problems,
+    Unsupported,
+    UnsupportedError,
+)
 from stages.kinds import Model
 from stages.options import ImportOptions
 
@@ -93,10 +99,7 @@ POSTPROCESSING = frozenset(
     {"SoftmaxOutput", "Softmax", "softmax", "log_softmax", "SoftmaxActivation", "argmax", "topk"}
 )
 """Operators that, at the very end of a graph, are left to the caller of the package."""
-_WHY = {
-    name: "it is supported only as the last operator, where it is left to the caller"
-    for name in POSTPROCESSING
-}
+_WHY = dict.fromkeys(POSTPROCESSING, ONLY_LAST)
 _FIRST_PARAMETER = {
     "Convolution": 1, "Convolution_v1": 1, "FullyConnected": 1, "BatchNorm": 1, "BatchNorm_v1": 1,
     "CuDNNBatchNorm": 1, "QConvolution": 1, "QConvolution_v1": 1, "QFullyConnected": 1,
@@ -124,12 +127,16 @@ def heads_of(symbol: Symbol) -> tuple[tuple[tuple[int, int], ...], tuple[Node, .
     cut: list[Node] = []
     for head in symbol.heads:
         node = symbol.nodes[head[0]]
-        if node.op in POSTPROCESSING and node.inputs:
+        if node.op in POSTPROCESSING and node.inputs and _is_computed(symbol, node.inputs[0]):
             cut.append(node)
             head = node.inputs[0]
         if head not in heads:
             heads.append(head)
     return tuple(heads), tuple(cut)
+
+
+def _is_computed(symbol: Symbol, value: tuple[int, int]) -> bool:
+    return symbol.nodes[value[0]].op != "null"
 
 
 def needed_nodes(symbol: Symbol) -> set[int]:
@@ -144,7 +151,7 @@ def needed_nodes(symbol: Symbol) -> set[int]:
 def graph_inputs(symbol: Symbol, params: Mapping[str, Array]) -> tuple[int, ...]:
     """Positions of the variables that are inputs: no parameters, and read as data."""
     needed = needed_nodes(symbol)
-    as_data: set[int] = set()
+    as_data = {position for position, _ in heads_of(symbol)[0]}
     for position in needed:
         node = symbol.nodes[position]
         last = _FIRST_PARAMETER.get(node.op, len(node.inputs))

@@ -13,7 +13,7 @@ from typing import Any
 
 from stages.errors import StageError
 from stages.importing.limits import MAX_NODES
-from stages.importing.unsupported import UnsupportedError
+from stages.importing.unsupported import UnsupportedError, without_outputs
 
 _MAX_DEPTH = 4
 
@@ -108,7 +108,7 @@ def _symbol(content: Any, depth: int) -> Symbol:
     nodes = tuple(_node(item, at, depth) for at, item in enumerate(content["nodes"]))
     heads = _references(content.get("heads"), len(nodes), "a head")
     if not heads:
-        raise _damaged("it has no outputs")
+        raise without_outputs()
     return Symbol(nodes, heads, _version(content.get("attrs")))
 
 

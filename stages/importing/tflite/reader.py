@@ -18,6 +18,7 @@ from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
 from stages.importing.tflite.flat import Budget, damaged, plain, reading
 from stages.importing.tflite.graph import ABSENT, Graph, Operator, Tensor
 from stages.importing.tflite.quantization import quantization_of
+from stages.importing.unsupported import without_outputs
 
 IDENTIFIER = b"TFL3"
 MAX_TENSORS = 10 * MAX_NODES
@@ -204,6 +205,8 @@ def check_order(graph: Graph) -> None:
     tensors = graph.tensors
     known = {tensor.index for tensor in tensors if tensor.data is not None or tensor.trouble}
     known.update(tensor.index for tensor in tensors if 0 in tensor.shape)
+    if not graph.outputs:
+        raise without_outputs()
     if ABSENT in (*graph.inputs, *graph.outputs):
         raise damaged("the graph leaves out one of its inputs or outputs")
     known.update(graph.inputs)

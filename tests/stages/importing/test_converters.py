@@ -280,7 +280,7 @@ def test_everything_unsupported_is_told_at_once() -> None:
     assert refusal(graph([*nodes, last], one, IMAGE.shape, output="z", opset=18)) == (
         "these operators cannot be imported:\n"
         "  Mish (2x: Mish_a, Mish_d): there is no converter for it\n"
-        "  ArgMax (1x: ArgMax_i): it is supported only as the last operator, "
+        "  ArgMax (1x: ArgMax_i): it is supported only as the last operator behind others, "
         "where it is left to the caller\n"
         "  Gather (1x: Gather_y): there is no converter for it"
     )
