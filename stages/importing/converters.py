@@ -17,6 +17,7 @@ from stages.importing import convert_layers as layers
 from stages.importing import onnx_operators
 from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
+from stages.importing.onnx_pairs import joined
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
 from stages.importing.relax_builder import ANY, FLOAT_ONLY, RelaxBuilder
 from stages.importing.unsupported import Problems, Unsupported, UnsupportedError, refusal
@@ -126,6 +127,8 @@ def convert(graph: SourceGraph, options: ImportOptions) -> Model:
 def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
     """Convert what can be converted, and collect what cannot."""
     way = way_of(graph)
+    if way is ONNX_WAY:
+        graph = joined(graph)
     builder = RelaxBuilder(way.accepts, graph.opset)
     builder.constants.update(graph.constants)
     dtypes = {item.name: item.dtype for item in graph.inputs}
