@@ -84,16 +84,16 @@ def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
 
 
 def _moved(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
-    """Sums that are only moved about before they are quantized, such as those of ConvTranspose."""
+    """What is only moved about before it is quantized: sums of ConvTranspose, rows of softmax."""
     if not any(is_op(call, name) for name in _SHIFTS):
         return None
     inner = call.args[0]
     source = graph.expressions.get(inner)
     if source is None or not graph.is_read_once(inner):
         return None
-    result = _sums(graph, inner, source, out)
-    if result is None:
-        result = _moved(graph, inner, source, out)
+    rules = (_sums, _softmax, _moved)
+    found = (rule(graph, inner, source, out) for rule in rules)
+    result = next((each for each in found if each is not None), None)
     if result is None:
         return None
     return graph.builder.emit(remap(call, {inner: result}), str(variable.name))
