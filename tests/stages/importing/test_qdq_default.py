@@ -1,0 +1,56 @@
+"""QDQ islands beside ONNX Runtime 1.32's default session, over shapes, axes, opsets and scales."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.stages.importing.test_qdq_files import SEEDS, Graph
+from tests.stages.importing.test_qoperators import has_vnni
+
+pytestmark = pytest.mark.skipif(not has_vnni(), reason="references are those of x86 with VNNI")
+SHAPES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
+DTYPES = st.sampled_from(["uint8", "int8"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=SHAPES,
+    axis=st.integers(-4, 3),
+    opset=st.sampled_from([11, 12, 13, 17, 21]),
+    dtype=DTYPES,
+    scale=st.sampled_from([1 / 256, 1 / 255, 0.002, 0.0005, 0.02]),
+    seed=SEEDS,
+)
+def test_softmax(
+    shape: tuple[int, ...], axis: int, opset: int, dtype: str, scale: float, seed: int
+) -> None:
+    """QLinearSoftmax along any axis; before opset 13 over all from the axis on."""
+    net, axis = Graph(seed, dtype), axis % len(shape)
+    y = net.apply("Softmax", [net.input("x", shape)], "y", axis=axis)
+    point = int(np.iinfo(dtype).min)
+    left = net.check(y, len(shape), scale=scale, point=point, opset=opset)
+    assert "relax.qnn.qlinear_softmax" in left and "relax.qnn.softmax" not in left
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_resize_linear(data: st.DataObject) -> None:
+    """All levels: float sums of corners break ties as ONNX Runtime's do."""
+    draw = data.draw
+    shape = tuple(draw(st.lists(st.integers(1, 7), min_size=2, max_size=4)))
+    spatial = draw(st.sampled_from([(1, 2), (2, 3)])) if len(shape) == 4 else range(len(shape))
+    factors = st.sampled_from([1, 2, 3, 0.5, 1.7, 4])
+    scales = [draw(factors) if axis in spatial else 1 for axis in range(len(shape))]
+    scales = [max(s, 1 / extent) for s, extent in zip(scales, shape, strict=True)]
+    modes = ["half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric"]
+    net = Graph(draw(SEEDS), draw(DTYPES))
+    net.constants["scales"] = np.array(scales, np.float32)
+    attributes: dict[str, Any] = {"coordinate_transformation_mode": draw(st.sampled_from(modes))}
+    x = net.input("x", shape, 0.04)
+    y = net.apply("Resize", [x, "", "scales"], "y", mode="linear", **attributes)
+    net.check(y, len(shape), scale=draw(st.sampled_from([0.04, 0.03])), opset=19)
