@@ -19,6 +19,7 @@ from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_pairs import joined
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
+from stages.importing.onnx_session import session_of
 from stages.importing.relax_builder import ANY, FLOAT_ONLY, RelaxBuilder
 from stages.importing.unsupported import Problems, Unsupported, UnsupportedError, refusal
 from stages.kinds import Model
@@ -150,7 +151,7 @@ def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
     unsupported = problems.listed()
     model = None if unsupported else builder.finish(outputs, _attributes(graph, way))
     if model is not None and way is ONNX_WAY:
-        model = to_integers(model, way.numerics)
+        model = to_integers(model, way.numerics, session_of(graph))
     return Converted(model, shapes, outputs, cut, unsupported)
 
 

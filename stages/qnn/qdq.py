@@ -27,22 +27,23 @@ from typing import Any
 from stages.kinds import Model
 from stages.qnn import qdq_integers, qdq_onnx
 from stages.qnn.builder import bindings_of, output_names, outputs_of
-from stages.qnn.qdq_rewriting import Rewriting
+from stages.qnn.qdq_rewriting import PLAIN, Rewriting, Session
 from stages.qnn.registry import is_op
 
 QUANTIZE = "relax.qnn.quantize_linear"
 DEQUANTIZE = "relax.qnn.dequantize_linear"
 
 
-def to_integers(model: Model, numerics: str) -> Model:
+def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
     """`model` with its QDQ islands turned into integer operators; attributes of `main` are kept.
 
     `model` is a `main` whose quantizers are `qnn.quantize_linear` and `qnn.dequantize_linear` with
     scales and zero points among its parameters (computed ones stay as they are). Convolutions and
     pools are NCHW and OIHW. Variables keep their names; parameters that nothing reads are gone.
+    `session` is what else ONNX Runtime knows of the graph.
     """
     main = model.module["main"]
-    graph = Rewriting(model)
+    graph = Rewriting(model, session)
     for binding in bindings_of(main):
         _visit(graph, binding.var, binding.value, numerics)
     outputs = [graph.value(output) for output in outputs_of(main)]
@@ -70,6 +71,8 @@ def _visit(graph: Rewriting, variable: Any, value: Any, numerics: str) -> None:
             graph.values[variable] = result
     else:
         qdq_integers.move(graph, variable, value)
+        if variable.name in graph.session.reductions:
+            qdq_onnx.reduce(graph, variable, value)
 
 
 def _is_whole(call: Any, limits: tuple[int, int]) -> bool:

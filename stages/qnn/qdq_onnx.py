@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.qnn import qlinear
+from stages.qnn import in_order, qlinear
 from stages.qnn.builder import remap, variables_in
 from stages.qnn.grid import Grid, every_byte
 from stages.qnn.qdq_integers import table_of
@@ -158,6 +158,8 @@ def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """QLinearGlobalAveragePool."""
     if not is_op(call, "relax.mean") or call.attrs.axis is None:
         return None
+    if variable.name in graph.session.reductions:
+        return None
     data = graph.quantized.get(call.args[0])
     axes = [int(axis) for axis in call.attrs.axis]
     if data is None or not _are_bytes(out, data) or len(shape_of(data.value.ty)) != 4:
@@ -167,6 +169,22 @@ def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     return qlinear.global_average_pool(
         graph.builder, str(variable.name), data.value, data.grid, out
     )
+
+
+def reduce(graph: Rewriting, variable: Any, call: Any) -> None:
+    """ReduceMean and ReduceSum of dequantized values: in float, in the order of the runtime."""
+    data = graph.quantized.get(call.args[0])
+    if data is None or not data.grid.is_per_tensor:
+        return
+    axes, name = sorted(_ints(call.attrs.axis)), str(variable.name)
+    keepdims = bool(call.attrs.keepdims)
+    value = graph.value(call.args[0])
+    result = in_order.reduced(value, axes, keepdims, graph.builder.emit, name)
+    if is_op(call, "relax.mean"):
+        extents = [shape_of(value.ty)[axis] for axis in axes]
+        count = graph.builder.tensor(f"{name}.count", np.asarray(np.prod(extents), np.float32))
+        result = graph.builder.emit(relax.op.divide(result, count), f"{name}.mean")
+    graph.values[variable] = result
 
 
 def _average(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:

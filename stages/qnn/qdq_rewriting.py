@@ -27,6 +27,17 @@ class Quantized:
     grid: Grid
 
 
+@dataclass(frozen=True)
+class Session:
+    """What ONNX Runtime's session knows of a graph that its Relax does not say, by layer."""
+
+    reductions: frozenset[str] = frozenset()
+    """Means and sums that stay float, of which none is a pool."""
+
+
+PLAIN = Session()
+
+
 class Rewriting:
     """The old function, the new one, and what each old variable is in the new one.
 
@@ -34,8 +45,9 @@ class Rewriting:
     leaves nothing behind.
     """
 
-    def __init__(self, source: Model) -> None:
+    def __init__(self, source: Model, session: Session = PLAIN) -> None:
         main = source.module["main"]
+        self.session = session
         self.builder = ModelBuilder()
         self.values: dict[Any, Any] = {}
         """Old variable to new variable."""

@@ -54,3 +54,24 @@ def test_resize_linear(data: st.DataObject) -> None:
     x = net.input("x", shape, 0.04)
     y = net.apply("Resize", [x, "", "scales"], "y", mode="linear", **attributes)
     net.check(y, len(shape), scale=draw(st.sampled_from([0.04, 0.03])), opset=19)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_reductions(data: st.DataObject) -> None:
+    """All levels, at ties too: a mean of levels lies in the middle of two more often than not."""
+    draw = data.draw
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
+    axes = draw(st.sets(st.integers(0, len(shape) - 1), min_size=1).map(sorted))
+    opset, keepdims = draw(st.sampled_from([13, 18])), draw(st.integers(0, 1))
+    op = draw(st.sampled_from(["ReduceMean", "ReduceSum"]))
+    net = Graph(draw(SEEDS), draw(DTYPES))
+    operands, attributes = [net.input("x", shape, 0.03)], {"keepdims": keepdims}
+    if op == "ReduceSum" or opset == 18:
+        net.constants["axes"] = np.array(axes, np.int64)
+        operands.append("axes")
+    else:
+        attributes["axes"] = axes
+    rank = len(shape) if keepdims else len(shape) - len(axes)
+    y = net.apply(op, operands, "y", **attributes)
+    net.check(y, rank, scale=draw(st.sampled_from([0.03, 0.015, 0.06])), opset=opset)
