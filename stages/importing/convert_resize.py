@@ -86,10 +86,8 @@ def _interpolated_axes(rank: int, resized: Sequence[int]) -> Sequence[int]:
 
     A picture has two of them, channels first or last, and three other ranks have three.
     """
-    if rank == 4:
-        axes = (2, 3) if 1 not in resized else (1, 2)
-    else:
-        axes = {1: (0,), 2: (0, 1), 3: (0, 1, 2), 5: (2, 3, 4)}.get(rank, ())
+    accepted = {1: (0,), 2: (0, 1), 3: (0, 1, 2), 4: (2, 3), 5: (2, 3, 4)}
+    axes = (1, 2) if rank == 4 and 1 in resized else accepted.get(rank, ())
     if not set(resized) <= set(axes):
         raise UnsupportedError(f"interpolates the axes {list(resized)} of a rank-{rank} tensor")
     return axes

@@ -9,22 +9,25 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from stages.errors import StageError
 from stages.importing import convert_arithmetic as arithmetic
 from stages.importing import convert_layers as layers
 from stages.importing import onnx_operators
+from stages.importing.closeness import LOOSE, loose
 from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_pairs import joined
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
-from stages.importing.onnx_session import session_of
+from stages.importing.onnx_session import islands, session_of
 from stages.importing.relax_builder import ANY, FLOAT_ONLY, RelaxBuilder
 from stages.importing.unsupported import Problems, Unsupported, UnsupportedError, refusal
 from stages.kinds import Model
 from stages.options import ImportOptions
 from stages.qnn.qdq import to_integers
+from stages.qnn.session import ATTRIBUTE, CLOSE, Island, islands_of, written
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 
@@ -151,8 +154,18 @@ def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
     unsupported = problems.listed()
     model = None if unsupported else builder.finish(outputs, _attributes(graph, way))
     if model is not None and way is ONNX_WAY:
-        model = to_integers(model, way.numerics, session_of(graph))
+        model = _noted(to_integers(model, way.numerics, session_of(graph)))
     return Converted(model, shapes, outputs, cut, unsupported)
+
+
+def _noted(model: Model) -> Model:
+    """`model` with what it says of its islands, and of quantizers that are close, not equal."""
+    found = [Island(str(each.name), LOOSE, CLOSE) for each in loose(model)]
+    if not found:
+        return model
+    text = written((*islands_of(model), *found))
+    main = model.module["main"].with_attr(ATTRIBUTE, text)
+    return Model(tvm.IRModule({relax.GlobalVar("main"): main}), model.params)
 
 
 def _convert_node(
@@ -192,7 +205,9 @@ def _shape(builder: RelaxBuilder, node: Node) -> np.ndarray[Any, Any]:
 
 def _attributes(graph: SourceGraph, way: Way) -> dict[str, Any]:
     if way is ONNX_WAY:
-        return {"numerics": way.numerics, "quantization": json.dumps(quantization(graph))}
+        attributes = {"numerics": way.numerics, "quantization": json.dumps(quantization(graph))}
+        found = tuple(islands(graph))
+        return attributes | ({ATTRIBUTE: written(found)} if found else {})
     datatypes = {name: kind for name, kind in graph.datatypes.items() if kind != "FLOAT32"}
     return {"numerics": "qonnx", "finn_datatypes": datatypes}
 

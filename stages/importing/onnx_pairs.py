@@ -17,6 +17,8 @@ from stages.importing.onnx_reader import Node, SourceGraph
 
 Array = np.ndarray[Any, Any]
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+SCALE, POINT = ".joined_scale", ".joined_zero_point"
+"""What the grid of a joined pair is called, behind the layer that dequantizes."""
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 """Operators that change nothing where one operand is this number; the second one if order counts.
 """
@@ -37,6 +39,7 @@ class Readers:
 
     def __init__(self, graph: SourceGraph, constants: Mapping[str, Array]) -> None:
         self.outputs = frozenset(graph.outputs)
+        self.constants = constants
         self._same: dict[str, str] = {}
         self.producers: dict[str, int] = {}
         self._readers: dict[str, list[int]] = {}
@@ -83,7 +86,7 @@ def joined(graph: SourceGraph) -> SourceGraph:
     """
     constants = constants_of(graph)
     readers = Readers(graph, constants)
-    nodes, added = list(graph.nodes), {}
+    nodes, added = list(graph.nodes), dict[str, Array]()
     for index, node in enumerate(graph.nodes):
         chain = _chain(nodes, index, readers) if node.op == DEQUANTIZE else None
         if chain is None:
@@ -98,7 +101,7 @@ def joined(graph: SourceGraph) -> SourceGraph:
             found = _common(first, second)
             if found is None:
                 continue
-            names = [f"{nodes[last].layer}.joined_{part}" for part in ("scale", "zero_point")]
+            names = [f"{nodes[last].layer}{part}" for part in (SCALE, POINT)]
             added |= dict(zip(names, found, strict=True))
             ends = [tuple(names)] * 2
         tensor = nodes[outer].outputs[0]

@@ -65,7 +65,9 @@ def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
 def _infer(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     shape, order = shape_of(types[0]), str(attrs["order"])
     if dtype_of(types[0]) != "float32" or len(shape) != 3:
-        raise ValueError(f"data of {dtype_of(types[0])} {list(shape)}; float32 [A, R, K] is expected")
+        raise ValueError(
+            f"data of {dtype_of(types[0])} {list(shape)}; float32 [A, R, K] is expected"
+        )
     if order not in ("one by one", "fours", "vectors") or (order == "vectors" and shape[2] != 1):
         raise ValueError(f"the order '{order}' of data {list(shape)}")
     return tensor_type((shape[0], shape[2]), "float32")
@@ -166,7 +168,9 @@ def _row(row: Array, start: int) -> np.float32:
     count = (row.size - start) // LANES
     vectors = row[start : start + count * LANES].reshape(count, LANES)
     turns = [_total(vectors[None, half : count & ~1 : 2])[0] for half in (0, 1) if count > 1]
-    lanes = np.sum(turns, axis=0, dtype=np.float32) if turns else np.zeros(LANES, np.float32)
+    lanes = np.zeros(LANES, np.float32)
+    for turn in turns:
+        lanes = lanes + turn
     if count & 1:
         lanes = lanes + vectors[-1]
     total = np.float32((lanes[0] + lanes[2]) + (lanes[1] + lanes[3]))

@@ -23,7 +23,9 @@ OPERANDS = ("left", "right", "across", "rows", "down", "planes", "deep")
 def _infer(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     shape, axes = list(shape_of(types[0])), list(attrs["axes"])
     if shape_of(types[1]) != tuple(shape) or {dtype_of(each) for each in types[:2]} != {"float32"}:
-        raise ValueError(f"data of {[list(shape_of(each)) for each in types[:2]]}, not float32 alike")
+        raise ValueError(
+            f"data of {[list(shape_of(each)) for each in types[:2]]}, not float32 alike"
+        )
     if not 1 <= len(axes) <= 3 or any(not 0 <= axis < len(shape) for axis in axes):
         raise ValueError(f"the axes {axes} of data of rank {len(shape)}")
     found = [(shape_of(kind), dtype_of(kind)) for kind in types[2:]]
@@ -37,14 +39,14 @@ def _infer(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
 
 
 def _corners(axes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Sides of each axis, in the order in which corners are added up: the first axis turns first."""
+    """Sides of each axis, in the order in which corners are added up: the first axis first."""
     return [corner[::-1] for corner in product((0, 1), repeat=len(axes))]
 
 
 def _legalize(left: Any, right: Any, *operands: Any, axes: Sequence[int]) -> Any:
     across, rows, down, planes, deep = operands
     shape = [int(extent) for extent in left.shape]
-    weights, places = (across, down, deep), (None, rows, planes)
+    weights, places = (across, down, deep), (rows, rows, planes)  # none of the first axis
     for i, axis in enumerate(axes[1:], 1):
         shape[axis] = int(places[i].shape[1])
 

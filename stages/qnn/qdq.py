@@ -27,8 +27,9 @@ from typing import Any
 from stages.kinds import Model
 from stages.qnn import qdq_integers, qdq_onnx
 from stages.qnn.builder import bindings_of, output_names, outputs_of
-from stages.qnn.qdq_rewriting import PLAIN, Rewriting, Session
+from stages.qnn.qdq_rewriting import Rewriting
 from stages.qnn.registry import is_op
+from stages.qnn.session import ATTRIBUTE, PLAIN, Session, islands_of, written
 
 QUANTIZE = "relax.qnn.quantize_linear"
 DEQUANTIZE = "relax.qnn.dequantize_linear"
@@ -53,6 +54,8 @@ def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
         for key, value in main.attrs.items()
         if key not in ("global_symbol", "num_input", "output_names")
     }
+    islands = (*islands_of(model), *graph.islands)
+    attrs |= {ATTRIBUTE: written(islands)} if islands else {}
     return graph.builder.model(outputs, output_names(model), attrs=attrs)
 
 

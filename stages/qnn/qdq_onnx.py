@@ -23,8 +23,10 @@ from stages.qnn.qdq_integers import table_of
 from stages.qnn.qdq_rewriting import Quantized, Rewriting
 from stages.qnn.qdq_sums import Product, product_of
 from stages.qnn.registry import attributes, is_op, shape_of
+from stages.qnn.session import DEFAULT, UNOPTIMIZED, Island
 
 Array = np.ndarray[Any, Any]
+WRONG_POOL = "QLinearAveragePool, which divides by wrong counts where it rounds sizes up"
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
 _SHIFTS = ("relax.reshape", "relax.permute_dims", "relax.strided_slice")
 
@@ -68,6 +70,10 @@ def _operator(graph: Rewriting, variable: Any, out: Grid) -> Any | None:
     return None
 
 
+def _note(graph: Rewriting, layer: str, runtime: str, gives: str = DEFAULT) -> None:
+    graph.islands.append(Island(layer, runtime, gives))
+
+
 def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """QLinearConv, QLinearMatMul, QGemm."""
     product, bias = product_of(graph, variable), None
@@ -77,6 +83,7 @@ def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
         return None
     if bias is not None:
         bias = graph.builder.tensor(f"{product.layer}.bias_values", bias)
+    _note(graph, product.layer, "QLinearConv" if product.is_conv else "QLinearMatMul or QGemm")
     sums = product.sums(graph, bias)
     factor = qlinear.output_factor(product.data.grid, product.weight.grid, out)
     result = qlinear.rescaled(graph.builder, product.layer, sums, factor, out)
@@ -140,9 +147,8 @@ def _binary(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None
     ONNX Runtime turns int8 activations into uint8 first, but no constants, and fuses only operands
     of one type: with a constant, the operator stays float.
     """
-    functions = {"relax.add": qlinear.add, "relax.multiply": qlinear.multiply}
-    function = next((f for name, f in functions.items() if is_op(call, name)), None)
-    if function is None:
+    function = qlinear.add if is_op(call, "relax.add") else qlinear.multiply
+    if function is qlinear.multiply and not is_op(call, "relax.multiply"):
         return None
     left, right = (graph.quantized.get(operand) for operand in call.args)
     if left is None or right is None or not _are_bytes(out, left, right):
@@ -150,6 +156,7 @@ def _binary(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None
     name = str(variable.name)
     if out.dtype == "int8" and any(graph.is_constant(each) for each in call.args):
         return None
+    _note(graph, name, "QLinearAdd" if function is qlinear.add else "QLinearMul")
     operands = (left.value, right.value, (left.grid, right.grid))
     return function(graph.builder, name, *operands, out, offset=_to_unsigned(out))
 
@@ -166,6 +173,7 @@ def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
         return None
     if axes != [2, 3] or not bool(call.attrs.keepdims):
         return None
+    _note(graph, str(variable.name), "QLinearGlobalAveragePool")
     return qlinear.global_average_pool(
         graph.builder, str(variable.name), data.value, data.grid, out
     )
@@ -203,6 +211,11 @@ def _average(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | Non
     windows = {key: attributes(sums)[key] for key in ("kernel", "strides", "padding")}
     name = str(divided.args[0].name)
     windows["offset"] = _to_unsigned(out)
+    windows["is_float"] = name in graph.session.wrong_pools
+    if windows["is_float"]:
+        _note(graph, name, WRONG_POOL, UNOPTIMIZED)
+    else:
+        _note(graph, name, "QLinearAveragePool")
     result = qlinear.average(graph.builder, name, data.value, counts, (data.grid, out), **windows)
     return qlinear.nchw(graph.builder, result, name)
 
@@ -223,6 +236,7 @@ def _softmax(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | Non
     data = graph.quantized.get(call.args[0])
     if data is None or not _are_bytes(out, data):
         return None
+    _note(graph, str(variable.name), "QLinearSoftmax")
     return qlinear.softmax(graph.builder, str(variable.name), data.value, data.grid, out)
 
 
@@ -235,6 +249,7 @@ def _concat(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None
     if len(parts) != len(operands):
         return None
     name = str(variable.name)
+    _note(graph, name, "QLinearConcat")
     moved = [on_grid(graph, part, out, f"{name}.{i}") for i, part in enumerate(parts)]
     return graph.builder.emit(relax.op.concat(moved, int(call.attrs.axis)), name)
 

@@ -15,6 +15,7 @@ from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap, var
 from stages.qnn.grid import Grid, grid
 from stages.qnn.qdq_sums import accumulated
 from stages.qnn.registry import dtype_of, is_op, shape_of
+from stages.qnn.session import PLAIN, Island, Session
 
 Array = np.ndarray[Any, Any]
 
@@ -27,17 +28,6 @@ class Quantized:
     grid: Grid
 
 
-@dataclass(frozen=True)
-class Session:
-    """What ONNX Runtime's session knows of a graph that its Relax does not say, by layer."""
-
-    reductions: frozenset[str] = frozenset()
-    """Means and sums that stay float, of which none is a pool."""
-
-
-PLAIN = Session()
-
-
 class Rewriting:
     """The old function, the new one, and what each old variable is in the new one.
 
@@ -48,6 +38,8 @@ class Rewriting:
     def __init__(self, source: Model, session: Session = PLAIN) -> None:
         main = source.module["main"]
         self.session = session
+        self.islands: list[Island] = []
+        """What the session fuses, in the graph's order."""
         self.builder = ModelBuilder()
         self.values: dict[Any, Any] = {}
         """Old variable to new variable."""

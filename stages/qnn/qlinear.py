@@ -158,8 +158,12 @@ def average(
     strides: Sequence[int],
     padding: Sequence[int],
     offset: int = 0,
+    is_float: bool = False,
 ) -> Any:
-    """QLinearAveragePool of NHWC bytes: float32 sums in the window's order, by `count`."""
+    """QLinearAveragePool of NHWC bytes: float32 sums in the window's order, by `count`.
+
+    With `is_float` it is a pool of floats between quantizers, which rounds before the zero point.
+    """
     grid, out = grids
     scale = to.tensor(f"{layer}.data_scale", grid.scale.reshape(()))
     zero_point = to.tensor(f"{layer}.zero_point", np.array(grid.point, grid.dtype))
@@ -170,9 +174,14 @@ def average(
     sums = to.emit(call, layer)
     divided = to.emit(relax.op.divide(sums, to.tensor(f"{layer}.count", count)), f"{layer}.mean")
     low, high = out.limits
+    scale = to.tensor(f"{layer}.scale", out.scale.reshape(()))
+    if is_float:
+        point = to.tensor(f"{layer}.out_zero_point", np.array(out.point, out.dtype))
+        call = linear.quantize_linear(divided, scale, point, low=low, high=high)
+        return to.emit(call, f"{layer}.quantized")
     call = onnx.quantize_inside(
         divided,
-        to.tensor(f"{layer}.scale", out.scale.reshape(())),
+        scale,
         zero_point=out.point,
         low=low,
         high=high,

@@ -64,9 +64,7 @@ def test_pairs_in_a_row(data: st.DataObject) -> None:
         if between != "nothing":
             chain.apply(*BETWEEN[between])
     outputs = {name: ("float32", 2) for name in dict.fromkeys([*chain.outputs, chain.tensor])}
-    source = build(
-        chain.nodes, {"x": ("float32", (4, 9))}, chain.constants, outputs, opset=opset
-    )
+    source = build(chain.nodes, {"x": ("float32", (4, 9))}, chain.constants, outputs, opset=opset)
     x = random(np.random.default_rng(draw(st.integers(0, 99))), "float32", (4, 9))
     compare(source, {"x": x}, fuse=True, compiled=False)
 

@@ -66,7 +66,8 @@ def test_reductions(data: st.DataObject) -> None:
     opset, keepdims = draw(st.sampled_from([13, 18])), draw(st.integers(0, 1))
     op = draw(st.sampled_from(["ReduceMean", "ReduceSum"]))
     net = Graph(draw(SEEDS), draw(DTYPES))
-    operands, attributes = [net.input("x", shape, 0.03)], {"keepdims": keepdims}
+    operands = [net.input("x", shape, 0.03)]
+    attributes: dict[str, Any] = {"keepdims": keepdims}
     if op == "ReduceSum" or opset == 18:
         net.constants["axes"] = np.array(axes, np.int64)
         operands.append("axes")

@@ -8,7 +8,16 @@ import numpy as np
 
 from stages.importing.tflite.resizing import fixed_places, float_places
 from stages.importing.tflite.softmaxes import exponentials, lookup_table
-from stages.qnn import bipolar, curves, hybrid, in_order, interpolating, pointwise, resizing, softmax
+from stages.qnn import (
+    bipolar,
+    curves,
+    hybrid,
+    in_order,
+    interpolating,
+    pointwise,
+    resizing,
+    softmax,
+)
 from tests.stages.qnn.example import RNG, Array, Example, floats, integers
 
 _REALS = (np.append(RNG.normal(size=37) * 5, [0.0, 88.0, -100.0]).astype(np.float32), "float32")
