@@ -19,6 +19,8 @@ Array = np.ndarray[Any, Any]
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 SCALE, POINT = ".joined_scale", ".joined_zero_point"
 """What the grid of a joined pair is called, behind the layer that dequantizes."""
+PASSES = 10
+"""How often ONNX Runtime goes over a graph at most."""
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 """Operators that change nothing where one operand is this number; the second one if order counts.
 """
@@ -87,13 +89,30 @@ def joined(graph: SourceGraph) -> SourceGraph:
     constants = constants_of(graph)
     readers = Readers(graph, constants)
     nodes, added = list(graph.nodes), dict[str, Array]()
-    for index, node in enumerate(graph.nodes):
+    for _ in range(PASSES):
+        grids = _pass(nodes, readers, constants | added)
+        if grids is None:
+            break
+        added |= grids
+    if nodes == list(graph.nodes):
+        return graph
+    return replace(graph, nodes=tuple(nodes), constants=graph.constants | added)
+
+
+def _pass(
+    nodes: list[Node], readers: Readers, constants: Mapping[str, Array]
+) -> dict[str, Array] | None:
+    """Join what one pass over the graph joins; the new grids, None where there was nothing to join.
+
+    `constants` are those before the pass: a pair that has a new grid is left to the next one.
+    """
+    added, is_changed = dict[str, Array](), False
+    for index, node in enumerate(nodes):
         chain = _chain(nodes, index, readers) if node.op == DEQUANTIZE else None
         if chain is None:
             continue
         outer, last = chain[0], chain[3]
-        known = constants | added
-        first, second = (_grid(nodes, pair, known) for pair in (chain[:2], chain[2:]))
+        first, second = (_grid(nodes, pair, constants) for pair in (chain[:2], chain[2:]))
         if first is None or second is None or first[1].dtype != second[1].dtype:
             continue
         ends = [nodes[outer].inputs[1:3], nodes[last].inputs[1:3]]
@@ -104,13 +123,11 @@ def joined(graph: SourceGraph) -> SourceGraph:
             names = [f"{nodes[last].layer}{part}" for part in (SCALE, POINT)]
             added |= dict(zip(names, found, strict=True))
             ends = [tuple(names)] * 2
-        tensor = nodes[outer].outputs[0]
+        tensor, is_changed = nodes[outer].outputs[0], True
         nodes[outer] = replace(nodes[outer], inputs=(nodes[outer].inputs[0], *ends[0]))
         nodes[last] = replace(nodes[last], inputs=(tensor, *ends[1]))
         readers.of(tensor)[:] = [last]
-    if not added and nodes == list(graph.nodes):
-        return graph
-    return replace(graph, nodes=tuple(nodes), constants=graph.constants | added)
+    return added if is_changed else None
 
 
 def _chain(nodes: list[Node], index: int, readers: Readers) -> list[int] | None:
