@@ -104,12 +104,12 @@ def _pass(
 ) -> dict[str, Array] | None:
     """Join what one pass over the graph joins; the new grids, None where there was nothing to join.
 
-    `constants` are those before the pass: a pair that has a new grid is left to the next one.
+    What was joined is left to the next pass.
     """
-    added, is_changed = dict[str, Array](), False
+    added, ends_of_joined = dict[str, Array](), set[int]()
     for index, node in enumerate(nodes):
         chain = _chain(nodes, index, readers) if node.op == DEQUANTIZE else None
-        if chain is None:
+        if chain is None or index in ends_of_joined:
             continue
         outer, last = chain[0], chain[3]
         first, second = (_grid(nodes, pair, constants) for pair in (chain[:2], chain[2:]))
@@ -123,11 +123,12 @@ def _pass(
             names = [f"{nodes[last].layer}{part}" for part in (SCALE, POINT)]
             added |= dict(zip(names, found, strict=True))
             ends = [tuple(names)] * 2
-        tensor, is_changed = nodes[outer].outputs[0], True
+        ends_of_joined.add(last)
+        tensor = nodes[outer].outputs[0]
         nodes[outer] = replace(nodes[outer], inputs=(nodes[outer].inputs[0], *ends[0]))
         nodes[last] = replace(nodes[last], inputs=(tensor, *ends[1]))
         readers.of(tensor)[:] = [last]
-    return added if is_changed else None
+    return added if ends_of_joined else None
 
 
 def _chain(nodes: list[Node], index: int, readers: Readers) -> list[int] | None:
@@ -142,7 +143,7 @@ def _chain(nodes: list[Node], index: int, readers: Readers) -> list[int] | None:
         if len(reading) != 1 or tensor in readers.outputs or nodes[reading[0]].op != op:
             return None
         found.append(reading[0])
-    return found
+    return found if found[1] == index else None  # else what was there is gone
 
 
 def _grid(

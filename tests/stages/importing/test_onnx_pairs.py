@@ -53,10 +53,11 @@ class Chain:
 def test_pairs_in_a_row(data: st.DataObject) -> None:
     draw = data.draw
     chain = Chain(draw(st.sampled_from(["uint8", "int8"])))
-    grids = st.tuples(st.floats(0.01, 0.1), st.integers(0, 255))
+    grid = st.tuples(st.floats(0.01, 0.1), st.integers(0, 255))
+    grids = draw(st.lists(grid, min_size=2, max_size=6, unique_by=lambda each: each[0]))
     opset = draw(st.sampled_from([13, 19, 21]))
-    for _ in range(draw(st.integers(2, 4))):
-        chain.pair(*draw(grids), draw(st.sampled_from(["nothing", "identity"])))
+    for each in grids:
+        chain.pair(*each, draw(st.sampled_from(["nothing", "identity"])))
         between = draw(st.sampled_from(list(BETWEEN)))
         if draw(st.integers(0, 4)) == 0:  # a second reader, which keeps the pairs apart
             chain.outputs.append(chain.apply("Neg", []))
@@ -66,6 +67,16 @@ def test_pairs_in_a_row(data: st.DataObject) -> None:
     outputs = {name: ("float32", 2) for name in dict.fromkeys([*chain.outputs, chain.tensor])}
     source = build(chain.nodes, {"x": ("float32", (4, 9))}, chain.constants, outputs, opset=opset)
     x = random(np.random.default_rng(draw(st.integers(0, 99))), "float32", (4, 9))
+    compare(source, {"x": x}, fuse=True, compiled=False)
+
+
+def test_pairs_of_one_grid_are_one() -> None:
+    chain = Chain("uint8")
+    for grid in ((0.03, 7), (0.03, 7), (0.05, 9)):
+        chain.pair(*grid)
+    outputs = {chain.tensor: ("float32", 2)}
+    source = build(chain.nodes, {"x": ("float32", (9, 9))}, chain.constants, outputs)
+    x = random(np.random.default_rng(0), "float32", (9, 9))
     compare(source, {"x": x}, fuse=True, compiled=False)
 
 
