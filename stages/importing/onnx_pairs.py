@@ -58,6 +58,12 @@ class Readers:
         """The tensor that has the same values and is computed."""
         return self._same.get(tensor, tensor)
 
+    def copies(self, node: Node) -> int:
+        """How many a node becomes: every reader of a DQ's values gets its own, and the caller."""
+        if node.op != DEQUANTIZE:
+            return 1
+        return max(1, len(self.of(node.outputs[0])) + (node.outputs[0] in self.outputs))
+
     def of(self, tensor: str) -> list[int]:
         """The nodes that read a tensor, one entry an operand."""
         return self._readers.get(tensor, [])

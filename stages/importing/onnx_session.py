@@ -15,6 +15,8 @@ Array = np.ndarray[Any, Any]
 _REDUCTIONS = ("ReduceMean", "ReduceSum")
 _WEIGHTS = ("int2", "uint2", "int4", "uint4", "int8", "uint8")
 _SMALLEST_BLOCK = 16
+_SUMS_ROWS = 19
+"""From this opset on AveragePool of floats adds up a window row by row."""
 NBITS = "MatMulNBits at accuracy level 4, which quantizes activations again"
 ONE_PAIR = "one pair of quantizers of two, on the grid that both hold"
 
@@ -30,7 +32,33 @@ def session_of(graph: SourceGraph) -> Session:
         and node.attributes.get("count_include_pad")
     ]
     reductions = (node.layer for node in own if node.op in _REDUCTIONS)
-    return Session(reductions=frozenset(reductions), wrong_pools=frozenset(pools))
+    return Session(
+        reductions=frozenset(reductions),
+        wrong_pools=frozenset(pools),
+        signed=frozenset(_signed(graph)),
+        sums_columns=graph.opset < _SUMS_ROWS,
+    )
+
+
+def _signed(graph: SourceGraph) -> Iterator[str]:
+    """Quantizers that stay int8, on both sides of a tensor (`qdq_s8_to_u8.cc`).
+
+    Every reader of dequantized values gets a dequantizer of its own first; the tensor becomes uint8
+    if there is one then.
+    """
+    readers = Readers(graph, constants_of(graph))
+    for node in graph.nodes:
+        if node.op == DEQUANTIZE:
+            producer = readers.producers.get(readers.root(node.inputs[0]))
+            if producer is None or graph.nodes[producer].op != QUANTIZE:
+                yield node.layer
+        if node.op != QUANTIZE:
+            continue
+        reading = [graph.nodes[index] for index in readers.of(node.outputs[0])]
+        count = sum(readers.copies(each) for each in reading)
+        if count != 1 or reading[0].op != DEQUANTIZE or node.outputs[0] in readers.outputs:
+            yield node.layer
+            yield from (each.layer for each in reading if each.op == DEQUANTIZE)
 
 
 def islands(graph: SourceGraph) -> Iterator[Island]:

@@ -19,6 +19,7 @@ from stages.qnn.registry import dtype_of, register, shape_of, tensor_type
 Array = np.ndarray[Any, Any]
 Emit = Callable[[Any, str], Any]
 """Adds a call to a graph, named after what it gives; returns that."""
+ORDERS = ("one by one", "fours", "vectors", "one vector")
 LANES = 4
 """Floats of a vector of Eigen's."""
 
@@ -51,6 +52,16 @@ def reduced(data: Any, axes: Sequence[int], keepdims: bool, emit: Emit, name: st
     return emit(relax.op.reshape(data, result), name)
 
 
+def pooled(data: Any, to: Any, name: str) -> Any:
+    """GlobalAveragePool of float32 NCHW, of which a vector of four adds up every plane."""
+    n, channels, height, width = shape_of(data.ty)
+    view = relax.op.reshape(data, (n * channels, height * width, 1))
+    sums = to.emit(sum_in_order(to.emit(view, f"{name}.view"), order="one vector"), f"{name}.sums")
+    count = to.tensor(f"{name}.count", np.asarray(height * width, np.float32))
+    mean = to.emit(relax.op.divide(sums, count), f"{name}.mean")
+    return to.emit(relax.op.reshape(mean, (n, channels, 1, 1)), name)
+
+
 def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
     """Neighbouring axes as one where all of them are reduced, or none."""
     runs: list[tuple[bool, int]] = []
@@ -68,7 +79,7 @@ def _infer(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         raise ValueError(
             f"data of {dtype_of(types[0])} {list(shape)}; float32 [A, R, K] is expected"
         )
-    if order not in ("one by one", "fours", "vectors") or (order == "vectors" and shape[2] != 1):
+    if order not in ORDERS or (order in ORDERS[2:] and shape[2] != 1):
         raise ValueError(f"the order '{order}' of data {list(shape)}")
     return tensor_type((shape[0], shape[2]), "float32")
 
@@ -77,6 +88,8 @@ def _legalize(x: Any, *, order: str) -> Any:
     a, r, k = (int(extent) for extent in x.shape)
     if order == "vectors":
         return _by_vectors(x)
+    if order == "one vector":
+        return _by_one_vector(x)
     if order == "one by one":
         each = te.reduce_axis((0, r), name="r")
         return te.compute((a, k), lambda i, j: te.sum(x[i, each, j], axis=each), name="sums")
@@ -93,6 +106,28 @@ def _legalize(x: Any, *, order: str) -> Any:
         return total + x[i, done, j] if r & 1 else total
 
     return te.compute((a, k), at, name="sums")
+
+
+def _by_one_vector(x: Any) -> Any:
+    """A vector adds up all that fills it; what is left comes one by one."""
+    a, r, _ = (int(extent) for extent in x.shape)
+    count = r // LANES
+    each = te.reduce_axis((0, max(count, 1)), name="each")
+
+    def lane_sum(i: Any, lane: Any) -> Any:
+        return te.sum(x[i, each * LANES + lane, 0], axis=each)
+
+    lanes = te.compute((a, LANES), lane_sum, name="lanes")
+
+    def at(i: Any, _k: Any) -> Any:
+        total = tirx.const(0, "float32")
+        if count:
+            total = (lanes[i, 0] + lanes[i, 2]) + (lanes[i, 1] + lanes[i, 3])
+        for place in range(count * LANES, r):
+            total = total + x[i, place, 0]
+        return total
+
+    return te.compute((a, 1), at, name="sums")
 
 
 def _by_vectors(x: Any) -> Any:
@@ -141,9 +176,12 @@ def _by_vectors(x: Any) -> Any:
 def sum_in_order(x: Array, *, order: str) -> Array:
     """Sums of float32 [A, R, K] over R: float32 [A, K], each addition rounded.
 
-    `order` is "one by one"; "fours" of rows, each added up for itself first, then two and one; or
-    "vectors" of four where K is 1, from the first value on that lies at a multiple of 16 bytes.
+    `order` is "one by one"; "fours" of rows, each added up for itself first, then two and one; and
+    where K is 1 "vectors" of four in turns, from the first value on that lies at a multiple of 16
+    bytes, or "one vector" of four from the first value on.
     """
+    if order == "one vector":
+        return _of_lanes(x[..., 0])
     if order == "vectors":
         return np.stack([[_row(row, -i * x.shape[1] % LANES)] for i, row in enumerate(x[..., 0])])
     if order == "one by one":
@@ -155,6 +193,16 @@ def sum_in_order(x: Array, *, order: str) -> Array:
     if x.shape[1] & 1:
         parts.append(x[:, -1])
     return _total(np.stack(parts, axis=1))
+
+
+def _of_lanes(rows: Array) -> Array:
+    """Rows [A, R] that a vector adds up: [A, 1]."""
+    whole = rows.shape[1] // LANES * LANES
+    lanes = np.zeros((len(rows), LANES), np.float32)
+    for i in range(0, whole, LANES):
+        lanes = lanes + rows[:, i : i + LANES]
+    first = (lanes[:, 0] + lanes[:, 2]) + (lanes[:, 1] + lanes[:, 3])
+    return _total(np.concatenate([first[:, None, None], rows[:, whole:, None]], axis=1))
 
 
 def _total(x: Array) -> Array:

@@ -17,6 +17,8 @@ RUNTIME = "ONNX Runtime 1.32"
 """The release whose default session is followed, on x86 with VNNI, on one thread."""
 DEFAULT = "the default session"
 UNOPTIMIZED = "the unoptimized graph"
+INTEGERS = "exact sums, where they are ties a level away"
+"""What a package gives where the session adds up products of bytes as floats."""
 CLOSE = "either, but for last bits"
 """What a package gives where the last bits of float sums are anyone's."""
 ATTRIBUTE = "islands"
@@ -28,8 +30,12 @@ class Session:
 
     reductions: frozenset[str] = frozenset()
     """Means and sums that stay float, of which none is a pool."""
+    signed: frozenset[str] = frozenset()
+    """Quantizers of int8 that stay that. Others become uint8: those whose result one node reads."""
     wrong_pools: frozenset[str] = frozenset()
     """Average pools that QLinearAveragePool divides by numbers that are not theirs."""
+    sums_columns: bool = False
+    """Pools of floats add up the columns of a window first, as before opset 19, not its rows."""
 
 
 PLAIN = Session()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.stages.importing.integer_graphs import build, compare, random
 from tests.stages.importing.test_qdq_files import SEEDS, Graph
 from tests.stages.importing.test_qoperators import has_vnni
 
@@ -76,3 +77,44 @@ def test_reductions(data: st.DataObject) -> None:
     rank = len(shape) if keepdims else len(shape) - len(axes)
     y = net.apply(op, operands, "y", **attributes)
     net.check(y, rank, scale=draw(st.sampled_from([0.03, 0.015, 0.06])), opset=opset)
+
+
+READ_ONCE: dict[str, dict[str, Any]] = {
+    "Add": {},
+    "Mul": {},
+    "AveragePool": {"kernel_shape": [2, 2], "strides": [1, 2]},
+    "GlobalAveragePool": {},
+    "Softmax": {"axis": -1},
+}
+
+
+@pytest.mark.parametrize("op", READ_ONCE)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_tensors_that_several_nodes_read(op: str, data: st.DataObject) -> None:
+    """Such tensors of int8 stay that; operators between them and uint8 are not fused."""
+    draw, shape = data.draw, (1, 4, 5, 6)
+    net = Graph(draw(SEEDS), draw(st.sampled_from(["int8", "int8", "uint8"])))
+    scales, points = st.sampled_from([0.05, 0.04, 0.0625, 0.03125]), st.integers(0, 100)
+    outputs = []
+
+    def read_again(tensor: str) -> str:
+        if draw(st.booleans()):
+            outputs.append(net.apply("Neg", [tensor], f"{tensor}.again"))
+        return tensor
+
+    operands = []
+    for name in ("a", "b")[: 2 if op in ("Add", "Mul") else 1]:
+        net.inputs[name] = ("float32", shape)
+        x = net.dequantize(net.quantize(name, draw(scales), draw(points)))
+        operands.append(read_again(x))
+    y = net.apply(op, operands, "y", **READ_ONCE[op])
+    scale = 1 / 256 if op == "Softmax" else draw(scales)
+    point = int(np.iinfo(net.dtype).min) if op == "Softmax" else draw(points)
+    y = read_again(net.dequantize(net.quantize(y, scale, point)))
+    outputs.append(net.apply("Abs", [y], "z"))
+    given = {name: ("float32", 4) for name in outputs}
+    opset = draw(st.sampled_from([17, 21]))
+    source = build(net.nodes, net.inputs, net.constants, given, opset=opset)
+    feeds = {name: random(net.draw.rng, "float32", shape) for name in net.inputs}
+    compare(source, feeds, fuse=True, compiled=False)
