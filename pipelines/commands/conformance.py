@@ -105,6 +105,10 @@ def _followed(row: dict[str, Any]) -> str:
             f"{item['runtime'].split()[0].strip(',')} ({len(item['layers'])})" for item in kinds
         )
         said.append(f"the unoptimized graph at {named}, by {by:.3g} off the default session")
+    exact = [item for item in row.get("islands", []) if item["gives"].startswith("exact sums")]
+    if exact and row["status"] == "differs":
+        count = sum(len(item["layers"]) for item in exact)
+        said.append(f"the runtime adds up {count} layers as floats, a package exactly")
     if "moved_by_last_bits" in row:
         by = row["moved_by_last_bits"]
         said.append(f"last bits of float sums, quantized dynamically, move outputs by {by:.3g}")

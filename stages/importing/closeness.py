@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax
 from tvm.ir import Call
 
@@ -18,6 +19,7 @@ from stages.kinds import Model
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of, output_names, outputs_of, variables_in
 from stages.qnn.registry import dtype_of, is_op, tensor_types
+from stages.qnn.session import ATTRIBUTE, CLOSE, Island, islands_of, written
 
 Array = np.ndarray[Any, Any]
 _EXACT = """reshape permute_dims squeeze expand_dims flatten strided_slice take broadcast_to tile
@@ -45,6 +47,16 @@ def loose(model: Model) -> list[Any]:
         if low is not None and is_op(low, "relax.min") and low.args[0] in inexact:
             found.append(low.args[0])
     return found
+
+
+def noted(model: Model) -> Model:
+    """`model` with what it says of its islands, and of quantizers that are close, not equal."""
+    found = [Island(str(each.name), LOOSE, CLOSE) for each in loose(model)]
+    if not found:
+        return model
+    text = written((*islands_of(model), *found))
+    main = model.module["main"].with_attr(ATTRIBUTE, text)
+    return Model(tvm.IRModule({relax.GlobalVar("main"): main}), model.params)
 
 
 def _is_inexact(value: Any) -> bool:

@@ -9,14 +9,13 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from stages.errors import StageError
 from stages.importing import convert_arithmetic as arithmetic
 from stages.importing import convert_layers as layers
 from stages.importing import onnx_operators
-from stages.importing.closeness import LOOSE, loose
+from stages.importing.closeness import noted
 from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_pairs import joined
@@ -27,7 +26,7 @@ from stages.importing.unsupported import Problems, Unsupported, UnsupportedError
 from stages.kinds import Model
 from stages.options import ImportOptions
 from stages.qnn.qdq import to_integers
-from stages.qnn.session import ATTRIBUTE, CLOSE, Island, islands_of, written
+from stages.qnn.session import ATTRIBUTE, written
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 
@@ -154,18 +153,8 @@ def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
     unsupported = problems.listed()
     model = None if unsupported else builder.finish(outputs, _attributes(graph, way))
     if model is not None and way is ONNX_WAY:
-        model = _noted(to_integers(model, way.numerics, session_of(graph)))
+        model = noted(to_integers(model, way.numerics, session_of(graph)))
     return Converted(model, shapes, outputs, cut, unsupported)
-
-
-def _noted(model: Model) -> Model:
-    """`model` with what it says of its islands, and of quantizers that are close, not equal."""
-    found = [Island(str(each.name), LOOSE, CLOSE) for each in loose(model)]
-    if not found:
-        return model
-    text = written((*islands_of(model), *found))
-    main = model.module["main"].with_attr(ATTRIBUTE, text)
-    return Model(tvm.IRModule({relax.GlobalVar("main"): main}), model.params)
 
 
 def _convert_node(
