@@ -90,8 +90,29 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
         "import_s": row.get("import_seconds"),
         "import_MiB": None if grown is None else round(grown / 2**20, 1),
         "package": package and package["status"],
-        "why": unsupported or " ".join(str(row.get("why", "")).split()),
+        "why": unsupported or " ".join(str(row.get("why", "")).split()) or _followed(row),
     }
+
+
+def _followed(row: dict[str, Any]) -> str:
+    """Say where ONNX Runtime's default session is not followed, and what is close by nature."""
+    said = []
+    if "from_default" in row:
+        found = row["from_default"]
+        by = max(found.get("steps", 0.0), found.get("difference", 0.0))
+        kinds = [item for item in row["islands"] if item["gives"] == "the unoptimized graph"]
+        named = ", ".join(
+            f"{item['runtime'].split()[0].strip(',')} ({len(item['layers'])})" for item in kinds
+        )
+        said.append(f"the unoptimized graph at {named}, by {by:.3g} off the default session")
+    exact = [item for item in row.get("islands", []) if item["gives"].startswith("exact sums")]
+    if exact and row["status"] == "differs":
+        count = sum(len(item["layers"]) for item in exact)
+        said.append(f"the runtime adds up {count} layers as floats, a package exactly")
+    if "moved_by_last_bits" in row:
+        by = row["moved_by_last_bits"]
+        said.append(f"last bits of float sums, quantized dynamically, move outputs by {by:.3g}")
+    return "; ".join(said)
 
 
 def _name(path: Path, given: Sequence[Path]) -> str:

@@ -19,12 +19,14 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     path = _path(variables, files)
     source = _read(path)
     from stages import importing  # takes seconds, so only once there is something to read
-    from stages.options import ImportOptions
+    from stages.options import GoldenOptions, ImportOptions
 
     description = importing.describe(source=source)
     if not description["unsupported"]:
         model = importing.run(source=source, options=ImportOptions())
-        description = {**description, "numerics": importing.numerics(model)}
+        moved = importing.spread(source=source, model=model, options=GoldenOptions())
+        found = {"numerics": importing.numerics(model), "islands": importing.islands(model)}
+        description = {**description, **found, "moved_by_last_bits": moved}
     _tell(path, description)
     target = RECIPES / f"{recipe_name(path)}.yaml"
     text = importing.starter_recipe(description, _as_stated(path, target.parent), target.stem)
@@ -88,6 +90,17 @@ def _tell(path: Path, found: dict[str, Any]) -> None:
     tables.show("operators", counts, ["operator", "count"])
     for item in found["left_to_caller"]:
         print(f"left to the caller: {item['op']} ({item['layer']}) at the end; it is not packaged")
+    islands = [_island(item) for item in found.get("islands", ())]
+    if islands:
+        from stages.qnn.session import RUNTIME
+
+        columns = ["layers", "such_as", "a_package_gives", "it_makes_of_them"]
+        tables.show(f"what the default session of {RUNTIME} fuses", islands, columns)
+    if found.get("moved_by_last_bits") is not None:
+        print(
+            "a package is close to the framework, not equal: on the golden inputs the last bits of "
+            f"float sums move outputs by up to {found['moved_by_last_bits']:.3g}"
+        )
     rows = [{**item, "layers": ", ".join(item["layers"])} for item in found["unsupported"]]
     if rows:
         tables.show(f"NOT SUPPORTED ({len(rows)})", rows, ["op", "why", "layers"])
@@ -104,6 +117,16 @@ def _tensor(item: Mapping[str, Any]) -> dict[str, Any]:
     zero_point = item["zero_point"]
     sign = "+" if zero_point < 0 else "-"
     return {**item, "real_value": f"{item['scale']:.9g} * (q {sign} {abs(zero_point):g})"}
+
+
+def _island(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a kind of islands."""
+    return {
+        "layers": len(item["layers"]),
+        "such_as": item["layers"][0],
+        "a_package_gives": f"the results of {item['gives']}",
+        "it_makes_of_them": item["runtime"],
+    }
 
 
 def _columns(items: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -17,11 +17,13 @@ from pipelines.conforming import comparing, steps
 from pipelines.errors import UserError
 from stages import importing
 from stages.errors import StageError
+from stages.importing import closeness
 from stages.importing.formats import format_of
 from stages.kinds import Golden, Model
 from stages.options import ImportOptions
 from stages.qnn import interpret
 from stages.qnn.builder import ModelBuilder
+from stages.qnn.session import CLOSE, UNOPTIMIZED
 
 Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
@@ -52,6 +54,7 @@ def find_out(
     except (StageError, UserError) as error:
         return row | {"why": str(error)} | _described(path)
     row |= _described(path) | {"numerics": importing.numerics(model)}
+    row["islands"] = importing.islands(model)
     given = _inputs(source, model, samples, shown)
     row |= {"samples": len(given)}
     begin(steps.PEER)
@@ -59,6 +62,7 @@ def find_out(
     begin(steps.EXECUTING)
     if golden is not None:
         row |= comparing.compared(golden, lambda sample: interpret.run(model, sample))
+        _say_what_is_followed(row, source, model, given)
     if packages:
         from pipelines.conforming import building
 
@@ -68,6 +72,31 @@ def find_out(
             golden = comparing.golden(given, outputs)
         row["package"] = building.find_out(path, golden)
     return row
+
+
+def _say_what_is_followed(
+    row: Row, source: bytes, model: Model, given: list[dict[str, Array]]
+) -> None:
+    """Note how far the runtime's default is where it is not followed, and what last bits may do.
+
+    Outputs that differ by no more than last bits of float sums move them are close.
+    """
+    gives = {island["gives"] for island in row["islands"]}
+    if UNOPTIMIZED in gives:
+        shape = peers.Shape(*importing.signature(model))
+        with suppress(peers.RefusedError):
+            peer = peers.open_peer(importing.numerics(model), source, shape, is_default=True)
+            golden = comparing.golden(given, [peer.run(sample) for sample in given])
+            found = comparing.compared(golden, lambda sample: interpret.run(model, sample))
+            row["from_default"] = found
+    if CLOSE in gives:
+        row["moved_by_last_bits"] = max(closeness.spread(model, given).values())
+        if row["status"] == "differs" and _largest(row) <= row["moved_by_last_bits"]:
+            row["status"] = "close"
+
+
+def _largest(row: Row) -> float:
+    return max(row.get("steps", 0.0), row.get("difference", 0.0))
 
 
 def _described(path: Path) -> Row:

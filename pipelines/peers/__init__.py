@@ -73,9 +73,11 @@ def asked_of(source: bytes, options: ImportOptions | None = None) -> tuple[str, 
     return importing.numerics(model), source, Shape(*importing.signature(model))
 
 
-def open_peer(numerics: str, source: bytes, shape: Shape) -> Peer:
+def open_peer(numerics: str, source: bytes, shape: Shape, *, is_default: bool = False) -> Peer:
     """Return the runtime of the framework a model came from, with the model loaded.
 
+    It computes what a package is to give. With `is_default`, ONNX Runtime computes what it does by
+    itself, also where a package gives the results of the graph without optimizations.
     Raises MissingError if it is not installed, or there is none; RefusedError if it cannot load
     the model.
     """
@@ -83,7 +85,8 @@ def open_peer(numerics: str, source: bytes, shape: Shape) -> Peer:
     if kind is None:
         raise MissingError(f"there is no runtime to compare {numerics} models with")
     try:
-        run: Run = importlib.import_module(kind.module).load(source, shape)
+        words = {"is_default": True} if is_default else {}
+        run: Run = importlib.import_module(kind.module).load(source, shape, **words)
     except ImportError as error:
         missing = error.name or kind.distribution
         if missing.partition(".")[0] in ("pipelines", "stages", "hw"):

@@ -17,20 +17,31 @@ _WHOLE_SUMS = "session.x64quantprecision"
 """Without VNNI the runtime adds pairs of u8 x s8 in 16 bits, which saturates; this forbids it."""
 
 
-def load(source: bytes, shape: Shape) -> Run:
+_NBITS = "session.qdq_matmulnbits_accuracy_level"
+_FLOATS = "1"
+"""The level of MatMulNBits at which activations stay what they are; 4 is the default."""
+
+
+def load(source: bytes, shape: Shape, *, is_default: bool = False) -> Run:
     """Return what runs an ONNX file with the runtime's default optimizations, one thread.
 
+    Two of them are left out unless `is_default`, as packages follow the file there: activations of
+    MatMulNBits are not quantized again, and a pool that QLinearAveragePool divides wrongly stays
+    float, being an output.
     Outputs that are inner tensors of the file (a softmax at its end is left to the caller) are
     made outputs first.
     """
     model = onnx.load_model_from_string(source)
     model.ir_version = min(model.ir_version, _NEWEST_IR)
     known = {output.name for output in model.graph.output}
+    apart = [] if is_default else [n.output[0] for n in model.graph.node if _is_wrong_pool(n)]
     model.graph.output.extend(
-        onnx.ValueInfoProto(name=name) for name in shape.outputs if name not in known
+        onnx.ValueInfoProto(name=name)
+        for name in dict.fromkeys((*shape.outputs, *apart))
+        if name not in known
     )
     try:
-        session = _session(model.SerializeToString())
+        session = _session(model.SerializeToString(), is_default)
     except Exception as error:
         # ONNX Runtime has an exception of its own for each of its status codes.
         raise RefusedError(f"ONNX Runtime: {' '.join(str(error).split())[:200]}") from error
@@ -45,11 +56,18 @@ def load(source: bytes, shape: Shape) -> Run:
     return run
 
 
-def _session(model: bytes) -> ort.InferenceSession:
+def _is_wrong_pool(node: onnx.NodeProto) -> bool:
+    stated = {each.name for each in node.attribute if each.i}
+    return node.op_type == "AveragePool" and stated >= {"ceil_mode", "count_include_pad"}
+
+
+def _session(model: bytes, is_default: bool) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry(_WHOLE_SUMS, "1")
+    if not is_default:
+        options.add_session_config_entry(_NBITS, _FLOATS)
     try:
         return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stages.errors import StageError
-from stages.importing import describing
+from stages.importing import closeness, describing
 from stages.importing.converters import convert
 from stages.importing.describing import starter_recipe
 from stages.importing.formats import format_of
@@ -24,6 +24,7 @@ from stages.options import GoldenOptions, ImportOptions
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of, output_names, quantization_of
 from stages.qnn.registry import dtype_of, shape_of, tensor_types
+from stages.qnn.session import islands_of
 
 __all__ = [
     "Oracle",
@@ -33,10 +34,12 @@ __all__ = [
     "executor",
     "golden",
     "inputs",
+    "islands",
     "numerics",
     "read",
     "run",
     "signature",
+    "spread",
     "starter_recipe",
 ]
 
@@ -99,6 +102,32 @@ def check(model: Model) -> None:
 def numerics(model: Model) -> str:
     """Whose rounding rules the model keeps: tflite, onnx, torch, mxnet or qonnx."""
     return str(model.module["main"].attrs["numerics"])
+
+
+def islands(model: Model) -> list[Table]:
+    """What the default session of ONNX Runtime fuses, kind by kind, with what a package gives.
+
+    A kind is a table of `runtime` (what the session makes of it), `gives` and `layers`.
+    """
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for island in islands_of(model):
+        kinds.setdefault((island.runtime, island.gives), []).append(island.layer)
+    return [
+        {"runtime": runtime, "gives": gives, "layers": layers}
+        for (runtime, gives), layers in sorted(kinds.items())
+    ]
+
+
+def spread(*, source: bytes, model: Model, options: GoldenOptions) -> float | None:
+    """By how much outputs may differ on the golden inputs as last bits of floats move levels.
+
+    None where nothing is close instead of equal, or the model is too large to try that.
+    """
+    size = sum(int(value.size) for value in model.params.values())
+    if size > closeness.MOST_PARAMETERS or not closeness.loose(model):
+        return None
+    samples = inputs(source=source, model=model, seed=options.seed, count=options.samples)
+    return max(closeness.spread(model, samples).values())
 
 
 def signature(model: Model) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:

@@ -15,7 +15,8 @@ from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.importing.windows import MAX_EXTENT
-from stages.qnn.registry import dtype_of
+from stages.qnn.interpolating import interpolate
+from stages.qnn.registry import dtype_of, shape_of
 
 Array = np.ndarray[Any, Any]
 
@@ -23,7 +24,8 @@ Array = np.ndarray[Any, Any]
 def resize(builder: RelaxBuilder, node: Node) -> Any:
     """Resize (and Upsample) by the nearest, by linear or by cubic interpolation of constant size.
 
-    Axes are interpolated one after the other, the last first, in float32.
+    Both interpolate in float32, in the order of ONNX Runtime 1.32 (`upsample.cc`): cubic one axis
+    after the other, the last first; linear all corners at once.
     """
     shape = builder.shape(node.inputs[0])
     sizes, scales = _target(builder, node, shape)
@@ -38,6 +40,8 @@ def resize(builder: RelaxBuilder, node: Node) -> Any:
     value = builder.read(node.inputs[0])
     if mode != "nearest" and dtype_of(value.ty) != "float32":
         raise UnsupportedError(f"interpolates {dtype_of(value.ty)}; float32 is accepted")
+    if mode == "linear":
+        return _linear(builder, node, value, [sizes, scales])
     for axis in reversed(range(len(shape))):
         if sizes[axis] == shape[axis] and scales[axis] == 1:
             continue
@@ -45,9 +49,60 @@ def resize(builder: RelaxBuilder, node: Node) -> Any:
         if mode == "nearest":
             value = take(builder, value, axis, _nearest(node, where, shape[axis]), node.layer)
         else:
-            taps = _taps(where, mode, node)
-            value = _interpolated(builder, node, value, axis, taps, shape[axis])
+            value = _interpolated(builder, node, value, axis, _taps(where, node), shape[axis])
     return value
+
+
+def _linear(builder: RelaxBuilder, node: Node, data: Any, target: list[list[Any]]) -> Any:
+    """Linear interpolation: corners times their weights, added up with the last axis in front."""
+    sizes, scales = target
+    shape = shape_of(data.ty)
+    resized = [i for i in range(len(shape)) if sizes[i] != shape[i] or scales[i] != 1]
+    if not resized:
+        return data
+    axes = list(_interpolated_axes(len(shape), resized))[::-1]
+    neighbours = []
+    for axis in axes:
+        where = np.arange(sizes[axis], dtype=np.float32)
+        if scales[axis] != 1:
+            where = _positions(node, shape[axis], sizes[axis], scales[axis])
+        neighbours.append(_neighbours(where, shape[axis]))
+    (first, across), *others = neighbours
+    sides = []
+    for positions in first:
+        is_whole = np.array_equal(positions, np.arange(shape[axes[0]]))
+        sides.append(data if is_whole else take(builder, data, axes[0], positions, node.layer))
+    idle = np.zeros((2, 1), np.int32), np.zeros((2, 1), np.float32)
+    named = zip(("rows", "planes"), [*others, idle, idle][:2], strict=True)
+    operands = [builder.tensor(f"{node.layer}.across", across)]
+    for name, (positions, weights) in named:
+        operands.append(builder.tensor(f"{node.layer}.{name}", positions.astype(np.int32)))
+        operands.append(builder.tensor(f"{node.layer}.{name}_weights", weights))
+    return builder.emit(interpolate(*sides, *operands, axes=axes), node.layer)
+
+
+def _interpolated_axes(rank: int, resized: Sequence[int]) -> Sequence[int]:
+    """The axes between whose neighbours ONNX Runtime interpolates, whether they change or not.
+
+    A picture has two of them, channels first or last, and three other ranks have three.
+    """
+    accepted = {1: (0,), 2: (0, 1), 3: (0, 1, 2), 4: (2, 3), 5: (2, 3, 4)}
+    axes = (1, 2) if rank == 4 and 1 in resized else accepted.get(rank, ())
+    if not set(resized) <= set(axes):
+        raise UnsupportedError(f"interpolates the axes {list(resized)} of a rank-{rank} tensor")
+    return axes
+
+
+def _neighbours(where: Array, extent: int) -> tuple[Array, Array]:
+    """The two positions [2, n] around each output, with weights; halves where they are one."""
+    last = extent - 1
+    inside = np.clip(where, np.float32(0), np.float32(last))
+    first = np.minimum(inside.astype(np.int64), last)
+    second = np.minimum(first + 1, last)
+    half, are_one = np.float32(0.5), first == second
+    near, far = (np.abs(inside - each.astype(np.float32)) for each in (second, first))
+    weights = np.where(are_one, half, np.stack([near, far]))
+    return np.stack([first, second]), weights.astype(np.float32)
 
 
 def _target(
@@ -91,9 +146,10 @@ def _positions(node: Node, extent: int, size: int, scale: float) -> Array:
     if mode in ("half_pixel", "pytorch_half_pixel"):
         return np.asarray((at + half) / factor - half)
     if mode == "half_pixel_symmetric":
-        adjustment = size / (scale * extent)
-        offset = np.float32(extent / 2 * (1 - adjustment))
-        return np.asarray(offset + (at + half) / factor - half)
+        adjustment = np.float32(size) / (factor * np.float32(extent))
+        offset = np.float32(extent) / np.float32(2) * (np.float32(1) - adjustment)
+        exact = np.float64(offset) + (at.astype(np.float64) + 0.5) / np.float64(factor) - 0.5
+        return np.asarray(exact, np.float32)  # this mode alone is computed in float64
     raise UnsupportedError(f"places pixels by {mode}")
 
 
@@ -112,12 +168,10 @@ def _nearest(node: Node, where: Array, extent: int) -> Array:
     return np.asarray(np.clip(rounded, 0, extent - 1).astype(np.int64))
 
 
-def _taps(where: Array, mode: str, node: Node) -> list[tuple[Array, Array]]:
-    """Positions and float32 weights, one pair a neighbour."""
+def _taps(where: Array, node: Node) -> list[tuple[Array, Array]]:
+    """Positions and float32 weights of cubic interpolation, one pair a neighbour."""
     base = np.floor(where)
     rest = (where - base).astype(np.float32)
-    if mode == "linear":
-        return [(base, 1 - rest), (base + 1, rest)]
     if node.attributes.get("exclude_outside"):
         raise UnsupportedError("leaves positions outside the picture out of its cubic")
     a = float(node.attributes.get("cubic_coeff_a", -0.75))

@@ -15,9 +15,12 @@ from stages.errors import StageError
 from stages.importing import convert_arithmetic as arithmetic
 from stages.importing import convert_layers as layers
 from stages.importing import onnx_operators
+from stages.importing.closeness import noted
 from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
+from stages.importing.onnx_pairs import joined
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
+from stages.importing.onnx_session import islands, session_of
 from stages.importing.relax_builder import ANY, FLOAT_ONLY, RelaxBuilder
 from stages.importing.unsupported import (
     ONLY_LAST,
@@ -29,6 +32,7 @@ from stages.importing.unsupported import (
 from stages.kinds import Model
 from stages.options import ImportOptions
 from stages.qnn.qdq import to_integers
+from stages.qnn.session import ATTRIBUTE, written
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 
@@ -132,6 +136,8 @@ def convert(graph: SourceGraph, options: ImportOptions) -> Model:
 def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
     """Convert what can be converted, and collect what cannot."""
     way = way_of(graph)
+    if way is ONNX_WAY:
+        graph = joined(graph)
     builder = RelaxBuilder(way.accepts, graph.opset)
     builder.constants.update(graph.constants)
     dtypes = {item.name: item.dtype for item in graph.inputs}
@@ -153,7 +159,7 @@ def walk(graph: SourceGraph, options: ImportOptions) -> Converted:
     unsupported = problems.listed()
     model = None if unsupported else builder.finish(outputs, _attributes(graph, way))
     if model is not None and way is ONNX_WAY:
-        model = to_integers(model, way.numerics)
+        model = noted(to_integers(model, way.numerics, session_of(graph)))
     return Converted(model, shapes, outputs, cut, unsupported)
 
 
@@ -194,7 +200,9 @@ def _shape(builder: RelaxBuilder, node: Node) -> np.ndarray[Any, Any]:
 
 def _attributes(graph: SourceGraph, way: Way) -> dict[str, Any]:
     if way is ONNX_WAY:
-        return {"numerics": way.numerics, "quantization": json.dumps(quantization(graph))}
+        attributes = {"numerics": way.numerics, "quantization": json.dumps(quantization(graph))}
+        found = tuple(islands(graph))
+        return attributes | ({ATTRIBUTE: written(found)} if found else {})
     datatypes = {name: kind for name, kind in graph.datatypes.items() if kind != "FLOAT32"}
     return {"numerics": "qonnx", "finn_datatypes": datatypes}
 

@@ -6,12 +6,14 @@ The result runs without Python and without TVM; it is checked by golden vectors 
 from __future__ import annotations
 
 import importlib.metadata
+from dataclasses import asdict
 
 from hw.profile import Hardware
 from stages.kinds import Files, Golden, Model, Table
 from stages.options import PackageOptions
 from stages.packaging.assemble import assemble
 from stages.packaging.graph import Memo, program_of
+from stages.qnn.session import islands_of
 
 __all__ = ["run"]
 
@@ -33,6 +35,7 @@ def run(
     provenance = {
         "hardware": hardware.ingredients(),
         "numerics": str(model.module["main"].attrs.get("numerics", "")),
+        "islands": [asdict(island) for island in islands_of(model)],
         "kernels": {name: body["certificate"] for name, body in sorted(bodies.items())},
         "tools": {tool: importlib.metadata.version(tool) for tool in TOOLS},
     }

@@ -14,7 +14,7 @@ from tvm.ir import Call
 from stages.kinds import Model
 from stages.qnn.registry import tensor_type
 
-KEPT = ("numerics", "quantization", "pictures")
+KEPT = ("numerics", "quantization", "islands", "pictures")
 """Attributes of `main` that hold at every stage."""
 
 

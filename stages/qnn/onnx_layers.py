@@ -104,9 +104,20 @@ def softmax_place(value: Any, largest: Any) -> Any:
     return value + 255 - largest
 
 
+SNAP = 3.0 * 2**10
+"""Added to a float64 below 2^10 and taken off again, it leaves 41 bits behind the point."""
+
+
 def softmax_levels(power: Any, total: Any, dtype: str, *, levels: float, zero_point: int) -> Any:
-    """The byte of an exponential in a row with some total, as an expression."""
-    share = power * tirx.const(levels, "float32") / total
+    """The byte of an exponential in a row with some total, as an expression.
+
+    The quotient is a product by the row's reciprocal. That is off by 2^-44 at most, while a
+    quotient that is no tie is 2^-41 or more from one: snapping makes ties of ties and of nothing
+    else. (Exponential and total have 24 bits, levels 15 at most: of a smaller scale all is 255.)
+    """
+    wide = tirx.const(levels, "float64") / total.astype("float64")
+    snap = tirx.const(SNAP, "float64")
+    share = (power.astype("float64") * wide + snap) - snap
     value = nearest(share) + zero_point
     return tirx.min(value, tirx.const(np.iinfo(dtype).max, "int32")).astype(dtype)
 
@@ -131,13 +142,15 @@ def _legalize_softmax(data: Any, table: Any, *, levels: float, zero_point: int) 
 
 @register("qlinear_softmax", ["data", "table"], _infer_softmax, _legalize_softmax)
 def qlinear_softmax(data: Array, table: Array, *, levels: float, zero_point: int) -> Array:
-    """ONNX Runtime's QLinearSoftmax along the last axis (`qlinear_softmax.cc`).
+    """QLinearSoftmax of ONNX Runtime 1.32 along the last axis (`qlinear_softmax.cc`).
 
     `table` (float32 [256]) holds the exponentials of q - 255, scaled so that their sum fits;
-    `levels` is `floor(1 / ys)`. Sums are rounded at every step, from the first value on.
+    `levels` is `floor(1 / ys)`. Sums are float32, rounded at every step, from the first value on;
+    their product with the levels and the quotient are float64 (float32 in earlier releases).
     """
     wide = data.astype(np.int32)
     exps = table[wide + 255 - wide.max(axis=-1, keepdims=True)]
     total = np.add.accumulate(exps, axis=-1, dtype=np.float32)[..., -1:]
-    value = np.rint(exps * np.float32(levels) / total).astype(np.int32) + zero_point
+    share = exps.astype(np.float64) * levels / total.astype(np.float64)
+    value = np.rint(share).astype(np.int32) + zero_point
     return np.minimum(value, np.iinfo(data.dtype).max).astype(data.dtype)

@@ -49,6 +49,7 @@ def exponentials(scale: np.float32, depth: int) -> Array:
     Entry q is `exp((q - 255 + shift) * scale)`; the shift keeps the sum below float32's limit.
     """
     limit = np.float32(np.finfo(np.float32).max) / np.float32(depth)
-    shift = max(0.0, float(np.log(np.float64(limit))) - 5) / float(scale)
+    spare = np.float32(np.log(np.float64(limit)))  # the logarithm is float32 there, too
+    shift = max(0.0, float(spare) - 5) / float(scale)
     exponents = (np.arange(256, dtype=np.float64) - 255 + shift) * float(scale)
     return np.exp(exponents).astype(np.float32)

@@ -29,20 +29,22 @@ from stages.qnn import qdq_integers, qdq_onnx
 from stages.qnn.builder import bindings_of, output_names, outputs_of
 from stages.qnn.qdq_rewriting import Rewriting
 from stages.qnn.registry import is_op
+from stages.qnn.session import ATTRIBUTE, PLAIN, Session, islands_of, written
 
 QUANTIZE = "relax.qnn.quantize_linear"
 DEQUANTIZE = "relax.qnn.dequantize_linear"
 
 
-def to_integers(model: Model, numerics: str) -> Model:
+def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
     """`model` with its QDQ islands turned into integer operators; attributes of `main` are kept.
 
     `model` is a `main` whose quantizers are `qnn.quantize_linear` and `qnn.dequantize_linear` with
     scales and zero points among its parameters (computed ones stay as they are). Convolutions and
     pools are NCHW and OIHW. Variables keep their names; parameters that nothing reads are gone.
+    `session` is what else ONNX Runtime knows of the graph.
     """
     main = model.module["main"]
-    graph = Rewriting(model)
+    graph = Rewriting(model, session)
     for binding in bindings_of(main):
         _visit(graph, binding.var, binding.value, numerics)
     outputs = [graph.value(output) for output in outputs_of(main)]
@@ -52,6 +54,8 @@ def to_integers(model: Model, numerics: str) -> Model:
         for key, value in main.attrs.items()
         if key not in ("global_symbol", "num_input", "output_names")
     }
+    islands = (*islands_of(model), *graph.islands)
+    attrs |= {ATTRIBUTE: written(islands)} if islands else {}
     return graph.builder.model(outputs, output_names(model), attrs=attrs)
 
 
@@ -64,12 +68,15 @@ def _visit(graph: Rewriting, variable: Any, value: Any, numerics: str) -> None:
         if grid is None or not grid.is_per_tensor or not _is_whole(value, grid.limits):
             return
         result = qdq_integers.same_or_table(graph, value.args[0], grid, variable)
+        graph.target = str(variable.name)
         if result is None and numerics == "onnx" and grid.is_byte:
             result = qdq_onnx.fused(graph, value.args[0], grid)
         if result is not None:
             graph.values[variable] = result
     else:
         qdq_integers.move(graph, variable, value)
+        if variable.name in graph.session.reductions:
+            qdq_onnx.reduce(graph, variable, value)
 
 
 def _is_whole(call: Any, limits: tuple[int, int]) -> bool:

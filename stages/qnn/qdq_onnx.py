@@ -16,15 +16,19 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.qnn import qlinear
+from stages.qnn import in_order, qlinear
 from stages.qnn.builder import remap, variables_in
 from stages.qnn.grid import Grid, every_byte
 from stages.qnn.qdq_integers import table_of
 from stages.qnn.qdq_rewriting import Quantized, Rewriting
 from stages.qnn.qdq_sums import Product, product_of
 from stages.qnn.registry import attributes, is_op, shape_of
+from stages.qnn.session import DEFAULT, INTEGERS, UNOPTIMIZED, Island
 
 Array = np.ndarray[Any, Any]
+WRONG_POOL = "QLinearAveragePool, which divides by wrong counts where it rounds sizes up"
+FLOAT_SUMS = "a convolution or product of floats: an int8 tensor at it has several readers"
+TO_UNSIGNED = 128
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
 _SHIFTS = ("relax.reshape", "relax.permute_dims", "relax.strided_slice")
 
@@ -68,6 +72,10 @@ def _operator(graph: Rewriting, variable: Any, out: Grid) -> Any | None:
     return None
 
 
+def _note(graph: Rewriting, layer: str, runtime: str, gives: str = DEFAULT) -> None:
+    graph.islands.append(Island(layer, runtime, gives))
+
+
 def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """QLinearConv, QLinearMatMul, QGemm."""
     product, bias = product_of(graph, variable), None
@@ -77,6 +85,11 @@ def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
         return None
     if bias is not None:
         bias = graph.builder.tensor(f"{product.layer}.bias_values", bias)
+    data = [each for each in product.call.args[:2] if not graph.is_constant(each)]
+    if out.dtype == "int8" and _offset(graph, out, *data) != TO_UNSIGNED:
+        _note(graph, product.layer, FLOAT_SUMS, INTEGERS)
+    else:
+        _note(graph, product.layer, "QLinearConv" if product.is_conv else "QLinearMatMul or QGemm")
     sums = product.sums(graph, bias)
     factor = qlinear.output_factor(product.data.grid, product.weight.grid, out)
     result = qlinear.rescaled(graph.builder, product.layer, sums, factor, out)
@@ -84,16 +97,16 @@ def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
 
 
 def _moved(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
-    """Sums that are only moved about before they are quantized, such as those of ConvTranspose."""
+    """What is only moved about before it is quantized: sums of ConvTranspose, rows of softmax."""
     if not any(is_op(call, name) for name in _SHIFTS):
         return None
     inner = call.args[0]
     source = graph.expressions.get(inner)
     if source is None or not graph.is_read_once(inner):
         return None
-    result = _sums(graph, inner, source, out)
-    if result is None:
-        result = _moved(graph, inner, source, out)
+    rules = (_sums, _softmax, _moved)
+    found = (rule(graph, inner, source, out) for rule in rules)
+    result = next((each for each in found if each is not None), None)
     if result is None:
         return None
     return graph.builder.emit(remap(call, {inner: result}), str(variable.name))
@@ -135,28 +148,27 @@ def _bias(graph: Rewriting, variable: Any, product: Product, channels: int) -> A
 
 
 def _binary(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
-    """QLinearAdd, QLinearMul.
-
-    ONNX Runtime turns int8 activations into uint8 first, but no constants, and fuses only operands
-    of one type: with a constant, the operator stays float.
-    """
-    functions = {"relax.add": qlinear.add, "relax.multiply": qlinear.multiply}
-    function = next((f for name, f in functions.items() if is_op(call, name)), None)
-    if function is None:
+    """QLinearAdd, QLinearMul."""
+    function = qlinear.add if is_op(call, "relax.add") else qlinear.multiply
+    if function is qlinear.multiply and not is_op(call, "relax.multiply"):
         return None
     left, right = (graph.quantized.get(operand) for operand in call.args)
     if left is None or right is None or not _are_bytes(out, left, right):
         return None
     name = str(variable.name)
-    if out.dtype == "int8" and any(graph.is_constant(each) for each in call.args):
+    offset = _offset(graph, out, *call.args)
+    if offset is None:
         return None
+    _note(graph, name, "QLinearAdd" if function is qlinear.add else "QLinearMul")
     operands = (left.value, right.value, (left.grid, right.grid))
-    return function(graph.builder, name, *operands, out, offset=_to_unsigned(out))
+    return function(graph.builder, name, *operands, out, offset=offset)
 
 
 def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
-    """QLinearGlobalAveragePool."""
+    """QLinearGlobalAveragePool, or where types differ a pool of floats."""
     if not is_op(call, "relax.mean") or call.attrs.axis is None:
+        return None
+    if variable.name in graph.session.reductions:
         return None
     data = graph.quantized.get(call.args[0])
     axes = [int(axis) for axis in call.attrs.axis]
@@ -164,9 +176,28 @@ def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
         return None
     if axes != [2, 3] or not bool(call.attrs.keepdims):
         return None
-    return qlinear.global_average_pool(
-        graph.builder, str(variable.name), data.value, data.grid, out
-    )
+    name = str(variable.name)
+    if _offset(graph, out, call.args[0]) is None:
+        graph.values[variable] = in_order.pooled(graph.value(call.args[0]), graph.builder, name)
+        return None
+    _note(graph, name, "QLinearGlobalAveragePool")
+    return qlinear.global_average_pool(graph.builder, name, data.value, data.grid, out)
+
+
+def reduce(graph: Rewriting, variable: Any, call: Any) -> None:
+    """ReduceMean and ReduceSum of dequantized values: in float, in the order of the runtime."""
+    data = graph.quantized.get(call.args[0])
+    if data is None or not data.grid.is_per_tensor:
+        return
+    axes, name = sorted(_ints(call.attrs.axis)), str(variable.name)
+    keepdims = bool(call.attrs.keepdims)
+    value = graph.value(call.args[0])
+    result = in_order.reduced(value, axes, keepdims, graph.builder.emit, name)
+    if is_op(call, "relax.mean"):
+        extents = [shape_of(value.ty)[axis] for axis in axes]
+        count = graph.builder.tensor(f"{name}.count", np.asarray(np.prod(extents), np.float32))
+        result = graph.builder.emit(relax.op.divide(result, count), f"{name}.mean")
+    graph.values[variable] = result
 
 
 def _average(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
@@ -184,14 +215,31 @@ def _average(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | Non
         return None
     windows = {key: attributes(sums)[key] for key in ("kernel", "strides", "padding")}
     name = str(divided.args[0].name)
-    windows["offset"] = _to_unsigned(out)
-    result = qlinear.average(graph.builder, name, data.value, counts, (data.grid, out), **windows)
+    offset, is_wrong = _offset(graph, out, sums.args[0]), name in graph.session.wrong_pools
+    if is_wrong:
+        _note(graph, name, WRONG_POOL, UNOPTIMIZED)
+    elif offset is not None:
+        _note(graph, name, "QLinearAveragePool")
+    operands = (graph.builder, name, data.value, counts, (data.grid, out))
+    if is_wrong or offset is None:
+        by_columns = graph.session.sums_columns and not is_wrong
+        result = qlinear.average_of_floats(*operands, **windows, by_columns=by_columns)
+    else:
+        result = qlinear.average(*operands, **windows, offset=offset)
     return qlinear.nchw(graph.builder, result, name)
 
 
-def _to_unsigned(out: Grid) -> int:
-    """What ONNX Runtime on x86 adds to int8 values and zero points of a QDQ graph."""
-    return 128 if out.dtype == "int8" else 0
+def _offset(graph: Rewriting, out: Grid, *operands: Any) -> int | None:
+    """What ONNX Runtime on x86 adds to the integers of an operator and its zero points.
+
+    It makes uint8 of int8 activations that one node reads, and fuses operators whose operands and
+    results are of one type then: None if they are not.
+    """
+    if out.dtype != "int8":
+        return 0
+    kept = {graph.stays_signed(each) for each in operands}
+    kept.add(graph.target in graph.session.signed)
+    return None if len(kept) > 1 else 0 if kept.pop() else TO_UNSIGNED
 
 
 def _ints(values: Any) -> list[int]:
@@ -205,6 +253,9 @@ def _softmax(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | Non
     data = graph.quantized.get(call.args[0])
     if data is None or not _are_bytes(out, data):
         return None
+    if _offset(graph, out, call.args[0]) is None:
+        return None
+    _note(graph, str(variable.name), "QLinearSoftmax")
     return qlinear.softmax(graph.builder, str(variable.name), data.value, data.grid, out)
 
 
@@ -217,6 +268,7 @@ def _concat(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None
     if len(parts) != len(operands):
         return None
     name = str(variable.name)
+    _note(graph, name, "QLinearConcat")
     moved = [on_grid(graph, part, out, f"{name}.{i}") for i, part in enumerate(parts)]
     return graph.builder.emit(relax.op.concat(moved, int(call.attrs.axis)), name)
 

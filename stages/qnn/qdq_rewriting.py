@@ -15,6 +15,7 @@ from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap, var
 from stages.qnn.grid import Grid, grid
 from stages.qnn.qdq_sums import accumulated
 from stages.qnn.registry import dtype_of, is_op, shape_of
+from stages.qnn.session import PLAIN, Island, Session
 
 Array = np.ndarray[Any, Any]
 
@@ -34,8 +35,13 @@ class Rewriting:
     leaves nothing behind.
     """
 
-    def __init__(self, source: Model) -> None:
+    def __init__(self, source: Model, session: Session = PLAIN) -> None:
         main = source.module["main"]
+        self.session = session
+        self.target = ""
+        """The layer of the quantizer whose operand is looked at."""
+        self.islands: list[Island] = []
+        """What the session fuses, in the graph's order."""
         self.builder = ModelBuilder()
         self.values: dict[Any, Any] = {}
         """Old variable to new variable."""
@@ -73,6 +79,18 @@ class Rewriting:
     def is_read_once(self, variable: Any) -> bool:
         """Whether exactly one binding (or output) reads an old variable."""
         return self._readers[variable] == 1
+
+    def stays_signed(self, variable: Any) -> bool:
+        """Whether ONNX Runtime leaves the int8 tensor behind an old float variable what it is."""
+        if self.is_constant(variable):
+            return True
+        while (call := self.expressions.get(variable)) is not None:
+            if is_op(call, "relax.qnn.dequantize_linear"):
+                return str(variable.name) in self.session.signed
+            if not self.is_read_once(variable):  # it has a pair of quantizers of its own there
+                return bool(self.session.signed)
+            variable = next(iter(variables_in(call)), None)
+        return False
 
     def call_for(self, variable: Any, name: str) -> Any | None:
         """The old call of operator `name` whose result `variable` is and one binding reads."""

@@ -148,27 +148,13 @@ def global_average_pool(to: Emitter, layer: str, data: Any, grid_in: Grid, out: 
 
 
 def average(
-    to: Emitter,
-    layer: str,
-    data: Any,
-    count: Array,
-    grids: tuple[Grid, Grid],
-    *,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    padding: Sequence[int],
-    offset: int = 0,
-) -> Any:
+    to: Emitter, layer: str, data: Any, count: Array, grids: tuple[Grid, Grid], *,
+    kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], offset: int = 0,
+) -> Any:  # fmt: skip
     """QLinearAveragePool of NHWC bytes: float32 sums in the window's order, by `count`."""
-    grid, out = grids
-    scale = to.tensor(f"{layer}.data_scale", grid.scale.reshape(()))
-    zero_point = to.tensor(f"{layer}.zero_point", np.array(grid.point, grid.dtype))
-    value = to.emit(linear.dequantize_linear(data, scale, zero_point), f"{layer}.float")
-    call = onnx_layers.window_sum2d(
-        value, kernel=[*kernel], strides=[*strides], padding=[*padding], accumulator="float32"
-    )
-    sums = to.emit(call, layer)
-    divided = to.emit(relax.op.divide(sums, to.tensor(f"{layer}.count", count)), f"{layer}.mean")
+    windows = ([*kernel], [*strides], [*padding])
+    divided = _divided(to, layer, data, count, grids[0], [windows])
+    out = grids[1]
     low, high = out.limits
     call = onnx.quantize_inside(
         divided,
@@ -180,6 +166,44 @@ def average(
         offset=offset,
     )
     return to.emit(call, f"{layer}.quantized")
+
+
+def average_of_floats(
+    to: Emitter, layer: str, data: Any, count: Array, grids: tuple[Grid, Grid], *,
+    kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], by_columns: bool,
+) -> Any:  # fmt: skip
+    """AveragePool of floats between quantizers: the zero point comes after the rounding.
+
+    Windows are added up row by row, or `by_columns` each column first.
+    """
+    windows = [([*kernel], [*strides], [*padding])]
+    if by_columns:
+        (height, width), (down, right), (top, left, bottom, end) = windows[0]
+        windows = [([height, 1], [down, 1], [top, 0, bottom, 0])]
+        windows.append(([1, width], [1, right], [0, left, 0, end]))
+    divided = _divided(to, layer, data, count, grids[0], windows)
+    out = grids[1]
+    low, high = out.limits
+    scale = to.tensor(f"{layer}.scale", out.scale.reshape(()))
+    point = to.tensor(f"{layer}.out_zero_point", np.array(out.point, out.dtype))
+    call = linear.quantize_linear(divided, scale, point, low=low, high=high)
+    return to.emit(call, f"{layer}.quantized")
+
+
+def _divided(
+    to: Emitter, layer: str, data: Any, count: Array, grid: Grid,
+    windows: Sequence[tuple[list[int], list[int], list[int]]],
+) -> Any:  # fmt: skip
+    """Dequantized NHWC bytes, added up by one window after another, by `count`."""
+    scale = to.tensor(f"{layer}.data_scale", grid.scale.reshape(()))
+    zero_point = to.tensor(f"{layer}.zero_point", np.array(grid.point, grid.dtype))
+    sums = to.emit(linear.dequantize_linear(data, scale, zero_point), f"{layer}.float")
+    for kernel, strides, padding in windows:
+        call = onnx_layers.window_sum2d(
+            sums, kernel=kernel, strides=strides, padding=padding, accumulator="float32"
+        )
+        sums = to.emit(call, layer)
+    return to.emit(relax.op.divide(sums, to.tensor(f"{layer}.count", count)), f"{layer}.mean")
 
 
 def softmax(to: Emitter, layer: str, data: Any, grid: Grid, out: Grid) -> Any:

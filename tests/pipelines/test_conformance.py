@@ -84,6 +84,23 @@ def test_every_file_has_its_row(models: Path, tmp_path: Path) -> None:
     assert (ROOT / "artifacts" / "conformance.jsonl").read_text().splitlines() == kept
 
 
+def test_it_says_where_the_default_session_is_not_followed(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path / "models"
+    folder.mkdir()
+    stored = {"w": np.arange(-96, 96).reshape(32, 6).astype(np.int8), "s": np.float32(0.01)}
+    nodes = [node("DequantizeLinear", ["w", "s"], "f"), node("MatMul", ["x", "f"])]
+    source = graph(nodes, stored, [2, 32], opset=21)  # type: ignore[arg-type]
+    (folder / "weights.onnx").write_bytes(source)
+    result, said = table(tmp_path, str(folder))
+    (row,) = result["rows"]
+    (island,) = row["islands"]
+    assert row["status"] in ("exact", "close") and row["from_default"]["status"] == "differs"
+    assert island["gives"] == "the unoptimized graph" and island["layers"] == ["MatMul_y"]
+    assert "the unoptimized graph at MatMulNBits (1), by 0." in said
+    assert "off the default session" in said
+
+
 @pytest.mark.slow
 def test_packages_are_built_and_compared(models: Path, tmp_path: Path) -> None:
     pytest.importorskip("qonnx")

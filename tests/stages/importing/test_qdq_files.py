@@ -68,10 +68,20 @@ class Graph:
         self.nodes.append(helper.make_node(op, tensors, [name], **attributes))
         return name
 
-    def check(self, tensor: str, rank: int, steps: float = 0, scale: float = 0.05) -> set[str]:
+    def check(
+        self,
+        tensor: str,
+        rank: int,
+        steps: float = 0,
+        scale: float = 0.05,
+        *,
+        point: int | None = None,
+        opset: int = 21,
+    ) -> set[str]:
         """Quantize a tensor and back, compare with ONNX Runtime, and give the operators left."""
-        output = self.dequantize(self.quantize(tensor, scale))
-        source = build(self.nodes, self.inputs, self.constants, {output: ("float32", rank)})
+        output = self.dequantize(self.quantize(tensor, scale, point))
+        outputs = {output: ("float32", rank)}
+        source = build(self.nodes, self.inputs, self.constants, outputs, opset=opset)
         feeds = {
             name: random(self.draw.rng, "float32", shape)
             for name, (_, shape) in self.inputs.items()

@@ -8,7 +8,16 @@ import numpy as np
 
 from stages.importing.tflite.resizing import fixed_places, float_places
 from stages.importing.tflite.softmaxes import exponentials, lookup_table
-from stages.qnn import bipolar, curves, hybrid, pointwise, resizing, softmax
+from stages.qnn import (
+    bipolar,
+    curves,
+    hybrid,
+    in_order,
+    interpolating,
+    pointwise,
+    resizing,
+    softmax,
+)
 from tests.stages.qnn.example import RNG, Array, Example, floats, integers
 
 _REALS = (np.append(RNG.normal(size=37) * 5, [0.0, 88.0, -100.0]).astype(np.float32), "float32")
@@ -114,6 +123,24 @@ FUNCTIONS: dict[str, Example] = {
             *zip(fixed_places(4, 3, True, False), ["int32"] * 3, strict=True),
         ),
         {},
+    ),
+    "interpolate": Example(
+        interpolating.interpolate,
+        (
+            _SAMPLES,
+            ((RNG.normal(size=(2, 3, 4, 5)) * 9).astype(np.float32), "float32"),
+            (RNG.random((2, 5)).astype(np.float32), "float32"),
+            (RNG.integers(0, 4, (2, 7)).astype(np.int32), "int32"),
+            (RNG.random((2, 7)).astype(np.float32), "float32"),
+            (RNG.integers(0, 3, (2, 2)).astype(np.int32), "int32"),
+            (RNG.random((2, 2)).astype(np.float32), "float32"),
+        ),
+        {"axes": [3, 2, 1]},
+    ),
+    "sum_in_order": Example(
+        in_order.sum_in_order,
+        (((RNG.normal(size=(5, 23, 1)) * 9).astype(np.float32), "float32"),),
+        {"order": "vectors"},
     ),
     "from_bits": Example(
         bipolar.from_bits,
