@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from pipelines.manifest import DamagedError
 from pipelines.store import Store
@@ -33,7 +34,7 @@ def of(store: Store, recipe: str) -> Roots:
     """Return the keys a recipe used, by stage, most recent first; none if unknown or damaged."""
     with contextlib.suppress(OSError, ValueError):
         tree = json.loads(_path(store, recipe).read_text(encoding="utf-8"))
-        if isinstance(tree, dict) and all(isinstance(found, list) for found in tree.values()):
+        if isinstance(tree, dict) and all(_are_keys(found) for found in tree.values()):
             return tree
     return {}
 
@@ -56,6 +57,10 @@ def clean(store: Store, recipe: str, stage: str, *, dryrun: bool) -> list[str]:
         _forget(store, recipe, stage)
         _sweep_blobs(store)
     return doomed
+
+
+def _are_keys(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(key, str) for key in found)
 
 
 def _artifacts(store: Store, found: Roots) -> set[str]:

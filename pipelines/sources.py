@@ -12,12 +12,13 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pipelines import atomic
 
 FORMAT = 2
 _NAME = "artifacts/.code.json"
@@ -104,7 +105,4 @@ def _keep_at_exit(root: Path) -> None:
 def _keep(root: Path) -> None:
     tree = {"format": FORMAT, "python": platform.python_version(), "files": _known(root)}
     with contextlib.suppress(OSError):  # a lost second is not worth an error
-        target = root / _NAME
-        fresh = target.with_name(f".code-{os.getpid()}.json")
-        fresh.write_text(json.dumps(tree), encoding="utf-8")
-        fresh.replace(target)
+        atomic.replace(root / _NAME, json.dumps(tree).encode())

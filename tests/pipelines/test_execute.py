@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -187,6 +188,37 @@ def test_a_damaged_tensor_is_built_again(clone: Clone) -> None:
         blob.write_bytes(blob.read_bytes()[:-1])
     out, err = clone.doit("build", "recipe=toy")
     assert "golden          built" in out and "warning: artifact golden/" in err
+
+
+def test_many_damaged_tensors_are_mended_in_one_run(clone: Clone) -> None:
+    """Of the same size, so that they are found when they are read."""
+    clone.edit(
+        "stages/importing/__init__.py",
+        'Golden({"x": x}, {"y": x + len(source)})',
+        'Golden({"x": x}, {"y": x + len(source)} | {f"z{n}": x * n for n in range(9)})',
+    )
+    clone.environment["FAKE_NO_EMULATOR"] = "1"
+    clone.doit("build", "recipe=toy")
+    first = clone.package()
+    for blob in (clone.root / "artifacts" / "blobs").glob("*/*"):
+        blob.write_bytes(blob.read_bytes()[:-1] + b"!")
+    _, err = clone.doit("build", "recipe=toy", "package.formats=[static]")
+    assert err.count("\n") == 1 and "more parts are damaged; building it again" in err
+    clone.doit("build", "recipe=toy")
+    assert clone.package() == first
+
+
+def test_a_disk_that_keeps_nothing_is_named(clone: Clone) -> None:
+    sound = "keys.digest(data[content.sha256]) != content.sha256"
+    clone.edit("pipelines/store.py", sound, 'manifest.stage == "golden"')
+    _, err = clone.doit("build", "recipe=toy", expect=1)
+    *warnings, said = err.splitlines()
+    assert len(warnings) == 3 and "Traceback" not in err
+    assert re.fullmatch(
+        r"ERROR: artifacts/golden/\w+: was written 3 times and never read back as it was; "
+        "look at the disk, or keep the artifacts on another",
+        said,
+    )
 
 
 def test_a_damaged_package_is_shown_whole_again(clone: Clone) -> None:
