@@ -7,6 +7,7 @@ of power. So content is synced, then renamed, then the folder that has the new n
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ def make_folder(path: Path) -> None:
         return
     make_folder(path.parent)
     path.mkdir(exist_ok=True)
-    _sync(path.parent)
+    _sync(path.parent, path)
 
 
 def write(path: Path, data: bytes) -> None:
@@ -46,13 +47,13 @@ def sync_tree(folder: Path) -> None:
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             sync_tree(path)
-    _sync(folder)
+    _sync(folder, folder)
 
 
 def move(source: Path, target: Path) -> None:
     """Rename what is on the disk already, a file over a file or a folder to a new name."""
     source.rename(target)
-    _sync(target.parent)
+    _sync(target.parent, target)
 
 
 def replace(path: Path, data: bytes, through: Path | None = None) -> None:
@@ -70,10 +71,14 @@ def replace(path: Path, data: bytes, through: Path | None = None) -> None:
         raise
 
 
-def _sync(folder: Path) -> None:
-    with named(folder):
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+def _sync(folder: Path, named_as: Path) -> None:
+    """Bring the names in a folder to the disk, where its file system can."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with named(named_as):
             os.fsync(opened)
-        finally:
-            os.close(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(opened)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +99,32 @@ class UserError(Exception):
             ),
         )
         return cls("\n".join(fault.render() for fault in ordered))
+
+
+_ROOM = "make room and try again"
+_ACCESS = "let this user read and write there, and try again"
+_DISK = {
+    errno.ENOSPC: ("the disk is full", _ROOM),
+    errno.EDQUOT: ("the disk quota is used up", _ROOM),
+    errno.EFBIG: ("files may not be that large here", "raise the limit (ulimit -f) and try again"),
+    errno.EROFS: ("the disk is read-only", "make it writable and try again"),
+    errno.EACCES: ("permission denied", _ACCESS),
+    errno.EPERM: ("operation not permitted", _ACCESS),
+    errno.EEXIST: ("it is in the way", "move it elsewhere and try again"),
+    errno.ENOTDIR: ("one of these is no folder", "move it elsewhere and try again"),
+    errno.EISDIR: ("it is a folder", "move it elsewhere and try again"),
+    errno.EIO: ("the disk could not read or write it", "look at the disk"),
+}
+"""What keeps a file from being read or written that is no fault of bitkiln's, and what to do."""
+
+
+def of_disk(error: OSError) -> str | None:
+    """Return one sentence on what is wrong with a file or disk; None for other errors."""
+    if error.errno not in _DISK:
+        return None
+    found, advice = _DISK[error.errno]
+    name = error.filename if isinstance(error.filename, str | os.PathLike) else None
+    return f"{shown(Path(name)) if name else 'what is printed'}: {found}; {advice}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

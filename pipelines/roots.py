@@ -19,6 +19,9 @@ Roots = dict[str, list[str]]
 
 def note(store: Store, recipe: str, built: Mapping[str, str]) -> None:
     """Remember for a recipe the key that each of these stages has now."""
+    known = of(store, recipe)
+    if all(known.get(stage, [""])[:1] == [key] for stage, key in built.items()):
+        return
     with store.lock(exclusive=True):
         before = of(store, recipe)
         after = dict(before)

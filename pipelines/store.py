@@ -54,7 +54,7 @@ class Store:
         folder = self.folder(stage, key)
         try:
             manifest = parse((folder / "manifest.json").read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             if folder.exists():
                 raise DamagedError(f"{self._name(folder)}: its manifest is missing") from None
             return None
@@ -148,13 +148,14 @@ class Store:
 
     def remove(self, path: Path) -> None:
         """Remove a folder of the store as a whole, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._workspace() as work:
-            path.rename(work / "removed")
+        if path.exists():
+            with contextlib.suppress(FileNotFoundError), self._workspace() as work:
+                path.rename(work / "removed")
 
     @contextlib.contextmanager
     def lock(self, *, exclusive: bool = False) -> Iterator[None]:
         """Hold the store: builds share it, cleaning has it alone. The system frees a dead one's."""
-        self.root.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(self.root)
         with (self.root / ".lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             yield
@@ -179,7 +180,7 @@ class Store:
     @contextlib.contextmanager
     def _workspace(self) -> Iterator[Path]:
         """Give a private folder on the store's own file system; what a killed build left goes."""
-        (self.root / "tmp").mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(self.root / "tmp")
         for left in (self.root / "tmp").iterdir():
             if _is_abandoned(left):
                 shutil.rmtree(left, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pipelines import building, keys
+from pipelines import atomic, building, keys
 from pipelines.load import Resolved
 from pipelines.plan import Plan
 
@@ -15,14 +15,13 @@ FOLDER = keys.ROOT / "artifacts" / "benching"
 def built(kind: str, source: bytes, form: str, resolved: Resolved) -> Plan:
     """Build and publish the package of a model file for the recipe's hardware, as `NAME_KIND`."""
     name = f"{resolved.name}_{kind}"
-    FOLDER.mkdir(parents=True, exist_ok=True)
     model, recipe = FOLDER / f"{name}.{form}", FOLDER / f"{name}.yaml"
-    model.write_bytes(source)
+    atomic.replace(model, source)
     lines = [
         f"model: {{file: {json.dumps(model.name)}}}",
         f"hardware: {json.dumps(resolved.recipe.hardware)}",
         "golden: {samples: 1, seed: 0}",
         "package: {formats: [shared]}",
     ]
-    recipe.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    atomic.replace(recipe, ("\n".join(lines) + "\n").encode())
     return building.published(recipe)

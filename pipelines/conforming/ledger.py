@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import keys, model_files
+from pipelines import atomic, keys, model_files
 from stages import STAGES
 
 TOOLS = ("apache-tvm", "numpy", "onnx", "tflite", "ai-edge-litert", "onnxruntime", "qonnx", "torch")
@@ -36,7 +36,7 @@ class Ledger:
         """Keep a result at once."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         is_whole = not self.path.is_file() or self.path.read_bytes()[-1:] in (b"", b"\n")
-        with self.path.open("a", encoding="utf-8") as file:
+        with atomic.named(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(("" if is_whole else "\n") + json.dumps({"key": key, "row": row}) + "\n")
         self._known[key] = dict(row)
 
