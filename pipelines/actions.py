@@ -135,7 +135,7 @@ def clean(plan: Plan, name: str, dryrun: bool = False) -> None:
 
 def published(plan: Plan) -> Path:
     """Return the folder that shows a recipe's package."""
-    return execute.STORE.root / "packages" / plan.recipe
+    return execute.STORE.root / "packages" / plan.package
 
 
 def last(plan: Plan) -> Step:
@@ -153,7 +153,9 @@ def is_published(plan: Plan) -> bool:
     if manifest is None or not execute.STORE.is_published(manifest, published(plan)):
         return False
     known = roots.of(execute.STORE, plan.recipe)
-    return all(known.get(name, [""])[0] == key for name, key in _keys(workshop).items())
+    if plan.package not in roots.packages(execute.STORE, plan.recipe):
+        return False
+    return all(key in known.get(name, []) for name, key in _keys(workshop).items())
 
 
 @plain_errors
@@ -163,16 +165,22 @@ def publish(plan: Plan) -> dict[str, Any]:
     files = workshop.load(last(plan))
     execute.STORE.publish(files, published(plan))
     roots.note(execute.STORE, plan.recipe, _keys(workshop))
+    roots.note_package(execute.STORE, plan.recipe, plan.package)
     return {"status": "written", "artifact": shown(published(plan))}
 
 
 @cleaning
 def unpublish(plan: Plan, dryrun: bool = False) -> None:
-    """Remove the folder that shows a recipe's package."""
-    if published(plan).exists():
-        print(f"{'would remove' if dryrun else 'removed'} {shown(published(plan))}")
-        if not dryrun:
-            execute.STORE.remove(published(plan))
+    """Remove the folders that show a recipe's packages, whatever command line each was built by."""
+    known = roots.packages(execute.STORE, plan.recipe)
+    for name in dict.fromkeys([*known, plan.package]):
+        folder = execute.STORE.root / "packages" / name
+        if folder.exists():
+            print(f"{'would remove' if dryrun else 'removed'} {shown(folder)}")
+            if not dryrun:
+                execute.STORE.remove(folder)
+    if not dryrun:
+        roots.forget_packages(execute.STORE, plan.recipe)
 
 
 @plain_errors

@@ -146,7 +146,7 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
     yield {
         "basename": "build",
         "name": "publishing",
-        "doc": f"puts the package's files at artifacts/packages/{plan.recipe}",
+        "doc": f"puts the package's files at artifacts/packages/{plan.package}",
         "actions": [(actions.publish, [plan])],
         "uptodate": [(actions.is_published, [plan])],
         "meta": {"where": shown(actions.published(plan))},

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import fields, model_files, overrides, validate
+from pipelines import fields, model_files, naming, overrides, validate
 from pipelines.board import load_board
 from pipelines.documents import is_path_like, merge, read
 from pipelines.errors import Fault, Span, UserError, nearest, shown
@@ -29,6 +29,10 @@ class Resolved:
     path: Path
     recipe: Recipe
     hardware: Hardware
+    package: str
+    """The folder of its package, which tells what the command line changed."""
+    board: str
+    """The board's name, or the whole path of its file."""
     origins: Mapping[str, str]
     """Field path → 'base.yaml:7', 'command line' or 'default', for every leaf."""
     _tree: Node = field(repr=False, compare=False)
@@ -80,15 +84,45 @@ def load_recipe(name_or_path: str, variables: Mapping[str, str] | None = None) -
     tree = _with_parents(path, faults, ())
     if tree is None:
         raise UserError.of(faults)
-    tree = overrides.apply(tree, variables or {}, faults)
-    tree = _absolute(tree, Recipe)
+    stated = tree
+    tree = _absolute(overrides.apply(tree, variables or {}, faults), Recipe)
     is_partial = any(fault.field == "extends" for fault in faults)
     recipe = validate.validate(Recipe, tree, faults, is_partial=is_partial)
     _cross_check(recipe, tree, path, faults)
     hardware = _hardware(tree, faults)
     if faults or recipe is None or hardware is None:
         raise UserError.of(faults)
-    return Resolved(path.stem, path, recipe, hardware, _origins(recipe, tree), tree)
+    return Resolved(
+        path.stem,
+        path,
+        recipe,
+        hardware,
+        _package(path.stem, recipe, stated) if variables else path.stem,
+        _board(tree),
+        _origins(recipe, tree),
+        tree,
+    )
+
+
+def _package(name: str, built: Recipe, tree: Node) -> str:
+    """Return the folder of a package that the command line may have changed."""
+    return naming.folder(
+        name,
+        built=built,
+        stated=validate.validate(Recipe, _absolute(tree, Recipe), []),
+        board=_board(tree),
+        is_taken=lambda other: any(RECIPES.rglob(f"{other}.yaml")),
+    )
+
+
+def _board(tree: Node) -> str:
+    """Return the board that a tree states, a path of it whole."""
+    node = validate.find(tree, ("hardware",))
+    if node is None or not isinstance(node.value, str):
+        return str(Recipe.model_fields["hardware"].default)
+    if not is_path_like(node.value):
+        return node.value
+    return os.path.normpath(node.span.source.folder / Path(node.value).expanduser())
 
 
 def list_recipes() -> list[tuple[str, str]]:

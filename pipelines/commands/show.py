@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines import show, tables
+from pipelines import actions, show, tables
+from pipelines.errors import shown
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.overrides import Variables
@@ -31,7 +32,15 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     tables.show(f"{resolved.name}: values", values, ["field", "value", "from"])
     tables.show(f"{resolved.hardware.name}: hardware", hardware, ["field", "value"])
     tables.show("stages", states, ["stage", "state", "why"])
-    result = {"recipe": resolved.name, "values": values, "hardware": hardware, "stages": states}
+    package = actions.published(plan)
+    print(f"package: {shown(package)}{'' if package.exists() else ', not built yet'}")
+    result = {
+        "recipe": resolved.name,
+        "package": shown(package),
+        "values": values,
+        "hardware": hardware,
+        "stages": states,
+    }
     tables.write_json(variables.command.get("json"), result)
 
 
