@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _WIDEST_LINE = 120
+_LONGEST_PATH = 1000
 COMMAND_LINE = "command line"
 
 
@@ -63,8 +64,8 @@ class Fault:
             if span.source.is_command_line
             else f"{span.source.name}:{span.line}:{span.column}"
         )
-        field = f"{_cut(self.field)}: " if self.field else ""
-        head = _printable(f"{place}: {field}{_cut(self.sentence, 4 * _WIDEST_LINE)}")
+        field = f"{cut(self.field)}: " if self.field else ""
+        head = _printable(f"{place}: {field}{cut(self.sentence, 4 * _WIDEST_LINE)}")
         if not 1 <= span.line <= len(span.source.lines):
             return head
         text, column = _visible(span.source.lines[span.line - 1], span.column)
@@ -160,7 +161,8 @@ def did_you_mean(word: str, known: Sequence[str], *, otherwise: str = "accepted"
 def shown(path: Path) -> str:
     """Return a path as the user would write it: relative if it lies below the current folder."""
     here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    text = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    return cut(text, _LONGEST_PATH)
 
 
 def _printable(text: str) -> str:
@@ -168,7 +170,8 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def _cut(text: str, width: int = _WIDEST_LINE) -> str:
+def cut(text: str, width: int = _WIDEST_LINE) -> str:
+    """Return a text, cut off where it is longer than a line."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 

@@ -9,18 +9,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from pipelines import actions, graph, plan
+from pipelines import actions, graph, plan, words
 from pipelines.errors import UserError
 from pipelines.progress import Progress
 
 DATABASE = os.devnull
 """doit notes what it ran in a database, which nobody reads: the store holds the truth."""
-VARIABLES = (
-    *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat"),
-    *("core", "isa", "kernel"),
-    *("reference", "layer", "packages", "pictures"),
-    *("peers", "peers.larq", "own", "primitives", "grow"),
-)
+VARIABLES = ("recipe", *graph.VARIABLES)
 INTERRUPTED = "interrupted; the stages that were finished are kept"
 
 
@@ -56,7 +51,9 @@ def open_session(argv: Sequence[str]) -> Session:
     from pipelines import load, overrides
 
     variables = overrides.parse(argv, VARIABLES)
-    word = _word(argv)
+    names = words.named(argv)
+    words.check(names, variables)
+    word = names[0] if names else ""
     sys.excepthook = _quiet_interrupt
     resolved = None
     if variables.recipe is not None:
@@ -78,11 +75,6 @@ def _config(word: str) -> dict[str, Any]:
         "dep_file": DATABASE,
         "verbosity": 2,
     }
-
-
-def _word(argv: Sequence[str]) -> str:
-    """Return the first word that is neither a flag nor a variable."""
-    return next((a for a in argv if not a.startswith("-") and "=" not in a), "")
 
 
 def _is_bare(argv: Sequence[str]) -> bool:

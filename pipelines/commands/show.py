@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines import actions, show, tables
+from pipelines import actions, checking, show, tables
 from pipelines.errors import shown
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
@@ -20,6 +20,8 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     if (pattern := variables.command.get("layer")) is not None:
         _alternatives(plan, resolved, pattern, variables)
         return
+    if resolved.recipe.inputs or resolved.recipe.outputs:
+        checking.look(plan, resolved)
     values = [
         {"field": field, "value": value, "from": resolved.origins.get(field, "default")}
         for field, value in resolved.values().items()
