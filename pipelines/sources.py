@@ -20,7 +20,7 @@ from typing import Any
 
 from pipelines import atomic
 
-FORMAT = 2
+FORMAT = 3
 _NAME = "artifacts/.code.json"
 
 _MODULE = re.compile(r"(stages|hw)(\.\w+)+")
@@ -92,9 +92,16 @@ def _known(root: Path) -> dict[str, Any]:
     """Return what an earlier run found in files, if this Python writes syntax trees alike."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         tree = json.loads((root / _NAME).read_bytes())
-        if (tree["format"], tree["python"]) == (FORMAT, platform.python_version()):
-            return dict(tree["files"])
+        files = dict(tree["files"])
+        if tree["written"] == _written(files):
+            return files
     return {}
+
+
+def _written(files: dict[str, Any]) -> list[Any]:
+    """Return what tells that files are as they were written, and by whom."""
+    text = json.dumps(files, sort_keys=True)
+    return [FORMAT, platform.python_version(), hashlib.sha256(text.encode()).hexdigest()]
 
 
 @functools.cache
@@ -103,6 +110,7 @@ def _keep_at_exit(root: Path) -> None:
 
 
 def _keep(root: Path) -> None:
-    tree = {"format": FORMAT, "python": platform.python_version(), "files": _known(root)}
+    files = _known(root)
+    tree = {"written": _written(files), "files": files}
     with contextlib.suppress(OSError):  # a lost second is not worth an error
         atomic.replace(root / _NAME, json.dumps(tree).encode())

@@ -163,6 +163,8 @@ class Store:
     def write_text(self, path: Path, text: str) -> None:
         """Replace a small file of the store at once."""
         with self._workspace() as work:
+            if path.is_dir():
+                path.rename(work / "in the way")
             atomic.replace(path, text.encode(), through=work / "text")
 
     def blob(self, sha256: str) -> Path:
@@ -195,6 +197,8 @@ class Store:
         content = Content(name, keys.digest(data), len(data))
         path = self.blob(content.sha256)
         if not _is_file_of(path, content.sha256):
+            if path.is_dir():
+                path.rename(work / "in the way")
             atomic.replace(path, data, through=work / "blob")
         return content
 

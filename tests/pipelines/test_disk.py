@@ -11,40 +11,8 @@ import pytest
 
 from pipelines import actions, errors
 from tests.pipelines.fake_clone import Clone, tree
+from tests.pipelines.faults import put_on_a_disk
 
-FAULTS = '''
-"""A disk that refuses what FAKE_DISK says, below artifacts/."""
-import errno
-import io
-import os
-
-CODE = getattr(errno, os.environ.get("FAKE_DISK", ""), None)
-
-
-def refusing(function, is_refused=lambda *_a, **_k: True):
-    """Return the function, refused for files of the store."""
-
-    def guarded(path, *arguments, **named):
-        is_ours = isinstance(path, (str, os.PathLike)) and "artifacts" in str(path).split("/")
-        if is_ours and is_refused(*arguments, **named):
-            raise OSError(CODE, os.strerror(CODE), str(path))
-        return function(path, *arguments, **named)
-
-    return guarded
-
-
-def full(file):
-    """Refuse, as a write does: without a name."""
-    raise OSError(CODE, os.strerror(CODE))
-
-
-if CODE in (errno.ENOSPC, errno.EDQUOT):
-    os.fsync = full
-elif CODE is not None:
-    for name in ("mkdir", "rename", "replace", "unlink", "rmdir"):
-        setattr(os, name, refusing(getattr(os, name)))
-    io.open = refusing(io.open, lambda mode="r", *_a, **_k: set(mode) & set("wax+"))
-'''
 ROOM = "make room and try again"
 SAYS = {
     "EROFS": r"the disk is read-only; make it writable and try again",
@@ -57,7 +25,7 @@ SAYS = {
 @pytest.fixture
 def on_a_disk(clone: Clone) -> Clone:
     """A clone whose store FAKE_DISK makes refuse."""
-    clone.write("pipelines/__init__.py", FAULTS)
+    put_on_a_disk(clone)
     return clone
 
 
