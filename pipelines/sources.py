@@ -110,6 +110,8 @@ def _keep_at_exit(root: Path) -> None:
 
 
 def _keep(root: Path) -> None:
+    if not (root / _NAME).parent.is_dir():
+        return
     files = _known(root)
     tree = {"written": _written(files), "files": files}
     with contextlib.suppress(OSError):  # a lost second is not worth an error

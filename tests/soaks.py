@@ -92,15 +92,17 @@ def models(count: int, rng: random.Random, folder: Path) -> None:
     """Import damaged files of every format."""
     from tests.stages.importing.fuzzing import child, corpus
 
+    found: list[Path] = []
     for place, ending in enumerate(corpus.MADE):
         files = folder / f"format{place}"
         files.mkdir()
         try:
             assert corpus.write(files, ending, real=False)
+            found.append(files)
         except pytest.skip.Exception as reason:
             print(f"models: no {ending}: {reason}")
-            continue
-        share = len(range(place, count, len(corpus.MADE)))
+    for place, files in enumerate(found):
+        share = len(range(place, count, len(found)))
         assert child.main(files, rng.randrange(2**31), share, 3600) == 0
 
 
