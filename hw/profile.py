@@ -111,6 +111,18 @@ class Hardware(BaseModel):
                 raise ValueError(f"'{feature}' is not a feature; write '+name', as LLVM does")
         return tuple(sorted(set(features)))
 
+    @field_validator("triple", "zig_target")
+    @classmethod
+    def _is_for_linux(cls, target: str) -> str:
+        parts = re.split(r"[-.]", target)[1:]
+        if "linux" not in parts or any(part.startswith("android") for part in parts):
+            found = f"is for {'-'.join(parts)}" if parts else "names no system"
+            raise ValueError(
+                f"{target} {found}, and packages run on Linux alone as yet; accepted: targets of "
+                "Linux, such as aarch64-linux-gnu"
+            )
+        return target
+
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Hardware:
         arch = self.architecture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import importlib
 import os
@@ -16,15 +15,12 @@ from typing import TYPE_CHECKING, Any
 from doit.exceptions import TaskFailed
 
 from pipelines import execute, roots
-from pipelines.errors import UserError, shown
+from pipelines.errors import UserError, of_disk, shown
 from pipelines.plan import Plan, Step
 from stages.errors import StageError
 
 if TYPE_CHECKING:
     from pipelines.load import Resolved
-
-_DISK = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
-_DISK |= {errno.EACCES: "permission denied", errno.EROFS: "the disk is read-only"}
 
 
 def plain_errors(action: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,13 +37,48 @@ def plain_errors(action: Callable[..., Any]) -> Callable[..., Any]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return None
         except OSError as error:
-            if error.errno not in _DISK:
+            said = of_disk(error)
+            if said is None:
                 raise
-            return TaskFailed(f"{error.filename}: {_DISK[error.errno]}; make room and try again")
+            return TaskFailed(said)
 
     return run
 
 
+def asked(question: Callable[..., bool]) -> Callable[..., bool]:
+    """Answer no where a file cannot be read: the task then runs into the same, and says it."""
+
+    @functools.wraps(question)
+    def answer(*args: Any, **kwargs: Any) -> bool:
+        try:
+            return question(*args, **kwargs)
+        except UserError:
+            return False
+        except OSError as error:
+            if of_disk(error) is None:
+                raise
+            return False
+
+    return answer
+
+
+def cleaning(action: Callable[..., None]) -> Callable[..., None]:
+    """End with one sentence where the disk refuses: what cleans has no reporter."""
+
+    @functools.wraps(action)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            action(*args, **kwargs)
+        except OSError as error:
+            said = of_disk(error)
+            if said is None:
+                raise
+            sys.exit(f"ERROR: {said}")
+
+    return run
+
+
+@asked
 def is_current(plan: Plan, name: str) -> bool:
     """Whether a step's artifact is in the store; evaluated after the steps before it ran."""
     return execute.Workshop(plan).is_current(plan.step(name))
@@ -84,6 +115,7 @@ def measure(plan: Plan, resolved: Resolved) -> dict[str, Any]:
     return {"status": "built", "seconds": round(time.monotonic() - started, 3), "note": gain}
 
 
+@asked
 def is_measured(plan: Plan) -> bool:
     """Whether the ledger holds all the trials that a recipe wants."""
     from pipelines.tuning import ledger
@@ -94,6 +126,7 @@ def is_measured(plan: Plan) -> bool:
     return key is not None and ledger.is_finished(key, plan.snapshot.trials)
 
 
+@cleaning
 def clean(plan: Plan, name: str, dryrun: bool = False) -> None:
     """Remove what this step of this recipe left, unless another recipe uses it too."""
     for removed in roots.clean(execute.STORE, plan.recipe, name, dryrun=dryrun):
@@ -102,7 +135,7 @@ def clean(plan: Plan, name: str, dryrun: bool = False) -> None:
 
 def published(plan: Plan) -> Path:
     """Return the folder that shows a recipe's package."""
-    return execute.STORE.root / "packages" / plan.recipe
+    return execute.STORE.root / "packages" / plan.package
 
 
 def last(plan: Plan) -> Step:
@@ -110,6 +143,7 @@ def last(plan: Plan) -> Step:
     return plan.steps[-1]
 
 
+@asked
 def is_published(plan: Plan) -> bool:
     """Whether the package's folder shows what the last step gave, and its roots are noted."""
     workshop = execute.Workshop(plan)
@@ -119,7 +153,9 @@ def is_published(plan: Plan) -> bool:
     if manifest is None or not execute.STORE.is_published(manifest, published(plan)):
         return False
     known = roots.of(execute.STORE, plan.recipe)
-    return all(known.get(name, [""])[0] == key for name, key in _keys(workshop).items())
+    if plan.package not in roots.packages(execute.STORE, plan.recipe):
+        return False
+    return all(key in known.get(name, []) for name, key in _keys(workshop).items())
 
 
 @plain_errors
@@ -129,15 +165,22 @@ def publish(plan: Plan) -> dict[str, Any]:
     files = workshop.load(last(plan))
     execute.STORE.publish(files, published(plan))
     roots.note(execute.STORE, plan.recipe, _keys(workshop))
+    roots.note_package(execute.STORE, plan.recipe, plan.package)
     return {"status": "written", "artifact": shown(published(plan))}
 
 
+@cleaning
 def unpublish(plan: Plan, dryrun: bool = False) -> None:
-    """Remove the folder that shows a recipe's package."""
-    if published(plan).exists():
-        print(f"{'would remove' if dryrun else 'removed'} {shown(published(plan))}")
-        if not dryrun:
-            execute.STORE.remove(published(plan))
+    """Remove the folders that show a recipe's packages, whatever command line each was built by."""
+    known = roots.packages(execute.STORE, plan.recipe)
+    for name in dict.fromkeys([*known, plan.package]):
+        folder = execute.STORE.root / "packages" / name
+        if folder.exists():
+            print(f"{'would remove' if dryrun else 'removed'} {shown(folder)}")
+            if not dryrun:
+                execute.STORE.remove(folder)
+    if not dryrun:
+        roots.forget_packages(execute.STORE, plan.recipe)
 
 
 @plain_errors
@@ -161,6 +204,7 @@ def verify(plan: Plan) -> dict[str, Any]:
     return verifying.build(plan)
 
 
+@asked
 def is_verified(plan: Plan) -> bool:
     """Whether this very package was verified before."""
     from pipelines import verifying
@@ -176,6 +220,7 @@ def agree(plan: Plan, resolved: Resolved) -> None:
     checking.check(plan, resolved)
 
 
+@asked
 def is_agreed(plan: Plan, resolved: Resolved) -> bool:
     """Whether recipe and model file are known to agree."""
     from pipelines import checking

@@ -8,7 +8,7 @@ from typing import Literal
 
 from hw import host
 from hw.profile import Hardware
-from pipelines import validate
+from pipelines import paths, validate
 from pipelines.documents import is_path_like, merge, read
 from pipelines.errors import Fault, Span, nearest, shown
 from pipelines.positions import Entry, Node
@@ -36,7 +36,7 @@ def load_board(name: str, stated: Span, faults: list[Fault]) -> Hardware | None:
 
     None, with what is wrong in `faults`, if there is no such board or its file is faulty.
     """
-    path = stated.source.folder / Path(name).expanduser() if is_path_like(name) else None
+    path = stated.source.folder / paths.expanded(name) if is_path_like(name) else None
     if path is None:
         path = BOARDS / f"{name}.yaml"
         if name not in list_boards():
@@ -46,7 +46,7 @@ def load_board(name: str, stated: Span, faults: list[Fault]) -> Hardware | None:
             sentence = f"no board '{name}'; accepted: {boards}, or the path of a .yaml file{hint}"
             faults.append(Fault(stated, "hardware", sentence))
             return None
-    elif not path.is_file():
+    elif not paths.is_file(path):
         faults.append(Fault(stated, "hardware", f"no board file '{shown(path)}'"))
         return None
     tree = read(path, faults)

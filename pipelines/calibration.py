@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines import keys
+from pipelines import keys, paths
 from pipelines.errors import UserError, shown
 from pipelines.recipe import Calibration, InputSpec
 
@@ -44,7 +44,7 @@ class Data:
 
     def read(self, tensors: Sequence[Tensor]) -> dict[str, Array]:
         """The samples by input name: [samples, *shape], as the model takes them."""
-        if self.section.data.is_dir():
+        if paths.is_folder(self.section.data):
             return self._from_folder(tensors)
         return self._from_arrays(tensors)
 
@@ -110,9 +110,11 @@ def _files(data: Path) -> list[Path]:
     from pipelines import samples
 
     accepted = tuple(suffix for suffix in samples.ACCEPTED if suffix != ".npz")
-    if data.is_dir():
-        return sorted(p for p in data.iterdir() if p.suffix.lower() in accepted and p.is_file())
-    if data.suffix != ".npz" or not data.is_file():
+    if paths.is_folder(data):
+        return sorted(
+            p for p in data.iterdir() if p.suffix.lower() in accepted and paths.is_file(p)
+        )
+    if data.suffix != ".npz" or not paths.is_file(data):
         raise UserError(
             f"{shown(data)}: is not accepted as calibration data; accepted: a .npz file, or a "
             f"folder of {', '.join(accepted)} files"
@@ -123,6 +125,6 @@ def _files(data: Path) -> list[Path]:
 @functools.cache
 def _digest_of(marks: tuple[tuple[Path, int, int], ...], data: Path) -> str:
     """A digest of files; times and sizes are only there to notice a change within one run."""
-    folder = data if data.is_dir() else data.parent
+    folder = data if paths.is_folder(data) else data.parent
     found = {p.relative_to(folder).as_posix(): keys.digest(p.read_bytes()) for p, _, _ in marks}
     return keys.digest(keys.canonical(found))

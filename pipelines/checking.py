@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines import keys, model_files, roots, slicing
 from pipelines.errors import UserError
-from pipelines.execute import STORE, Workshop
+from pipelines.execute import STORE, Workshop, call
 from pipelines.graph import DESCRIBING
 from pipelines.manifest import DamagedError, Parts
 from pipelines.plan import SOURCE, Plan
@@ -44,25 +44,47 @@ def check(plan: Plan, resolved: Resolved) -> None:
     contradictions.check(resolved, describe(plan, resolved))
 
 
+def look(plan: Plan, resolved: Resolved) -> None:
+    """Raise as `check` does, without building or keeping anything."""
+    from pipelines import contradictions
+
+    description = _known(plan, resolved, is_used=False)
+    if description is None:
+        step = None if plan.source is not None else plan.step(SOURCE)
+        workshop = Workshop(plan)
+        if step is None or workshop.is_current(step):
+            found = source(plan)
+        else:
+            found = bytes(call(step, {}, workshop.memo(step)))
+        description = _described(found, resolved)
+    contradictions.check(resolved, description)
+
+
 def describe(plan: Plan, resolved: Resolved) -> dict[str, Any]:
     """Return what the model file holds, finding it out if that is not in the store."""
     known = _known(plan, resolved)
     if known is not None:
         return known
-    from stages import artifacts, importing
+    from stages import artifacts
 
     ingredients = _ingredients(plan, resolved)
-    options = slicing.import_options(resolved.recipe)
-    try:
-        found = importing.describe(source=source(plan), options=options)
-    except StageError as error:
-        raise UserError(f"importing: {error}") from error
+    found = _described(source(plan), resolved)
     parts = artifacts.take_apart("table", found)
     key = _key(ingredients)
     with STORE.lock():
         STORE.commit(DESCRIBING, key, "table", Parts(parts.files, {}), ingredients)
     roots.note(STORE, plan.recipe, {DESCRIBING: key})
-    return dict(found)
+    return found
+
+
+def _described(data: bytes, resolved: Resolved) -> dict[str, Any]:
+    from stages import importing
+
+    options = slicing.import_options(resolved.recipe)
+    try:
+        return dict(importing.describe(source=data, options=options))
+    except StageError as error:
+        raise UserError(f"importing: {error}") from error
 
 
 def source(plan: Plan) -> bytes:
@@ -72,7 +94,8 @@ def source(plan: Plan) -> bytes:
     return bytes(Workshop(plan).load(plan.step(SOURCE)))
 
 
-def _known(plan: Plan, resolved: Resolved) -> dict[str, Any] | None:
+def _known(plan: Plan, resolved: Resolved, *, is_used: bool = True) -> dict[str, Any] | None:
+    """Return what was found out before; if it is used, it is noted as the recipe's."""
     try:
         ingredients = _ingredients(plan, resolved)
     except DamagedError:
@@ -86,9 +109,11 @@ def _known(plan: Plan, resolved: Resolved) -> dict[str, Any] | None:
             return None
         text = STORE.read(manifest).files["table.json"]
     except DamagedError:
-        STORE.discard(DESCRIBING, key)
+        if is_used:
+            STORE.discard(DESCRIBING, key)
         return None
-    roots.note(STORE, plan.recipe, {DESCRIBING: key})
+    if is_used:
+        roots.note(STORE, plan.recipe, {DESCRIBING: key})
     return dict(json.loads(text))
 
 

@@ -13,7 +13,7 @@ def read(path: Path, classes: int | None = None) -> list[str]:
         names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
         raise UserError(f"{shown(path)} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{shown(path)} is not a UTF-8 text file") from error
     if classes is not None and len(names) != classes:
         raise UserError(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 _WIDEST_LINE = 120
+_LONGEST_PATH = 1000
 COMMAND_LINE = "command line"
 
 
@@ -61,8 +64,8 @@ class Fault:
             if span.source.is_command_line
             else f"{span.source.name}:{span.line}:{span.column}"
         )
-        field = f"{_cut(self.field)}: " if self.field else ""
-        head = _printable(f"{place}: {field}{_cut(self.sentence, 4 * _WIDEST_LINE)}")
+        field = f"{cut(self.field)}: " if self.field else ""
+        head = _printable(f"{place}: {field}{cut(self.sentence, 4 * _WIDEST_LINE)}")
         if not 1 <= span.line <= len(span.source.lines):
             return head
         text, column = _visible(span.source.lines[span.line - 1], span.column)
@@ -99,6 +102,32 @@ class UserError(Exception):
         return cls("\n".join(fault.render() for fault in ordered))
 
 
+_ROOM = "make room and try again"
+_ACCESS = "let this user read and write there, and try again"
+_DISK = {
+    errno.ENOSPC: ("the disk is full", _ROOM),
+    errno.EDQUOT: ("the disk quota is used up", _ROOM),
+    errno.EFBIG: ("files may not be that large here", "raise the limit (ulimit -f) and try again"),
+    errno.EROFS: ("the disk is read-only", "make it writable and try again"),
+    errno.EACCES: ("permission denied", _ACCESS),
+    errno.EPERM: ("operation not permitted", _ACCESS),
+    errno.EEXIST: ("it is in the way", "move it elsewhere and try again"),
+    errno.ENOTDIR: ("one of these is no folder", "move it elsewhere and try again"),
+    errno.EISDIR: ("it is a folder", "move it elsewhere and try again"),
+    errno.EIO: ("the disk could not read or write it", "look at the disk"),
+}
+"""What keeps a file from being read or written that is no fault of bitkiln's, and what to do."""
+
+
+def of_disk(error: OSError) -> str | None:
+    """Return one sentence on what is wrong with a file or disk; None for other errors."""
+    if error.errno not in _DISK:
+        return None
+    found, advice = _DISK[error.errno]
+    name = error.filename if isinstance(error.filename, str | os.PathLike) else None
+    return f"{shown(Path(name)) if name else 'what is printed'}: {found}; {advice}"
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word most like `word`, or None if none is alike.
 
@@ -132,7 +161,8 @@ def did_you_mean(word: str, known: Sequence[str], *, otherwise: str = "accepted"
 def shown(path: Path) -> str:
     """Return a path as the user would write it: relative if it lies below the current folder."""
     here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    text = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    return cut(text, _LONGEST_PATH)
 
 
 def _printable(text: str) -> str:
@@ -140,7 +170,8 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def _cut(text: str, width: int = _WIDEST_LINE) -> str:
+def cut(text: str, width: int = _WIDEST_LINE) -> str:
+    """Return a text, cut off where it is longer than a line."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from hw.costs import core_costs
 from pipelines import keys, model_files, progress, roots
-from pipelines.errors import UserError
+from pipelines.errors import UserError, shown
 from pipelines.items import Memo
 from pipelines.manifest import Content, DamagedError, Manifest, Parts, output_digest
 from pipelines.plan import CALIBRATION, IMPORTING, MEASURING, Plan, Step
@@ -23,6 +23,8 @@ from pipelines.store import Store
 
 STORE = Store(keys.ROOT / "artifacts")
 """The store of this clone."""
+_ATTEMPTS = 3
+"""Builds of an artifact that cannot be read back, before the disk is blamed."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Workshop:
         """Return a step's artifact as the stage gave it, building what is missing or damaged."""
         from stages import artifacts
 
-        for _ in range(3):
+        for _ in range(_ATTEMPTS):
             manifest, _built = self.produce(step)
             try:
                 parts = self.store.read(manifest)
@@ -132,7 +134,11 @@ class Workshop:
                 continue
             whole = artifacts.Parts(dict(parts.files), dict(parts.tensors))
             return artifacts.put_together(manifest.kind, whole)
-        raise DamagedError(f"{step.name}: what was written cannot be read back; is the disk sound?")
+        folder = self.store.folder(step.name, manifest.key)
+        raise UserError(
+            f"{shown(folder)}: was written {_ATTEMPTS} times and never read back as it was; "
+            "look at the disk, or keep the artifacts on another"
+        )
 
     def _sound(self, step: Step, key: str) -> Manifest | None:
         """Return the manifest of a step's artifact; if it is broken, warn and drop it."""

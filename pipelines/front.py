@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pipelines import actions, execute, graph, keys, plan
+from pipelines import actions, graph, plan, words
 from pipelines.errors import UserError
 from pipelines.progress import Progress
 
-DATABASE = keys.ROOT / "artifacts" / ".doit.db"
-VARIABLES = (
-    *("recipe", "file", "input", "out", "json", "threads", "samples", "repeat"),
-    *("core", "isa", "kernel"),
-    *("reference", "layer", "packages", "pictures"),
-    *("peers", "peers.larq", "own", "primitives", "grow"),
-)
+DATABASE = os.devnull
+"""doit notes what it ran in a database, which nobody reads: the store holds the truth."""
+VARIABLES = ("recipe", *graph.VARIABLES)
 INTERRUPTED = "interrupted; the stages that were finished are kept"
 
 
 class Codec:
-    """JSON for doit's database that reads a broken one as empty: the store holds the truth."""
+    """What doit's database is read as and written as: nothing."""
 
     def encode(self, data: Any) -> str:
-        """Return the text of plain data."""
-        return json.dumps(data)
+        """Return no text."""
+        del data
+        return ""
 
     def decode(self, data: str) -> Any:
-        """Return the plain data of a text, or an empty database."""
-        try:
-            tree = json.loads(data)
-        except ValueError:
-            return {}
-        return tree if isinstance(tree, dict) else {}
+        """Return an empty database."""
+        del data
+        return {}
 
 
 @dataclass(frozen=True)
@@ -58,9 +51,10 @@ def open_session(argv: Sequence[str]) -> Session:
     from pipelines import load, overrides
 
     variables = overrides.parse(argv, VARIABLES)
-    word = _word(argv)
+    names = words.named(argv)
+    words.check(names, variables)
+    word = names[0] if names else ""
     sys.excepthook = _quiet_interrupt
-    _prepare_database()
     resolved = None
     if variables.recipe is not None:
         resolved = load.load_recipe(variables.recipe, variables.fields)
@@ -78,34 +72,14 @@ def _config(word: str) -> dict[str, Any]:
         "default_tasks": default,
         "backend": "json",
         "codec_cls": Codec,
-        "dep_file": str(DATABASE),
+        "dep_file": DATABASE,
         "verbosity": 2,
     }
-
-
-def _word(argv: Sequence[str]) -> str:
-    """Return the first word that is neither a flag nor a variable."""
-    return next((a for a in argv if not a.startswith("-") and "=" not in a), "")
 
 
 def _is_bare(argv: Sequence[str]) -> bool:
     """Whether a doit command got neither tasks nor flags, so that it takes the default tasks."""
     return len([a for a in argv if "=" not in a]) == 1
-
-
-def _prepare_database() -> None:
-    """Make the folder of doit's database, and remove a database that is not text."""
-    try:
-        execute.STORE.root.mkdir(parents=True, exist_ok=True)
-        DATABASE.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        pass
-    except UnicodeDecodeError:
-        DATABASE.unlink(missing_ok=True)
-        print("warning: doit's database was damaged; starting a new one", file=sys.stderr)
-    except OSError as error:
-        where = Path(error.filename or execute.STORE.root)
-        raise UserError(f"{where}: {error.strerror}; builds are kept there") from error
 
 
 def _quiet_interrupt(

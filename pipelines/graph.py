@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines import actions
@@ -29,6 +29,10 @@ class Command:
     has_check: bool = False
     """Whether its module's `check(resolved, variables)` refuses what cannot be, before those
     tasks."""
+    takes: tuple[str, ...] = ()
+    """The variables that it heeds, besides `recipe` and a recipe's fields where it works on one."""
+    instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Variables that make it something else → those that it then heeds besides."""
 
 
 _BUILT = ("build:publishing",)
@@ -37,32 +41,40 @@ DESCRIBING = "describing"
 
 COMMANDS: tuple[Command, ...] = (
     Command("import", "what a model file contains; writes a starter recipe", "importing",
-            recipe=False, positional="files"),
+            recipe=False, positional="files", takes=("file", "json")),
     Command("run", "run one input through the package: input=FILE [out=FILE.npz]", "run",
-            after=_BUILT),
+            after=_BUILT, takes=("input", "out", "threads", "json")),
     Command("verify", "golden vectors after every stage and in the package: [layer=PATTERN]",
-            "verify", after=_BUILT),
+            "verify", after=_BUILT, takes=("layer", "threads", "json")),
     Command("accuracy", "the rate of right answers, of the package and of the source model",
-            "accuracy", after=_BUILT),
-    Command("tune", "tries the kernels of every layer here: [schedule.trials=N out=FILE]", "tune"),
+            "accuracy", after=_BUILT, takes=("reference", "samples", "threads", "json")),
+    Command("tune", "tries the kernels of every layer here: [schedule.trials=N out=FILE]", "tune",
+            takes=("out", "json")),
     Command("bench",
             "times beside other engines: [peers=NAME,... layer=all primitives=LAYER grow=all]",
-            "bench", after=_BUILT, has_check=True),
+            "bench", after=_BUILT, has_check=True,
+            takes=("peers", "peers.larq", "own", "repeat", "threads", "json"),
+            instead={"layer": ("json",), "primitives": ("threads", "json"),
+                     "grow": ("repeat", "threads", "json")}),
     Command("conformance", "model files beside their frameworks' own runtimes: FOLDER ...",
-            "conformance", recipe=False, positional="files"),
-    Command("show", "every value with its origin, cached stages; [layer=PATTERN]: kernels", "show"),
-    Command("recipes", "the recipes there are", "recipes", recipe=False),
+            "conformance", recipe=False, positional="files",
+            takes=("samples", "pictures", "packages", "json")),
+    Command("show", "every value with its origin, cached stages; [layer=PATTERN]: kernels", "show",
+            takes=("layer", "json")),
+    Command("recipes", "the recipes there are", "recipes", recipe=False, takes=("json",)),
     Command("doctor", "what is installed, what is missing and what to do about it", "doctor",
-            recipe=False),
+            recipe=False, takes=("json",)),
     Command("kernels", "all kernels with proofs, costs and times: [isa=NAME core=NAME repeat=N]",
-            "kernels", recipe=False),
+            "kernels", recipe=False, takes=("isa", "core", "repeat", "json")),
     Command("explain", "one kernel, why it is right and what it runs: kernel=NAME [core=NAME]",
-            "explain", recipe=False),
+            "explain", recipe=False, takes=("kernel", "isa", "core")),
     Command("measure", "what instructions cost: timed here, or by llvm-mca: core=NAME [out=FILE]",
-            "measure", recipe=False),
-    Command("check", "lint, types and tests", "check", recipe=False),
+            "measure", recipe=False, takes=("core", "out")),
+    Command("check", "lint, types and tests", "check", recipe=False, takes=("json",)),
 )  # fmt: skip
 
+VARIABLES = tuple(dict.fromkeys(name for each in COMMANDS for name in (*each.takes, *each.instead)))
+"""All variables of commands."""
 COMMAND_NAMES = ("build", *(command.name for command in COMMANDS), "clean")
 
 
@@ -146,7 +158,7 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
     yield {
         "basename": "build",
         "name": "publishing",
-        "doc": f"puts the package's files at artifacts/packages/{plan.recipe}",
+        "doc": f"puts the package's files at artifacts/packages/{plan.package}",
         "actions": [(actions.publish, [plan])],
         "uptodate": [(actions.is_published, [plan])],
         "meta": {"where": shown(actions.published(plan))},

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import samples
+from pipelines import paths, samples
 from pipelines.errors import UserError, shown
 from pipelines.recipe import InputSpec
 from pipelines.runners.package import Tensor
@@ -41,7 +41,7 @@ class Labelled:
 
 def read(path: Path) -> Labelled:
     """Return the samples of a .npz file, or of a folder of pictures with labels.csv."""
-    if path.is_dir():
+    if paths.is_folder(path):
         return _labelled_folder(path)
     if path.suffix != ".npz":
         raise UserError(
@@ -75,7 +75,7 @@ def _named(arrays: Mapping[str, Array], names: tuple[str, ...], path: Path) -> A
 def _labelled_folder(folder: Path) -> Labelled:
     """Return the pictures that labels.csv names: one `file,class` a line, without a heading."""
     names, found = _label_rows(folder / LABELS_FILE)
-    missing = [name for name in names if not (folder / name).is_file()]
+    missing = [name for name in names if not paths.is_file(folder / name)]
     if missing:
         raise UserError(
             f"{shown(folder / LABELS_FILE)}: {len(missing)} of {len(names)} files are not there, "

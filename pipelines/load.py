@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import fields, model_files, overrides, validate
+from pipelines import fields, model_files, naming, overrides, paths, validate
 from pipelines.board import load_board
 from pipelines.documents import is_path_like, merge, read
-from pipelines.errors import Fault, Span, UserError, nearest, shown
+from pipelines.errors import Fault, Span, UserError, cut, nearest, shown
 from pipelines.positions import Entry, Node
 from pipelines.recipe import Recipe, contradictions, flatten
 from stages.options import c_identifier
@@ -29,6 +29,10 @@ class Resolved:
     path: Path
     recipe: Recipe
     hardware: Hardware
+    package: str
+    """The folder of its package, which tells what the command line changed."""
+    board: str
+    """The board's name, or the whole path of its file."""
     origins: Mapping[str, str]
     """Field path → 'base.yaml:7', 'command line' or 'default', for every leaf."""
     _tree: Node = field(repr=False, compare=False)
@@ -61,13 +65,13 @@ class Resolved:
         """Return a file the recipe names, or raise a UserError that points at its field."""
         if path is None:
             raise self.error(location, "is missing: this command needs it")
-        if not path.is_file():
+        if not paths.is_file(path):
             raise self.error(location, _no_file(path))
         return path
 
     def require_data(self, location: str, path: Path) -> Path:
         """Return a file or folder the recipe names, or raise a UserError at its field."""
-        return path if path.is_dir() else self.require_file(location, path)
+        return path if paths.is_folder(path) else self.require_file(location, path)
 
 
 def load_recipe(name_or_path: str, variables: Mapping[str, str] | None = None) -> Resolved:
@@ -80,15 +84,45 @@ def load_recipe(name_or_path: str, variables: Mapping[str, str] | None = None) -
     tree = _with_parents(path, faults, ())
     if tree is None:
         raise UserError.of(faults)
-    tree = overrides.apply(tree, variables or {}, faults)
-    tree = _absolute(tree, Recipe)
+    stated = tree
+    tree = _absolute(overrides.apply(tree, variables or {}, faults), Recipe)
     is_partial = any(fault.field == "extends" for fault in faults)
     recipe = validate.validate(Recipe, tree, faults, is_partial=is_partial)
     _cross_check(recipe, tree, path, faults)
     hardware = _hardware(tree, faults)
     if faults or recipe is None or hardware is None:
         raise UserError.of(faults)
-    return Resolved(path.stem, path, recipe, hardware, _origins(recipe, tree), tree)
+    return Resolved(
+        path.stem,
+        path,
+        recipe,
+        hardware,
+        _package(path.stem, recipe, stated) if variables else path.stem,
+        _board(tree),
+        _origins(recipe, tree),
+        tree,
+    )
+
+
+def _package(name: str, built: Recipe, tree: Node) -> str:
+    """Return the folder of a package that the command line may have changed."""
+    return naming.folder(
+        name,
+        built=built,
+        stated=validate.validate(Recipe, _absolute(tree, Recipe), []),
+        board=_board(tree),
+        is_taken=lambda other: any(RECIPES.rglob(f"{other}.yaml")),
+    )
+
+
+def _board(tree: Node) -> str:
+    """Return the board that a tree states, a path of it whole."""
+    node = validate.find(tree, ("hardware",))
+    if node is None or not isinstance(node.value, str):
+        return str(Recipe.model_fields["hardware"].default)
+    if not is_path_like(node.value):
+        return node.value
+    return os.path.normpath(node.span.source.folder / paths.expanded(node.value))
 
 
 def list_recipes() -> list[tuple[str, str]]:
@@ -109,18 +143,18 @@ def list_recipes() -> list[tuple[str, str]]:
 def find_recipe(name_or_path: str) -> Path:
     """Return the file of a recipe, given by path or by its name in recipes/."""
     if is_path_like(name_or_path):
-        path = Path(name_or_path).expanduser().absolute()
-        if not path.is_file():
-            raise UserError(f"no recipe file '{name_or_path}' (in {Path.cwd()})")
+        path = paths.expanded(name_or_path).absolute()
+        if not paths.is_file(path):
+            raise UserError(f"no recipe file '{cut(name_or_path)}' (in {Path.cwd()})")
         return Path(os.path.normpath(path))
     path = RECIPES / f"{name_or_path}.yaml"
-    if name_or_path and path.is_file():
+    if name_or_path and paths.is_file(path):
         return path
     known = [name for name, _ in list_recipes()]
     close = nearest(name_or_path, known)
     hint = f"did you mean '{close}'?" if close else f"accepted: {', '.join(known)}"
     raise UserError(
-        f"no recipe '{name_or_path}' in {shown(RECIPES)}; {hint} "
+        f"no recipe '{cut(name_or_path)}' in {shown(RECIPES)}; {hint} "
         "(`doit recipes` lists them; a path must end in .yaml)"
     )
 
@@ -153,10 +187,10 @@ def _with_parents(path: Path, faults: list[Fault], below: tuple[Path, ...]) -> N
 def _find_parent(name: str, folder: Path) -> Path | None:
     """Return the file a recipe extends: a path from its folder, or a name there or in recipes/."""
     if is_path_like(name):
-        candidates = [folder / Path(name).expanduser()]
+        candidates = [folder / paths.expanded(name)]
     else:
         candidates = [folder / f"{name}.yaml", RECIPES / f"{name}.yaml"]
-    return next((Path(os.path.normpath(path)) for path in candidates if path.is_file()), None)
+    return next((Path(os.path.normpath(path)) for path in candidates if paths.is_file(path)), None)
 
 
 def _yaml(folder: Path) -> Iterator[Path]:
@@ -167,7 +201,7 @@ def _absolute(tree: Node, annotation: Any) -> Node:
     """Return the tree with each path made absolute, from the folder of what states it."""
     kind, inner = fields.kind_of(annotation)
     if isinstance(tree.value, str) and fields.is_path(annotation):
-        path = tree.span.source.folder / Path(tree.value).expanduser()
+        path = tree.span.source.folder / paths.expanded(tree.value)
         return Node(os.path.normpath(path), tree.span)
     if isinstance(tree.value, Mapping) and kind in ("model", "mapping"):
         entries = {}
@@ -211,7 +245,7 @@ def _cross_check(recipe: Recipe | None, tree: Node, path: Path, faults: list[Fau
             accepted = ", ".join(model_files.ENDINGS)
             sentence = f"cannot import '{model.name}'; accepted: files that end in {accepted}"
             faults.append(Fault(place, "model.file", sentence))
-        elif not model.is_file():
+        elif not paths.is_file(model):
             faults.append(Fault(place, "model.file", _no_file(model)))
     if recipe.package.name is None and "package" not in suspect:
         try:
@@ -239,7 +273,7 @@ def _origins(recipe: Recipe, tree: Node) -> dict[str, str]:
 
 
 def _no_file(path: Path) -> str:
-    what = "is a folder" if path.is_dir() else "does not exist"
+    what = "is a folder" if paths.is_folder(path) else "does not exist"
     return f"the file {shown(path)} {what}; paths are relative to what states them"
 
 

@@ -60,13 +60,29 @@ def output_digest(kind: str, files: tuple[Content, ...], tensors: tuple[Content,
 
 
 def parse(text: bytes) -> Manifest:
-    """Return the manifest of a text; ValueError, TypeError or KeyError if it is none."""
-    tree = json.loads(text)
-    if tree.pop("format") != FORMAT:
-        raise ValueError("another format")
-    for name in ("files", "tensors"):
-        tree[name] = tuple(Content(**content) for content in tree[name])
-    return Manifest(**{**tree, "items": tuple(tree["items"])})
+    """Return the manifest of a text; ValueError if it is none, or not as it was written."""
+    try:
+        tree = json.loads(text)
+        if tree.pop("format") != FORMAT:
+            raise ValueError("another format")
+        for name in ("files", "tensors"):
+            tree[name] = tuple(Content(**content) for content in tree[name])
+        manifest = Manifest(**{**tree, "items": tuple(tree["items"])})
+        _check(manifest)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError("not a manifest") from error
+    return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise ValueError where a manifest does not describe the content it says it has."""
+    given = (manifest.kind, manifest.files, manifest.tensors)
+    if output_digest(*given) != manifest.output:
+        raise ValueError("another content than was written")
+    if not isinstance(manifest.ingredients, dict):
+        raise ValueError("its ingredients are none")
+    if not all(isinstance(item, str) for item in manifest.items):
+        raise ValueError("its items are no names")
 
 
 def render(manifest: Manifest) -> str:

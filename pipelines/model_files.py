@@ -10,6 +10,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from pipelines import paths
 from pipelines.errors import UserError, shown
 
 ENDINGS = {
@@ -45,7 +46,7 @@ def parts(path: Path) -> tuple[Path, ...]:
         return (path,)
     name = stem(path)
     first = path.with_name(f"{name}-0000.params")
-    if first.is_file():
+    if paths.is_file(first):
         return (path, first)
     found = sorted(
         file

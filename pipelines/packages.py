@@ -35,8 +35,8 @@ class Opened:
 
 
 def folder(plan: Plan) -> Path:
-    """Return where the package of a recipe is published."""
-    return STORE.root / "packages" / plan.recipe
+    """Return where the package of a plan is published."""
+    return STORE.root / "packages" / plan.package
 
 
 def is_native(plan: Plan) -> bool:

@@ -54,6 +54,8 @@ class Plan:
     """The user's calibration data."""
     snapshot: Snapshot = PREDICTED
     """The choices that were measured."""
+    package: str = ""
+    """The folder of the package."""
 
     def step(self, name: str) -> Step:
         """Return a step by its stage's name."""
@@ -82,6 +84,7 @@ def make(
     stages: Sequence[Stage] = STAGES,
     calibration: Data | None = None,
     snapshot: Snapshot = PREDICTED,
+    package: str | None = None,
 ) -> Plan:
     """Return the plan of a recipe: `options` holds plain data by class name in stages.options."""
     steps = tuple(
@@ -94,7 +97,7 @@ def make(
         if not (stage.name == SOURCE and source is not None)
         and not (stage.name == CALIBRATING and calibration is None)
     )
-    return Plan(recipe, steps, source, calibration, snapshot)
+    return Plan(recipe, steps, source, calibration, snapshot, package or recipe)
 
 
 def of(resolved: Resolved) -> Plan:
@@ -116,4 +119,5 @@ def of(resolved: Resolved) -> Plan:
         hardware=resolved.hardware.ingredients(),
         calibration=Data(recipe.calibration, recipe.inputs) if recipe.calibration else None,
         snapshot=Snapshot(recipe.schedule.trials, resolved.hardware.core, resolved.hardware.isa),
+        package=resolved.package,
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from pipelines.manifest import DamagedError
 from pipelines.store import Store
@@ -13,11 +15,16 @@ from pipelines.store import Store
 HISTORY = 20
 """Keys remembered per stage, most recent first; older ones become nobody's."""
 
+_FOLDER = re.compile(r"\w[\w.-]*")
+
 Roots = dict[str, list[str]]
 
 
 def note(store: Store, recipe: str, built: Mapping[str, str]) -> None:
     """Remember for a recipe the key that each of these stages has now."""
+    known = of(store, recipe)
+    if all(known.get(stage, [""])[:1] == [key] for stage, key in built.items()):
+        return
     with store.lock(exclusive=True):
         before = of(store, recipe)
         after = dict(before)
@@ -33,9 +40,33 @@ def of(store: Store, recipe: str) -> Roots:
     """Return the keys a recipe used, by stage, most recent first; none if unknown or damaged."""
     with contextlib.suppress(OSError, ValueError):
         tree = json.loads(_path(store, recipe).read_text(encoding="utf-8"))
-        if isinstance(tree, dict) and all(isinstance(found, list) for found in tree.values()):
+        if isinstance(tree, dict) and all(_are_keys(found) for found in tree.values()):
             return tree
     return {}
+
+
+def packages(store: Store, recipe: str) -> list[str]:
+    """Return the folders that a recipe's packages are shown in, that of its own name first."""
+    with contextlib.suppress(OSError, ValueError):
+        names = json.loads(_packages(store, recipe).read_text(encoding="utf-8"))
+        if _are_keys(names) and all(_FOLDER.fullmatch(name) for name in names):
+            return list(dict.fromkeys([recipe, *names]))
+    return [recipe]
+
+
+def note_package(store: Store, recipe: str, package: str) -> None:
+    """Remember one more folder of a recipe's, unless it is known."""
+    if package in packages(store, recipe):
+        return
+    with store.lock(exclusive=True):
+        known = packages(store, recipe)
+        text = json.dumps([*known[1:], package], indent=1) + "\n"
+        store.write_text(_packages(store, recipe), text)
+
+
+def forget_packages(store: Store, recipe: str) -> None:
+    """Forget a recipe's folders: they are gone."""
+    _packages(store, recipe).unlink(missing_ok=True)
 
 
 def clean(store: Store, recipe: str, stage: str, *, dryrun: bool) -> list[str]:
@@ -56,6 +87,10 @@ def clean(store: Store, recipe: str, stage: str, *, dryrun: bool) -> list[str]:
         _forget(store, recipe, stage)
         _sweep_blobs(store)
     return doomed
+
+
+def _are_keys(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(key, str) for key in found)
 
 
 def _artifacts(store: Store, found: Roots) -> set[str]:
@@ -103,3 +138,7 @@ def _sweep_blobs(store: Store) -> None:
 
 def _path(store: Store, recipe: str) -> Path:
     return store.root / "roots" / f"{recipe}.json"
+
+
+def _packages(store: Store, recipe: str) -> Path:
+    return store.root / "roots" / f"{recipe}.packages"

@@ -93,16 +93,30 @@ def real_values(output: Array, tensor: Tensor) -> Array:
 def _converted(shaped: Array, tensor: Tensor, spec: InputSpec | None) -> Array:
     """Return an array of the tensor's shape in the tensor's dtype; integers are scaled to float."""
     wanted = np.dtype(tensor.dtype)
-    if wanted.kind == "f" and shaped.dtype.kind in "iub":
-        return np.ascontiguousarray(_scaled(shaped, tensor, spec or InputSpec()).astype(wanted))
-    if wanted.kind in "iu":
-        shaped = _stored(shaped, tensor, spec)
-        if not np.array_equal(shaped, shaped.astype(wanted)):
-            raise UserError(
-                f"input '{tensor.name}' takes {wanted}; the {shaped.dtype} values found "
-                f"({shaped.min():g} to {shaped.max():g}) would be changed by that"
-            )
-    return np.ascontiguousarray(shaped.astype(wanted))
+    _refuse_nan(shaped, tensor)
+    # What is too large for the tensor's type is said in our words, not in NumPy's.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if wanted.kind == "f" and shaped.dtype.kind in "iub":
+            return np.ascontiguousarray(_scaled(shaped, tensor, spec or InputSpec()).astype(wanted))
+        if wanted.kind in "iu":
+            shaped = _stored(shaped, tensor, spec)
+        converted = shaped.astype(wanted)
+    is_changed = wanted.kind in "iu" and not np.array_equal(shaped, converted)
+    if is_changed or np.isinf(converted).sum() != np.isinf(shaped).sum():
+        raise UserError(
+            f"input '{tensor.name}' takes {wanted}; the {shaped.dtype} values found "
+            f"({shaped.min():g} to {shaped.max():g}) would be changed by that"
+        )
+    return np.ascontiguousarray(converted)
+
+
+def _refuse_nan(values: Array, tensor: Tensor) -> None:
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(0, bool)
+    if missing.any():
+        raise UserError(
+            f"input '{tensor.name}' takes numbers; {missing.sum()} of the {missing.size} values "
+            f"found are NaN, the first at {int(missing.argmax())}, counted from 0"
+        )
 
 
 def _stored(values: Array, tensor: Tensor, spec: InputSpec | None) -> Array:
@@ -145,10 +159,16 @@ def _quantized(values: Array, dtype: np.dtype[Any], meaning: Mapping[str, Any]) 
 
 def _scaled(pixels: Array, tensor: Tensor, spec: InputSpec) -> Array:
     # In float64 and rounded once, k * (1/255) is the float32 k/255 that training code computes.
-    values: Array = (pixels * np.float64(spec.scale)).astype(np.float32)
-    for numbers, operation in ((spec.mean, np.subtract), (spec.std, np.divide)):
-        if numbers:
-            values = operation(values, _per_channel(numbers, tensor))
+    with np.errstate(all="ignore"):
+        values: Array = (pixels * np.float64(spec.scale)).astype(np.float32)
+        for numbers, operation in ((spec.mean, np.subtract), (spec.std, np.divide)):
+            if numbers:
+                values = operation(values, _per_channel(numbers, tensor))
+    if not np.isfinite(values).all():
+        raise UserError(
+            f"inputs.{tensor.name}: scale, mean and std make of the pixels {pixels.min()} to "
+            f"{pixels.max()} what float32 cannot hold; state those the model was trained with"
+        )
     return values
 
 

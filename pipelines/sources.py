@@ -12,14 +12,15 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FORMAT = 2
+from pipelines import atomic
+
+FORMAT = 3
 _NAME = "artifacts/.code.json"
 
 _MODULE = re.compile(r"(stages|hw)(\.\w+)+")
@@ -91,9 +92,16 @@ def _known(root: Path) -> dict[str, Any]:
     """Return what an earlier run found in files, if this Python writes syntax trees alike."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         tree = json.loads((root / _NAME).read_bytes())
-        if (tree["format"], tree["python"]) == (FORMAT, platform.python_version()):
-            return dict(tree["files"])
+        files = dict(tree["files"])
+        if tree["written"] == _written(files):
+            return files
     return {}
+
+
+def _written(files: dict[str, Any]) -> list[Any]:
+    """Return what tells that files are as they were written, and by whom."""
+    text = json.dumps(files, sort_keys=True)
+    return [FORMAT, platform.python_version(), hashlib.sha256(text.encode()).hexdigest()]
 
 
 @functools.cache
@@ -102,9 +110,9 @@ def _keep_at_exit(root: Path) -> None:
 
 
 def _keep(root: Path) -> None:
-    tree = {"format": FORMAT, "python": platform.python_version(), "files": _known(root)}
+    if not (root / _NAME).parent.is_dir():
+        return
+    files = _known(root)
+    tree = {"written": _written(files), "files": files}
     with contextlib.suppress(OSError):  # a lost second is not worth an error
-        target = root / _NAME
-        fresh = target.with_name(f".code-{os.getpid()}.json")
-        fresh.write_text(json.dumps(tree), encoding="utf-8")
-        fresh.replace(target)
+        atomic.replace(root / _NAME, json.dumps(tree).encode())

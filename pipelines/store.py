@@ -2,8 +2,9 @@
 
 Below its root lie `blobs/` (tensors as .npy, by digest), `<stage>/<key[:12]>/` (a manifest and
 small files) and `roots/` (which keys a recipe last used). Everything is first written below
-`tmp/` and renamed into place, so a reader sees all of an artifact or none, and of two builds
-that commit the same key one wins and both are right. What is read is hashed: damage is found.
+`tmp/`, synced and renamed into place, so a reader sees all of an artifact or none, and of two
+builds that commit the same key one wins and both are right. What is read is hashed: damage is
+found.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines import keys
+from pipelines import atomic, keys
 from pipelines.manifest import Content, DamagedError, Manifest, Parts, output_digest, parse, render
 
 if TYPE_CHECKING:
@@ -53,11 +54,11 @@ class Store:
         folder = self.folder(stage, key)
         try:
             manifest = parse((folder / "manifest.json").read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             if folder.exists():
                 raise DamagedError(f"{self._name(folder)}: its manifest is missing") from None
             return None
-        except (ValueError, TypeError, KeyError, OSError) as error:
+        except (ValueError, OSError) as error:
             raise DamagedError(f"{self._name(folder)}: its manifest is unreadable") from error
         if (manifest.stage, manifest.key) != (stage, key):
             raise DamagedError(f"{self._name(folder)}: its manifest belongs to another key")
@@ -81,18 +82,26 @@ class Store:
             return False
 
     def read(self, manifest: Manifest) -> Parts:
-        """Return an artifact's content, each part checked against its digest, or DamagedError."""
+        """Return an artifact's content, each part checked against its digest, or DamagedError.
+
+        All damage is found at once: a tensor may be shared, and whoever rebuilds the artifact must
+        find no bad one.
+        """
         folder = self.folder(manifest.stage, manifest.key)
         data: dict[str, bytes] = {}
+        damaged: list[str] = []
         for content, path in self._places(manifest):
             try:
                 data[content.sha256] = path.read_bytes()
             except OSError:
-                raise DamagedError(f"{self._name(folder)}: {content.name} is missing") from None
+                damaged.append(f"{content.name} is missing")
+                continue
             if keys.digest(data[content.sha256]) != content.sha256:
-                # A tensor may be shared; whoever rebuilds it must not find the bad one there.
                 path.unlink(missing_ok=True)
-                raise DamagedError(f"{self._name(folder)}: {content.name} has changed since")
+                damaged.append(f"{content.name} has changed since")
+        if damaged:
+            more = f", and {len(damaged) - 1} more parts are damaged" if damaged[1:] else ""
+            raise DamagedError(f"{self._name(folder)}: {damaged[0]}{more}")
         return Parts(
             {content.name: data[content.sha256] for content in manifest.files},
             {content.name: _tensor(data[content.sha256]) for content in manifest.tensors},
@@ -110,12 +119,11 @@ class Store:
         """Write an artifact and return its manifest; an equal one that is there already stays."""
         with self._workspace() as work:
             target = work / "artifact"
-            target.mkdir()
             files = tuple(_write(target / "files" / n, n, d) for n, d in parts.files.items())
             tensors = tuple(self._put_blob(work, n, t) for n, t in parts.tensors.items())
             output = output_digest(kind, files, tensors)
             manifest = Manifest(stage, key, kind, output, ingredients, files, tensors, items)
-            (target / "manifest.json").write_text(render(manifest), encoding="utf-8")
+            atomic.write(target / "manifest.json", render(manifest).encode())
             self._move(target, self.folder(stage, key), work)
         return manifest
 
@@ -132,7 +140,6 @@ class Store:
                 _write(work / "new" / name, name, data)
                 if data.startswith(_ELF):
                     (work / "new" / name).chmod(0o755)
-            target.parent.mkdir(parents=True, exist_ok=True)
             self._move(work / "new", target, work, replace=True)
 
     def is_published(self, manifest: Manifest, target: Path) -> bool:
@@ -141,13 +148,14 @@ class Store:
 
     def remove(self, path: Path) -> None:
         """Remove a folder of the store as a whole, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._workspace() as work:
-            path.rename(work / "removed")
+        if path.exists():
+            with contextlib.suppress(FileNotFoundError), self._workspace() as work:
+                path.rename(work / "removed")
 
     @contextlib.contextmanager
     def lock(self, *, exclusive: bool = False) -> Iterator[None]:
         """Hold the store: builds share it, cleaning has it alone. The system frees a dead one's."""
-        self.root.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(self.root)
         with (self.root / ".lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             yield
@@ -155,9 +163,9 @@ class Store:
     def write_text(self, path: Path, text: str) -> None:
         """Replace a small file of the store at once."""
         with self._workspace() as work:
-            (work / "text").write_text(text, encoding="utf-8")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            (work / "text").replace(path)
+            if path.is_dir():
+                path.rename(work / "in the way")
+            atomic.replace(path, text.encode(), through=work / "text")
 
     def blob(self, sha256: str) -> Path:
         """Return where a tensor of this digest lies."""
@@ -174,7 +182,7 @@ class Store:
     @contextlib.contextmanager
     def _workspace(self) -> Iterator[Path]:
         """Give a private folder on the store's own file system; what a killed build left goes."""
-        (self.root / "tmp").mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(self.root / "tmp")
         for left in (self.root / "tmp").iterdir():
             if _is_abandoned(left):
                 shutil.rmtree(left, ignore_errors=True)
@@ -188,18 +196,19 @@ class Store:
         data = _npy(tensor)
         content = Content(name, keys.digest(data), len(data))
         path = self.blob(content.sha256)
-        if not path.exists() or path.stat().st_size != content.size:
-            (work / "blob").write_bytes(data)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            (work / "blob").replace(path)
+        if not _is_file_of(path, content.sha256):
+            if path.is_dir():
+                path.rename(work / "in the way")
+            atomic.replace(path, data, through=work / "blob")
         return content
 
     def _move(self, source: Path, target: Path, work: Path, *, replace: bool = False) -> None:
         """Rename a folder into place; one that is there stays if whole, unless told to replace."""
-        target.parent.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(target.parent)
+        atomic.sync_tree(source)
         for attempt in range(100):
             try:
-                source.rename(target)
+                atomic.move(source, target)
                 return
             except OSError as error:
                 # Not whether it is there now: another build may just have taken it away.
@@ -215,7 +224,7 @@ class Store:
         try:
             manifest = parse((folder / "manifest.json").read_bytes())
             self.read(manifest)
-        except (DamagedError, ValueError, TypeError, KeyError, OSError):
+        except (DamagedError, ValueError, OSError):
             return False
         return True
 
@@ -237,9 +246,16 @@ def _tensor(data: bytes) -> np.ndarray:
 
 
 def _write(path: Path, name: str, data: bytes) -> Content:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    atomic.write(path, data)
     return Content(name, keys.digest(data), len(data))
+
+
+def _is_file_of(path: Path, sha256: str) -> bool:
+    """Whether a file is there and has this digest."""
+    try:
+        return keys.digest(path.read_bytes()) == sha256
+    except OSError:
+        return False
 
 
 def _holds(folder: Path, wanted: Mapping[str, str]) -> bool:

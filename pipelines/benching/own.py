@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pipelines import building, keys
+from pipelines import atomic, building, execute, keys, roots
 from pipelines.load import Resolved
 from pipelines.plan import Plan
 
@@ -13,16 +13,20 @@ FOLDER = keys.ROOT / "artifacts" / "benching"
 
 
 def built(kind: str, source: bytes, form: str, resolved: Resolved) -> Plan:
-    """Build and publish the package of a model file for the recipe's hardware, as `NAME_KIND`."""
-    name = f"{resolved.name}_{kind}"
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    """Build and publish the package of a model file for the recipe's hardware, as `PACKAGE_KIND`.
+
+    It is one of the recipe's packages: the folder's name tells what the command line changed.
+    """
+    name = f"{resolved.package}_{kind}"
     model, recipe = FOLDER / f"{name}.{form}", FOLDER / f"{name}.yaml"
-    model.write_bytes(source)
+    atomic.replace(model, source)
     lines = [
         f"model: {{file: {json.dumps(model.name)}}}",
-        f"hardware: {json.dumps(resolved.recipe.hardware)}",
+        f"hardware: {json.dumps(resolved.board)}",
         "golden: {samples: 1, seed: 0}",
-        "package: {formats: [shared]}",
+        f"package: {{name: own_{kind}, formats: [shared]}}",
     ]
-    recipe.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return building.published(recipe)
+    atomic.replace(recipe, ("\n".join(lines) + "\n").encode())
+    made = building.published(recipe)
+    roots.note_package(execute.STORE, resolved.name, made.package)
+    return made

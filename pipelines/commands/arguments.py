@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pipelines.errors import UserError
 from pipelines.overrides import Variables
+from pipelines.paths import expanded
 
 
 def threads(variables: Variables) -> int | None:
@@ -28,7 +29,7 @@ def required_path(variables: Variables, name: str, example: str) -> Path:
     text = variables.command.get(name)
     if not text:
         raise UserError(f"{name}= is missing; for example: {example}")
-    return Path(text).expanduser()
+    return expanded(text)
 
 
 def _count(variables: Variables, name: str, most: int) -> int | None:

@@ -14,6 +14,7 @@ from pipelines.commands import arguments
 from pipelines.conforming import asking, ledger
 from pipelines.errors import UserError, shown
 from pipelines.overrides import Variables
+from pipelines.paths import expanded
 
 LEDGER = keys.ROOT / "artifacts" / "conformance.jsonl"
 SAMPLES = 20
@@ -32,7 +33,7 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     that take such. packages=yes also builds each network for this machine and compares its
     library. Finished rows are kept in artifacts/conformance.jsonl and not found out again.
     """
-    paths = [Path(name).expanduser().absolute() for name in files]
+    paths = [expanded(name).absolute() for name in files]
     found = list(ledger.model_files_in(paths))
     if not found:
         raise UserError("names no model file; for example: doit conformance models/")
@@ -65,7 +66,7 @@ def _settings(variables: Variables) -> dict[str, Any]:
     folder = variables.command.get("pictures")
     shown_to: list[str] = []
     if folder is not None:
-        inside = sorted(Path(folder).expanduser().absolute().rglob("*"))
+        inside = sorted(expanded(folder).absolute().rglob("*"))
         shown_to = [str(path) for path in inside if pictures.is_picture(path)][:PICTURES]
         if not shown_to:
             raise UserError(f"pictures={folder}: holds no picture")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import keys, model_files, tables
+from pipelines import keys, model_files, paths, tables
 from pipelines.errors import UserError, shown
 from pipelines.load import RECIPES
 from pipelines.overrides import Variables
@@ -53,7 +53,7 @@ def _path(variables: Variables, files: Sequence[str]) -> Path:
     if len(given) != 1:
         found = f"found {len(given)}: {', '.join(given)}" if given else "found none"
         raise UserError(f"import takes one model file, {found}; for example: doit import net.onnx")
-    return Path(given[0]).expanduser().absolute()
+    return paths.expanded(given[0]).absolute()
 
 
 def _read(path: Path) -> bytes:

@@ -55,8 +55,9 @@ def _best(values: np.ndarray, tensor: Tensor, spec: OutputSpec) -> list[dict[str
     labels = class_names.read(spec.labels) if spec.labels is not None else None
     scores = samples.real_values(flat, tensor).astype(np.float64)
     if spec.postprocess == "softmax" and not is_class:
-        scores = np.exp(scores - scores.max())
-        scores /= scores.sum()
+        with np.errstate(all="ignore"):  # an infinite score has no probability: NaN is shown
+            scores = np.exp(scores - scores.max())
+            scores /= scores.sum()
     rows = []
     for place, index in enumerate(samples.ranking(values, _BEST, tensor), start=1):
         row: dict[str, Any] = {"place": place, "class": index}

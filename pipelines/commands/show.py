@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines import show, tables
+from pipelines import actions, checking, show, tables
+from pipelines.errors import shown
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.overrides import Variables
@@ -19,6 +20,8 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     if (pattern := variables.command.get("layer")) is not None:
         _alternatives(plan, resolved, pattern, variables)
         return
+    if resolved.recipe.inputs or resolved.recipe.outputs:
+        checking.look(plan, resolved)
     values = [
         {"field": field, "value": value, "from": resolved.origins.get(field, "default")}
         for field, value in resolved.values().items()
@@ -31,7 +34,15 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     tables.show(f"{resolved.name}: values", values, ["field", "value", "from"])
     tables.show(f"{resolved.hardware.name}: hardware", hardware, ["field", "value"])
     tables.show("stages", states, ["stage", "state", "why"])
-    result = {"recipe": resolved.name, "values": values, "hardware": hardware, "stages": states}
+    package = actions.published(plan)
+    print(f"package: {shown(package)}{'' if package.exists() else ', not built yet'}")
+    result = {
+        "recipe": resolved.name,
+        "package": shown(package),
+        "values": values,
+        "hardware": hardware,
+        "stages": states,
+    }
     tables.write_json(variables.command.get("json"), result)
 
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines import actions, building, execute, keys, model_files, packages
+from pipelines import actions, atomic, building, execute, keys, model_files, packages
 from pipelines.conforming import comparing
 from pipelines.errors import UserError
 from stages import importing
@@ -24,10 +24,9 @@ def find_out(path: Path, golden: Golden) -> dict[str, Any]:
     """
     name = f"m{keys.digest(str(path))[:16]}"
     recipe = FOLDER / f"{name}.yaml"
-    recipe.parent.mkdir(parents=True, exist_ok=True)
     description = importing.describe(source=model_files.read(path))
     text = importing.starter_recipe(description, path.as_posix(), name)
-    recipe.write_text(f"{text}package: {{formats: [shared]}}\n", encoding="utf-8")
+    atomic.replace(recipe, f"{text}package: {{formats: [shared]}}\n".encode())
     started = time.monotonic()
     try:
         made = building.published(recipe)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import keys, model_files
+from pipelines import atomic, keys, model_files
+from pipelines.paths import is_file, is_folder
 from stages import STAGES
 
 TOOLS = ("apache-tvm", "numpy", "onnx", "tflite", "ai-edge-litert", "onnxruntime", "qonnx", "torch")
@@ -36,7 +37,7 @@ class Ledger:
         """Keep a result at once."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         is_whole = not self.path.is_file() or self.path.read_bytes()[-1:] in (b"", b"\n")
-        with self.path.open("a", encoding="utf-8") as file:
+        with atomic.named(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(("" if is_whole else "\n") + json.dumps({"key": key, "row": row}) + "\n")
         self._known[key] = dict(row)
 
@@ -66,9 +67,9 @@ def model_files_in(paths: Sequence[Path]) -> Iterable[Path]:
     """Yield the model files given, and those in folders given, in a fixed order, each once."""
     seen: set[Path] = set()
     for path in paths:
-        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+        inside = sorted(path.rglob("*")) if is_folder(path) else [path]
         for file in inside:
             is_wanted = file == path or model_files.is_accepted(file)
-            if is_wanted and file.is_file() and file not in seen:
+            if is_wanted and is_file(file) and file not in seen:
                 seen.add(file)
                 yield file

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipelines import keys
+from pipelines import atomic, keys
 from pipelines.errors import UserError, shown
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def export(lines: Iterable[Trial], file: Path) -> None:
     try:
         unfinished.unlink(missing_ok=True)
         append(lines, unfinished)
-        unfinished.replace(file)
+        atomic.move(unfinished, file)
     except OSError as error:
         raise UserError(f"{shown(file)}: cannot write it: {error.strerror}") from error
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import signal
 import time
 
@@ -25,10 +25,17 @@ def test_the_same_build_twice_runs_nothing(clone: Clone) -> None:
     assert clone.package() == first
 
 
-def test_the_store_needs_no_database(clone: Clone) -> None:
+@pytest.mark.parametrize("text", [b'{"build:zoo": {"_va', b"\x00\xff\x13garbage", b""])
+def test_the_store_needs_no_database(clone: Clone, text: bytes) -> None:
+    """doit keeps none here, and one that lies here from earlier says nothing."""
     clone.doit("build", "recipe=toy")
-    (clone.root / "artifacts" / ".doit.db").unlink()
+    database = clone.root / "artifacts" / ".doit.db"
+    assert not database.exists()
+    database.write_bytes(text)
     assert clone.counted("build", "recipe=toy") == {}
+    clone.doit("list")
+    clone.doit("clean", "recipe=toy")
+    assert database.read_bytes() == text
 
 
 def test_recipes_that_differ_in_hardware_share_the_import(clone: Clone) -> None:
@@ -189,6 +196,37 @@ def test_a_damaged_tensor_is_built_again(clone: Clone) -> None:
     assert "golden          built" in out and "warning: artifact golden/" in err
 
 
+def test_many_damaged_tensors_are_mended_in_one_run(clone: Clone) -> None:
+    """Of the same size, so that they are found when they are read."""
+    clone.edit(
+        "stages/importing/__init__.py",
+        'Golden({"x": x}, {"y": x + len(source)})',
+        'Golden({"x": x}, {"y": x + len(source)} | {f"z{n}": x * n for n in range(9)})',
+    )
+    clone.environment["FAKE_NO_EMULATOR"] = "1"
+    clone.doit("build", "recipe=toy")
+    first = clone.package()
+    for blob in (clone.root / "artifacts" / "blobs").glob("*/*"):
+        blob.write_bytes(blob.read_bytes()[:-1] + b"!")
+    _, err = clone.doit("build", "recipe=toy", "package.formats=[static]")
+    assert err.count("\n") == 1 and "more parts are damaged; building it again" in err
+    clone.doit("build", "recipe=toy")
+    assert clone.package() == first
+
+
+def test_a_disk_that_keeps_nothing_is_named(clone: Clone) -> None:
+    sound = "keys.digest(data[content.sha256]) != content.sha256"
+    clone.edit("pipelines/store.py", sound, 'manifest.stage == "golden"')
+    _, err = clone.doit("build", "recipe=toy", expect=1)
+    *warnings, said = err.splitlines()
+    assert len(warnings) == 3 and "Traceback" not in err
+    assert re.fullmatch(
+        r"ERROR: artifacts/golden/\w+: was written 3 times and never read back as it was; "
+        "look at the disk, or keep the artifacts on another",
+        said,
+    )
+
+
 def test_a_damaged_package_is_shown_whole_again(clone: Clone) -> None:
     clone.doit("build", "recipe=toy")
     first = clone.package()
@@ -213,23 +251,6 @@ def test_what_was_deleted_comes_back(clone: Clone, removed: str) -> None:
     rebuilt = tree(clone.root / "artifacts")
     if removed != "items":  # items come back when they are wanted: packaging is cached
         assert rebuilt == kept
-
-
-@pytest.mark.parametrize(
-    "text",
-    [b'{"build:zoo": {"_va', b"\x00\xff\x13garbage"]
-    + [pytest.param(text, marks=SLOW) for text in (b"", b"[]")],
-)
-def test_a_broken_database_of_doits_is_replaced(clone: Clone, text: bytes) -> None:
-    clone.doit("build", "recipe=toy")
-    database = clone.root / "artifacts" / ".doit.db"
-    database.write_bytes(text)
-    assert clone.counted("build", "recipe=toy") == {}
-    json.loads(database.read_text())
-    database.write_bytes(text)
-    clone.doit("list")
-    database.write_bytes(text)
-    clone.doit("clean", "recipe=toy")
 
 
 @SLOW

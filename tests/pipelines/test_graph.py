@@ -128,7 +128,7 @@ def test_an_old_python_gets_one_sentence(clone: Clone) -> None:
 
 
 def test_a_missing_dependency_gets_one_sentence(clone: Clone) -> None:
-    clone.edit("pipelines/front.py", "import json", "import json\nimport not_installed")
+    clone.edit("pipelines/front.py", "import os", "import os\nimport not_installed")
     _, err = clone.doit("list", expect=3)
     expected = "the Python package 'not_installed' is not installed here; run: pip install -e ."
     assert err == f"ERROR: {expected}\n"

@@ -178,6 +178,18 @@ def test_a_faulty_board_is_reported_like_a_recipe(
     assert "modle: unknown field" in str(caught.value), "the recipe's own faults are told too"
 
 
+@pytest.mark.parametrize("target", ["x86_64-windows-gnu", "x86_64-macos", "x86_64-linux-android"])
+def test_a_board_of_another_system_is_refused_when_it_is_read(tmp_path: Path, target: str) -> None:
+    text = (BOARDS / "x86_64.yaml").read_text()
+    write(tmp_path, "mine.yaml", text.replace("x86_64-linux-gnu.2.28", target))
+    recipe = write(tmp_path, "net.yaml", ZOO + "hardware: mine.yaml\n")
+    with pytest.raises(UserError) as caught:
+        load_recipe(str(recipe))
+    said, line, caret = str(caught.value).splitlines()
+    assert f"zig_target: {target} is for " in said and "packages run on Linux alone as yet" in said
+    assert line.endswith(f"zig_target: {target}") and caret.strip(" |") == "^" * len(target)
+
+
 @pytest.mark.parametrize("name", list_boards())
 def test_every_board_here_loads_and_cites_its_sources(name: str) -> None:
     faults: list[Fault] = []

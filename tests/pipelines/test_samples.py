@@ -286,3 +286,38 @@ def test_other_files_are_no_labelled_data(tmp_path: Path) -> None:
         UserError, match=r"is not accepted as labelled data; accepted: a \.npz file"
     ):
         labelled.read(tmp_path / "d.csv")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("values", "tensor", "spec", "says"),
+    [
+        ([0.5, np.nan], Tensor("x", "float32", (2,), None), None, "takes numbers; 1 of the 2 val"),
+        ([np.nan, np.nan], Tensor("x", "int8", (2,), None), None, "2 of the 2 values found are N"),
+        (
+            [1, np.nan],
+            Tensor("x", "int8", (2,), {"scale": 0.1, "zero_point": 0}),
+            None,
+            "NaN, the first at 1, counted from 0",
+        ),
+        ([0, np.inf], Tensor("x", "int8", (2,), None), None, r"\(0 to inf\) would be changed"),
+        ([0, 1e300], Tensor("x", "float32", (2,), None), None, r"\(0 to 1e\+300\) would be ch"),
+        (np.array([1, 2]), Tensor("x", "float32", (2,), None), InputSpec(scale=3e38), "make of th"),
+        (np.array([1, 2]), Tensor("x", "float32", (2,), None), InputSpec(mean=(1e39,)), "make of"),
+        (np.array([1, 2]), Tensor("x", "float32", (2,), None), InputSpec(std=(1e-60,)), "make of"),
+    ],
+)
+def test_what_no_input_can_hold_is_one_sentence(
+    values: list[float], tensor: Tensor, spec: InputSpec | None, says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        samples.prepare(np.asarray(values), tensor, spec)
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinite_values_stay_where_a_type_has_them() -> None:
+    """As masks have them; of stored integers they are the last level."""
+    given, meaning = np.array([-np.inf, 1.0]), {"scale": 0.1, "zero_point": 0}
+    found = samples.prepare(given, Tensor("x", "float32", (2,), None), None)
+    np.testing.assert_array_equal(found, given)
+    assert samples.prepare(given, Tensor("x", "int8", (2,), meaning), None).tolist() == [-128, 10]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipelines import keys, roots, store
+from pipelines import atomic, keys, roots, store
 from pipelines.items import Memo
 from pipelines.manifest import DamagedError, Manifest, Parts
 from pipelines.store import Store
@@ -132,6 +134,88 @@ def test_a_flipped_bit_is_found_on_reading_and_heals(artifacts: Store) -> None:
         artifacts.read(manifest)
     artifacts.discard("importing", KEY)
     artifacts.read(commit(artifacts))
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_all_damage_is_found_and_mended_at_once(artifacts: Store) -> None:
+    parts = Parts(PARTS.files, {f"w{n}": np.full(5, n, np.int8) for n in range(9)})
+    manifest = commit(artifacts, parts)
+    blobs = [artifacts.blob(tensor.sha256) for tensor in manifest.tensors]
+    for blob in blobs[::2]:
+        flipped(blob)
+    with pytest.raises(DamagedError, match=r"w0 has changed since, and 4 more parts are damaged$"):
+        artifacts.read(manifest)
+    artifacts.discard("importing", KEY)
+    artifacts.read(commit(artifacts, parts))
+
+
+def test_a_blob_that_another_artifact_damaged_unseen_is_not_taken_over(artifacts: Store) -> None:
+    flipped(artifacts.blob(commit(artifacts).tensors[0].sha256))
+    artifacts.read(commit(artifacts, key=keys.digest("another")))
+
+
+def _swapped(text: str) -> str:
+    return text.replace('"weights"', '"veights"')
+
+
+@pytest.mark.parametrize("change", [_swapped, lambda _: "3", lambda _: "[]", lambda _: "null"])
+def test_a_manifest_that_is_not_as_written_is_damaged(
+    artifacts: Store, change: Callable[[str], str]
+) -> None:
+    commit(artifacts)
+    path = artifacts.folder("importing", KEY) / "manifest.json"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(DamagedError, match="manifest is unreadable"):
+        artifacts.manifest("importing", KEY)
+
+
+def test_what_is_renamed_into_place_was_synced(
+    artifacts: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Content before its name, and the name before anything that relies on it."""
+    done: list[tuple[str, str]] = []
+    sync, rename = os.fsync, Path.rename
+
+    def synced(file: int) -> None:
+        done.append(("sync", str(Path(f"/proc/self/fd/{file}").readlink())))
+        sync(file)
+
+    def renamed(source: Path, target: Path) -> Path:
+        done.append(("move", f"{source} {target}"))
+        return rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    manifest = commit(artifacts)
+    artifacts.write_text(artifacts.root / "roots" / "net.json", "{}")
+    moves = [at for at, (what, _) in enumerate(done) if what == "move"]
+    assert len(moves) == len(manifest.tensors) + 2
+    for at in moves:
+        source, target = done[at][1].split(" ")
+        assert ("sync", source) in done[:at]
+        assert done[at + 1] == ("sync", str(Path(target).parent))
+    (artifact,) = (done[at][1].split(" ")[0] for at in moves if "/artifact " in done[at][1])
+    for name in ("manifest.json", "files", "files/deep/er/file.bin", "files/deep/er"):
+        assert ("sync", f"{artifact}/{name}") in done
+
+
+def test_a_write_that_fails_names_its_file_and_leaves_the_old_one(tmp_path: Path) -> None:
+    target = tmp_path / "kept"
+    target.write_bytes(b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            atomic.replace(target, b"x" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(caught.value.filename).startswith(str(tmp_path))
+    assert target.read_bytes() == b"old" and list(tmp_path.iterdir()) == [target]
 
 
 def test_a_key_with_the_same_beginning_is_not_taken_for_another(artifacts: Store) -> None:

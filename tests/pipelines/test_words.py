@@ -1,0 +1,135 @@
+"""Each command refuses what it does not heed, by one table; and names of any length are names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines import front, graph, words
+from pipelines.errors import UserError
+from pipelines.overrides import parse
+from tests.pipelines.fake_clone import ROOT, Clone, tree
+
+LONG = 5000 * "x"
+
+
+def refused(*argv: str) -> str:
+    with pytest.raises(UserError) as caught:
+        words.check(words.named(argv), parse(argv, front.VARIABLES))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        (["-n", "2", "build", "recipe=x"], ("build",)),
+        (["build:packaging", "recipe=x"], ("build",)),
+        (["build", "show", "recipe=x"], ("build", "show")),
+        (["run", "recipe=x", "input=y"], ("run",)),
+        (["run", "build", "recipe=x"], ("build",)),
+        (["import", "build"], ("import",)),
+        (["list", "build"], ("list",)),
+        (["recipe=x"], ("recipes",)),
+        (["biuld", "recipe=x"], ()),
+    ],
+)
+def test_the_commands_of_a_line(argv: list[str], names: tuple[str, ...]) -> None:
+    assert words.named(argv) == names
+
+
+def test_what_a_command_does_not_heed_is_refused_with_what_it_does() -> None:
+    assert refused("build", "recipe=x", "json=r.json") == (
+        "command line: json: `doit build` does not heed it; accepted: recipe, a recipe's fields\n"
+        "    json=r.json\n"
+        "    ^^^^"
+    )
+    assert "`doit import` does not heed it; accepted: file, json" in refused("import", "out=x")
+    assert "hardware: `doit doctor` does not heed it" in refused("doctor", "hardware=rpi3")
+    assert "recipe: `doit recipes` does not heed it" in refused("recipes", "recipe=x")
+    assert "peers: `doit bench` does not" in refused("bench", "recipe=x", "layer=all", "peers=all")
+    assert "json: `doit list` does not" in refused("list", "recipe=x", "json=x")
+    assert "bitkiln keeps none" in refused("ignore", "build", "recipe=x")
+
+
+def test_what_any_of_the_commands_heeds_is_accepted() -> None:
+    for argv in (
+        ["build", "show", "recipe=x", "json=y", "golden.seed=1"],
+        ["clean", "recipe=x", "hardware=rpi3"],
+        ["bench", "recipe=x", "grow=all", "repeat=2", "threads=1"],
+        ["conformance", "a", "samples=3"],
+        ["biuld", "json=x"],  # doit says that there is no such task
+    ):
+        words.check(words.named(argv), parse(argv, front.VARIABLES))
+
+
+@pytest.mark.parametrize("command", graph.COMMANDS, ids=lambda command: command.name)
+def test_the_table_is_of_what_a_command_s_own_files_read(command: graph.Command) -> None:
+    """Its module, and what all commands share, ask for these variables and for no others."""
+    text = (ROOT / "pipelines" / "commands" / f"{command.module}.py").read_text()
+    asked = set(re.findall(r"command(?:\.get\(|\[)\"([\w.]+)\"", text))
+    asked |= set(re.findall(r"\b(threads|samples|repeat)\(variables\)", text))
+    asked |= set(re.findall(r"required_path\(\s*variables, \"(\w+)\"", text))
+    given = {*command.takes, *command.instead}
+    assert given == asked
+
+
+def test_options_that_do_nothing_are_refused_at_the_door(clone: Clone) -> None:
+    _, err = clone.doit("build", "recipe=toy", "json=r.json", expect=3)
+    assert err.startswith("ERROR: command line: json: `doit build` does not heed it")
+    assert not (clone.root / "artifacts").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("inputs.z.shape=[2,3]", "inputs.z: the model has no such input; accepted: x"),
+        ("inputs.x.shape=[2,4]", "inputs.x.shape: says [2, 4], but the model has [2, 3]"),
+        ("outputs.z.postprocess=softmax", "outputs.z: the model has no such output; accepted: y"),
+    ],
+)
+def test_show_refuses_names_and_shapes_that_are_not_the_models(
+    clone: Clone, field: str, says: str
+) -> None:
+    _, err = clone.doit("show", "recipe=toy", field, expect=1)
+    assert err.startswith(f"ERROR: command line: {says}\n")
+    clone.doit("show", "recipe=toy", "inputs.x.shape=[2,3]")
+    assert tree(clone.root / "artifacts") == {}  # nothing was built for that
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["show", "recipe=toy", "quantization=null", f"model={{file: {LONG}.onnx}}"], 3),
+        (["show", "recipe=toy", "quantization=null", 'model={file: "a\\0b.onnx"}'], 3),
+        (["show", "recipe=toy", "quantization=null", "model={file: ~nobody/a.onnx}"], 3),
+        (["show", "recipe=toy", f"hardware={LONG}.yaml"], 3),
+        (["show", "recipe=toy", f"hardware={LONG}"], 3),
+        (["show", f"recipe={LONG}"], 3),
+        (["show", f"recipe={LONG}.yaml"], 3),
+        (["run", "recipe=toy", f"input={LONG}.npy"], 1),
+        (["run", "recipe=toy", "input=x.npy", f"out={LONG}.npz"], 1),
+        (["import", f"{LONG}.onnx"], 1),
+        (["conformance", LONG], 1),
+        (["recipes", f"json={LONG}"], 1),
+        (["accuracy", "recipe=toy", f"evaluation.data={LONG}.npz"], 1),
+        (["build", "recipe=toy", 'outputs={y: {labels: "a\\0b"}}'], 1),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else str(value),
+)
+def test_any_name_is_a_name(clone: Clone, arguments: list[str], status: int) -> None:
+    np.save(clone.root / "x.npy", np.zeros((2, 3), np.float32))
+    _, err = clone.doit(*arguments, expect=status)
+    assert "Traceback" not in err and err.startswith("ERROR: ")
+    assert err.count("ERROR") == 1 and len(err) < 2 * len(LONG) + 1000
+
+
+def test_names_are_found_as_before(tmp_path: Path) -> None:
+    from pipelines import paths
+
+    (tmp_path / "a").write_text("")
+    assert paths.is_file(tmp_path / "a") and not paths.is_folder(tmp_path / "a")
+    assert paths.is_folder(tmp_path) and not paths.is_file(tmp_path)
+    assert paths.expanded("~") == Path.home()
