@@ -40,22 +40,23 @@ def quantization_of(
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         worst = scale[~(np.isfinite(scale) & (scale > 0))][0]
         raise damaged(f"tensor '{name}' has the scale {worst}; it must be positive and finite")
-    if zero_point.size not in (0, 1, scale.size):
+    if zero_point.size != scale.size:
         raise damaged(f"tensor '{name}' has {scale.size} scales but {zero_point.size} zero points")
     low, high = _LIMITS[dtype]
     if ((zero_point < low) | (zero_point > high)).any():
         worst = zero_point[(zero_point < low) | (zero_point > high)][0]
         raise damaged(f"tensor '{name}' of {dtype} has the zero point {worst}")
-    points = zero_point if zero_point.size else np.zeros(1, np.int64)
     axis = _axis(raw.QuantizedDimension(), scale.size, name, shape)
-    return Quantization(scale, np.broadcast_to(points, scale.shape).astype(np.int64), axis)
+    return Quantization(scale, zero_point.astype(np.int64), axis)
 
 
 def _axis(stated: int, scales: int, name: str, shape: tuple[int, ...]) -> int:
     """The axis the scales run along; biases often state that of their weights."""
+    axis = 0 if len(shape) == 1 and scales > 1 else stated
+    if shape and not 0 <= axis < len(shape):
+        raise damaged(f"tensor '{name}' of rank {len(shape)} is quantized along axis {stated}")
     if scales == 1:
         return 0
-    axis = 0 if len(shape) == 1 else stated
     if not 0 <= axis < len(shape) or shape[axis] != scales:
         raise damaged(
             f"tensor '{name}' of shape {list(shape)} has {scales} scales along axis {stated}"
