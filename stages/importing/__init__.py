@@ -165,7 +165,8 @@ def inputs(*, source: bytes, model: Model, seed: int, count: int) -> list[dict[s
     draws = {item.name: (_draw(source, model, item), shape_of(item.ty)) for item in _inputs(model)}
     rng = np.random.default_rng(seed)
     return [
-        {name: values(rng, shape) for name, (values, shape) in draws.items()} for _ in range(count)
+        {name: np.asarray(values(rng, shape)) for name, (values, shape) in draws.items()}
+        for _ in range(count)
     ]
 
 

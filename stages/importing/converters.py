@@ -19,7 +19,7 @@ from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
 from stages.importing.relax_builder import ANY, FLOAT_ONLY, RelaxBuilder
-from stages.importing.unsupported import Problems, Unsupported, UnsupportedError, refusal
+from stages.importing.unsupported import NO_INPUT, Problems, Unsupported, UnsupportedError, refusal
 from stages.kinds import Model
 from stages.options import ImportOptions
 from stages.qnn.qdq import to_integers
@@ -227,6 +227,8 @@ def importable_outputs(graph: SourceGraph) -> tuple[tuple[str, ...], tuple[Node,
 def input_shapes(graph: SourceGraph, options: ImportOptions) -> dict[str, tuple[int, ...]]:
     """The static shape of every graph input; an open batch becomes 1."""
     names = [item.name for item in graph.inputs]
+    if not names:
+        raise StageError(NO_INPUT)
     strange = sorted(set(options.inputs) - set(names))
     if strange:
         raise StageError(f"the model has no input '{strange[0]}'; its inputs are {names}")
