@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,8 @@ def open_session(argv: Sequence[str]) -> Session:
     variables = overrides.parse(argv, VARIABLES)
     word = _word(argv)
     sys.excepthook = _quiet_interrupt
+    # Infinities and NaN are found where they matter, and said in a sentence with the layer's name.
+    warnings.filterwarnings("ignore", r".* encountered in ", RuntimeWarning)
     _prepare_database()
     resolved = None
     if variables.recipe is not None:

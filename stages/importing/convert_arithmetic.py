@@ -83,7 +83,7 @@ def quant(builder: RelaxBuilder, node: Node) -> Any:
         raise UnsupportedError(
             f"rounds by '{rounding}'; {', '.join(sorted(ROUNDING_MODES))} are accepted"
         )
-    scale, zero_point = _scale(builder, scale_name, x), builder.constant(zero_name)
+    scale, zero_point = _scale(builder, scale_name, x), _zero_point(builder, zero_name)
     _check_broadcast(builder, zero_name, x)
     if bits == 1 and signed:
         if zero_point.any():
@@ -93,7 +93,7 @@ def quant(builder: RelaxBuilder, node: Node) -> Any:
         call = source.quant(
             builder.read(x),
             scale,
-            builder.read(zero_name),
+            builder.parameter(zero_name, zero_point),
             bits=bits,
             signed=signed,
             narrow=narrow,
@@ -140,9 +140,19 @@ def _bit_width(builder: RelaxBuilder, tensor: str) -> int:
     return int(value.item())
 
 
+def _zero_point(builder: RelaxBuilder, tensor: str) -> Any:
+    """As float32; beside another of int64 than 0 qonnx computes in float64."""
+    value = builder.constant(tensor)
+    if value.dtype != np.float32 and value.any():
+        raise UnsupportedError(
+            f"has the zero point '{tensor}' of type {value.dtype}; float32, or 0, is accepted"
+        )
+    return value.astype(np.float32)
+
+
 def _scale(builder: RelaxBuilder, tensor: str, x: str) -> Any:
     scale = builder.constant(tensor)
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
+    if not (scale > 0).all():
         raise UnsupportedError(f"has the scale '{tensor}', which is not positive everywhere")
     _check_broadcast(builder, tensor, x)
     return builder.read(tensor)

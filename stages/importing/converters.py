@@ -14,7 +14,7 @@ from tvm import relax
 from stages.errors import StageError
 from stages.importing import convert_arithmetic as arithmetic
 from stages.importing import convert_layers as layers
-from stages.importing import onnx_operators
+from stages.importing import onnx_operands, onnx_operators
 from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
@@ -162,6 +162,7 @@ def _convert_node(
         if key == ("", "Shape"):
             builder.constants[node.outputs[0]] = _shape(builder, node)
             return
+        onnx_operands.check(node, builder.constants)
         folded = fold(graph, node, proto, builder.constants)
         if folded is not None:
             builder.constants.update(zip(node.outputs, folded, strict=True))

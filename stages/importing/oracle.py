@@ -17,7 +17,7 @@ from onnx.reference.ops import load_op
 from stages.errors import StageError
 from stages.importing import arithmetic
 from stages.importing.onnx_reader import QONNX, SourceGraph, read
-from stages.importing.windows import windows_of
+from stages.importing.windows import Windows, windows_of
 
 Array = np.ndarray[Any, Any]
 
@@ -112,17 +112,33 @@ class BatchNormalization(_Replacement):
         return (arithmetic.batch_norm(x, gamma, beta, mean, variance, epsilon),)
 
 
+def opened(x: Array, attributes: Mapping[str, Any]) -> tuple[Array, Windows]:
+    """Data [N, C, W] as [N, C, 1, W], and its windows with a height of 1; pictures as they are."""
+    if x.ndim == 4:
+        return x, windows_of(attributes, attributes["kernel_shape"], x.shape[2:])
+    two = {
+        name: [1, *attributes[name]] for name in ("strides", "dilations") if attributes.get(name)
+    }
+    begin, end = attributes.get("pads") or (0, 0)
+    two = {**attributes, **two, "pads": [0, begin, 0, end]}
+    picture = x[:, :, np.newaxis]
+    return picture, windows_of(two, [1, *attributes["kernel_shape"]], picture.shape[2:])
+
+
 class Conv(_Replacement):
     """ONNX Conv by matrix products."""
 
     def _run(
         self, x: Array, weight: Array, bias: Array | None = None, **attributes: Any
     ) -> tuple[Array]:
-        if x.ndim != 4:
+        if x.ndim not in (3, 4):
             return self._elsewhere(x, weight, bias, **attributes)
-        windows = windows_of(attributes, weight.shape[2:], x.shape[2:])
-        result = arithmetic.conv2d(x, weight, windows, attributes.get("group") or 1)
-        return (result if bias is None else result + bias.reshape(1, -1, 1, 1),)
+        attributes["kernel_shape"] = weight.shape[2:]
+        picture, windows = opened(x, attributes)
+        filters = weight.reshape(*weight.shape[:2], *windows.kernel)
+        result = arithmetic.conv2d(picture, filters, windows, attributes.get("group") or 1)
+        result = result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :])
+        return (result if bias is None else result + bias.reshape(-1, *[1] * (x.ndim - 2)),)
 
 
 class Gemm(_Replacement):
@@ -155,21 +171,24 @@ class MaxPool(_Replacement):
     """ONNX MaxPool without Python loops."""
 
     def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
-        if x.ndim != 4 or attributes.get("ceil_mode") or len(self.onnx_node.output) > 1:
+        is_plain = x.ndim in (3, 4) and len(self.onnx_node.output) == 1
+        if not is_plain or attributes.get("ceil_mode"):
             return self._elsewhere(x, **attributes)
-        windows = windows_of(attributes, attributes["kernel_shape"], x.shape[2:])
-        return (arithmetic.max_pool2d(x, windows),)
+        picture, windows = opened(x, attributes)
+        result = arithmetic.max_pool2d(picture, windows)
+        return (result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :]),)
 
 
 class AveragePool(_Replacement):
     """ONNX AveragePool without Python loops."""
 
     def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
-        if x.ndim != 4 or attributes.get("ceil_mode"):
+        if x.ndim not in (3, 4) or attributes.get("ceil_mode"):
             return self._elsewhere(x, **attributes)
-        windows = windows_of(attributes, attributes["kernel_shape"], x.shape[2:])
+        picture, windows = opened(x, attributes)
         include = bool(attributes.get("count_include_pad"))
-        return (arithmetic.average_pool2d(x, windows, include),)
+        result = arithmetic.average_pool2d(picture, windows, include)
+        return (result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :]),)
 
 
 OPERATORS = (

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hw import host
 from tests import warm
+from tests.stages.importing.graphs import graph, node
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = "ci/residual_block_a2w1_host"
@@ -175,3 +177,24 @@ def test_resnet18_is_exact_on_emulated_arm(
         *size_of(precision),
     )
     assert "exact, emulated" in output or states(output)["verifying"] == "cached"
+
+
+def test_infinities_on_the_way_are_no_warnings(tmp_path: Path) -> None:
+    """A scale of 1e-40, by which nearly every quotient is infinite, is one that frameworks take."""
+    names = {"s": np.float32(1e-40), "z": np.int8(0)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], "q"),
+        node("DequantizeLinear", ["q", "s", "z"], "d"),
+        node("Add", ["d", "d"], "a"),
+        node("QuantizeLinear", ["a", "s", "z"], "r"),
+        node("DequantizeLinear", ["r", "s", "z"]),
+    ]
+    constants = {name: np.asarray(value) for name, value in names.items()}
+    (tmp_path / "small.onnx").write_bytes(graph(nodes, constants, [1, 8]))
+    recipe = tmp_path / f"small_{os.getpid()}.yaml"
+    recipe.write_text("model: {file: small.onnx}\nhardware: host\npackage: {formats: [shared]}\n")
+    environment = {**warm.environment(), "PYTHONPATH": str(ROOT)}
+    result = warm.run("build", f"recipe={recipe}", cwd=ROOT, env=environment)
+    warm.run("clean", f"recipe={recipe}", cwd=ROOT, env=environment)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Warning" not in result.stdout + result.stderr
