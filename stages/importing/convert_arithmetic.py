@@ -76,7 +76,7 @@ def batch_norm(builder: RelaxBuilder, node: Node) -> Any:
 def quant(builder: RelaxBuilder, node: Node) -> Any:
     """QONNX Quant (newer name: IntQuant)."""
     x, scale_name, zero_name, bits_name = node.inputs
-    bits = _bit_width(builder, bits_name)
+    bits = bit_width(builder, bits_name)
     signed, narrow = bool(node.attributes.get("signed", 1)), bool(node.attributes.get("narrow", 0))
     rounding = str(node.attributes.get("rounding_mode", "ROUND")).upper()
     if rounding not in ROUNDING_MODES:
@@ -84,7 +84,7 @@ def quant(builder: RelaxBuilder, node: Node) -> Any:
             f"rounds by '{rounding}'; {', '.join(sorted(ROUNDING_MODES))} are accepted"
         )
     scale, zero_point = _scale(builder, scale_name, x), _zero_point(builder, zero_name)
-    _check_broadcast(builder, zero_name, x)
+    check_broadcast(builder, zero_name, x)
     if bits == 1 and signed:
         if zero_point.any():
             raise UnsupportedError("has one signed bit and a zero point; only zero point 0 has one")
@@ -133,7 +133,8 @@ def multi_threshold(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(call, node.layer)
 
 
-def _bit_width(builder: RelaxBuilder, tensor: str) -> int:
+def bit_width(builder: RelaxBuilder, tensor: str) -> int:
+    """A constant number of bits."""
     value = builder.constant(tensor)
     if value.size != 1 or value.item() != int(value.item()) or not 1 <= value.item() <= 32:
         raise UnsupportedError(f"has the bit width {value.tolist()}; 1 to 32 are accepted")
@@ -154,11 +155,11 @@ def _scale(builder: RelaxBuilder, tensor: str, x: str) -> Any:
     scale = builder.constant(tensor)
     if not (scale > 0).all():
         raise UnsupportedError(f"has the scale '{tensor}', which is not positive everywhere")
-    _check_broadcast(builder, tensor, x)
+    check_broadcast(builder, tensor, x)
     return builder.read(tensor)
 
 
-def _check_broadcast(builder: RelaxBuilder, tensor: str, x: str) -> None:
+def check_broadcast(builder: RelaxBuilder, tensor: str, x: str) -> None:
     """The result has the shape of x: a parameter may not widen it."""
     shape, parameter = builder.shape(x), builder.shape(tensor)
     padded = (1,) * (len(shape) - len(parameter)) + parameter

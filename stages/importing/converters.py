@@ -15,6 +15,8 @@ from stages.errors import StageError
 from stages.importing import convert_arithmetic as arithmetic
 from stages.importing import convert_layers as layers
 from stages.importing import onnx_operands, onnx_operators
+from stages.importing.convert_resize import nearest
+from stages.importing.convert_trunc import trunc
 from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
@@ -48,6 +50,8 @@ CONVERTERS: Mapping[tuple[str, str], Converter] = {
     ("", "Relu"): arithmetic.relu,
     ("", "Clip"): arithmetic.clip,
     ("", "Sign"): arithmetic.sign,
+    ("", "Resize"): nearest,
+    ("", "Upsample"): nearest,
     ("", "MaxPool"): layers.max_pool,
     ("", "AveragePool"): layers.average_pool,
     ("", "GlobalAveragePool"): layers.global_average_pool,
@@ -63,6 +67,7 @@ CONVERTERS: Mapping[tuple[str, str], Converter] = {
     (QONNX, "IntQuant"): arithmetic.quant,
     (QONNX, "BipolarQuant"): arithmetic.bipolar_quant,
     (QONNX, "MultiThreshold"): arithmetic.multi_threshold,
+    (QONNX, "Trunc"): trunc,
 }
 
 

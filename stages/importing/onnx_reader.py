@@ -18,6 +18,7 @@ from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
 from stages.importing.onnx_domains import NEWEST_OPSET as NEWEST_OPSET
 from stages.importing.onnx_domains import QONNX as QONNX
 from stages.importing.onnx_domains import domains, graphs_of, name_domains, sort_nodes
+from stages.importing.onnx_layouts import turn_channels_last
 from stages.importing.onnx_texts import check_texts
 
 Array = np.ndarray[Any, Any]
@@ -111,6 +112,7 @@ def read(source: bytes) -> SourceGraph:
             f"the file is not valid ONNX: {reason}",
             hint="export it again, or see what `onnx.checker` says about it",
         ) from error
+    turn_channels_last(model)
     return SourceGraph(
         model=model,
         opset=opset,

@@ -82,6 +82,31 @@ class MultiThreshold(OpRun):
         return (arithmetic.multi_threshold(x, thresholds, out_scale, out_bias, axis),)
 
 
+class Trunc(OpRun):
+    """QONNX Trunc, of either version."""
+
+    op_domain = QONNX
+
+    def _run(
+        self,
+        x: Array,
+        scale: Array,
+        zero_point: Array,
+        given: Array,
+        *kept: Array,
+        rounding_mode: str = "FLOOR",
+        signed: int = 1,
+        narrow: int = 0,
+        **_exporter_extras: Any,
+    ) -> tuple[Array]:
+        if len(kept) == 1:
+            step = np.float32(2.0) ** (int(given.item()) - int(kept[0].item()))
+            return (arithmetic.trunc(x, scale, zero_point, step, scale, rounding_mode, None),)
+        step = arithmetic.truncation_scale(scale, kept[0])
+        limits = arithmetic.quant_limits(int(kept[1].item()), bool(signed), bool(narrow))
+        return (arithmetic.trunc(x, scale, zero_point, step, kept[0], rounding_mode, limits),)
+
+
 def channel_axis(data_layout: str, rank: int) -> int:
     """Where FINN's data layout puts the channels; without one, as FINN guesses from the rank."""
     layout = data_layout or {2: "NC", 3: "NWC", 4: "NCHW"}.get(rank, "")
@@ -191,7 +216,28 @@ class AveragePool(_Replacement):
         return (result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :]),)
 
 
+class Resize(_Replacement):
+    """ONNX Resize by the nearest without Python loops."""
+
+    def _run(self, x: Array, *rest: Any, **attributes: Any) -> tuple[Array]:
+        given = {name: value for name, value in attributes.items() if value is not None}
+        place = str(given.get("coordinate_transformation_mode", "half_pixel"))
+        rule = str(given.get("nearest_mode", "round_prefer_floor"))
+        is_known = place in arithmetic.PLACES and rule in arithmetic.NEAREST and len(rest) > 1
+        if str(given.get("mode", "nearest")) != "nearest" or "axes" in given or not is_known:
+            return tuple(self._elsewhere(x, *rest, **attributes))  # type: ignore[return-value]
+        scales, sizes = rest[1], rest[2] if len(rest) > 2 else None
+        if sizes is not None and np.size(sizes):
+            scales = np.asarray(sizes) / np.array(x.shape)
+        else:
+            sizes = np.floor(np.array(x.shape) * np.asarray(scales, np.float64))
+        extents = [int(each) for each in sizes]
+        return (arithmetic.resize_nearest(x, extents, list(scales), place, rule),)
+
+
 OPERATORS = (
+    Resize,
+    Trunc,
     Quant,
     IntQuant,
     BipolarQuant,
