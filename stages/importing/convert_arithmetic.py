@@ -9,7 +9,7 @@ from tvm import relax
 
 from stages.importing.arithmetic import ROUNDING_MODES
 from stages.importing.onnx_reader import Node
-from stages.importing.oracle import channel_axis
+from stages.importing.oracle_quantizers import channel_axis
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import source
