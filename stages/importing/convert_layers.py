@@ -107,22 +107,35 @@ def global_average_pool(builder: RelaxBuilder, node: Node) -> Any:
     rank = len(builder.shape(node.inputs[0]))
     if rank not in (3, 4):
         raise UnsupportedError(f"reads a tensor of rank {rank}; [N, C, W] or [N, C, H, W] is")
-    call = relax.op.mean(builder.read(node.inputs[0]), axis=[2, 3][: rank - 2], keepdims=True)
-    return builder.emit(call, node.layer)
+    return _mean(builder, node, True)
+
+
+def _mean(builder: RelaxBuilder, node: Node, keepdims: bool) -> Any:
+    """The mean over height and width, of a line over its width, seen as a picture."""
+    shape = builder.shape(node.inputs[0])
+    picture = (*shape[:2], *([1] if len(shape) == 3 else []), *shape[2:])
+    x = builder.reshaped(builder.read(node.inputs[0]), picture, f"{node.layer}.picture")
+    call = relax.op.mean(x, axis=[2, 3], keepdims=keepdims)
+    result = builder.emit(call, node.layer)
+    return (
+        builder.reshaped(result, (*shape[:2], 1), f"{node.layer}.line")
+        if (keepdims and len(shape) == 3)
+        else result
+    )
 
 
 def reduce_mean(builder: RelaxBuilder, node: Node) -> Any:
-    """ReduceMean over height and width of [N, C, H, W]."""
+    """ReduceMean over height and width of [N, C, H, W], or over the width of [N, C, W]."""
     rank = len(builder.shape(node.inputs[0]))
     axes = node.attributes.get("axes")
     if len(node.inputs) > 1 and node.inputs[1]:
         axes = builder.constant(node.inputs[1]).ravel().tolist()
     found = sorted(int(axis) % rank for axis in axes or ())
-    if rank != 4 or found != [2, 3]:
-        raise UnsupportedError(f"reduces the axes {axes} of a rank-{rank} tensor; H and W of NCHW")
-    keep = bool(node.attributes.get("keepdims", 1))
-    call = relax.op.mean(builder.read(node.inputs[0]), axis=[2, 3], keepdims=keep)
-    return builder.emit(call, node.layer)
+    if rank not in (3, 4) or found != list(range(2, rank)):
+        raise UnsupportedError(
+            f"reduces the axes {axes} of a rank-{rank} tensor; H and W of NCHW, or W of NCW"
+        )
+    return _mean(builder, node, bool(node.attributes.get("keepdims", 1)))
 
 
 def identity(builder: RelaxBuilder, node: Node) -> Any:
