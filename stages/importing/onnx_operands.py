@@ -58,7 +58,7 @@ def check(node: Node, constants: Mapping[str, Array]) -> None:
     for name, value in _floats(node, constants):
         if np.isnan(value).any():
             raise UnsupportedError(f"reads '{name}', which holds NaN")
-        largest = np.abs(value).max(initial=0)
+        largest = float(np.abs(value).max(initial=0))
         if (node.op in _WEIGHTED or node.op.startswith("QLinear")) and largest > LARGEST_WEIGHT:
             raise UnsupportedError(
                 f"reads '{name}', which holds {largest:g}; weights and scales up to "

@@ -44,21 +44,29 @@ def test_a_cycle_is_refused() -> None:
         read(source)
 
 
-def _added(*, names_default: bool) -> bytes:
+def _added(*, computed: bool) -> bytes:
     names = ("a", "as", "az", "b", "bs", "bz", "ys", "yz")
     scales = {name: scalar(0.1) for name in ("as", "bs", "ys")}
     points = {name: np.array(3, np.uint8) for name in ("az", "bz", "yz")}
     made = helper.make_node("QLinearAdd", names, ["y"], domain=MICROSOFT)
-    inputs = {name: ("uint8", [1, 8]) for name in "ab"}
+    inputs: dict[str, tuple[str, list[int]]] = {name: ("uint8", [1, 8]) for name in "ab"}
+    if computed:
+        inputs |= dict.fromkeys(scales, ("float32", [])) | dict.fromkeys(points, ("uint8", []))
+        scales, points = {}, {}
     model = onnx.load_model_from_string(build([made], inputs, scales | points, {"y": ("uint8", 2)}))
-    if not names_default:
-        del model.opset_import[0]
+    del model.opset_import[0]
     return bytes(model.SerializeToString())
 
 
 def test_only_the_domain_in_use_has_to_be_imported() -> None:
-    source = _added(names_default=False)
-    compare(source, {n: RNG.integers(0, 256, (1, 8)).astype(np.uint8) for n in "ab"}, fuse=True)
+    data = {name: RNG.integers(0, 256, (1, 8)).astype(np.uint8) for name in "ab"}
+    compare(_added(computed=False), data, fuse=True)
+    for seed in range(20):  # as inputs, at many scales
+        rng = np.random.default_rng(seed)
+        scales = {name: rng.uniform(0.01, 0.3, ()).astype(F32) for name in ("as", "bs", "ys")}
+        points = {name: rng.integers(0, 256, (), np.uint8) for name in ("az", "bz", "yz")}
+        inputs = {key: np.asarray(each) for key, each in {**data, **scales, **points}.items()}
+        compare(_added(computed=True), inputs, fuse=True, compiled=not seed)
 
 
 INFINITE = {
