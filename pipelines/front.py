@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -55,6 +56,8 @@ def open_session(argv: Sequence[str]) -> Session:
     words.check(names, variables)
     word = names[0] if names else ""
     sys.excepthook = _quiet_interrupt
+    # Infinities and NaN are found where they matter, and said in a sentence with the layer's name.
+    warnings.filterwarnings("ignore", r".* encountered in ", RuntimeWarning)
     resolved = None
     if variables.recipe is not None:
         resolved = load.load_recipe(variables.recipe, variables.fields)

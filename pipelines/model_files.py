@@ -64,7 +64,7 @@ def parts(path: Path) -> tuple[Path, ...]:
 
 def read(path: Path) -> bytes:
     """Return a model as importing takes it, or raise UserError."""
-    data = [_contents(part) for part in parts(path)]
+    data = [contents(part) for part in parts(path)]
     if not path.name.endswith(_SYMBOL):
         return data[0]
     mxnet: Any = importlib.import_module("stages.importing.mxnet")
@@ -72,7 +72,8 @@ def read(path: Path) -> bytes:
     return bundled
 
 
-def _contents(path: Path) -> bytes:
+def contents(path: Path) -> bytes:
+    """Return the bytes of one file, or raise UserError."""
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:

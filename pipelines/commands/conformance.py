@@ -43,12 +43,7 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     with _counted(len(found)) as advance, asking.Worker() as worker:
         for path in found:
             advance(path)
-            key = ledger.key_of(path, settings)
-            row = kept.row(key)
-            if row is None:
-                row = worker.row(path, settings)
-                kept.add(key, row)
-            rows.append({"file": _name(path, paths), **row})
+            rows.append({"file": _name(path, paths), **_found_out(path, settings, kept, worker)})
     tables.show("conformance", [_shown(row) for row in rows], COLUMNS)
     sums = Counter(row["status"] for row in rows)
     print(", ".join(f"{count} {status}" for status, count in sorted(sums.items())))
@@ -57,6 +52,21 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     bad = [row["file"] for row in rows if not _is_fine(row)]
     if bad:
         raise UserError(f"{len(bad)} of {len(rows)} files crashed or differ, such as {bad[0]}")
+
+
+def _found_out(
+    path: Path, settings: dict[str, Any], kept: ledger.Ledger, worker: asking.Worker
+) -> dict[str, Any]:
+    """Return a file's row, kept or new; one that cannot be read has a row that is not kept."""
+    try:
+        key = ledger.key_of(path, settings)
+    except UserError as error:
+        return {"status": "damaged", "why": str(error)}
+    row = kept.row(key)
+    if row is None:
+        row = worker.row(path, settings)
+        kept.add(key, row)
+    return row
 
 
 def _settings(variables: Variables) -> dict[str, Any]:

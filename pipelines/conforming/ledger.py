@@ -43,9 +43,12 @@ class Ledger:
 
 
 def key_of(path: Path, settings: Mapping[str, Any]) -> str:
-    """Return what a model file's result is kept under: its bytes, the settings, code and tools."""
+    """Return what a model file's result is kept under: its bytes, the settings, code and tools.
+
+    Raises UserError for a file that cannot be read.
+    """
     found = {
-        "files": [keys.digest(part.read_bytes()) for part in model_files.parts(path)],
+        "files": [keys.digest(model_files.contents(part)) for part in model_files.parts(path)],
         "settings": dict(settings),
         "code": _code(settings["packages"]),
         "tools": {name: keys.tool_version(name) for name in TOOLS},

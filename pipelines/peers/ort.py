@@ -13,6 +13,11 @@ from pipelines.peers import RefusedError, Run, Shape
 
 Array = np.ndarray[Any, Any]
 _NEWEST_IR = 10
+_WIDE = {
+    **dict.fromkeys(("INT4", "INT2"), onnx.TensorProto.INT8),
+    **dict.fromkeys(("UINT4", "UINT2"), onnx.TensorProto.UINT8),
+}
+"""Elements below a byte, which its Python interface cannot take: a byte each, to be cast."""
 _WHOLE_SUMS = "session.x64quantprecision"
 """Without VNNI the runtime adds pairs of u8 x s8 in 16 bits, which saturates; this forbids it."""
 
@@ -32,6 +37,7 @@ def load(source: bytes, shape: Shape, *, is_default: bool = False) -> Run:
     made outputs first.
     """
     model = onnx.load_model_from_string(source)
+    _widen(model.graph)
     model.ir_version = min(model.ir_version, _NEWEST_IR)
     known = {output.name for output in model.graph.output}
     apart = [] if is_default else [n.output[0] for n in model.graph.node if _is_wrong_pool(n)]
@@ -59,6 +65,27 @@ def load(source: bytes, shape: Shape, *, is_default: bool = False) -> Run:
 def _is_wrong_pool(node: onnx.NodeProto) -> bool:
     stated = {each.name for each in node.attribute if each.i}
     return node.op_type == "AveragePool" and stated >= {"ceil_mode", "count_include_pad"}
+
+
+def _widen(graph: onnx.GraphProto) -> None:
+    """Give inputs and outputs of less than a byte an element one byte, cast inside the graph."""
+    kinds = onnx.TensorProto.DataType
+    inner = {}
+    for item in (*graph.input, *graph.output):
+        narrow = item.type.tensor_type.elem_type
+        wide = _WIDE.get(kinds.Name(narrow)) if narrow in kinds.values() else None
+        if wide is not None and item.name not in {each.name for each in graph.initializer}:
+            item.type.tensor_type.elem_type = wide
+            inner[item.name] = (f"{item.name}.narrow", narrow, wide)
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [inner.get(name, (name,))[0] for name in names]
+    given = {item.name for item in graph.input}
+    for name, (renamed, narrow, wide) in inner.items():
+        if name in given:
+            graph.node.insert(0, onnx.helper.make_node("Cast", [name], [renamed], to=narrow))
+        else:
+            graph.node.append(onnx.helper.make_node("Cast", [renamed], [name], to=wide))
 
 
 def _session(model: bytes, is_default: bool) -> ort.InferenceSession:

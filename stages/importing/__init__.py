@@ -210,7 +210,8 @@ def _samples(
     }
     rng = np.random.default_rng(seed)
     return [
-        {name: values(rng, shape) for name, (values, shape) in draws.items()} for _ in range(count)
+        {name: np.asarray(values(rng, shape)) for name, (values, shape) in draws.items()}
+        for _ in range(count)
     ]
 
 

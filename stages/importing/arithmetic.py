@@ -6,7 +6,7 @@ stages it judges.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,3 +155,51 @@ def _sum(arrays: list[Array]) -> Array:
     for array in arrays[1:]:
         total += array
     return total
+
+
+def truncation_scale(scale: Array, target: Array) -> Array:
+    """By what QONNX Trunc divides integers of one scale for another: the nearest power of two."""
+    ratio = np.asarray(np.log2(target / scale), np.float32)
+    return np.asarray(2 ** np.round(ratio), np.float32)
+
+
+def trunc(
+    x: Array, scale: Array, zero_point: Array, step: Array, target: Array, rounding: str,
+    limits: tuple[int, int] | None,
+) -> Array:  # fmt: skip
+    """QONNX Trunc: integers of one scale, divided by `step`, clipped and rounded, in another."""
+    y = np.round(x / scale + zero_point) / step
+    if limits is not None:
+        y = np.minimum(np.maximum(y, np.float32(limits[0])), np.float32(limits[1]))
+    y = ROUNDING_MODES[rounding.upper()](y)
+    shift = zero_point if limits is None else zero_point / step
+    return np.asarray((y - shift) * target, np.float32)
+
+
+NEAREST: dict[str, Callable[[Array], Array]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda where: np.ceil(where - np.float32(0.5)),
+    "round_prefer_ceil": lambda where: np.floor(where + np.float32(0.5)),
+}
+"""ONNX's rules for the nearest position."""
+PLACES: dict[str, Callable[[Array, np.float32, int], Array]] = {
+    "asymmetric": lambda at, scale, _: at / scale,
+    "half_pixel": lambda at, scale, _: (at + np.float32(0.5)) / scale - np.float32(0.5),
+    "align_corners": lambda at, _, extent: (
+        at * np.float32(extent - 1) / np.float32(max(at.size - 1, 1))
+    ),
+}
+"""Where ONNX puts the pixels of a resized picture in the one there was, in float32."""
+
+
+def resize_nearest(
+    x: Array, sizes: Sequence[int], scales: Sequence[float], place: str, rule: str
+) -> Array:
+    """ONNX Resize by the nearest, axis by axis."""
+    for axis, (extent, size, scale) in enumerate(zip(x.shape, sizes, scales, strict=True)):
+        if size != extent or scale != 1:
+            at = np.arange(size, dtype=np.float32)
+            where = NEAREST[rule](PLACES[place](at, np.float32(scale), extent))
+            x = np.take(x, np.clip(where, 0, extent - 1).astype(np.int64), axis)
+    return x

@@ -9,7 +9,7 @@ from tvm import relax
 
 from stages.importing.arithmetic import ROUNDING_MODES
 from stages.importing.onnx_reader import Node
-from stages.importing.oracle import channel_axis
+from stages.importing.oracle_quantizers import channel_axis
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import source
@@ -76,15 +76,15 @@ def batch_norm(builder: RelaxBuilder, node: Node) -> Any:
 def quant(builder: RelaxBuilder, node: Node) -> Any:
     """QONNX Quant (newer name: IntQuant)."""
     x, scale_name, zero_name, bits_name = node.inputs
-    bits = _bit_width(builder, bits_name)
+    bits = bit_width(builder, bits_name)
     signed, narrow = bool(node.attributes.get("signed", 1)), bool(node.attributes.get("narrow", 0))
     rounding = str(node.attributes.get("rounding_mode", "ROUND")).upper()
     if rounding not in ROUNDING_MODES:
         raise UnsupportedError(
             f"rounds by '{rounding}'; {', '.join(sorted(ROUNDING_MODES))} are accepted"
         )
-    scale, zero_point = _scale(builder, scale_name, x), builder.constant(zero_name)
-    _check_broadcast(builder, zero_name, x)
+    scale, zero_point = _scale(builder, scale_name, x), _zero_point(builder, zero_name)
+    check_broadcast(builder, zero_name, x)
     if bits == 1 and signed:
         if zero_point.any():
             raise UnsupportedError("has one signed bit and a zero point; only zero point 0 has one")
@@ -93,7 +93,7 @@ def quant(builder: RelaxBuilder, node: Node) -> Any:
         call = source.quant(
             builder.read(x),
             scale,
-            builder.read(zero_name),
+            builder.parameter(zero_name, zero_point),
             bits=bits,
             signed=signed,
             narrow=narrow,
@@ -133,22 +133,33 @@ def multi_threshold(builder: RelaxBuilder, node: Node) -> Any:
     return builder.emit(call, node.layer)
 
 
-def _bit_width(builder: RelaxBuilder, tensor: str) -> int:
+def bit_width(builder: RelaxBuilder, tensor: str) -> int:
+    """A constant number of bits."""
     value = builder.constant(tensor)
     if value.size != 1 or value.item() != int(value.item()) or not 1 <= value.item() <= 32:
         raise UnsupportedError(f"has the bit width {value.tolist()}; 1 to 32 are accepted")
     return int(value.item())
 
 
+def _zero_point(builder: RelaxBuilder, tensor: str) -> Any:
+    """As float32; beside another of int64 than 0 qonnx computes in float64."""
+    value = builder.constant(tensor)
+    if value.dtype != np.float32 and value.any():
+        raise UnsupportedError(
+            f"has the zero point '{tensor}' of type {value.dtype}; float32, or 0, is accepted"
+        )
+    return value.astype(np.float32)
+
+
 def _scale(builder: RelaxBuilder, tensor: str, x: str) -> Any:
     scale = builder.constant(tensor)
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
+    if not (scale > 0).all():
         raise UnsupportedError(f"has the scale '{tensor}', which is not positive everywhere")
-    _check_broadcast(builder, tensor, x)
+    check_broadcast(builder, tensor, x)
     return builder.read(tensor)
 
 
-def _check_broadcast(builder: RelaxBuilder, tensor: str, x: str) -> None:
+def check_broadcast(builder: RelaxBuilder, tensor: str, x: str) -> None:
     """The result has the shape of x: a parameter may not widen it."""
     shape, parameter = builder.shape(x), builder.shape(tensor)
     padded = (1,) * (len(shape) - len(parameter)) + parameter

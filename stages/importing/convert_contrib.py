@@ -54,6 +54,38 @@ def binary(function: Any) -> Any:
     return convert
 
 
+def added(builder: RelaxBuilder, node: Node) -> Any:
+    """QLinearAdd, also of scales and zero points that are inputs or computed."""
+    if all(builder.is_constant(name) for i, name in enumerate(node.inputs) if i % 3 and name):
+        return binary(qlinear.add)(builder, node)
+    dtype = _bytes(builder, node.inputs[0])
+    places = ((1, 2), (4, 5), (6, 7))
+    scales = [_number(builder, node, scale, "float32") for scale, _ in places]
+    points = [_number(builder, node, point, dtype) for _, point in places]
+    if _bytes(builder, node.inputs[3]) != dtype:
+        raise UnsupportedError("mixes int8 and uint8")
+    left, right = builder.read(node.inputs[0]), builder.read(node.inputs[3])
+    return qlinear.add_of_computed(builder, node.layer, left, right, scales, points, dtype)
+
+
+def _number(builder: RelaxBuilder, node: Node, position: int, dtype: str) -> Any:
+    """A scalar as float32; one that is left out is 0."""
+    if not present(node, position):
+        return builder.tensor(f"{node.layer}.no_point{position}", np.zeros((), np.float32))
+    name = node.inputs[position]
+    if builder.dtype(name) != dtype or builder.shape(name) not in ((), (1,)):
+        kind = f"{builder.dtype(name)} {list(builder.shape(name))}"
+        raise UnsupportedError(f"has '{name}' of {kind}; one {dtype} is accepted")
+    if builder.is_constant(name):
+        value = builder.constant(name)
+        value = positive(value, name) if dtype == "float32" else value
+        return builder.tensor(f"{name}.number", value.astype(np.float32).reshape(()))
+    value = builder.reshaped(builder.read(name), (), f"{node.layer}.number{position}")
+    if dtype == "float32":
+        return value
+    return builder.emit(relax.op.astype(value, "float32"), f"{node.layer}.point{position}")
+
+
 def _looked_up(builder: RelaxBuilder, node: Node, function: Callable[[Array], Array]) -> Any:
     """A function of one byte as a table: X, xs, xz, ys, yz."""
     dtype = _bytes(builder, node.inputs[0])

@@ -10,37 +10,36 @@ import numpy as np
 from tvm import relax
 
 from stages.importing.onnx_reader import Node
+from stages.importing.picture import Picture
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.importing.windows import Windows, windows_of
 
 
 def conv(builder: RelaxBuilder, node: Node) -> Any:
-    """Conv in two dimensions; a bias becomes an addition."""
+    """Conv in one or two dimensions; a bias becomes an addition."""
     x_shape, weight_shape = builder.shape(node.inputs[0]), builder.shape(node.inputs[1])
-    if len(x_shape) != 4:
-        raise UnsupportedError(f"reads a tensor of rank {len(x_shape)}; [N, C, H, W] is accepted")
     groups = int(node.attributes.get("group", 1))
+    picture = Picture(node, x_shape, weight_shape[2:])
     if groups < 1 or weight_shape[1] * groups != x_shape[1] or weight_shape[0] % groups:
         raise UnsupportedError(
             f"has weights of shape {list(weight_shape)} and {groups} groups for "
             f"{x_shape[1]} input channels"
         )
-    windows = _windows(node, weight_shape[2:], x_shape)
+    windows, filters = picture.windows, picture.flat(weight_shape)
     call = relax.op.nn.conv2d(
-        builder.read(node.inputs[0]),
-        builder.read(node.inputs[1]),
+        picture.opened(builder, builder.read(node.inputs[0]), node.layer),
+        _reshaped(builder, node.inputs[1], filters, f"{node.layer}.filters"),
         strides=list(windows.strides),
         padding=list(windows.pads),
         dilation=list(windows.dilations),
         groups=groups,
     )
     result = builder.emit(call, node.layer)
-    if len(node.inputs) < 3 or not node.inputs[2]:
-        return result
-    bias_shape = (1, weight_shape[0], 1, 1)
-    bias = _reshaped(builder, node.inputs[2], bias_shape, f"{node.layer}.bias_view")
-    return builder.emit(relax.op.add(result, bias), f"{node.layer}.bias")
+    if len(node.inputs) > 2 and node.inputs[2]:
+        bias_shape = (1, weight_shape[0], 1, 1)
+        bias = _reshaped(builder, node.inputs[2], bias_shape, f"{node.layer}.bias_view")
+        result = builder.emit(relax.op.add(result, bias), f"{node.layer}.bias")
+    return picture.closed(builder, result, node.layer)
 
 
 def gemm(builder: RelaxBuilder, node: Node) -> Any:
@@ -75,52 +74,68 @@ def matmul(builder: RelaxBuilder, node: Node) -> Any:
 
 
 def max_pool(builder: RelaxBuilder, node: Node) -> Any:
-    """MaxPool in two dimensions, padding excluded."""
-    windows = _pool_windows(builder, node)
+    """MaxPool in one or two dimensions, padding excluded."""
+    picture = _pool_picture(builder, node)
+    windows = picture.windows
     call = relax.op.nn.max_pool2d(
-        builder.read(node.inputs[0]),
+        picture.opened(builder, builder.read(node.inputs[0]), node.layer),
         pool_size=list(windows.kernel),
         strides=list(windows.strides),
         padding=list(windows.pads),
         dilation=list(windows.dilations),
     )
-    return builder.emit(call, node.layer)
+    return picture.closed(builder, builder.emit(call, node.layer), node.layer)
 
 
 def average_pool(builder: RelaxBuilder, node: Node) -> Any:
-    """AveragePool in two dimensions."""
-    windows = _pool_windows(builder, node)
+    """AveragePool in one or two dimensions."""
+    picture = _pool_picture(builder, node)
+    windows = picture.windows
     call = relax.op.nn.avg_pool2d(
-        builder.read(node.inputs[0]),
+        picture.opened(builder, builder.read(node.inputs[0]), node.layer),
         pool_size=list(windows.kernel),
         strides=list(windows.strides),
         padding=list(windows.pads),
         dilation=list(windows.dilations),
         count_include_pad=bool(node.attributes.get("count_include_pad", 0)),
     )
-    return builder.emit(call, node.layer)
+    return picture.closed(builder, builder.emit(call, node.layer), node.layer)
 
 
 def global_average_pool(builder: RelaxBuilder, node: Node) -> Any:
     """GlobalAveragePool: the mean over height and width, which stay as extents of 1."""
-    if len(builder.shape(node.inputs[0])) != 4:
-        raise UnsupportedError("reads a tensor that is not [N, C, H, W]")
-    call = relax.op.mean(builder.read(node.inputs[0]), axis=[2, 3], keepdims=True)
-    return builder.emit(call, node.layer)
+    rank = len(builder.shape(node.inputs[0]))
+    if rank not in (3, 4):
+        raise UnsupportedError(f"reads a tensor of rank {rank}; [N, C, W] or [N, C, H, W] is")
+    return _mean(builder, node, True)
+
+
+def _mean(builder: RelaxBuilder, node: Node, keepdims: bool) -> Any:
+    """The mean over height and width, of a line over its width, seen as a picture."""
+    shape = builder.shape(node.inputs[0])
+    picture = (*shape[:2], *([1] if len(shape) == 3 else []), *shape[2:])
+    x = builder.reshaped(builder.read(node.inputs[0]), picture, f"{node.layer}.picture")
+    call = relax.op.mean(x, axis=[2, 3], keepdims=keepdims)
+    result = builder.emit(call, node.layer)
+    return (
+        builder.reshaped(result, (*shape[:2], 1), f"{node.layer}.line")
+        if (keepdims and len(shape) == 3)
+        else result
+    )
 
 
 def reduce_mean(builder: RelaxBuilder, node: Node) -> Any:
-    """ReduceMean over height and width of [N, C, H, W]."""
+    """ReduceMean over height and width of [N, C, H, W], or over the width of [N, C, W]."""
     rank = len(builder.shape(node.inputs[0]))
     axes = node.attributes.get("axes")
     if len(node.inputs) > 1 and node.inputs[1]:
         axes = builder.constant(node.inputs[1]).ravel().tolist()
     found = sorted(int(axis) % rank for axis in axes or ())
-    if rank != 4 or found != [2, 3]:
-        raise UnsupportedError(f"reduces the axes {axes} of a rank-{rank} tensor; H and W of NCHW")
-    keep = bool(node.attributes.get("keepdims", 1))
-    call = relax.op.mean(builder.read(node.inputs[0]), axis=[2, 3], keepdims=keep)
-    return builder.emit(call, node.layer)
+    if rank not in (3, 4) or found != list(range(2, rank)):
+        raise UnsupportedError(
+            f"reduces the axes {axes} of a rank-{rank} tensor; H and W of NCHW, or W of NCW"
+        )
+    return _mean(builder, node, bool(node.attributes.get("keepdims", 1)))
 
 
 def identity(builder: RelaxBuilder, node: Node) -> Any:
@@ -199,6 +214,8 @@ def _reshape(builder: RelaxBuilder, node: Node, shape: Sequence[int]) -> Any:
 
 
 def _reshaped(builder: RelaxBuilder, tensor: str, shape: Sequence[int], name: str) -> Any:
+    if builder.shape(tensor) == tuple(shape):
+        return builder.read(tensor)
     if prod(builder.shape(tensor)) != prod(shape):
         raise UnsupportedError(f"has '{tensor}' of shape {list(builder.shape(tensor))}")
     if builder.is_constant(tensor):
@@ -206,27 +223,18 @@ def _reshaped(builder: RelaxBuilder, tensor: str, shape: Sequence[int], name: st
     return builder.emit(relax.op.reshape(builder.read(tensor), tuple(shape)), name)
 
 
-def _pool_windows(builder: RelaxBuilder, node: Node) -> Windows:
-    shape = builder.shape(node.inputs[0])
-    if len(shape) != 4:
-        raise UnsupportedError(f"reads a tensor of rank {len(shape)}; [N, C, H, W] is accepted")
+def _pool_picture(builder: RelaxBuilder, node: Node) -> Picture:
     if node.attributes.get("ceil_mode"):
         raise UnsupportedError(
             "rounds its output size up (ceil_mode); export it with explicit pads"
         )
     if any(node.outputs[1:]):
         raise UnsupportedError("gives the indices of the largest values; only the values")
-    windows = _windows(node, node.attributes.get("kernel_shape", ()), shape)
+    picture = Picture(node, builder.shape(node.inputs[0]), node.attributes.get("kernel_shape", ()))
+    windows = picture.windows
     if windows.dilations != (1, 1):
         raise UnsupportedError("has dilated windows; only neighbouring values are pooled")
     for i in (0, 1):
         if max(windows.pads[i], windows.pads[i + 2]) >= windows.kernel[i]:
             raise UnsupportedError("has pads as large as its kernel")
-    return windows
-
-
-def _windows(node: Node, kernel: Sequence[int], shape: Sequence[int]) -> Windows:
-    try:
-        return windows_of(node.attributes, kernel, shape[2:])
-    except ValueError as error:
-        raise UnsupportedError(str(error)) from error
+    return picture

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.importing.convert_qoperators import Picture, present
+from stages.importing.convert_qoperators import present
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import Node
+from stages.importing.picture import Picture
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.importing.windows import Windows

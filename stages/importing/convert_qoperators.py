@@ -10,9 +10,9 @@ from tvm import relax
 
 from stages.importing.convert_quantizers import positive
 from stages.importing.onnx_reader import Node
+from stages.importing.picture import Picture
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.importing.windows import Windows, windows_of
 from stages.qnn import qlinear
 from stages.qnn.grid import BYTES, Grid
 from stages.qnn.grid import grid as grid_of
@@ -70,48 +70,6 @@ def _check_bytes(builder: RelaxBuilder, *tensors: str) -> None:
     for tensor in tensors:
         if builder.dtype(tensor) not in BYTES:
             raise UnsupportedError(f"reads '{tensor}' of {builder.dtype(tensor)}; bytes are read")
-
-
-class Picture:
-    """The geometry of a convolution or pool of one or two dimensions, seen as two."""
-
-    def __init__(self, node: Node, shape: Sequence[int], kernel: Sequence[int]) -> None:
-        rank = len(shape) - 2
-        if rank not in (1, 2) or len(kernel) != rank:
-            raise UnsupportedError(
-                f"reads a tensor of rank {len(shape)} with a kernel of {list(kernel)}; "
-                "one and two dimensions are accepted"
-            )
-        attributes = dict(node.attributes)
-        if rank == 1:
-            for name in ("strides", "dilations"):
-                attributes[name] = [1, *(attributes.get(name) or [1])]
-            if attributes.get("pads"):
-                begin, end = attributes["pads"]
-                attributes["pads"] = [0, begin, 0, end]
-        self.is_line = rank == 1
-        self.shape = self.flat(shape)
-        try:
-            self.windows: Windows = windows_of(
-                attributes, [1, *kernel] if rank == 1 else kernel, self.shape[2:]
-            )
-        except ValueError as error:
-            raise UnsupportedError(str(error)) from error
-
-    def flat(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """A shape [.., .., W] as [.., .., 1, W]."""
-        return (*shape[:2], 1, *shape[2:]) if self.is_line else tuple(shape)
-
-    def opened(self, builder: RelaxBuilder, value: Any, name: str) -> Any:
-        """Data as a picture."""
-        return builder.reshaped(value, self.shape, f"{name}.picture")
-
-    def closed(self, builder: RelaxBuilder, value: Any, name: str) -> Any:
-        """A picture in the rank the data had."""
-        if not self.is_line:
-            return value
-        n, c, _, w = (int(extent) for extent in value.ty.shape)
-        return builder.reshaped(value, (n, c, w), f"{name}.line")
 
 
 def _sums(

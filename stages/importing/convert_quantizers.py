@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 import onnx as onnx_package
 from tvm import relax
 
-from stages.importing.convert_tensors import normal
+from stages.importing.negative_scales import with_positive_scales
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import Dequantized, RelaxBuilder
+from stages.importing.scale_views import Views, views
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import linear, onnx
 from stages.qnn.grid import limits_of
@@ -21,59 +20,13 @@ from stages.qnn.registry import OPERATORS, storage_dtype
 Array = np.ndarray[Any, Any]
 
 
-MAX_REPEATED = 1 << 24
-"""Elements of a tensor whose scales are repeated element by element."""
-
-
 def positive(scale: Array, name: str) -> Array:
-    """A scale that can be divided by; UnsupportedError for zero, negative, infinite and NaN.
-
-    Subnormal scales are refused, too: a quotient by them is infinite.
-    """
+    """A scale that can be divided by; UnsupportedError for zero, negative, infinite and NaN."""
     if scale.dtype != np.float32:
         raise UnsupportedError(f"has the scale '{name}' of type {scale.dtype}; float32 is accepted")
-    if not (np.isfinite(scale).all() and (scale >= np.finfo(np.float32).tiny).all()):
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise UnsupportedError(f"has the scale '{name}', which is not positive everywhere")
     return scale
-
-
-@dataclass(frozen=True)
-class Views:
-    """How data and its scales are seen so that they broadcast: blocks have an axis of their own."""
-
-    data: tuple[int, ...]
-    scale: tuple[int, ...]
-    repeat: tuple[int, int, int] | None = None
-    """Axis, times and extent of scales whose last block is not whole."""
-
-    def of_scale(self, value: Array) -> Array:
-        """A constant scale or zero point as it is seen."""
-        if self.repeat is not None:
-            axis, times, extent = self.repeat
-            value = np.repeat(value, times, axis).take(range(extent), axis)
-        return value.reshape(self.scale)
-
-
-def views(shape: tuple[int, ...], scale: tuple[int, ...], node: Node) -> Views:
-    """The views that ONNX's `axis` and `block_size` mean."""
-    if scale in ((), (1,)):
-        return Views(shape, ())
-    axis = normal(int(node.attributes.get("axis", 1)), len(shape))
-    if scale == (shape[axis],):
-        return Views(shape, tuple(shape[axis] if i == axis else 1 for i in range(len(shape))))
-    block = int(node.attributes.get("block_size", 0))
-    outer = (*shape[:axis], -(-shape[axis] // max(block, 1)), *shape[axis + 1 :])
-    if block < 1 or scale != outer:
-        raise UnsupportedError(
-            f"has scales of shape {list(scale)} for data of shape {list(shape)} "
-            f"along axis {axis}" + (f" in blocks of {block}" if block else "")
-        )
-    if shape[axis] % block and prod(shape) > MAX_REPEATED:
-        raise UnsupportedError(f"has blocks of {block} that do not divide {shape[axis]} values")
-    if shape[axis] % block:
-        return Views(shape, shape, (axis, block, shape[axis]))
-    inner = outer[: axis + 1]
-    return Views((*inner, block, *shape[axis + 1 :]), (*inner, 1, *shape[axis + 1 :]))
 
 
 def quantize_linear(builder: RelaxBuilder, node: Node) -> Any:
@@ -112,7 +65,8 @@ def _folded(builder: RelaxBuilder, node: Node, seen: Views, dtype: str) -> Array
 
 
 def dequantize_linear(builder: RelaxBuilder, node: Node) -> Any:
-    """DequantizeLinear, per tensor, per axis or in blocks."""
+    """DequantizeLinear, per tensor, per axis or in blocks; scales of constants may be negative."""
+    node = with_positive_scales(builder, node)
     x, scale_name = node.inputs[:2]
     dtype = builder.dtype(x)
     if dtype not in linear.DEQUANTIZED:

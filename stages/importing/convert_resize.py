@@ -105,6 +105,40 @@ def _neighbours(where: Array, extent: int) -> tuple[Array, Array]:
     return np.stack([first, second]), weights.astype(np.float32)
 
 
+def nearest(builder: RelaxBuilder, node: Node) -> Any:
+    """Resize by the nearest where all tensors are floats: values repeated, or every nth."""
+    if str(node.attributes.get("mode", "nearest")) != "nearest":
+        raise UnsupportedError("interpolates; networks with quantizers resize by the nearest")
+    shape = builder.shape(node.inputs[0])
+    sizes, scales = _target(builder, node, shape)
+    if min(sizes) < 1 or np.prod(sizes, dtype=float) > MAX_ELEMENTS:
+        raise UnsupportedError(f"resizes {list(shape)} to {sizes}")
+    value = builder.read(node.inputs[0])
+    for axis in reversed(range(len(shape))):
+        if sizes[axis] != shape[axis] or scales[axis] != 1:
+            where = _positions(node, shape[axis], sizes[axis], scales[axis])
+            chosen = _nearest(node, where, shape[axis])
+            value = _spread(builder, value, axis, chosen, node.layer)
+    return value
+
+
+def _spread(builder: RelaxBuilder, value: Any, axis: int, chosen: Array, name: str) -> Any:
+    """Positions of an axis without an index: repeated as a whole, or evenly spaced."""
+    shape = [int(extent) for extent in value.ty.shape]
+    times, step = chosen.size // shape[axis], int(chosen[-1] - chosen[-2]) if chosen.size > 1 else 1
+    if times and np.array_equal(chosen, np.repeat(np.arange(shape[axis]), times)):
+        apart = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
+        parts = [builder.reshaped(value, apart, f"{name}.apart")] * times
+        beside = builder.emit(relax.op.concat(parts, axis + 1), f"{name}.beside")
+        return builder.reshaped(beside, [*shape[:axis], chosen.size, *shape[axis + 1 :]], name)
+    if step > 0 and np.array_equal(chosen, np.arange(chosen[0], chosen[-1] + 1, step)):
+        bounds = [int(chosen[0])], [int(chosen[-1]) + 1]
+        return builder.emit(relax.op.strided_slice(value, [axis], *bounds, [step]), name)
+    raise UnsupportedError(
+        f"resizes {shape[axis]} values to {chosen.size} unevenly; whole factors are accepted"
+    )
+
+
 def _target(
     builder: RelaxBuilder, node: Node, shape: Sequence[int]
 ) -> tuple[list[int], list[float]]:

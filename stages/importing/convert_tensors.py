@@ -152,7 +152,7 @@ def pad(builder: RelaxBuilder, node: Node) -> Any:
     fill: Any = node.attributes.get("value", 0.0)
     if len(node.inputs) > 2 and node.inputs[2]:
         fill = builder.constant(node.inputs[2]).item()
-    if not np.isfinite(fill):
+    if np.isnan(fill):
         raise UnsupportedError(f"pads with {fill}")
     return builder.emit(relax.op.nn.pad(value, amounts, "constant", float(fill)), node.layer)
 

@@ -14,8 +14,10 @@ from tvm import relax
 from stages.errors import StageError
 from stages.importing import convert_arithmetic as arithmetic
 from stages.importing import convert_layers as layers
-from stages.importing import onnx_operators
+from stages.importing import onnx_operands, onnx_operators
 from stages.importing.closeness import noted
+from stages.importing.convert_resize import nearest
+from stages.importing.convert_trunc import trunc
 from stages.importing.folding import fold
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_pairs import joined
@@ -23,6 +25,7 @@ from stages.importing.onnx_reader import QONNX, GraphInput, Node, SourceGraph
 from stages.importing.onnx_session import islands, session_of
 from stages.importing.relax_builder import ANY, FLOAT_ONLY, RelaxBuilder
 from stages.importing.unsupported import (
+    NO_INPUT,
     ONLY_LAST,
     Problems,
     Unsupported,
@@ -58,6 +61,8 @@ CONVERTERS: Mapping[tuple[str, str], Converter] = {
     ("", "Relu"): arithmetic.relu,
     ("", "Clip"): arithmetic.clip,
     ("", "Sign"): arithmetic.sign,
+    ("", "Resize"): nearest,
+    ("", "Upsample"): nearest,
     ("", "MaxPool"): layers.max_pool,
     ("", "AveragePool"): layers.average_pool,
     ("", "GlobalAveragePool"): layers.global_average_pool,
@@ -73,6 +78,7 @@ CONVERTERS: Mapping[tuple[str, str], Converter] = {
     (QONNX, "IntQuant"): arithmetic.quant,
     (QONNX, "BipolarQuant"): arithmetic.bipolar_quant,
     (QONNX, "MultiThreshold"): arithmetic.multi_threshold,
+    (QONNX, "Trunc"): trunc,
 }
 
 
@@ -174,6 +180,7 @@ def _convert_node(
         if key == ("", "Shape"):
             builder.constants[node.outputs[0]] = _shape(builder, node)
             return
+        onnx_operands.check(node, builder.constants)
         folded = fold(graph, node, proto, builder.constants)
         if folded is not None:
             builder.constants.update(zip(node.outputs, folded, strict=True))
@@ -242,6 +249,8 @@ def importable_outputs(graph: SourceGraph) -> tuple[tuple[str, ...], tuple[Node,
 def input_shapes(graph: SourceGraph, options: ImportOptions) -> dict[str, tuple[int, ...]]:
     """The static shape of every graph input; an open batch becomes 1."""
     names = [item.name for item in graph.inputs]
+    if not names:
+        raise StageError(NO_INPUT)
     strange = sorted(set(options.inputs) - set(names))
     if strange:
         raise StageError(f"the model has no input '{strange[0]}'; its inputs are {names}")

@@ -42,7 +42,7 @@ _INTEGER: Mapping[str, Converter] = {
     "MatMulInteger": qoperators.matmul_integer,
 }
 _CONTRIB: Mapping[str, Converter] = {
-    "QLinearAdd": contrib.binary(qlinear.add),
+    "QLinearAdd": contrib.added,
     "QLinearMul": contrib.binary(qlinear.multiply),
     "QLinearConcat": contrib.concat,
     "QLinearAveragePool": contrib.average_pool,

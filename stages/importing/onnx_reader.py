@@ -15,15 +15,16 @@ from onnx import numpy_helper as numbers
 
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
+from stages.importing.onnx_domains import NEWEST_OPSET as NEWEST_OPSET
 from stages.importing.onnx_domains import QONNX as QONNX
-from stages.importing.onnx_domains import domains, graphs_of, name_domains
+from stages.importing.onnx_domains import domains, graphs_of, name_domains, sort_nodes
+from stages.importing.onnx_layouts import turn_channels_last
 from stages.importing.onnx_texts import check_texts
 from stages.importing.unsupported import without_outputs
 
 Array = np.ndarray[Any, Any]
 
 OLDEST_OPSET = 7
-NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
 _SIGNATURES = (
     (4, b"TFL3", "a TensorFlow Lite file"),
@@ -100,16 +101,19 @@ def read(source: bytes) -> SourceGraph:
         _check_tensors(graph)
     as_it_came = domains(model)
     name_domains(model)
+    is_moved = sort_nodes(model)
     opset = _default_opset(model)
     try:
         # The checker copies a model, but takes bytes as they are.
-        onnx.checker.check_model(source if domains(model) == as_it_came else model)
+        is_as_it_came = domains(model) == as_it_came and not is_moved
+        onnx.checker.check_model(source if is_as_it_came else model)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StageError(
             f"the file is not valid ONNX: {reason}",
             hint="export it again, or see what `onnx.checker` says about it",
         ) from error
+    turn_channels_last(model)
     return SourceGraph(
         model=model,
         opset=opset,

@@ -16,76 +16,17 @@ from onnx.reference.ops import load_op
 
 from stages.errors import StageError
 from stages.importing import arithmetic
-from stages.importing.onnx_reader import QONNX, SourceGraph, read
-from stages.importing.windows import windows_of
+from stages.importing.onnx_reader import SourceGraph, read
+from stages.importing.oracle_quantizers import (
+    BipolarQuant,
+    IntQuant,
+    MultiThreshold,
+    Quant,
+    Trunc,
+)
+from stages.importing.windows import Windows, windows_of
 
 Array = np.ndarray[Any, Any]
-
-
-class Quant(OpRun):
-    """QONNX Quant."""
-
-    op_domain = QONNX
-
-    def _run(
-        self,
-        x: Array,
-        scale: Array,
-        zero_point: Array,
-        bits: Array,
-        signed: int = 1,
-        narrow: int = 0,
-        rounding_mode: str = "ROUND",
-        **_exporter_extras: Any,
-    ) -> tuple[Array]:
-        return (
-            arithmetic.quant(
-                x,
-                scale,
-                zero_point,
-                int(np.asarray(bits).item()),
-                bool(signed),
-                bool(narrow),
-                rounding_mode,
-            ),
-        )
-
-
-class IntQuant(Quant):
-    """QONNX's newer name of Quant."""
-
-
-class BipolarQuant(OpRun):
-    """QONNX BipolarQuant."""
-
-    op_domain = QONNX
-
-    def _run(self, x: Array, scale: Array, **_exporter_extras: Any) -> tuple[Array]:
-        return (arithmetic.bipolar_quant(x, scale),)
-
-
-class MultiThreshold(OpRun):
-    """FINN MultiThreshold."""
-
-    op_domain = QONNX
-
-    def _run(
-        self,
-        x: Array,
-        thresholds: Array,
-        out_scale: float = 1.0,
-        out_bias: float = 0.0,
-        data_layout: str = "",
-        **_exporter_extras: Any,
-    ) -> tuple[Array]:
-        axis = channel_axis(data_layout, x.ndim)
-        return (arithmetic.multi_threshold(x, thresholds, out_scale, out_bias, axis),)
-
-
-def channel_axis(data_layout: str, rank: int) -> int:
-    """Where FINN's data layout puts the channels; without one, as FINN guesses from the rank."""
-    layout = data_layout or {2: "NC", 3: "NWC", 4: "NCHW"}.get(rank, "")
-    return layout.index("C") if "C" in layout else 1
 
 
 class _Replacement(OpRun):
@@ -112,17 +53,33 @@ class BatchNormalization(_Replacement):
         return (arithmetic.batch_norm(x, gamma, beta, mean, variance, epsilon),)
 
 
+def opened(x: Array, attributes: Mapping[str, Any]) -> tuple[Array, Windows]:
+    """Data [N, C, W] as [N, C, 1, W], and its windows with a height of 1; pictures as they are."""
+    if x.ndim == 4:
+        return x, windows_of(attributes, attributes["kernel_shape"], x.shape[2:])
+    two = {
+        name: [1, *attributes[name]] for name in ("strides", "dilations") if attributes.get(name)
+    }
+    begin, end = attributes.get("pads") or (0, 0)
+    two = {**attributes, **two, "pads": [0, begin, 0, end]}
+    picture = x[:, :, np.newaxis]
+    return picture, windows_of(two, [1, *attributes["kernel_shape"]], picture.shape[2:])
+
+
 class Conv(_Replacement):
     """ONNX Conv by matrix products."""
 
     def _run(
         self, x: Array, weight: Array, bias: Array | None = None, **attributes: Any
     ) -> tuple[Array]:
-        if x.ndim != 4:
+        if x.ndim not in (3, 4):
             return self._elsewhere(x, weight, bias, **attributes)
-        windows = windows_of(attributes, weight.shape[2:], x.shape[2:])
-        result = arithmetic.conv2d(x, weight, windows, attributes.get("group") or 1)
-        return (result if bias is None else result + bias.reshape(1, -1, 1, 1),)
+        attributes["kernel_shape"] = weight.shape[2:]
+        picture, windows = opened(x, attributes)
+        filters = weight.reshape(*weight.shape[:2], *windows.kernel)
+        result = arithmetic.conv2d(picture, filters, windows, attributes.get("group") or 1)
+        result = result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :])
+        return (result if bias is None else result + bias.reshape(-1, *[1] * (x.ndim - 2)),)
 
 
 class Gemm(_Replacement):
@@ -155,24 +112,49 @@ class MaxPool(_Replacement):
     """ONNX MaxPool without Python loops."""
 
     def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
-        if x.ndim != 4 or attributes.get("ceil_mode") or len(self.onnx_node.output) > 1:
+        is_plain = x.ndim in (3, 4) and len(self.onnx_node.output) == 1
+        if not is_plain or attributes.get("ceil_mode"):
             return self._elsewhere(x, **attributes)
-        windows = windows_of(attributes, attributes["kernel_shape"], x.shape[2:])
-        return (arithmetic.max_pool2d(x, windows),)
+        picture, windows = opened(x, attributes)
+        result = arithmetic.max_pool2d(picture, windows)
+        return (result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :]),)
 
 
 class AveragePool(_Replacement):
     """ONNX AveragePool without Python loops."""
 
     def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
-        if x.ndim != 4 or attributes.get("ceil_mode"):
+        if x.ndim not in (3, 4) or attributes.get("ceil_mode"):
             return self._elsewhere(x, **attributes)
-        windows = windows_of(attributes, attributes["kernel_shape"], x.shape[2:])
+        picture, windows = opened(x, attributes)
         include = bool(attributes.get("count_include_pad"))
-        return (arithmetic.average_pool2d(x, windows, include),)
+        result = arithmetic.average_pool2d(picture, windows, include)
+        return (result.reshape(*result.shape[:2], *result.shape[-(x.ndim - 2) :]),)
+
+
+class Resize(_Replacement):
+    """ONNX Resize by the nearest without Python loops."""
+
+    def _run(self, x: Array, *rest: Any, **attributes: Any) -> tuple[Array]:
+        given = {name: value for name, value in attributes.items() if value is not None}
+        place = str(given.get("coordinate_transformation_mode", "half_pixel"))
+        rule = str(given.get("nearest_mode", "round_prefer_floor"))
+        is_known = place in arithmetic.PLACES and rule in arithmetic.NEAREST and len(rest) > 1
+        if str(given.get("mode", "nearest")) != "nearest" or "axes" in given or not is_known:
+            (result,) = self._elsewhere(x, *rest, **attributes)
+            return (result,)
+        scales, sizes = rest[1], rest[2] if len(rest) > 2 else None
+        if sizes is not None and np.size(sizes):
+            scales = np.asarray(sizes) / np.array(x.shape)
+        else:
+            sizes = np.floor(np.array(x.shape) * np.asarray(scales, np.float64))
+        extents = [int(each) for each in sizes]
+        return (arithmetic.resize_nearest(x, extents, list(scales), place, rule),)
 
 
 OPERATORS = (
+    Resize,
+    Trunc,
     Quant,
     IntQuant,
     BipolarQuant,

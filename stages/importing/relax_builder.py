@@ -121,8 +121,6 @@ class RelaxBuilder:
         if kind not in self.accepts:
             accepted = "float32 is accepted" if self.accepts == FLOAT_ONLY else "not accepted"
             raise UnsupportedError(f"reads '{name}' of type {kind}; {accepted}")
-        if value.dtype == np.float32 and not np.isfinite(value).all():
-            raise UnsupportedError(f"reads '{name}', which holds infinities or NaN")
         if kind in PACKED:
             value = value.astype(storage_dtype(kind))
         return self._builder.tensor(name, value, kind)

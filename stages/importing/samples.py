@@ -21,7 +21,8 @@ import numpy as np
 from stages.importing.arithmetic import quant_limits
 from stages.importing.onnx_reader import QONNX, Node, SourceGraph
 from stages.kinds import Model
-from stages.qnn.registry import dtype_of
+from stages.qnn.grid import limits_of
+from stages.qnn.registry import dtype_of, storage_dtype
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -66,8 +67,9 @@ def draw_stored(model: Model, parameter: Any, otherwise: Draw | None = None) -> 
     if dtype in ("int32", "int64", "uint32", "uint64"):
         return lambda rng, shape: rng.integers(0, _LARGEST_INDEX, shape, dtype, endpoint=True)
     if dtype != "float32":
-        limits = np.iinfo(dtype)
-        return lambda rng, shape: rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+        low, high = limits_of(dtype)
+        kind = storage_dtype(dtype)
+        return lambda rng, shape: rng.integers(low, high, shape, kind, endpoint=True)
     return otherwise or _ODD
 
 

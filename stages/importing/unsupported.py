@@ -20,6 +20,9 @@ MISFITS = (IndexError, KeyError, ValueError, TypeError, OverflowError)
 """What Python raises of operands that a converter was not made for: too few, of another rank."""
 
 
+NO_INPUT = "the model has no input; a package computes its outputs from inputs"
+
+
 @dataclass(frozen=True)
 class Unsupported:
     """Nodes of one operator that cannot be imported for one reason."""

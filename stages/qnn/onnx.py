@@ -35,6 +35,18 @@ def qlinear_add(
 
 
 @elementwise(
+    "qlinear_add_fixed", ["lhs_ratio", "lhs_point", "rhs_ratio", "rhs_point", "point"], as_first,
+    accepts=dict.fromkeys(("lhs_ratio", "lhs_point", "rhs_ratio", "rhs_point", "point"), FLOAT),
+)  # fmt: skip
+def qlinear_add_fixed(
+    m: Numbers, lhs_ratio: Value, lhs_point: Value, rhs_ratio: Value, rhs_point: Value,
+    point: Value,
+) -> Value:  # fmt: skip
+    """The operand `fixed` of `qlinear_add`, of scales and zero points that are computed."""
+    return point - m.multiply_add(lhs_ratio, lhs_point, m.product(rhs_ratio, rhs_point))
+
+
+@elementwise(
     "qlinear_mul", ["lhs", "rhs", "ratio"], as_first,
     accepts={"lhs": BYTES, "rhs": BYTES}, widened=["lhs", "rhs"],
 )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from stages.qnn import integer, linear, onnx, onnx_layers, onnx_tables
-from stages.qnn.grid import Grid
+from stages.qnn.grid import Grid, limits_of
 from stages.qnn.numbers import NUMPY
 from stages.qnn.registry import shape_of
 from stages.qnn.rescale import rescale
@@ -246,6 +246,25 @@ def add(
     operands.append(to.tensor(f"{layer}.fixed", fixed))
     call = onnx.qlinear_add(*operands, low=low, high=high, offset=offset, fits=fits)
     return to.emit(call, layer)
+
+
+def add_of_computed(
+    to: Emitter, layer: str, lhs: Any, rhs: Any, scales: Sequence[Any], points: Sequence[Any],
+    dtype: str,
+) -> Any:  # fmt: skip
+    """`add` where scales and zero points are computed: float32 scalars of both operands and the
+    result, points as float32."""
+    ratios = [
+        to.emit(relax.op.divide(each, scales[2]), f"{layer}.{side}_ratio")
+        for side, each in zip(("lhs", "rhs"), scales, strict=False)
+    ]
+    fixed = onnx.qlinear_add_fixed(ratios[0], points[0], ratios[1], points[1], points[2])
+    operands = [lhs, rhs, *ratios]
+    if _lhs_is_single(shape_of(lhs.ty), shape_of(rhs.ty)):
+        operands = [operands[i] for i in (1, 0, 3, 2)]
+    operands.append(to.emit(fixed, f"{layer}.fixed"))
+    low, high = limits_of(dtype)
+    return to.emit(onnx.qlinear_add(*operands, low=low, high=high), layer)
 
 
 def _lhs_is_single(lhs: Sequence[int], rhs: Sequence[int]) -> bool:

@@ -18,6 +18,7 @@ from stages.quantizing.columns import even_columns
 from stages.quantizing.floating import floated
 from stages.quantizing.matrices import on_kernels
 from stages.quantizing.of_one_byte import of_one_byte
+from stages.quantizing.opening import opened
 from stages.quantizing.rewrite import rewrite
 from stages.quantizing.turning import turned
 from stages.quantizing.unrowing import unrowed
@@ -36,7 +37,7 @@ def run(*, model: Model, options: QuantizeOptions = DEFAULT) -> Model:
         result = floated(unrowed(simplify(result)))
         result = of_one_byte(result)
         return apart(halved(result) if is_halved else result)
-    result = turned(rewrite(always_apart(model)))  # which know single pictures alone
+    result = turned(rewrite(always_apart(opened(model))))  # which know single pictures alone
     result = halved(result) if is_halved else result
     check(result)
     return result

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from pipelines.commands import conformance
-from pipelines.conforming import ledger
+from pipelines.conforming import asking, ledger
 from pipelines.errors import UserError
 from pipelines.overrides import Variables
 from stages.importing.onnx_reader import QONNX
@@ -40,6 +40,20 @@ def quantized(scale: float) -> bytes:
     )
 
 
+def dequantizing(kind: int, shape: list[int]) -> bytes:
+    """Stored integers of any width, and their reals."""
+    tensors = [helper.make_tensor("s", TensorProto.FLOAT, [], [0.5])]
+    made = helper.make_graph(
+        [helper.make_node("DequantizeLinear", ["x", "s"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", kind, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        tensors,
+    )
+    opsets = [helper.make_opsetid("", 21)]
+    return bytes(helper.make_model(made, opset_imports=opsets).SerializeToString())
+
+
 @pytest.fixture
 def models(tmp_path: Path) -> Path:
     folder = tmp_path / "models"
@@ -50,6 +64,10 @@ def models(tmp_path: Path) -> Path:
     )
     (folder / "cut.onnx").write_bytes(quantized(0.25)[:-20])
     (folder / "readme.txt").write_text("no model")
+    for name in ("net-symbol.json", "net-0001.params", "net-0002.params"):
+        (folder / name).write_text("{}")
+    for name, kind, shape in (("bits", TensorProto.UINT4, [5]), ("scalar", TensorProto.INT8, [])):
+        (folder / f"{name}.onnx").write_bytes(dequantizing(kind, shape))
     return folder
 
 
@@ -67,9 +85,12 @@ def table(tmp_path: Path, *arguments: str, fails: bool = False) -> tuple[dict[st
 
 def test_every_file_has_its_row(models: Path, tmp_path: Path) -> None:
     pytest.importorskip("qonnx")
+    pytest.importorskip("onnxruntime")
     result, said = table(tmp_path, str(models))
     rows = {row["file"]: row for row in result["rows"]}
-    assert list(rows) == ["cut.onnx", "inner/good.onnx", "odd.onnx"]
+    assert list(rows) == [
+        *("bits.onnx", "cut.onnx", "inner/good.onnx", "net-symbol.json", "odd.onnx", "scalar.onnx")
+    ]
     good = rows["inner/good.onnx"]
     assert (good["status"], good["difference"], good["samples"]) == ("exact", 0.0, 20)
     assert good["peer"].startswith("qonnx executor") and good["format"] == "QONNX"
@@ -77,7 +98,10 @@ def test_every_file_has_its_row(models: Path, tmp_path: Path) -> None:
     assert rows["odd.onnx"]["status"] == "refused"
     assert [item["op"] for item in rows["odd.onnx"]["unsupported"]] == ["Det"]
     assert rows["cut.onnx"]["status"] == "damaged" and rows["cut.onnx"]["why"]
-    assert "1 damaged, 1 exact, 1 refused" in said
+    assert {rows[name]["status"] for name in ("bits.onnx", "scalar.onnx")} == {"exact"}
+    twins = rows["net-symbol.json"]
+    assert twins["status"] == "damaged" and "leave only one" in twins["why"]
+    assert "2 damaged, 3 exact, 1 refused" in said
     kept = (ROOT / "artifacts" / "conformance.jsonl").read_text().splitlines()
     again, _ = table(tmp_path, str(models))
     assert again == result
@@ -99,6 +123,22 @@ def test_it_says_where_the_default_session_is_not_followed(tmp_path: Path) -> No
     assert island["gives"] == "the unoptimized graph" and island["layers"] == ["MatMul_y"]
     assert "the unoptimized graph at MatMulNBits (1), by 0." in said
     assert "off the default session" in said
+
+
+def test_a_file_that_kills_the_process_is_a_row_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a signal, in the framework's runtime and in bitkiln; the files behind it still come."""
+    monkeypatch.setattr(asking, "MODULE", "tests.pipelines.conforming.dying_worker")
+    monkeypatch.setattr(conformance, "LEDGER", tmp_path / "rows.jsonl")
+    for name in ("a dies.onnx", "b peer dies.onnx", "c.onnx"):
+        (tmp_path / name).write_bytes(name.encode())
+    written = tmp_path / "table.json"
+    with pytest.raises(UserError, match=r"1 of 3 files crashed or differ, such as a dies\.onnx"):
+        conformance.run(variables=Variables({"json": str(written)}, {}), files=[str(tmp_path)])
+    rows = json.loads(written.read_text())["rows"]
+    assert [row["status"] for row in rows] == ["crashed", "alone", "exact"]
+    assert "b peer dies.onnx" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -14,10 +14,14 @@ from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import helper
 
 from hw import host
+from stages.importing.onnx_reader import QONNX
 from tests import warm
+from tests.stages.importing.graphs import graph, node
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = "ci/residual_block_a2w1_host"
@@ -175,3 +179,26 @@ def test_resnet18_is_exact_on_emulated_arm(
         *size_of(precision),
     )
     assert "exact, emulated" in output or states(output)["verifying"] == "cached"
+
+
+def test_infinities_on_the_way_are_no_warnings(tmp_path: Path) -> None:
+    """Products of two scales that are infinite: a quantizer clips them."""
+    quant = {"domain": QONNX, "signed": 1, "narrow": 0, "rounding_mode": "ROUND"}
+    nodes = [
+        helper.make_node("Quant", ["x", "s", "z", "b"], ["q"], **quant),
+        helper.make_node("BipolarQuant", ["w", "s"], ["k"], domain=QONNX),
+        node("MatMul", ["q", "k"], "a"),
+        helper.make_node("Quant", ["a", "one", "z", "b"], ["y"], **quant),
+    ]
+    numbers = {"s": 1e29, "one": 1.0, "z": 0.0, "b": 4.0}
+    constants = {name: np.array(value, np.float32) for name, value in numbers.items()}
+    constants["w"] = np.ones((8, 4), np.float32)
+    (tmp_path / "small.onnx").write_bytes(graph(nodes, constants, [1, 8], domains=[QONNX]))
+    recipe = tmp_path / f"small_{os.getpid()}.yaml"
+    recipe.write_text("model: {file: small.onnx}\nhardware: host\npackage: {formats: [shared]}\n")
+    environment = {**warm.environment(), "PYTHONPATH": str(ROOT)}
+    result = warm.run("build", f"recipe={recipe}", cwd=ROOT, env=environment)
+    warm.run("clean", f"recipe={recipe}", cwd=ROOT, env=environment)
+    said = result.stdout + result.stderr
+    assert "Warning" not in said and "Traceback" not in said, said
+    assert "importing" in said

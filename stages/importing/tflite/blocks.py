@@ -190,7 +190,7 @@ def mirror_pad(builder: TfliteBuilder, operator: Operator) -> Any:
     """MIRROR_PAD that does not repeat the edge (REFLECT)."""
     data, widths = operator.input(0), builder.integers(operator.input(1))
     shape = builder.shape(data)
-    if int(operator.option("mode", 0)) != tflite.MirrorPadMode.REFLECT:
+    if int(operator.option("mode")) != tflite.MirrorPadMode.REFLECT:
         raise UnsupportedError("repeats the edge (SYMMETRIC); REFLECT is accepted")
     fits = len(widths) == 2 * len(shape) and min(widths, default=0) >= 0
     if not fits or any(w >= shape[i // 2] for i, w in enumerate(widths)):

@@ -29,7 +29,9 @@ from stages.importing.tflite import (
     softmaxes,
 )
 from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.graph import Operator
+from stages.importing.tflite.graph import ABSENT, Operator
+from stages.importing.tflite.reader import BUILTINS, UNKNOWN_BUILTIN
+from stages.importing.tflite.signatures import wrong_count
 from stages.importing.unsupported import UnsupportedError
 
 Converter = Callable[[TfliteBuilder, Operator], Any]
@@ -77,10 +79,19 @@ def converter_of(builder: TfliteBuilder, operator: Operator) -> Converter:
     found = FLOAT.get(operator.kind) if results == ["float32"] else None
     found = found or CONVERTERS.get(operator.kind)
     if found is None:
-        kinds = (*operator.inputs[:1], *operator.outputs[:1])
-        types = " to ".join(builder.graph.tensors[index].dtype for index in kinds)
-        raise UnsupportedError(WHY.get(operator.kind, f"there is no converter from {types}"))
+        raise UnsupportedError(WHY.get(operator.kind) or _unknown(builder, operator))
+    wrong = wrong_count(operator.kind, len(operator.inputs))
+    if wrong is not None:
+        raise UnsupportedError(wrong)
     return found
+
+
+def _unknown(builder: TfliteBuilder, operator: Operator) -> str:
+    if not operator.kind.startswith(UNKNOWN_BUILTIN) and operator.kind not in BUILTINS.values():
+        return "is a custom operator; of those only Larq's are accepted"
+    kinds = (*operator.inputs[:1], *operator.outputs[:1])
+    types = " to ".join(builder.graph.tensors[index].dtype for index in kinds if index != ABSENT)
+    return f"there is no converter from {types}"
 
 
 def converted(builder: TfliteBuilder, operator: Operator) -> list[Any]:

@@ -52,7 +52,7 @@ def _sum(builder: TfliteBuilder, operator: Operator, sign: int) -> Any:
     low, high = stored_range(builder, operator)
     if dtype == "int16":
         exponents = [_log2(scale) for scale in (s1, s2, s3)]
-        if operator.option("pot_scale_int16", True) and None not in exponents:
+        if operator.option("pot_scale_int16", False) and None not in exponents:
             return _shifted_sum(builder, operator, sign, exponents)
         if z1 or z2 or z3:
             raise UnsupportedError("has int16 tensors with zero points; 0 is accepted")

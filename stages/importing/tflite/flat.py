@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
+from flatbuffers.number_types import Int32Flags
 
 from stages.errors import StageError
 
@@ -88,6 +89,13 @@ class Budget:
         if decoded.isprintable():
             return decoded
         return "".join(letter if letter.isprintable() else "?" for letter in decoded)
+
+
+def int32_field(table: Any, slot: int) -> int:
+    """A field of a table by its place in the schema, 0 where it is absent."""
+    raw = table._tab  # the generated classes have no other way past their accessors
+    offset = raw.Offset(4 + 2 * slot)
+    return int(raw.Get(Int32Flags, offset + raw.Pos)) if offset else 0
 
 
 @cache

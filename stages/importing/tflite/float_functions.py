@@ -13,6 +13,7 @@ from tvm import relax
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.elementwise import operands
 from stages.importing.tflite.graph import Operator
+from stages.importing.unsupported import UnsupportedError
 from stages.qnn import pointwise
 
 Converter = Callable[[TfliteBuilder, Operator], Any]
@@ -39,6 +40,13 @@ def leaky_relu(builder: TfliteBuilder, operator: Operator) -> Any:
     return builder.emit(call, operator.layer)
 
 
+def gelu(builder: TfliteBuilder, operator: Operator) -> Any:
+    """GELU by the error function."""
+    if operator.option("approximate", False):
+        raise UnsupportedError("approximates by tanh; the error function is accepted")
+    return unary(pointwise.gelu)(builder, operator)
+
+
 def binary(build: Callable[[Any, Any], Any]) -> Converter:
     """A function of two operands that broadcast."""
 
@@ -57,7 +65,7 @@ FLOAT = {
     "LEAKY_RELU": leaky_relu,
     "PRELU": binary(pointwise.prelu),
     "ELU": unary(pointwise.elu),
-    "GELU": unary(pointwise.gelu),
+    "GELU": gelu,
     "HARD_SWISH": unary(pointwise.hard_swish),
     "LOGISTIC": unary(pointwise.sigmoid),
     "TANH": unary(pointwise.tanh),

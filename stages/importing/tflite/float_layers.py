@@ -15,7 +15,12 @@ import numpy as np
 from tvm import relax
 
 from stages.importing.tflite import hybrid, larq
-from stages.importing.tflite.activations import activated, padding_of, strides_of
+from stages.importing.tflite.activations import (
+    activated,
+    padding_of,
+    require_no_activation,
+    strides_of,
+)
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.elementwise import operands
 from stages.importing.tflite.graph import Operator
@@ -171,13 +176,14 @@ def squared_difference(builder: TfliteBuilder, operator: Operator) -> Any:
 
 def l2_normalization(builder: TfliteBuilder, operator: Operator) -> Any:
     """L2_NORMALIZATION over the last axis: `x / max(sqrt(sum(x^2)), 1e-6)`."""
+    require_no_activation(operator)
     data, layer = builder.read(operator.input(0)), operator.layer
     squares = builder.emit(relax.op.square(data), f"{layer}.squares")
     total = builder.emit(relax.op.sum(squares, [-1], True), f"{layer}.sum")
     root = builder.emit(relax.op.sqrt(total), f"{layer}.root")
     least = builder.parameter(f"{layer}.least", np.array([1e-6], np.float32))
     norm = builder.emit(relax.op.maximum(root, least), f"{layer}.norm")
-    return activated(builder, operator, builder.emit(relax.op.divide(data, norm), layer))
+    return builder.emit(relax.op.divide(data, norm), layer)
 
 
 FLOAT = {

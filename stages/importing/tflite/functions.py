@@ -134,6 +134,20 @@ def _table_of(
     return tabled(builder, operator, data, np.clip(rounded, *limits(builder.dtype(output))))
 
 
+def gelu(builder: TfliteBuilder, operator: Operator) -> Any:
+    """GELU of bytes, by the error function or by tanh."""
+    is_approximate = operator.option("approximate", False)
+    return _of_reals(_gelu_by_tanh if is_approximate else _gelu_by_erf)(builder, operator)
+
+
+def _gelu_by_erf(x: float) -> float:
+    return 0.5 * x * (1 + math.erf(x * math.sqrt(0.5)))
+
+
+def _gelu_by_tanh(x: float) -> float:
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
 def sigmoid_of(x: float) -> float:
     """1 / (1 + e^-x) with every operation rounded to float32."""
     power = np.float32(math.exp(min(-x, 88.7)))
@@ -217,7 +231,7 @@ CONVERTERS = {
     "HARD_SWISH": hard_swish,
     "ELU": _of_reals(lambda x: x if x >= 0 else math.expm1(x)),
     "EXP": _of_reals(lambda x: math.exp(min(x, 88.7))),
-    "GELU": _of_reals(lambda x: 0.5 * x * (1 + math.erf(x * math.sqrt(0.5)))),
+    "GELU": gelu,
     "NEG": _unary(relax.op.negative, None),
     "LOGICAL_NOT": _unary(relax.op.logical_not, None),
 }

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import tflite as schema
 from tvm import relax
 
 from stages.importing.tflite.builder import TfliteBuilder
@@ -24,9 +25,18 @@ def normal_axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
+def index_type(operator: Operator, name: str) -> str:
+    """The type of positions or extents: an option says it, not the output's tensor."""
+    accepted = {schema.TensorType.INT32: "int32", schema.TensorType.INT64: "int64"}
+    stated = operator.option(name)
+    if stated not in accepted:
+        raise UnsupportedError(f"gives the type {stated}; {sorted(accepted)} are accepted")
+    return accepted[stated]
+
+
 def shape(builder: TfliteBuilder, operator: Operator) -> Any:
     """SHAPE: known at import, since every shape is static."""
-    return np.array(builder.shape(operator.input(0)), builder.dtype(operator.outputs[0]))
+    return np.array(builder.shape(operator.input(0)), index_type(operator, "out_type"))
 
 
 def reshape(builder: TfliteBuilder, operator: Operator) -> Any:
@@ -182,6 +192,8 @@ def split_v(builder: TfliteBuilder, operator: Operator) -> Any:
 def pack(builder: TfliteBuilder, operator: Operator) -> Any:
     """PACK: tensors of one shape along a new axis."""
     rank = len(builder.shape(operator.input(0)))
+    if operator.option("values_count") != len(operator.inputs):
+        raise UnsupportedError(f"packs {operator.option('values_count')} values, not its operands")
     axis = normal_axis(int(operator.option("axis", 0)), rank + 1)
     values = [builder.read(operator.input(position)) for position in range(len(operator.inputs))]
     return builder.emit(relax.op.stack(values, axis), operator.layer)
@@ -192,6 +204,8 @@ def unpack(builder: TfliteBuilder, operator: Operator) -> Any:
     index = operator.input(0)
     extents = builder.shape(index)
     axis = normal_axis(int(operator.option("axis", 0)), len(extents))
+    if operator.option("num") != extents[axis]:
+        raise UnsupportedError(f"unpacks {operator.option('num')} of {extents[axis]} parts")
     parts = _parts(builder, operator, index, axis, [1] * extents[axis])
     shape = [extent for place, extent in enumerate(extents) if place != axis]
     return [builder.emit(relax.op.reshape(p, shape), f"{p.name}.shape") for p in parts]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tflite
 
+from stages.importing.limits import LARGEST_WEIGHT
 from stages.importing.tflite.flat import Budget, damaged
 from stages.importing.tflite.graph import Quantization
 
@@ -25,7 +26,7 @@ def quantization_of(
 ) -> Quantization | None:
     """How a tensor is quantized; None where no scale is stated, or the type is not an integer.
 
-    Raises StageError for a scale that is no positive finite number, a zero point outside the
+    Raises StageError for a scale that is not positive or too large, a zero point outside the
     type, and vectors that do not fit the tensor.
     """
     if raw is None or dtype not in _LIMITS or raw.ScaleLength() == 0:
@@ -37,25 +38,29 @@ def quantization_of(
         return None
     scale = budget.numbers(raw.ScaleAsNumpy(), "scales")
     zero_point = budget.numbers(raw.ZeroPointAsNumpy(), "zero points")
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
-        worst = scale[~(np.isfinite(scale) & (scale > 0))][0]
-        raise damaged(f"tensor '{name}' has the scale {worst}; it must be positive and finite")
-    if zero_point.size not in (0, 1, scale.size):
+    fits = (scale > 0) & (scale <= LARGEST_WEIGHT)
+    if not fits.all():
+        raise damaged(
+            f"tensor '{name}' has the scale {scale[~fits][0]}; it must be positive and at most "
+            f"{LARGEST_WEIGHT:g}"
+        )
+    if zero_point.size != scale.size:
         raise damaged(f"tensor '{name}' has {scale.size} scales but {zero_point.size} zero points")
     low, high = _LIMITS[dtype]
     if ((zero_point < low) | (zero_point > high)).any():
         worst = zero_point[(zero_point < low) | (zero_point > high)][0]
         raise damaged(f"tensor '{name}' of {dtype} has the zero point {worst}")
-    points = zero_point if zero_point.size else np.zeros(1, np.int64)
     axis = _axis(raw.QuantizedDimension(), scale.size, name, shape)
-    return Quantization(scale, np.broadcast_to(points, scale.shape).astype(np.int64), axis)
+    return Quantization(scale, zero_point.astype(np.int64), axis)
 
 
 def _axis(stated: int, scales: int, name: str, shape: tuple[int, ...]) -> int:
     """The axis the scales run along; biases often state that of their weights."""
+    axis = 0 if len(shape) == 1 and scales > 1 else stated
+    if shape and not 0 <= axis < len(shape):
+        raise damaged(f"tensor '{name}' of rank {len(shape)} is quantized along axis {stated}")
     if scales == 1:
         return 0
-    axis = 0 if len(shape) == 1 else stated
     if not 0 <= axis < len(shape) or shape[axis] != scales:
         raise damaged(
             f"tensor '{name}' of shape {list(shape)} has {scales} scales along axis {stated}"

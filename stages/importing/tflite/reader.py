@@ -15,12 +15,15 @@ import tflite
 
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS, MAX_FILE_BYTES, MAX_NODES
-from stages.importing.tflite.flat import Budget, damaged, plain, reading
+from stages.importing.tflite.flat import Budget, damaged, int32_field, plain, reading
 from stages.importing.tflite.graph import ABSENT, Graph, Operator, Tensor
 from stages.importing.tflite.quantization import quantization_of
+from stages.importing.tflite.signatures import OPERANDS, OPTIONS
 from stages.importing.unsupported import without_outputs
 
 IDENTIFIER = b"TFL3"
+UNKNOWN_BUILTIN = "builtin operator"
+"""How an operator is called that is newer than the schema read here; its number follows."""
 MAX_TENSORS = 10 * MAX_NODES
 MAX_RANK = 8
 
@@ -37,7 +40,9 @@ def _names(enumeration: type) -> Mapping[int, str]:
 
 TENSOR_TYPES = _names(tflite.TensorType)
 BUILTINS = _names(tflite.BuiltinOperator)
-OPTIONS = _names(tflite.BuiltinOptions)
+TABLES = _names(tflite.BuiltinOptions)
+_BUILTIN_CODE = 3
+"""Which field of an OperatorCode holds the numbers above 127, and in newer files all numbers."""
 
 
 def read(source: bytes) -> Graph:
@@ -101,8 +106,9 @@ class _Reader:
 
     def _kind(self, index: int) -> str:
         code = self._model.OperatorCodes(index)
-        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-        name = BUILTINS.get(number, f"builtin operator {number}")
+        # The package's BuiltinCode() gives the older field below 127, whatever the newer one says.
+        number = max(int32_field(code, _BUILTIN_CODE), code.DeprecatedBuiltinCode())
+        name = BUILTINS.get(number, f"{UNKNOWN_BUILTIN} {number}")
         if name != "CUSTOM":
             return name
         custom = self._budget.text(code.CustomCode(), "names of operators")
@@ -158,11 +164,8 @@ class _Reader:
         """A buffer's bytes; in files above 2 GB they lie behind the flatbuffer."""
         if buffer is None:
             return None
-        offset, size = buffer.Offset(), buffer.Size()
-        if offset > 1:
-            if offset + size > len(self._source):
-                raise damaged("a buffer lies outside the file")
-            return np.frombuffer(self._source, np.uint8, size, offset)
+        if buffer.DataIsNone() and buffer.Offset() > 1:
+            return self._behind(buffer.Offset(), buffer.Size(), "the bytes of a buffer")
         if buffer.DataLength() == 0:
             return None
         return buffer.DataAsNumpy()
@@ -187,21 +190,39 @@ class _Reader:
             tensors[outputs[0]].name if outputs else f"operator {index}",
             self._indices(raw.InputsAsNumpy(), tensors, what),
             outputs,
-            self._options(raw),
-            self._budget.numbers(raw.CustomOptionsAsNumpy(), "custom options").tobytes(),
+            self._options(raw, kind),
+            self._custom_options(raw),
         )
 
-    def _options(self, raw: Any) -> dict[str, Any]:
-        table, name = raw.BuiltinOptions(), OPTIONS.get(raw.BuiltinOptionsType(), "")
-        if table is None or not hasattr(tflite, name):
+    def _options(self, raw: Any, kind: str) -> dict[str, Any]:
+        table, name = raw.BuiltinOptions(), TABLES.get(raw.BuiltinOptionsType(), "")
+        if table is None or name != OPTIONS.get(kind):
             return {}
         options = getattr(tflite, name)()
         options.Init(table.Bytes, table.Pos)
         return plain(options, self._budget)
 
+    def _custom_options(self, raw: Any) -> bytes:
+        """A custom operator's own bytes; in files above 2 GB they lie behind the flatbuffer."""
+        if raw.CustomOptionsIsNone() and raw.LargeCustomOptionsOffset() > 1:
+            offset, size = raw.LargeCustomOptionsOffset(), raw.LargeCustomOptionsSize()
+            return self._behind(offset, size, "custom options").tobytes()
+        return self._budget.numbers(raw.CustomOptionsAsNumpy(), "custom options").tobytes()
+
+    def _behind(self, offset: int, size: int, what: str) -> Any:
+        """Bytes of the file by their place in it."""
+        if offset + size > len(self._source):
+            raise damaged(f"{what} lie outside the file")
+        self._budget.take(size, 1, what)
+        return np.frombuffer(self._source, np.uint8, size, offset)
+
 
 def check_order(graph: Graph) -> None:
-    """Every operand is constant, an input, or the result of an earlier operator; none is twice."""
+    """Every operand is constant, an input, or the result of an earlier operator; none is twice.
+
+    What operators read that are not imported, custom ones above all, is their own affair: such may
+    name scratch memory as an operand.
+    """
     tensors = graph.tensors
     known = {tensor.index for tensor in tensors if tensor.data is not None or tensor.trouble}
     known.update(tensor.index for tensor in tensors if 0 in tensor.shape)
@@ -217,7 +238,7 @@ def check_order(graph: Graph) -> None:
         computed.add(index)
     for operator in graph.operators:
         for index in operator.inputs:
-            if index != ABSENT and index not in known:
+            if index not in known and index != ABSENT and operator.kind in OPERANDS:
                 raise damaged(
                     f"'{operator.layer}' ({operator.kind}) reads '{tensors[index].name}', "
                     "which is not constant and which no operator before it computes"

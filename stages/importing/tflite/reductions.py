@@ -15,7 +15,7 @@ from tvm import relax
 from stages.importing.tflite.activations import stored_range
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
-from stages.importing.tflite.movement import normal_axis
+from stages.importing.tflite.movement import index_type, normal_axis
 from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import tflite
@@ -111,7 +111,7 @@ def position(reduce: Callable[..., Any]) -> Callable[[TfliteBuilder, Operator], 
     """ARG_MAX or ARG_MIN: the first position along a constant axis."""
 
     def convert(builder: TfliteBuilder, operator: Operator) -> Any:
-        data, wanted = operator.input(0), builder.dtype(operator.outputs[0])
+        data, wanted = operator.input(0), index_type(operator, "output_type")
         (stated,) = builder.integers(operator.input(1))
         axis = normal_axis(stated, len(builder.shape(data)))
         found = builder.emit(reduce(builder.read(data), axis, False), f"{operator.layer}.position")

@@ -74,7 +74,7 @@ def _rounded(x: float) -> float:
 def softmax(builder: TfliteBuilder, operator: Operator) -> Any:
     """SOFTMAX over the last axis of bytes or int16."""
     data, output = operator.input(0), operator.outputs[0]
-    beta, (scale, _) = float(operator.option("beta", 1.0)), builder.affine(data)
+    beta, (scale, _) = float(operator.option("beta", 0.0)), builder.affine(data)
     kinds = builder.dtype(data), builder.dtype(output)
     if kinds == ("int16", "int16"):
         return _softmax_int16(builder, operator, float(scale * np.float32(beta)))
@@ -99,7 +99,7 @@ def _softmax_int16(builder: TfliteBuilder, operator: Operator, scale: float) -> 
 
 def softmax_float(builder: TfliteBuilder, operator: Operator) -> Any:
     """SOFTMAX of floats."""
-    beta = float(operator.option("beta", 1.0))
+    beta = float(operator.option("beta", 0.0))
     call = dialect.softmax(builder.read(operator.input(0)), beta=beta)
     return builder.emit(call, operator.layer)
 

@@ -15,7 +15,7 @@ from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.converters import converted, converter_of
 from stages.importing.tflite.folding import Folder
 from stages.importing.tflite.graph import ABSENT, Graph, Operator, Tensor
-from stages.importing.unsupported import Problems, Unsupported, UnsupportedError
+from stages.importing.unsupported import NO_INPUT, Problems, Unsupported, UnsupportedError
 from stages.kinds import Model
 from stages.options import ImportOptions
 from stages.qnn.bipolar import BIT
@@ -90,6 +90,8 @@ def input_shapes(graph: Graph, options: ImportOptions) -> dict[int, tuple[int, .
     """The static shape of every graph input: as recorded, unless the recipe states another."""
     inputs = [graph.tensors[index] for index in graph.inputs]
     names = [tensor.name for tensor in inputs]
+    if not names:
+        raise StageError(NO_INPUT)
     strange = sorted(set(options.inputs) - set(names))
     if strange:
         raise StageError(f"the model has no input '{strange[0]}'; its inputs are {names}")

@@ -29,6 +29,8 @@ DTYPES: Mapping[int, str] = {
 }  # fmt: skip
 """NumPy types by PyTorch's `ScalarType` numbers."""
 _HOW = "torch.export.save(torch.export.export(model, inputs), 'model.pt2')"
+_OPENED = b"access_subclass_inner_tensor"
+"""The operator by which a graph opens weights that are tensor subclasses."""
 _WHAT = "PyTorch exported program"
 
 
@@ -88,6 +90,8 @@ def read_program(source: bytes) -> Program:
     try:
         return _program(archive, root, models[0].rsplit("/", 1)[1].removesuffix(".json"), content)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        if _OPENED in archive.read(models[0]):
+            raise _packed() from error
         raise archive.damaged(f"its graph does not follow the schema ({error!r})") from error
 
 
@@ -113,6 +117,16 @@ def _pickled(what: str = "its tensors") -> StageError:
         f"this exported program keeps {what} as a Python pickle, which is not read because it runs "
         "code; PyTorch 2.9 and later keep plain tensors raw",
         hint=f"export a model of plain tensors again there: {_HOW}",
+    )
+
+
+def _packed(name: str = "") -> StageError:
+    weights = f"the weight '{name}'" if name else "a weight"
+    return StageError(
+        f"{weights} of this exported program is a packed tensor subclass, as torchao's quantize_ "
+        "makes them, and is kept as a Python pickle, which is not read because it runs code",
+        hint="unwrap the weights before the export: torchao.utils.unwrap_tensor_subclass(model); "
+        f"{_HOW}",
     )
 
 
@@ -147,7 +161,7 @@ def _program(archive: Archive, root: str, model: str, content: Any) -> Program:
                 raise archive.damaged(f"it has no tensor '{key}'")
             value = stored[key]
             if value is None:
-                raise _pickled(f"'{key}'")
+                raise _packed(key)
             constants[entry["arg"]["name"]] = value
         else:
             raise _pickled(f"the input '{entry['arg']['name']}' ({kind})")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.importing.limits import LARGEST_WEIGHT
 from stages.importing.torch_export.program import Node
 from stages.importing.torch_export.walk import Walk
 from stages.importing.unsupported import UnsupportedError
@@ -31,8 +32,8 @@ def _grid(
     if dtype not in (*_LIMITS, "int32"):
         raise UnsupportedError(f"has the type {dtype}; {', '.join(_LIMITS)} are accepted")
     factor = scale.astype(np.float32)
-    if not (np.isfinite(factor) & (factor > 0)).all():
-        raise UnsupportedError("has a scale that is not a positive number")
+    if not ((factor > 0) & (factor <= LARGEST_WEIGHT)).all():
+        raise UnsupportedError("has a scale that is not a positive number, or too large")
     limits = np.iinfo(dtype)
     whole = np.asarray(np.rint(point.astype(np.float64)))
     if (

@@ -321,7 +321,7 @@ BAD: dict[str, tuple[onnx.NodeProto, dict[str, Any], str]] = {
     "nan": (
         node("Add", ["x", "w"]),
         {"w": np.array(np.nan, np.float32)},
-        "reads 'w', which holds infinities or NaN",
+        "reads 'w', which holds NaN",
     ),
     "dtype": (
         node("Reshape", ["x", "x"]),

@@ -196,6 +196,11 @@ INTEGER: dict[str, Example] = {
         (_PICTURE, floats(0.01)),
         {"zero_point": -7, "low": -128, "high": 127, "dtype": "int8"},
     ),
+    "qlinear_add_fixed": Example(
+        onnx.qlinear_add_fixed,
+        tuple((np.array(value, np.float32), "float32") for value in (0.3, 17, 0.7, 201, 96)),
+        {},
+    ),
     "float_sum": Example(onnx.float_sum, (_PICTURE, floats(0.01)), {}),
     "dynamic_scale": Example(onnx.dynamic_scale, (floats(-3, 2, 0), floats(5, 9, 0)), {}),
     "dynamic_zero_point": Example(

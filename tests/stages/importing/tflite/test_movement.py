@@ -243,7 +243,7 @@ BAD: dict[str, tuple[str, list[Any], str, dict[str, Any], str]] = {
         {},
         "stride of 0",
     ),
-    "too few operands": ("TRANSPOSE", [DATA], "TransposeOptions", {}, "no operand 1"),
+    "too few operands": ("TRANSPOSE", [DATA], "TransposeOptions", {}, "has 1 operand; it takes 2"),
     "counts below 1": ("TILE", [DATA, vector(0, 1, 1)], "TileOptions", {}, "repeats"),
 }
 

@@ -86,6 +86,7 @@ DAMAGED: dict[str, tuple[Callable[[], bytes], str]] = {
     "a negative scale": (lambda: _put("f", _scale, -1.0), "scale -1.0"),
     "a scale that is NaN": (lambda: _put("f", _scale, np.nan), "scale nan"),
     "an infinite scale": (lambda: _put("f", _scale, np.inf), "scale inf"),
+    "a huge scale": (lambda: _put("f", _scale, 3e38), r"scale 3.*e\+38; .*at most 1e\+30"),
     "a zero point outside": (
         lambda: _put("q", lambda m: _vector(_tensor(m, b"x").Quantization(), 3), 200),
         "zero point 200",

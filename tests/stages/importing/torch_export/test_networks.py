@@ -10,6 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e")
 
+from stages.errors import StageError  # noqa: E402
+from stages.importing import torch_export  # noqa: E402
+from stages.options import ImportOptions  # noqa: E402
 from tests.stages.importing.torch_export.exporting import (  # noqa: E402
     differences,
     exported,
@@ -139,3 +142,17 @@ def _exported(module: Any, scale: float, example: Any) -> tuple[Any, bytes]:
             return self
 
     return exported(Wrapped(), example)
+
+
+def test_torchaos_packed_weights_are_named_and_accepted_once_they_are_unwrapped() -> None:
+    quantization = pytest.importorskip("torchao.quantization")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval()
+    quantization.quantize_(model, quantization.IntxWeightOnlyConfig(weight_dtype=torch.int4))
+    _, source = exported(model, (torch.randn(1, 64),))
+    with pytest.raises(StageError, match=r"packed tensor subclass.*unwrap_tensor_subclass\(model"):
+        torch_export.convert_file(source, ImportOptions())
+    pytest.importorskip("torchao.utils").unwrap_tensor_subclass(model)
+    program, source = exported(model, (torch.randn(1, 64),))
+    _, found = differences(program, source, [(torch.randn(1, 64),) for _ in range(4)])
+    assert max(np.abs(each).max() for each in found) < 1e-6
