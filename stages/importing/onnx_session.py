@@ -84,10 +84,12 @@ def _is_of_few_bits(graph: SourceGraph, node: Node, readers: Readers) -> bool:
     if weights is None:
         return False
     source = graph.nodes[weights]
+    if source.op != DEQUANTIZE:
+        return False
     stored, scale = (readers.constants.get(name) for name in source.inputs[:2])
     if stored is None:
         stored = _quantized(graph, source, readers)
-    if source.op != DEQUANTIZE or stored is None or scale is None:
+    if stored is None or scale is None:
         return False
     if stored.ndim != 2 or str(stored.dtype) not in _WEIGHTS:
         return False
