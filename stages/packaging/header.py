@@ -19,6 +19,7 @@ _TEXT = """\
  * The caller owns all memory. Once:
  *
  *     void *context = aligned_alloc(64, {name}_context_size());
+ *     memset(context, 0, {name}_context_size());
  *     void *arena = aligned_alloc(64, {name}_arena_size(n_threads));
  *     int error = {name}_init(context, arena, n_threads);
  *     if (error) puts({name}_error(error));
@@ -57,11 +58,16 @@ size_t {name}_context_size(void);
  * {supported} */
 int {name}_supported(void);
 
-/* Each returns 0 or an error code. init starts n_threads - 1 threads, which sleep between runs. */
+/* Each returns 0 or an error code.
+ *
+ * init starts n_threads - 1 threads, which sleep between runs. The context must be zeroed before
+ * its first init, so that init can tell one that is still running, which it refuses. The threads
+ * are not in a forked child: there run refuses a context of several threads, and finish and init
+ * make it one of the child's. With n_threads = 1 a child goes on with its copy. */
 int {name}_init(void *context, void *arena, int32_t n_threads);
 int {name}_run(void *context, const void *const in[], void *const out[]);
 
-/* Ends the threads; context and arena may be freed afterwards. */
+/* Ends the threads; afterwards context and arena may be freed, or given to init again. */
 void {name}_finish(void *context);
 
 /* One sentence for an error code. For an unsupported processor it is:
