@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from hw.profile import Hardware
 from stages.packaging.calling import comment
 from stages.packaging.emit import ABI_VERSION, refusal
 from stages.packaging.program import Program, TensorSpec
+
+_NEAREST = "to the nearest integer, halves"
+ROUNDED = {
+    **dict.fromkeys(("ROUND", "ROUND_HALF_EVEN", "HALF_EVEN"), f"{_NEAREST} to the even one"),
+    **dict.fromkeys(("ROUND_TO_ZERO", "DOWN"), "toward zero"),
+    "HALF_UP": f"{_NEAREST} away from zero",
+    "HALF_DOWN": f"{_NEAREST} toward zero",
+    "UP": "away from zero",
+    "FLOOR": "down",
+    "CEIL": "up",
+}
+"""Rounding modes of QONNX in words."""
 
 _TEXT = """\
 /* {name}.h: a compiled neural network for {target}. Generated; do not edit.
@@ -125,6 +139,24 @@ def _tensors(array: str, specs: Sequence[TensorSpec]) -> list[str]:
         if spec.dtype == "float16":
             lines.append("       each element the 16 bits of an IEEE half")
         if spec.quantization:
-            text = json.dumps(dict(spec.quantization), sort_keys=True)
-            lines.append(f"       quantization: {comment(text.replace(chr(34), chr(39)))}")
+            lines.append(f"       {_meaning(spec.quantization)}")
     return lines
+
+
+def _meaning(quantization: Mapping[str, Any]) -> str:
+    """What stored numbers stand for, or how the package makes such numbers of floats."""
+    scale, point = np.float32(quantization["scale"]), quantization["zero_point"]
+    if "rounding" not in quantization:
+        stored = f"({_shifted('q', -point)})" if point else "q"
+        return f"a stored q stands for {scale!s} * {stored}"
+    mode = quantization["rounding"]
+    return (
+        f"the package begins with q = {_shifted(f'x / {scale!s}', point)}, rounded "
+        f"{ROUNDED.get(mode, mode)}, {quantization['low']} at least, {quantization['high']} at most"
+    )
+
+
+def _shifted(text: str, by: float) -> str:
+    if not by:
+        return text
+    return f"{text} {'+' if by > 0 else '-'} {abs(by):g}"

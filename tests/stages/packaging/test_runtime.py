@@ -436,7 +436,7 @@ def test_several_threads_are_refused_in_a_forked_child(forked: Path) -> None:
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_memcheck_finds_nothing(forked: Path, threads: str) -> None:
-    command = ["valgrind", "-q", "--leak-check=full", "--error-exitcode=9", forked, threads]
+    command = ["valgrind", "-q", "--leak-check=full", "--error-exitcode=9", str(forked), threads]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -1,7 +1,7 @@
 /* toy.h: a compiled neural network for armv7 (cortex-a53). Generated; do not edit.
  *
  * in[0]: uint8_t[1][17][59]  image
- *        quantization: {'scale': 0.5, 'zero_point': 3}
+ *        a stored q stands for 0.5 * (q - 3)
  * out[0]: int32_t[1][1003]  scores ?/
  * out[1]: uint8_t[1][17][59]  levels
  *
