@@ -90,7 +90,9 @@ class Grid:
         None where several axes vary, or the one that does is split or merged with others.
         """
         if self.is_per_tensor:
-            return self
+            if max(self.scale.ndim, self.zero_point.ndim) <= len(into):
+                return self
+            return Grid(self.scale.reshape(()), self.zero_point.reshape(()), self.dtype)
         axis = next((i for i in range(len(shape)) if self.along(i, len(shape))), None)
         if axis is None:
             return None

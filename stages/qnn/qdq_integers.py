@@ -24,9 +24,7 @@ _MOVES = """reshape permute_dims squeeze expand_dims flatten strided_slice take 
     repeat flip split"""
 MOVES = frozenset(f"relax.{name}" for name in _MOVES.split())
 """Operators that choose and move values of their first operand."""
-RESHAPES = frozenset(
-    f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten")
-)
+RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
 LONGEST_CHAIN = 64
 
 
