@@ -8,6 +8,7 @@ the two undo each other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -135,19 +136,19 @@ class _Walk(Rewriting):
 
     def _reshape(self, call: Any, name: str) -> Any:
         """The same memory in another shape: of what was reshaped last, if that is all, and under
-        the transpose where no axes but those of extent 1 come or go."""
+        the transpose where axes are split, or axes of extent 1 come or go."""
         value, target = self.read(call.args[0]), shape_of(call.ty)
         value = self.reshaped.get(value, value)
         shape = shape_of(value.ty)
         if shape == target:
             return value
-        if value not in self.turned or _apart(shape) != _apart(target):
+        parts = parts_of(shape, target)
+        if value not in self.turned or parts is None:
             return self._shaped(value, target, name)
         source, order = self.turned[value]
         own = [order[axis] for axis, extent in enumerate(shape) if extent != 1]
-        places = [axis for axis, extent in enumerate(target) if extent != 1]
         # Where axes of extent 1 lie is of no account, but always the same.
-        moved = [places[own.index(axis)] for axis in sorted(own)]
+        moved = [part for axis in sorted(own) for part in parts[own.index(axis)]]
         axes = [axis for axis, extent in enumerate(target) if extent == 1] + moved
         inner = self._shaped(source, tuple(target[axis] for axis in axes), f"{name}.inner")
         return self._transpose(inner, tuple(axes.index(axis) for axis in range(len(axes))), name)
@@ -270,9 +271,21 @@ def order_of(call: Any) -> Order:
     return tuple(int(axis) % rank for axis in axes)
 
 
-def _apart(shape: Sequence[int]) -> list[int]:
-    """The extents but those of 1."""
-    return [extent for extent in shape if extent != 1]
+def parts_of(shape: Sequence[int], target: Sequence[int]) -> list[list[int]] | None:
+    """The axes of a target that each axis of a shape is split into, but for those of extent 1.
+
+    None where it merges some.
+    """
+    places = [axis for axis, extent in enumerate(target) if extent != 1]
+    found: list[list[int]] = []
+    for extent in (n for n in shape if n != 1):
+        part: list[int] = []
+        while prod(target[axis] for axis in part) < extent:
+            part.append(places.pop(0))
+        if prod(target[axis] for axis in part) > extent:
+            return None
+        found.append(part)
+    return found
 
 
 def _keeps_memory(shape: Sequence[int], order: Order) -> bool:

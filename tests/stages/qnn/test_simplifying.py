@@ -15,6 +15,7 @@ from stages.qnn.simplifying import simplify
 
 RNG = np.random.default_rng(3)
 PICTURE = (1, 3, 1, 5)
+KINDS = ("turn", "thin", "thicken", "split", "any", "relu", "add")
 
 
 def operators(model: Model) -> list[str]:
@@ -48,6 +49,19 @@ def test_nothing_moves_between_layers_of_one_dimension() -> None:
     assert "permute_dims" not in left and left.count("add") == left.count("abs") == 3
 
 
+def test_blocks_of_channels_become_pixels_in_one_move() -> None:
+    """Of channels that lie last, without a pass that turns them first."""
+    builder = ModelBuilder()
+    x = builder.input("x", (1, 5, 3, 12), "float32")
+    turned = builder.emit(relax.op.permute_dims(x, [0, 3, 1, 2]), "nchw")
+    blocks = builder.emit(relax.op.reshape(turned, (1, 3, 2, 2, 5, 3)), "blocks")
+    moved = builder.emit(relax.op.permute_dims(blocks, [0, 1, 4, 2, 5, 3]), "moved")
+    shaped = builder.emit(relax.op.reshape(moved, (1, 3, 10, 6)), "shaped")
+    result = builder.emit(relax.op.abs(shaped), "abs")
+    left = assert_same(builder.model([result], ["y"]), (1, 5, 3, 12))
+    assert left == ["reshape", "permute_dims", "reshape", "abs"]
+
+
 def test_a_reshape_of_a_reshape_is_one() -> None:
     builder = ModelBuilder()
     value = builder.input("x", (2, 6), "float32")
@@ -61,12 +75,14 @@ def test_a_reshape_of_a_reshape_is_one() -> None:
 @given(st.data())
 def test_any_row_of_moves(data: st.DataObject) -> None:
     builder = ModelBuilder()
-    shape = tuple(data.draw(st.lists(st.sampled_from([1, 1, 2, 3]), min_size=2, max_size=4)))
+    shape = tuple(data.draw(st.lists(st.sampled_from([1, 1, 2, 3, 6]), min_size=2, max_size=4)))
     value = builder.input("x", shape, "float32")
     for index in range(data.draw(st.integers(1, 6))):
         extents = list(shape_of(value.ty))
         rank = len(extents)
-        kind = data.draw(st.sampled_from(["turn", "thin", "thicken", "any", "relu", "add"]))
+        kind = data.draw(
+            st.sampled_from(["turn", "thin", "thicken", "split", "any", "relu", "add"])
+        )
         if kind == "turn":
             call = relax.op.permute_dims(value, data.draw(st.permutations(range(rank))))
         elif kind == "thin":
@@ -75,6 +91,11 @@ def test_any_row_of_moves(data: st.DataObject) -> None:
         elif kind == "thicken":
             extents.insert(data.draw(st.integers(0, rank)), 1)
             call = relax.op.reshape(value, tuple(extents))
+        elif kind == "split":
+            place = data.draw(st.integers(0, rank - 1))
+            part = data.draw(st.sampled_from([n for n in (1, 2, 3) if extents[place] % n == 0]))
+            cut = [extents[place] // part, part]
+            call = relax.op.reshape(value, (*extents[:place], *cut, *extents[place + 1 :]))
         elif kind == "any":
             call = relax.op.reshape(value, (int(np.prod(extents)),))
         elif kind == "relu":
