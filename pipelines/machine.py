@@ -10,15 +10,38 @@ from hw import host
 from hw.profile import Hardware
 from pipelines.errors import UserError
 
+_PROCESSORS, _BOARD = Path("/proc/cpuinfo"), Path("/proc/device-tree/model")
+
 
 def processor() -> str:
-    """Return what this machine's processor calls itself."""
+    """Return what this machine's processor is called; on ARM, its cores and the board."""
+    found = processor_of(_text(_PROCESSORS), _text(_BOARD))
+    return found or platform.processor() or platform.machine()
+
+
+def processor_of(cpuinfo: str, board: str) -> str:
+    """Return a processor's name from `/proc/cpuinfo` and the device tree's model, or "".
+
+    ARM processors have numbers instead of names: `0x41 0xd03 r0p4, Raspberry Pi 3 Model B Rev 1.2`.
+    What 32-bit systems call a model name is that of an architecture, which many cores share.
+    """
+    cores: dict[str, None] = {}
+    for paragraph in cpuinfo.split("\n\n"):
+        fields = host.parse_cpuinfo(paragraph)
+        if "CPU implementer" in fields:
+            words = [fields.get(f"CPU {name}", "?") for name in ("implementer", "part")]
+            variant = fields.get("CPU variant", "?").removeprefix("0x")
+            cores[f"{' '.join(words)} r{variant}p{fields.get('CPU revision', '?')}"] = None
+    if not cores:
+        return host.parse_cpuinfo(cpuinfo).get("model name", "")
+    model = board.strip("\0 \n") or host.parse_cpuinfo(cpuinfo).get("Model", "")
+    return ", ".join([*cores, *([model] if model else [])])
+
+
+def _text(file: Path) -> str:
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
+        return file.read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 def core() -> str | None:

@@ -22,7 +22,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from pipelines.errors import UserError
 from pipelines.measuring.loaded import LoadedProgram
-from pipelines.measuring.peaks import least_seconds, linked
+from pipelines.measuring.peaks import linked
 from stages.kinds import Model
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.methods import WORD_BITS
@@ -34,7 +34,8 @@ PRIMITIVES = ("loops", "+ tiling", "+ vectorization", "+ unrolling")
 """Loops as they are written, then one primitive more at a time; threads come behind them."""
 MAX_PIXELS = 8
 RUNS, REPEATED = 7, 10
-"""Tries of which the best counts, and how often every thread runs its part in each."""
+"""Tries of which the best counts, and how often every thread runs its part in each: the same for
+loops and the package's kernel."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def times(
     sums = np.zeros((*layer.output, layer.channels[1]), np.int32)
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (data, weights, sums)]
     for number, primitive in enumerate(PRIMITIVES):
-        found[primitive] = least_seconds(library[f"steps{number}"], pointers, RUNS)
+        found[primitive] = _together([_call(library[f"steps{number}"], pointers)])
         results[primitive] = sums.copy()
         sums[:] = 0
     parts = [_part(library["part"], layer, data, weights, sums, rows, n) for n in range(threads)]
@@ -141,6 +142,10 @@ def _part(
     first = min(number * rows, layer.output[0] - rows)
     start = data[:, first * layer.strides[0] :]
     pointers = [ctypes.c_void_p(each.ctypes.data) for each in (start, weights, sums[first:])]
+    return _call(entry, pointers)
+
+
+def _call(entry: Any, pointers: Sequence[Any]) -> Callable[[], None]:
     return lambda: entry(*pointers)
 
 

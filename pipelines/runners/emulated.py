@@ -46,7 +46,9 @@ class EmulatedRunner:
                 f"{package.name} has ABI version {version}, this bitkiln runs {ABI_VERSION}; "
                 "build it again"
             )
-        self._context = self._machine.allocate(self._call("context_size"))
+        size = self._call("context_size")
+        self._context = self._machine.allocate(size)
+        self._machine.write(self._context, b"\0" * size)
         arena = self._machine.allocate(self._call("arena_size", 1))
         self._check(self._call("init", self._context, arena, 1))
         self._in = [self._machine.allocate(item.nbytes) for item in package.inputs]

@@ -112,7 +112,9 @@ class NativeRunner:
         arena_bytes = self._call("arena_size", threads)
         if arena_bytes == 0:
             raise UserError(f"{threads} threads are not possible; accepted: 1 to 256")
-        session = _Session(threads, aligned(self._call("context_size")), aligned(arena_bytes))
+        context = aligned(self._call("context_size"))
+        context[:] = 0
+        session = _Session(threads, context, aligned(arena_bytes))
         self._check(
             self._call("init", session.context.ctypes.data, session.arena.ctypes.data, threads)
         )

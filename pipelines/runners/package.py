@@ -13,7 +13,7 @@ import numpy as np
 from pipelines.errors import UserError, shown
 
 MANIFEST_VERSION = 1
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 
 @dataclass(frozen=True)

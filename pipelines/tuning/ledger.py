@@ -31,7 +31,7 @@ class Machine(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     processor: str
-    """What the processor calls itself."""
+    """What the processor is called, on ARM with its revision and the board."""
     core: str
     """The core whose costs predicted."""
     isa: str

@@ -27,7 +27,10 @@ def of(steps: Steps) -> dict[str, Subject]:
     found = bitpacking.subjects(model=canonical, options=options, offers=offers)
     if is_plain(model):
         return found
-    return legalizing.subjects(model=model, options=options, offers=offers) | found
+    # Where the algorithm is open too, it is chosen first, of all kernels there are.
+    own = legalizing.subjects(model=model, options=options, offers=offers)
+    is_open = {name for name, subject in own.items() if len(subject.workloads) > 1}
+    return own | {name: subject for name, subject in found.items() if name not in is_open}
 
 
 def running(steps: Steps) -> dict[str, str]:

@@ -7,12 +7,15 @@ halos, weights in the order their kernel reads them, biases with every correctio
 from __future__ import annotations
 
 from hw.profile import Hardware
-from stages.bitpacking.products import pack_products, subjects
+from stages.bitpacking.choosing import subjects_on_bytes
+from stages.bitpacking.products import pack_products
+from stages.bitpacking.products import subjects as products
 from stages.bitpacking.rewrite import Packer
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.composites import is_apart, is_plain
+from stages.qnn.measured import Subject
 from stages.qnn.registry import dtype_of
 
 __all__ = ["check", "run", "subjects"]
@@ -31,6 +34,14 @@ def run(
         result = pack_products(result, options, offers, choices, hardware)
     check(result)
     return result
+
+
+def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
+    """Layer → what there is to choose for it, of those whose products are of bytes or floats."""
+    found = products(model=model, options=options, offers=offers)
+    if is_plain(model):
+        return found
+    return found | subjects_on_bytes(model.module, model.params, options, offers)
 
 
 def check(model: Model) -> None:

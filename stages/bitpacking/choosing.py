@@ -72,6 +72,23 @@ def choose(
     module: Any, tensors: Tensors, options: LegalizeOptions, offers: Table, choices: Table
 ) -> dict[Any, Chosen]:
     """Call of a composite in `main` → what is chosen for its convolution or matrix product."""
+    works = works_in(module, tensors, options)
+    phased = in_phases(module, works, offers)
+    return {v: kernel_of(work, offers, choices, phased) for v, work in works.items()}
+
+
+def subjects_on_bytes(
+    module: Any, tensors: Tensors, options: LegalizeOptions, offers: Table
+) -> dict[str, Subject]:
+    """Layer → what there is to choose for it, of those that multiply bytes, as their data lie."""
+    works = works_in(module, tensors, options)
+    phased = in_phases(module, works, offers)
+    on_bytes = {v: w for v, w in works.items() if linear_name(w.call) in ("conv2d", "dense")}
+    return {str(v.name): subject_of(work, offers, phased) for v, work in on_bytes.items()}
+
+
+def works_in(module: Any, tensors: Tensors, options: LegalizeOptions) -> dict[Any, Work]:
+    """Call of a composite in `main` → its convolution or matrix product, if a kernel is chosen."""
     works: dict[Any, Work] = {}
     drawn = _drawn(module)
     for binding in bindings_of(module["main"]):
@@ -86,8 +103,7 @@ def choose(
                 name = str(binding.var.name)
                 wish = options.algorithm_of(name)
                 works[binding.var] = Work(name, data, inner.value, tensors[weight.name], unit, wish)
-    phased = in_phases(module, works, offers)
-    return {v: kernel_of(work, offers, choices, phased) for v, work in works.items()}
+    return works
 
 
 def is_chosen(call: Any) -> bool:

@@ -14,7 +14,7 @@ from stages.packaging.arena import SLACK, Arena, align
 from stages.packaging.calling import comment
 from stages.packaging.program import Program, TensorSpec
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 PUBLIC = (
     "abi_version",
@@ -191,6 +191,8 @@ def _package(program: Program, arena: Arena) -> list[str]:
         "        return RT_BAD_THREADS;",
         "    if (!rt_has_features(needed, N_NEEDED))",
         "        return RT_PROCESSOR;",
+        "    if (rt_is_ready(&((struct context *)context)->runtime))",
+        "        return RT_RUNNING;",
         *(
             ["    ((struct context *)context)->tiles = rt_may_use_tiles();"]
             if program.uses_tiles
@@ -206,6 +208,8 @@ def _package(program: Program, arena: Arena) -> list[str]:
         "        return RT_NULL_POINTER;",
         "    if (!rt_is_ready(&context->runtime))",
         "        return RT_NOT_READY;",
+        "    if (rt_is_forked(&context->runtime))",
+        "        return RT_FORKED;",
         f"    for (int i = 0; i < {len(program.inputs)}; i++)",
         "        if (in[i] == NULL)",
         "            return RT_NULL_POINTER;",

@@ -1,14 +1,16 @@
 """Golden vectors as one small file that C and NumPy read alike.
 
-Little-endian: 8 bytes `bkgold\\0\\1`; uint32 samples, inputs, outputs, 0; one record per input,
-then per output: name in 96 bytes and dtype in 16, both ended by zeros (a long name is cut), uint64
-bytes of one sample, uint64 offset of the first; then the samples of each tensor, one after the
-other, every tensor 64-byte aligned. The shapes stand in manifest.json.
+Little-endian: 8 bytes `bkgold\\0\\2`; uint32 CRC-32 of all that follows it; uint32 samples, inputs,
+outputs; uint64 bytes of the file; one record per input, then per output: name in 96 bytes and dtype
+in 16, both ended by zeros (a long name is cut), uint64 bytes of one sample, uint64 offset of the
+first; then the samples of each tensor, one after the other, every tensor 64-byte aligned. The
+shapes stand in manifest.json.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,8 +20,10 @@ from stages.kinds import Golden
 from stages.packaging.arena import align
 from stages.packaging.program import TensorSpec
 
-MAGIC = b"bkgold\0\1"
-_HEADER = struct.Struct("<8s4I")
+MAGIC = b"bkgold\0\2"
+_HEADER = struct.Struct("<8s4IQ")
+_CHECKED = 12
+"""Where what the checksum is of begins."""
 _RECORD = struct.Struct("<96s16s2Q")
 
 
@@ -34,23 +38,31 @@ def write_golden(
     if len(counts) != 1 or counts == {0}:
         raise StageError(f"golden tensors hold {sorted(counts)} samples; one equal, positive count")
     offset = align(_HEADER.size + len(specs) * _RECORD.size)
-    head = bytearray(_HEADER.pack(MAGIC, counts.pop(), len(inputs), len(outputs), 0))
-    body = bytearray()
+    head, body = bytearray(_HEADER.size), bytearray()
     for spec, array in zip(specs, arrays, strict=True):
         body += b"\0" * (align(len(body)) - len(body))
         head += _RECORD.pack(
             _cut(spec.name, 95), spec.dtype.encode(), spec.nbytes, offset + len(body)
         )
         body += array.tobytes()
-    return bytes(head) + b"\0" * (offset - len(head)) + bytes(body)
+    head += b"\0" * (offset - len(head))
+    size = len(head) + len(body)
+    _HEADER.pack_into(head, 0, MAGIC, 0, counts.pop(), len(inputs), len(outputs), size)
+    checksum = zlib.crc32(body, zlib.crc32(head[_CHECKED:]))
+    struct.pack_into("<I", head, len(MAGIC), checksum)
+    return bytes(head + body)
 
 
 def read_golden(data: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Golden:
     """Read golden vectors back; tensors come as (samples, *shape)."""
     try:
-        magic, samples, n_in, n_out, _ = _HEADER.unpack_from(data)
+        magic, checksum, samples, n_in, n_out, size = _HEADER.unpack_from(data)
         if magic != MAGIC or (n_in, n_out) != (len(inputs), len(outputs)):
             raise ValueError("its header does not match the manifest")
+        if size != len(data):
+            raise ValueError(f"{len(data)} bytes instead of {size}")
+        if checksum != zlib.crc32(memoryview(data)[_CHECKED:]):
+            raise ValueError("its checksum is another one")
         arrays: list[np.ndarray] = []
         for index, spec in enumerate((*inputs, *outputs)):
             record = _RECORD.unpack_from(data, _HEADER.size + index * _RECORD.size)

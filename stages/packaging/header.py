@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from hw.profile import Hardware
 from stages.packaging.calling import comment
 from stages.packaging.emit import ABI_VERSION, refusal
 from stages.packaging.program import Program, TensorSpec
+
+_NEAREST = "to the nearest integer, halves"
+ROUNDED = {
+    **dict.fromkeys(("ROUND", "ROUND_HALF_EVEN", "HALF_EVEN"), f"{_NEAREST} to the even one"),
+    **dict.fromkeys(("ROUND_TO_ZERO", "DOWN"), "toward zero"),
+    "HALF_UP": f"{_NEAREST} away from zero",
+    "HALF_DOWN": f"{_NEAREST} toward zero",
+    "UP": "away from zero",
+    "FLOOR": "down",
+    "CEIL": "up",
+}
+"""Rounding modes of QONNX in words."""
 
 _TEXT = """\
 /* {name}.h: a compiled neural network for {target}. Generated; do not edit.
@@ -19,6 +33,7 @@ _TEXT = """\
  * The caller owns all memory. Once:
  *
  *     void *context = aligned_alloc(64, {name}_context_size());
+ *     memset(context, 0, {name}_context_size());
  *     void *arena = aligned_alloc(64, {name}_arena_size(n_threads));
  *     int error = {name}_init(context, arena, n_threads);
  *     if (error) puts({name}_error(error));
@@ -57,11 +72,16 @@ size_t {name}_context_size(void);
  * {supported} */
 int {name}_supported(void);
 
-/* Each returns 0 or an error code. init starts n_threads - 1 threads, which sleep between runs. */
+/* Each returns 0 or an error code.
+ *
+ * init starts n_threads - 1 threads, which sleep between runs. The context must be zeroed before
+ * its first init, so that init can tell one that is still running, which it refuses. The threads
+ * are not in a forked child: there run refuses a context of several threads, and finish and init
+ * make it one of the child's. With n_threads = 1 a child goes on with its copy. */
 int {name}_init(void *context, void *arena, int32_t n_threads);
 int {name}_run(void *context, const void *const in[], void *const out[]);
 
-/* Ends the threads; context and arena may be freed afterwards. */
+/* Ends the threads; afterwards context and arena may be freed, or given to init again. */
 void {name}_finish(void *context);
 
 /* One sentence for an error code. For an unsupported processor it is:
@@ -119,6 +139,24 @@ def _tensors(array: str, specs: Sequence[TensorSpec]) -> list[str]:
         if spec.dtype == "float16":
             lines.append("       each element the 16 bits of an IEEE half")
         if spec.quantization:
-            text = json.dumps(dict(spec.quantization), sort_keys=True)
-            lines.append(f"       quantization: {comment(text.replace(chr(34), chr(39)))}")
+            lines.append(f"       {_meaning(spec.quantization)}")
     return lines
+
+
+def _meaning(quantization: Mapping[str, Any]) -> str:
+    """What stored numbers stand for, or how the package makes such numbers of floats."""
+    scale, point = np.float32(quantization["scale"]), quantization["zero_point"]
+    if "rounding" not in quantization:
+        stored = f"({_shifted('q', -point)})" if point else "q"
+        return f"a stored q stands for {scale!s} * {stored}"
+    mode = quantization["rounding"]
+    return (
+        f"the package begins with q = {_shifted(f'x / {scale!s}', point)}, rounded "
+        f"{ROUNDED.get(mode, mode)}, {quantization['low']} at least, {quantization['high']} at most"
+    )
+
+
+def _shifted(text: str, by: float) -> str:
+    if not by:
+        return text
+    return f"{text} {'+' if by > 0 else '-'} {abs(by):g}"

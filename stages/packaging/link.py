@@ -33,7 +33,7 @@ _LINK = ("-Wl,--build-id=none", "-Wl,--gc-sections", "-s")
 # What an object may leave to libc, and (a pattern) to the compiler's own support library.
 _LIBC = re.compile(
     r"pthread_(create|join|mutex_(init|destroy|lock|unlock)|cond_(init|destroy|wait|broadcast))"
-    r"|getauxval|_GLOBAL_OFFSET_TABLE_"
+    r"|getpid|mmap|munmap|madvise|getauxval|_GLOBAL_OFFSET_TABLE_"
 )
 _COMPILER_RT = re.compile(
     r"__aeabi_(u?idiv(mod)?|u?ldivmod|l(mul|lsl|lsr|asr)|u?l2[fd]|[fd]2u?lz|f2h|h2f|d2h)"

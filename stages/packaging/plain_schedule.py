@@ -133,6 +133,9 @@ def _flatten(schedule: Any, block: Any, lanes: int) -> None:
         return
     last, joints = loops[-1], _joints(schedule, block)
     extent = _extent(schedule, last)
+    if extent < LEAST and len(loops) > 1 and not joints and not _stays(schedule, block):
+        _beside(schedule, loops, lanes)
+        return
     width = gcd(extent, lanes, *joints)
     if width < LEAST <= extent <= lanes and not joints:
         width = extent
@@ -142,6 +145,35 @@ def _flatten(schedule: Any, block: Any, lanes: int) -> None:
         loops = [*loops[:-1], outer]
     if len(loops) > 1:
         schedule.fuse(*loops)
+
+
+def _stays(schedule: Any, block: Any) -> bool:
+    """Whether all that a block reads is a scalar, or lies as what it writes does."""
+    stored = schedule.get(block)
+    axes = [axis.var for axis in stored.iter_vars]
+    reads = (read for read in stored.reads if prod(map(int, read.source.shape)) > 1)
+    return all(
+        len(read.region) == len(axes)
+        and all(at.min.same_as(axis) for at, axis in zip(read.region, axes, strict=True))
+        for read in reads
+    )
+
+
+def _beside(schedule: Any, loops: list[Any], lanes: int) -> None:
+    """Vectors along the axis before a last one that is too short for them.
+
+    In a loop over all positions LLVM would find out where each of them lies, one by one.
+    """
+    *rest, before, last = loops
+    extent = _extent(schedule, before)
+    width = max(n for n in range(1, lanes + 1) if extent % n == 0)
+    outer, inner = schedule.split(before, [None, width])
+    if width >= LEAST:
+        schedule.reorder(outer, last, inner)
+        schedule.vectorize(inner)
+    schedule.unroll(last)
+    if rest:
+        schedule.fuse(*rest, outer)
 
 
 def _joints(schedule: Any, block: Any) -> list[int]:

@@ -83,7 +83,7 @@ def _pictures(program: Program, arena: Arena) -> list[str]:
         "    const struct context *all = (const struct context *)runtime;",
         "    struct context own;",
         f"    const size_t bytes = {arena.own_bytes + arena.scratch_bytes};",
-        "    rt_init(&own.runtime, runtime->arena + bytes * (size_t)thread, 1);",
+        "    rt_init_own(&own.runtime, runtime->arena + bytes * (size_t)thread);",
         *(["    own.tiles = all->tiles;"] if program.uses_tiles else []),
         *(["    own.all = runtime->arena;"] if program.together else []),
         "    int32_t picture;",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,29 @@ class Grid:
             return self
         scale, point = (
             each.reshape((1,) * (len(axes) - each.ndim) + each.shape).transpose(axes)
+            for each in (self.scale, self.zero_point)
+        )
+        return Grid(scale, point, self.dtype)
+
+    def reshaped(self, shape: tuple[int, ...], into: tuple[int, ...]) -> Grid | None:
+        """The grid of a tensor of one shape that is given another one.
+
+        None where several axes vary, or the one that does is split or merged with others.
+        """
+        if self.is_per_tensor:
+            if max(self.scale.ndim, self.zero_point.ndim) <= len(into):
+                return self
+            return Grid(self.scale.reshape(()), self.zero_point.reshape(()), self.dtype)
+        axis = next((i for i in range(len(shape)) if self.along(i, len(shape))), None)
+        if axis is None:
+            return None
+        before, extent = prod(shape[:axis]), shape[axis]
+        kept = (i for i, n in enumerate(into) if n == extent and prod(into[:i]) == before)
+        if (place := next(kept, None)) is None:
+            return None
+        extents = [1] * place + [-1] + [1] * (len(into) - place - 1)
+        scale, point = (
+            each if each.size == 1 else each.reshape(extents)
             for each in (self.scale, self.zero_point)
         )
         return Grid(scale, point, self.dtype)

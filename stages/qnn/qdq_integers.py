@@ -15,7 +15,7 @@ from stages.qnn.grid import Grid, every_byte
 from stages.qnn.interpret import by_element
 from stages.qnn.linear import FLOAT
 from stages.qnn.qdq_rewriting import Quantized, Rewriting
-from stages.qnn.registry import OPERATORS, attributes, dtype_of, storage_dtype
+from stages.qnn.registry import OPERATORS, attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.rescale import table
 
 Array = np.ndarray[Any, Any]
@@ -24,6 +24,7 @@ _MOVES = """reshape permute_dims squeeze expand_dims flatten strided_slice take 
     repeat flip split"""
 MOVES = frozenset(f"relax.{name}" for name in _MOVES.split())
 """Operators that choose and move values of their first operand."""
+RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
 LONGEST_CHAIN = 64
 
 
@@ -48,6 +49,10 @@ def _move_call(graph: Rewriting, variable: Any, call: Any) -> None:
     if name == "relax.permute_dims" and call.attrs.axes is not None:
         axes = tuple(int(axis) for axis in call.attrs.axes)
         _note(graph, variable, _on(graph, call), first.grid.transposed(axes))
+    elif name in RESHAPES:
+        grid = first.grid.reshaped(shape_of(call.args[0].ty), shape_of(variable.ty))
+        if grid is not None:
+            _note(graph, variable, _on(graph, call), grid)
     elif not first.grid.is_per_tensor:
         return
     elif name in MOVES:

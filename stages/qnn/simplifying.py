@@ -8,6 +8,7 @@ the two undo each other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
 Order = tuple[int, ...]
-TRANSPOSE = "relax.permute_dims"
+TRANSPOSE, RESHAPE = "relax.permute_dims", "relax.reshape"
 REDUCTIONS = {
     f"relax.{build.__name__}": build
     for build in (relax.op.mean, relax.op.sum, relax.op.max, relax.op.min)
@@ -43,6 +44,8 @@ class _Walk(Rewriting):
         super().__init__(source)
         self.turned: dict[Any, tuple[Any, Order]] = {}
         """New variable that is a transpose → what it is a transpose of, and the order of axes."""
+        self.reshaped: dict[Any, Any] = {}
+        """New variable that is a reshape → what it is a reshape of."""
         self.parts: dict[Any, tuple[Any, Any]] = {}
         """Old variable that is a split → the new tensor that is split, and the call."""
 
@@ -106,7 +109,7 @@ class _Walk(Rewriting):
         shape = shape_of(value.ty)
         if _keeps_memory(shape, order):
             target = tuple(shape[axis] for axis in order)
-            result = self.builder.emit(relax.op.reshape(value, target), name)
+            result = self._shaped(value, target, name)
         else:
             result = self.builder.emit(relax.op.permute_dims(value, list(order)), name)
         self.turned[result] = (value, order)
@@ -119,6 +122,8 @@ class _Walk(Rewriting):
         op = str(expr.op.name)
         if op in ELEMENTWISE:
             return self._sink(expr, name)
+        if op == RESHAPE:
+            return self._reshape(expr, name)
         if op == "relax.concat":
             return self._concat(expr, name)
         if op == "relax.strided_slice":
@@ -128,6 +133,34 @@ class _Walk(Rewriting):
         if op in REDUCTIONS and bool(expr.attrs.keepdims) and expr.attrs.axis is not None:
             return self._reduction(expr, name)
         return None
+
+    def _reshape(self, call: Any, name: str) -> Any:
+        """The same memory in another shape: of what was reshaped last, if that is all, and under
+        the transpose where axes are split, or axes of extent 1 come or go."""
+        value, target = self.read(call.args[0]), shape_of(call.ty)
+        value = self.reshaped.get(value, value)
+        shape = shape_of(value.ty)
+        if shape == target:
+            return value
+        parts = parts_of(shape, target)
+        if value not in self.turned or parts is None:
+            return self._shaped(value, target, name)
+        source, order = self.turned[value]
+        own = [order[axis] for axis, extent in enumerate(shape) if extent != 1]
+        # Where axes of extent 1 lie is of no account, but always the same.
+        moved = [part for axis in sorted(own) for part in parts[own.index(axis)]]
+        axes = [axis for axis, extent in enumerate(target) if extent == 1] + moved
+        inner = self._shaped(source, tuple(target[axis] for axis in axes), f"{name}.inner")
+        return self._transpose(inner, tuple(axes.index(axis) for axis in range(len(axes))), name)
+
+    def _shaped(self, value: Any, shape: tuple[int, ...], name: str) -> Any:
+        """`value` in another shape, in at most one reshape."""
+        value = self.reshaped.get(value, value)
+        if shape_of(value.ty) == shape:
+            return value
+        result = self.builder.emit(relax.op.reshape(value, shape), name)
+        self.reshaped[result] = value
+        return result
 
     def _concat(self, call: Any, name: str) -> Any:
         """A concatenation along the axis that the transposes put there."""
@@ -236,6 +269,23 @@ def order_of(call: Any) -> Order:
     if axes is None:
         return tuple(range(rank))[::-1]
     return tuple(int(axis) % rank for axis in axes)
+
+
+def parts_of(shape: Sequence[int], target: Sequence[int]) -> list[list[int]] | None:
+    """The axes of a target that each axis of a shape is split into, but for those of extent 1.
+
+    None where it merges some.
+    """
+    places = [axis for axis, extent in enumerate(target) if extent != 1]
+    found: list[list[int]] = []
+    for extent in (n for n in shape if n != 1):
+        part: list[int] = []
+        while prod(target[axis] for axis in part) < extent:
+            part.append(places.pop(0))
+        if prod(target[axis] for axis in part) > extent:
+            return None
+        found.append(part)
+    return found
 
 
 def _keeps_memory(shape: Sequence[int], order: Order) -> bool:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from hw.profile import Hardware
-from pipelines.benching.primitives import PRIMITIVES, Layer, loops
+from pipelines.benching import primitives
+from pipelines.benching.primitives import PRIMITIVES, REPEATED, RUNS, Layer, loops
 from pipelines.measuring.peaks import linked
 from stages.codegen import compile_object
 from tests.pipelines.fake_clone import doit
@@ -41,6 +45,29 @@ def test_loops_count_the_bits_that_both_have(steps: int, hardware: Hardware) -> 
         bits = np.unpackbits((window & weights).view(np.uint8), axis=-1).sum(axis=(1, 2, 3))
         wanted[y, x] = (bits.reshape(2, 24, 32).sum(axis=2) * [[1], [2]]).sum(axis=0)
     np.testing.assert_array_equal(sums, wanted)
+
+
+def test_loops_and_the_package_are_timed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way runs as often, in as many tries: the best of some is less than the mean of some."""
+    runs: Counter[str] = Counter()
+
+    class Entries:
+        def __getitem__(self, name: str) -> Callable[..., None]:
+            return lambda *_: runs.update([name])
+
+    call = SimpleNamespace(layer="conv", scratch_bytes=0)
+    program = SimpleNamespace(
+        program=SimpleNamespace(calls=[call]), kernel=lambda _: (Entries()["package"], [None] * 3)
+    )
+    monkeypatch.setattr(primitives, "loops", lambda *_: None)
+    monkeypatch.setattr(primitives, "linked", lambda _: Entries())
+    monkeypatch.setattr("stages.codegen.compile_object", lambda *_: b"")
+    layer = Layer((1, 1), (1, 1), (32, 16), (4, 4), (1, 1))
+    found = primitives.times(layer, SSE2, cast(Any, program), "conv", 2)
+    assert list(found) == [*PRIMITIVES, "+ 2 threads", "the package's kernel"]
+    each = RUNS * REPEATED
+    loops_alone = {f"steps{number}": each for number in range(len(PRIMITIVES))}
+    assert runs == {**loops_alone, "part": 2 * each, "package": 2 * each}
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from stages.options import Algorithm, LegalizeOptions
 from stages.qnn import source
 from stages.qnn.builder import bindings_of
 from stages.qnn.geometry import Geometry
+from stages.qnn.methods import WORD_BYTES
 from stages.qnn.offers import from_table
 from stages.qnn.packed import parse_signature
 from stages.qnn.packing import unpack_weights
@@ -328,6 +329,24 @@ def test_bytes_of_a_picture_are_padded_to_words(channels: int, padded: int) -> N
     data = net.quant(net.x, "data", 8, 0.5)
     found = layouts(net.model(net.conv(data, "conv", 3, bits=8, encoding="signed")))
     assert found["x.nhwc.bytes"].padded_channels == padded
+
+
+def test_cycles_are_predicted_for_pictures_as_they_lie() -> None:
+    """What there is to choose for a layer among bits is what its kernel was picked from."""
+    net = SourceNet((1, 3, 16, 16))
+    data = net.quant(net.x, "data", 8, 0.5)
+    first = net.conv(data, "conv", 64, bits=8, encoding="signed", stride=2)
+    last = net.conv(activation(net, first, "a", 2, "unipolar"), "next", 64)
+    made = stages(net.model(last), "x86_64")
+    found = bitpacking.subjects(
+        model=made["canonicalizing"],
+        options=LegalizeOptions(),
+        offers=offers_of(made["quantizing"], board("x86_64")),
+    )
+    subject = found["conv"]
+    assert subject.workload.geometry.unit == WORD_BYTES
+    packed, *_ = signatures(made["bitpacking"])
+    assert packed.alone.name == subject.kernel(subject.ranked()[0])
 
 
 # -- signatures ----------------------------------------------------------------------------------

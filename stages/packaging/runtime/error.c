@@ -18,6 +18,12 @@ const char *rt_error_text(int code, const char *refusal)
         return "the operating system gave no further thread; ask for fewer";
     case RT_NOT_READY:
         return "the context is not initialised; call init first";
+    case RT_RUNNING:
+        return "the context is initialised already; call finish first, and zero new contexts "
+               "before their first init";
+    case RT_FORKED:
+        return "the context's threads are not in this process, which is a fork of theirs; call "
+               "finish, then init";
     default:
         return "unknown error code";
     }

@@ -4,9 +4,18 @@
  * Threads are seldom equally fast: another process, or the other half of a core, holds one up. So a
  * call is split into more tasks than there are threads, and who is done with its own takes others'.
  * Every run begins with the same ones, whose weights a thread's cache may still hold. */
+#define _GNU_SOURCE
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "runtime.h"
 
 static const uint64_t MAGIC = 0x6e6c696b746962ull; /* "bitkiln" */
+
+static uint64_t mark_of(const struct rt_context *c)
+{
+    return MAGIC ^ (uint64_t)(uintptr_t)c;
+}
 
 enum { SPINS = 2000 }; /* some tens of microseconds: as long as a short kernel takes */
 
@@ -108,6 +117,38 @@ static void *work(void *argument)
     }
 }
 
+enum { PAGE = 4096 }; /* of any processor the least: the system rounds up */
+
+/* Have this process known from its forks: asking the system which one it is takes longer than a
+ * short inference may. */
+static void know_process(struct rt_context *c)
+{
+    c->process = getpid();
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return;
+    if (madvise(page, PAGE, MADV_WIPEONFORK) != 0) {
+        munmap(page, PAGE);
+        return;
+    }
+    *(uint8_t *)page = 1;
+    c->page = page;
+}
+
+static void forget_process(struct rt_context *c)
+{
+    if (c->page != NULL)
+        munmap((void *)c->page, PAGE);
+    c->page = NULL;
+}
+
+int rt_is_forked(const struct rt_context *c)
+{
+    if (c->page != NULL)
+        return *c->page == 0;
+    return rt_threads(c) > 1 && c->process != getpid();
+}
+
 /* Let the workers go and wait for them. */
 static void stop(struct rt_context *c)
 {
@@ -141,10 +182,11 @@ static int start(struct rt_context *c, int32_t n_threads)
     return RT_NO_THREAD;
 }
 
-int rt_init(struct rt_context *c, void *arena, int32_t n_threads)
+static void clear(struct rt_context *c, void *arena, int32_t n_threads)
 {
-    c->magic = 0;
+    c->mark = 0;
     c->arena = arena;
+    c->page = NULL;
     c->stop = 0;
     atomic_init(&c->n_threads, n_threads);
     atomic_init(&c->numbered, 1);
@@ -156,18 +198,29 @@ int rt_init(struct rt_context *c, void *arena, int32_t n_threads)
         for (int32_t which = 0; which < 2; which++)
             atomic_init(&c->shares[i].taken[which], 0);
     }
+}
+
+void rt_init_own(struct rt_context *c, void *arena)
+{
+    clear(c, arena, 1);
+}
+
+int rt_init(struct rt_context *c, void *arena, int32_t n_threads)
+{
+    clear(c, arena, n_threads);
     if (n_threads > 1) {
         int error = start(c, n_threads);
         if (error != RT_OK)
             return error;
+        know_process(c);
     }
-    c->magic = MAGIC;
+    c->mark = mark_of(c);
     return RT_OK;
 }
 
 int rt_is_ready(const struct rt_context *c)
 {
-    return c->magic == MAGIC;
+    return c->mark == mark_of(c);
 }
 
 void rt_run(struct rt_context *c, rt_graph graph)
@@ -180,7 +233,9 @@ void rt_run(struct rt_context *c, rt_graph graph)
 
 void rt_finish(struct rt_context *c)
 {
-    if (rt_threads(c) > 1)
+    /* A fork has none of the threads, and may have been made while one held the mutex. */
+    if (rt_threads(c) > 1 && !rt_is_forked(c))
         stop(c);
-    c->magic = 0;
+    forget_process(c);
+    c->mark = 0;
 }

@@ -17,7 +17,9 @@ enum { EQUAL = 0, MISMATCH = 1, REFUSED = 2, FAILED = 3 };
 /* golden.bin, little-endian: this header, one record per input, one per output, then data. */
 struct header {
     char magic[8];
-    uint32_t samples, inputs, outputs, zero;
+    uint32_t checksum; /* of all that follows it */
+    uint32_t samples, inputs, outputs;
+    uint64_t size; /* of the whole file */
 };
 struct record {
     char name[96], dtype[16];
@@ -29,6 +31,7 @@ struct golden {
     const uint8_t *bytes;
 };
 
+static const char MAGIC[8] = {'b', 'k', 'g', 'o', 'l', 'd', 0, 2};
 static const char USAGE[] = "usage: %s [--threads N] [--repeat N] [golden.bin]\n";
 
 static int fail(const char *what, const char *which)
@@ -84,15 +87,44 @@ static uint8_t *read_file(const char *path, size_t *size)
     return bytes;
 }
 
+/* CRC-32, as zlib and PNG have it. */
+static uint32_t checksum(const uint8_t *bytes, size_t size)
+{
+    uint32_t table[256], crc = 0xffffffffu;
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t entry = i;
+        for (int bit = 0; bit < 8; bit++)
+            entry = entry >> 1 ^ (entry & 1 ? 0xedb88320u : 0);
+        table[i] = entry;
+    }
+    for (size_t i = 0; i < size; i++)
+        crc = crc >> 8 ^ table[(crc ^ bytes[i]) & 255];
+    return ~crc;
+}
+
+/* Whether all of the file is there as it was written; `magic` must be right. */
+static int is_whole(const uint8_t *bytes, size_t size)
+{
+    struct header header;
+    enum { FIRST = offsetof(struct header, samples) };
+    if (size < sizeof header)
+        return 0;
+    memcpy(&header, bytes, sizeof header);
+    return header.size == size && header.checksum == checksum(bytes + FIRST, size - FIRST);
+}
+
+static int is_golden(const uint8_t *bytes, size_t size)
+{
+    return size >= sizeof MAGIC && memcmp(bytes, MAGIC, sizeof MAGIC) == 0;
+}
+
+/* Whether a whole file has what this package wants. */
 static int parse(const uint8_t *bytes, size_t size, struct golden *golden)
 {
-    if (size < sizeof golden->header)
-        return 0;
     memcpy(&golden->header, bytes, sizeof golden->header);
     golden->records = (const struct record *)(bytes + sizeof golden->header);
     golden->bytes = bytes;
-    if (memcmp(golden->header.magic, "bkgold\0\1", 8) != 0
-        || golden->header.inputs != (uint32_t)graph_inputs()
+    if (golden->header.inputs != (uint32_t)graph_inputs()
         || golden->header.outputs != (uint32_t)graph_outputs())
         return 0;
     uint64_t n = (uint64_t)golden->header.inputs + golden->header.outputs;
@@ -204,13 +236,16 @@ int main(int argc, char **argv)
     uint8_t *bytes = read_file(path, &size);
     if (bytes == NULL)
         return FAILED;
-    if (!parse(bytes, size, &golden) || golden.header.samples == 0)
+    if (is_golden(bytes, size) && !is_whole(bytes, size))
+        return fail("the golden vectors are damaged; copy them again", path ? path : "golden.bin");
+    if (!is_golden(bytes, size) || !parse(bytes, size, &golden) || golden.header.samples == 0)
         return fail("the golden vectors do not belong to this package", path ? path : "golden.bin");
 
     void *context = allocate(package_context_size());
     void *arena = allocate(package_arena_size(threads));
     if (context == NULL || arena == NULL)
         return fail("out of memory", "");
+    memset(context, 0, package_context_size());
     int error = package_init(context, arena, threads);
     if (error != RT_OK)
         return fail(package_error(error), "");

@@ -25,6 +25,8 @@ enum rt_error {
     RT_PROCESSOR = 4,
     RT_NO_THREAD = 5,
     RT_NOT_READY = 6,
+    RT_RUNNING = 7,
+    RT_FORKED = 8,
 };
 
 struct rt_context;
@@ -39,8 +41,12 @@ struct rt_share {
 
 /* Begins every package's context. The members that threads hammer on sit in lines of their own. */
 struct rt_context {
-    uint64_t magic;
+    uint64_t mark; /* of a live context alone, and none other's: its own address is in it */
     uint8_t *arena;
+    /* A page that a forked child finds empty; NULL with one thread, and before Linux 4.14, where
+     * the process is asked for instead. */
+    const volatile uint8_t *page;
+    int64_t process;
     rt_graph graph;
     int32_t stop;
     _Atomic int32_t n_threads;
@@ -55,8 +61,16 @@ struct rt_context {
 };
 
 int rt_init(struct rt_context *context, void *arena, int32_t n_threads);
-int rt_is_ready(const struct rt_context *context);
 void rt_finish(struct rt_context *context);
+
+/* Whether a context is live, of memory that was zeroed before its first init. */
+int rt_is_ready(const struct rt_context *context);
+
+/* Whether the threads of a live context are another process's, of which this one is a fork. */
+int rt_is_forked(const struct rt_context *context);
+
+/* A context of this thread alone, which nobody sees: it is neither live nor finished. */
+void rt_init_own(struct rt_context *context, void *arena);
 
 /* Let every thread run `graph`, and wait for them. */
 void rt_run(struct rt_context *context, rt_graph graph);

@@ -105,6 +105,19 @@ def test_convolution_with_relu(dtype: str, seed: int, per_channel: bool, group: 
     assert "relax.qnn.rescale" in left and "relax.nn.conv2d" not in left
 
 
+@pytest.mark.parametrize("per_channel", [False, True])
+@settings(max_examples=4)
+@given(seed=SEEDS, group=st.sampled_from([1, 2, 8]))
+def test_convolution_in_one_dimension(per_channel: bool, seed: int, group: int) -> None:
+    net = Graph(seed, "int8")
+    x = net.input("x", (1, 8, 21))
+    w = net.weight("w", (8, 8 // group, 3), 0 if per_channel else None, "int8")
+    bias = net.bias("b", 8, net.constants["w.s"] * np.float32(0.05))
+    y = net.apply("Conv", [x, w, bias], "conv", pads=[1, 1], strides=[2], group=group)
+    left = net.check(net.apply("Relu", [y], "relu"), 3, scale=0.3)
+    assert "relax.qnn.rescale" in left and "relax.nn.conv2d" not in left
+
+
 @settings(max_examples=6)
 @given(seed=SEEDS, transposed=st.booleans(), bias=st.booleans())
 def test_gemm(seed: int, transposed: bool, bias: bool) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +14,10 @@ from hypothesis import strategies as st
 from stages.packaging import emit
 from stages.packaging.arena import SLACK, plan
 from stages.packaging.calling import comment
-from stages.packaging.header import header_source
+from stages.packaging.header import ROUNDED, header_source
 from stages.packaging.kernel import Few
 from stages.qnn.signature import ALIGNMENT
+from stages.qnn.source import ROUNDING
 from tests.stages.packaging import golden_text
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64, make_program, zig
 
@@ -37,6 +40,37 @@ def test_few_threads_split_a_call_into_fewer_tasks() -> None:
 
 def test_header_is_as_agreed() -> None:
     golden_text.check("toy.h", header_source(make_program(ARMV7), "toy", ARMV7))
+
+
+@pytest.mark.parametrize(
+    ("quantization", "said"),
+    [
+        ({"scale": 0.5, "zero_point": 3}, "a stored q stands for 0.5 * (q - 3)"),
+        (
+            {"scale": float(np.float32(0.1)), "zero_point": -4.0},
+            "a stored q stands for 0.1 * (q + 4)",
+        ),
+        ({"scale": 1.0, "zero_point": 0}, "a stored q stands for 1.0 * q"),
+        (
+            {"scale": 0.25, "zero_point": 0.0, "low": 0, "high": 255, "rounding": "ROUND"},
+            "the package begins with q = x / 0.25, rounded to the nearest integer, halves to the "
+            "even one, 0 at least, 255 at most",
+        ),
+        (
+            {"scale": 0.25, "zero_point": -2.0, "low": -128, "high": 127, "rounding": "FLOOR"},
+            "the package begins with q = x / 0.25 - 2, rounded down, -128 at least, 127 at most",
+        ),
+    ],
+)
+def test_quantization_is_said_in_words(quantization: dict[str, Any], said: str) -> None:
+    toy = make_program(X86_64)
+    inputs = (replace(toy.inputs[0], quantization=quantization),)
+    text = header_source(replace(toy, inputs=inputs), "toy", X86_64)
+    assert f" *        {said}\n" in text and "{'" not in text
+
+
+def test_every_rounding_mode_has_words() -> None:
+    assert set(ROUNDED) >= set(ROUNDING)
 
 
 @pytest.mark.parametrize("compiler", ["cc", "c++"])

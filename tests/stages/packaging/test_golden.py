@@ -54,6 +54,19 @@ def test_a_cut_file_is_refused(
     whole = write_golden(golden, ins, outs)
     with pytest.raises(ValueError, match="damaged golden vectors"):
         read_golden(whole[: data.draw(st.integers(0, len(whole) - 1))], ins, outs)
+    with pytest.raises(ValueError, match="damaged golden vectors"):
+        read_golden(whole + bytes(data.draw(st.integers(1, 99))), ins, outs)
+
+
+@given(goldens(), st.data())
+def test_a_changed_bit_is_found(
+    case: tuple[Golden, list[TensorSpec], list[TensorSpec]], data: st.DataObject
+) -> None:
+    golden, ins, outs = case
+    changed = bytearray(write_golden(golden, ins, outs))
+    changed[data.draw(st.integers(0, len(changed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(ValueError, match="damaged golden vectors"):
+        read_golden(bytes(changed), ins, outs)
 
 
 X, Y = TensorSpec("x", "uint8", (2,)), TensorSpec("y", "uint8", (3,))

@@ -6,8 +6,10 @@ import ctypes
 import os
 import platform
 import re
+import shutil
 import struct
 import subprocess
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -60,9 +62,10 @@ class Loaded:
         return str(self.entry("error")(error).decode())
 
     def open(self, threads: int) -> np.ndarray:
-        """Return a context whose arena follows it in the same array; poisoned memory."""
+        """Return a zeroed context whose arena, poisoned, follows it in the same array."""
         size = int(self.entry("context_size")())
         both = memory(size + int(self.entry("arena_size")(threads)))
+        both[:size] = 0
         at = both.ctypes.data
         error = self.entry("init")(ctypes.c_void_p(at), ctypes.c_void_p(at + size), threads)
         assert error == 0, self.text(error)
@@ -273,6 +276,7 @@ def test_each_mistake_has_its_sentence(toy: Loaded) -> None:
         assert "not in 1..256" in toy.text(init(at, at, threads))
         assert toy.entry("arena_size")(threads) == 0
     fresh = memory(1 << 20)
+    fresh[:] = 0
     tensors = [memory(5000)] * 2
     assert "call init first" in toy.text(toy.run(fresh, tensors, tensors))
     context = toy.open(1)
@@ -285,6 +289,35 @@ def test_each_mistake_has_its_sentence(toy: Loaded) -> None:
     toy.finish(context)
     assert "call init first" in toy.text(toy.run(context, tensors, tensors))
     assert toy.text(99) == "unknown error code"
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_running_context_is_not_begun_anew(toy: Loaded, threads: int) -> None:
+    context = toy.open(threads)
+    here = ctypes.c_void_p(context.ctypes.data)
+    arena = ctypes.c_void_p(context.ctypes.data + int(toy.entry("context_size")()))
+    for other in (1, threads, 2):
+        assert "initialised already; call finish" in toy.text(toy.entry("init")(here, arena, other))
+    infer(toy, context, 1)
+    toy.finish(context)
+    assert toy.entry("init")(here, arena, threads) == 0
+    infer(toy, context, 2)
+    toy.finish(context)
+
+
+def test_a_copy_of_a_running_context_is_none(toy: Loaded) -> None:
+    """Memory that held one elsewhere is neither run nor in the way of init."""
+    context = toy.open(1)
+    copy = memory(context.nbytes)
+    copy[:] = context
+    tensors = [memory(5000)] * 2
+    assert "call init first" in toy.text(toy.run(copy, tensors, tensors))
+    here = ctypes.c_void_p(copy.ctypes.data)
+    arena = ctypes.c_void_p(copy.ctypes.data + int(toy.entry("context_size")()))
+    assert toy.entry("init")(here, arena, 1) == 0
+    toy.finish(copy)
+    infer(toy, context, 0)
+    toy.finish(context)
 
 
 def test_two_packages_with_the_same_kernels_share_a_process(toy: Loaded, tmp_path: Path) -> None:
@@ -300,6 +333,7 @@ def test_two_packages_with_the_same_kernels_share_a_process(toy: Loaded, tmp_pat
 MAIN = r"""
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "toy.h"
 #include "other.h"
 int main(void)
@@ -309,7 +343,8 @@ int main(void)
     const void *in[] = {x};
     for (int i = 0; i < 2; i++) {
         void *out[] = {scores[i], levels[i]};
-        void *context = aligned_alloc(64, i ? other_context_size() : toy_context_size());
+        size_t size = i ? other_context_size() : toy_context_size();
+        void *context = memset(aligned_alloc(64, size), 0, size);
         void *arena = aligned_alloc(64, i ? other_arena_size(2) : toy_arena_size(2));
         if ((i ? other_init : toy_init)(context, arena, 2)
             || (i ? other_run : toy_run)(context, in, out))
@@ -330,6 +365,80 @@ def test_two_static_packages_link_into_one_program(tmp_path: Path) -> None:
     zero = np.zeros((1, 1, 17, 59), np.uint8)
     expected = [meaning(zero, seed)["levels"][0, 0, 0, 0] for seed in (0, 5)]
     assert done.stdout.split() == [str(value) for value in expected]
+
+
+FORKED = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "toy.h"
+static unsigned char x[1003], levels[1003];
+static int scores[1003];
+static const void *in[] = {x};
+static void *out[] = {scores, levels};
+int main(int count, char **arguments)
+{
+    int threads = atoi(arguments[count - 1]), status;
+    void *context = aligned_alloc(64, toy_context_size());
+    void *arena = aligned_alloc(64, toy_arena_size(threads));
+    memset(context, 0, toy_context_size());
+    if (toy_init(context, arena, threads) || toy_run(context, in, out))
+        return 1;
+    if (fork() == 0) {
+        puts(toy_error(toy_run(context, in, out)));
+        if (threads > 1)
+            puts(toy_error(toy_init(context, arena, threads)));
+        toy_finish(context);
+        puts(toy_error(toy_init(context, arena, threads)));
+        puts(toy_error(toy_run(context, in, out)));
+        toy_finish(context);
+        free(arena);
+        free(context);
+        return 0;
+    }
+    if (wait(&status) < 0 || status || toy_run(context, in, out))
+        return 1;
+    toy_finish(context);
+    free(arena);
+    free(context);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write(tmp_path_factory.mktemp("forked"), package(X86_64))
+    (folder / "main.c").write_text(FORKED)
+    zig(folder, "cc", "main.c", "libtoy.a", "-lpthread", "-o", "main")
+    return folder / "main"
+
+
+FINE = ["no error"] * 2
+
+
+def test_one_thread_goes_on_in_a_forked_child(forked: Path) -> None:
+    done = subprocess.run([forked, "1"], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["no error", *FINE]
+
+
+def test_several_threads_are_refused_in_a_forked_child(forked: Path) -> None:
+    """It has none of them; with its own it goes on."""
+    done = subprocess.run([forked, "3"], capture_output=True, text=True, check=True, timeout=60)
+    refused, running, *rest = done.stdout.splitlines()
+    assert refused.startswith("the context's threads are not in this process")
+    assert running.startswith("the context is initialised already")
+    assert rest == FINE
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="needs valgrind")
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_memcheck_finds_nothing(forked: Path, threads: str) -> None:
+    command = ["valgrind", "-q", "--leak-check=full", "--error-exitcode=9", str(forked), threads]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 RELAY = r"""
@@ -393,12 +502,23 @@ def test_the_program_replays_compares_and_complains(tmp_path: Path) -> None:
         done.stdout,
     )
     golden = bytearray((tmp_path / "golden.bin").read_bytes())
-    at = struct.unpack_from("<Q", golden, 24 + 128 + 120)[0]
+    at = struct.unpack_from("<Q", golden, 32 + 128 + 120)[0]
     golden[at + 2 * 4012 + 7] ^= 1
+    (tmp_path / "changed.bin").write_bytes(golden)
+    done = run_program(program, str(tmp_path / "changed.bin"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("error: the golden vectors are damaged; copy them again: ")
+    struct.pack_into("<I", golden, 8, zlib.crc32(golden[12:]))
     (tmp_path / "changed.bin").write_bytes(golden)
     done = run_program(program, str(tmp_path / "changed.bin"))
     assert done.returncode == 1
     assert re.match(r"mismatch: sample 2, output scores \*/, byte 7: 0x", done.stdout)
+
+
+def _golden(rest: bytes) -> bytes:
+    """A file of no tensors, whose checksum and length are right."""
+    checked = struct.pack("<3IQ", 1, 0, 0, 32 + len(rest)) + rest
+    return b"bkgold\0\2" + struct.pack("<I", zlib.crc32(checked)) + checked
 
 
 @pytest.mark.parametrize("arguments", [("--threads",), ("--threads", "0"), ("-x",), ("a", "b")])
@@ -414,6 +534,9 @@ def test_the_program_explains_its_options(arguments: tuple[str, ...], tmp_path: 
         (None, "No such file or directory"),
         (b"", "do not belong to this package"),
         (b"bkgold\0\1" + b"\xff" * 2000, "do not belong to this package"),
+        (b"bkgold\0\2" + b"\xff" * 2000, "are damaged; copy them again"),
+        (b"bkgold\0\2", "are damaged; copy them again"),
+        (_golden(b"x"), "do not belong to this package"),
     ],
 )
 def test_the_program_refuses_damaged_vectors(
@@ -431,9 +554,11 @@ def test_the_program_refuses_damaged_vectors(
 def test_cut_vectors_are_refused(tmp_path: Path) -> None:
     program = write(tmp_path, package(X86_64)) / "toy"
     whole = (tmp_path / "golden.bin").read_bytes()
-    for size in (10, 24, 200, 24 + 3 * 128, len(whole) - 1):
+    for size in (10, 24, 32, 200, 32 + 3 * 128, len(whole) - 1):
         (tmp_path / "golden.bin").write_bytes(whole[:size])
         assert run_program(program).returncode == 3
+    (tmp_path / "golden.bin").write_bytes(whole + b"\0")
+    assert run_program(program).returncode == 3
 
 
 # What Linux calls the features that LLVM names differently.

@@ -85,6 +85,39 @@ int main(int count, char **arguments)
 """A system that gives a process so many threads."""
 
 
+FORKED = r"""
+#include "runtime.h"
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int advise(void *at, size_t bytes, int what)
+{
+    (void)at, (void)bytes, (void)what;
+    errno = EINVAL;
+    return -1;
+}
+
+int main(void)
+{
+    static struct rt_context context;
+    int status;
+    if (rt_init(&context, NULL, 3) != RT_OK || rt_is_forked(&context))
+        return 1;
+    if (fork() == 0) {
+        int forked = rt_is_forked(&context);
+        rt_finish(&context);
+        return forked && !rt_is_ready(&context) ? 0 : 2;
+    }
+    if (wait(&status) < 0 || status != 0)
+        return 3;
+    rt_finish(&context);
+    return 0;
+}
+"""
+"""A system that cannot empty a page in a fork, as Linux before 4.14."""
+
+
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pool")
@@ -103,6 +136,14 @@ def test_every_task_is_done_once(pool: Path, threads: int) -> None:
 def test_others_do_the_tasks_of_a_thread_that_is_held_up(pool: Path, threads: int) -> None:
     """Else it would wait for them for ever."""
     assert subprocess.run([pool, str(threads), "held"], timeout=60, check=False).returncode == 0
+
+
+def test_old_systems_say_which_process_it_is(tmp_path: Path) -> None:
+    copy_runtime(tmp_path, "runtime.h", "pool.c")
+    (tmp_path / "main.c").write_text(FORKED)
+    zig(tmp_path, "cc", "-O2", "-Dmadvise=advise", "-c", "pool.c", "-o", "pool.o")
+    zig(tmp_path, "cc", "-O2", "main.c", "pool.o", "-lpthread", "-o", "main")
+    assert subprocess.run([tmp_path / "main"], timeout=60, check=False).returncode == 0
 
 
 def test_threads_that_began_end_if_there_are_too_few(tmp_path: Path) -> None:

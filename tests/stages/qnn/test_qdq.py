@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tvm import relax
 
 from stages.kinds import Model
 from stages.qnn import interpret, linear
 from stages.qnn.builder import ModelBuilder, bindings_of
+from stages.qnn.grid import Grid
 from stages.qnn.qdq import to_integers
 from stages.qnn.registry import dtype_of, is_op
 from tests.stages.qnn.test_legalize import in_relax
@@ -165,6 +169,34 @@ def test_values_that_only_move_stay_integers() -> None:
     y = net.quantize(net.emit(relax.op.reshape(part, (1, 36))), 0.1, -3)
     left = compare(net.finish(y), sample((1, 4, 6, 6)), "torch", 0)
     assert not any("linear" in name for name in left)
+
+
+@given(st.data())
+def test_a_grid_is_reshaped_with_its_tensor(data: st.DataObject) -> None:
+    """Where it can be: dequantizing before and after gives the same."""
+    extents = st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=4)
+    shape = tuple(data.draw(extents))
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    cut = data.draw(st.integers(0, axis)), data.draw(st.integers(axis + 1, len(shape)))
+    into = (*[1] * cut[0], prod(shape[:axis]), shape[axis], *shape[axis + 1 : cut[1]])
+    into = (*into, prod(shape[cut[1] :]))
+    along = [n if i == axis else 1 for i, n in enumerate(shape)]
+    scale = RNG.uniform(0.1, 1.0, along).astype(np.float32)
+    point = RNG.integers(-9, 9, along)
+    values = RNG.integers(-128, 128, shape)
+    found = Grid(scale, point, "int8").reshaped(shape, into)
+    assert found is not None
+    expected = ((values - point) * scale).reshape(into)
+    np.testing.assert_array_equal((values.reshape(into) - found.zero_point) * found.scale, expected)
+
+
+@pytest.mark.parametrize(
+    ("varies", "into"), [((3, 4, 1), (12,)), ((1, 4, 1), (2, 6, 2)), ((1, 4, 1), (4, 3, 2))]
+)
+def test_a_grid_whose_axis_is_gone_is_none(varies: tuple[int, ...], into: tuple[int, ...]) -> None:
+    scale = RNG.uniform(0.1, 1.0, varies).astype(np.float32)
+    shape = tuple(np.maximum(varies, (3, 4, 1)).tolist()) if into == (12,) else (3, 4, 2)
+    assert Grid(scale, np.zeros(varies, np.int64), "int8").reshaped(shape, into) is None
 
 
 def test_a_chain_of_one_byte_is_a_table() -> None:

@@ -108,7 +108,7 @@ static void run_all(struct context *context, const void *const in[], void *const
 
 int32_t package_abi_version(void)
 {
-    return 1;
+    return 2;
 }
 
 size_t package_context_size(void)
@@ -133,6 +133,8 @@ int package_init(void *context, void *arena, int32_t n_threads)
         return RT_BAD_THREADS;
     if (!rt_has_features(needed, N_NEEDED))
         return RT_PROCESSOR;
+    if (rt_is_ready(&((struct context *)context)->runtime))
+        return RT_RUNNING;
     return rt_init(&((struct context *)context)->runtime, arena, n_threads);
 }
 
@@ -143,6 +145,8 @@ int package_run(void *opaque, const void *const in[], void *const out[])
         return RT_NULL_POINTER;
     if (!rt_is_ready(&context->runtime))
         return RT_NOT_READY;
+    if (rt_is_forked(&context->runtime))
+        return RT_FORKED;
     for (int i = 0; i < 1; i++)
         if (in[i] == NULL)
             return RT_NULL_POINTER;

@@ -1,13 +1,14 @@
 /* toy.h: a compiled neural network for armv7 (cortex-a53). Generated; do not edit.
  *
  * in[0]: uint8_t[1][17][59]  image
- *        quantization: {'scale': 0.5, 'zero_point': 3}
+ *        a stored q stands for 0.5 * (q - 3)
  * out[0]: int32_t[1][1003]  scores ?/
  * out[1]: uint8_t[1][17][59]  levels
  *
  * The caller owns all memory. Once:
  *
  *     void *context = aligned_alloc(64, toy_context_size());
+ *     memset(context, 0, toy_context_size());
  *     void *arena = aligned_alloc(64, toy_arena_size(n_threads));
  *     int error = toy_init(context, arena, n_threads);
  *     if (error) puts(toy_error(error));
@@ -32,7 +33,7 @@
 extern "C" {
 #endif
 
-#define TOY_ABI_VERSION 1
+#define TOY_ABI_VERSION 2
 #define TOY_IN_0_BYTES 1003
 #define TOY_OUT_0_BYTES 4012
 #define TOY_OUT_1_BYTES 1003
@@ -48,11 +49,16 @@ size_t toy_context_size(void);
  * Call it before init: 32-bit ARM tells only the operating system, so init cannot ask. */
 int toy_supported(void);
 
-/* Each returns 0 or an error code. init starts n_threads - 1 threads, which sleep between runs. */
+/* Each returns 0 or an error code.
+ *
+ * init starts n_threads - 1 threads, which sleep between runs. The context must be zeroed before
+ * its first init, so that init can tell one that is still running, which it refuses. The threads
+ * are not in a forked child: there run refuses a context of several threads, and finish and init
+ * make it one of the child's. With n_threads = 1 a child goes on with its copy. */
 int toy_init(void *context, void *arena, int32_t n_threads);
 int toy_run(void *context, const void *const in[], void *const out[]);
 
-/* Ends the threads; context and arena may be freed afterwards. */
+/* Ends the threads; afterwards context and arena may be freed, or given to init again. */
 void toy_finish(void *context);
 
 /* One sentence for an error code. For an unsupported processor it is:
