@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     # NumPy takes a good part of the second that `doit list` may take.
     import numpy as np
 
+    from stages.kinds import Held
+
 _SHORT = 12
 _GRACE_SECONDS = 600
 _ELF = b"\x7fELF"
@@ -83,20 +85,46 @@ class Store:
     def read(self, manifest: Manifest) -> Parts:
         """Return an artifact's content, each part checked against its digest, or DamagedError."""
         folder = self.folder(manifest.stage, manifest.key)
-        data: dict[str, bytes] = {}
-        for content, path in self._places(manifest):
+        files = {
+            c.name: self._content(manifest, c, folder / "files" / c.name) for c in manifest.files
+        }
+        tensors: dict[str, np.ndarray] = {}
+        by_digest: dict[str, np.ndarray] = {}
+        for content in manifest.tensors:
+            # One by one: the bytes of all tensors beside these would be the model a second time.
+            if content.sha256 not in by_digest:
+                data = self._content(manifest, content, self.blob(content.sha256))
+                by_digest[content.sha256] = _tensor(data)
+            tensors[content.name] = by_digest[content.sha256]
+        return Parts(files, tensors)
+
+    def files(self, manifest: Manifest) -> dict[str, Path]:
+        """Return where an artifact's files lie, each checked against its digest, or DamagedError.
+
+        They need not fit memory.
+        """
+        folder = self.folder(manifest.stage, manifest.key)
+        found = {content: folder / "files" / content.name for content in manifest.files}
+        for content, path in found.items():
             try:
-                data[content.sha256] = path.read_bytes()
+                is_same = keys.digest_of(path) == content.sha256
             except OSError:
                 raise DamagedError(f"{self._name(folder)}: {content.name} is missing") from None
-            if keys.digest(data[content.sha256]) != content.sha256:
-                # A tensor may be shared; whoever rebuilds it must not find the bad one there.
-                path.unlink(missing_ok=True)
+            if not is_same:
                 raise DamagedError(f"{self._name(folder)}: {content.name} has changed since")
-        return Parts(
-            {content.name: data[content.sha256] for content in manifest.files},
-            {content.name: _tensor(data[content.sha256]) for content in manifest.tensors},
-        )
+        return {content.name: path for content, path in found.items()}
+
+    def _content(self, manifest: Manifest, content: Content, path: Path) -> bytes:
+        name = self._name(self.folder(manifest.stage, manifest.key))
+        try:
+            data = path.read_bytes()
+        except OSError:
+            raise DamagedError(f"{name}: {content.name} is missing") from None
+        if keys.digest(data) != content.sha256:
+            # A tensor may be shared; whoever rebuilds it must not find the bad one there.
+            path.unlink(missing_ok=True)
+            raise DamagedError(f"{name}: {content.name} has changed since")
+        return data
 
     def commit(
         self,
@@ -111,7 +139,10 @@ class Store:
         with self._workspace() as work:
             target = work / "artifact"
             target.mkdir()
-            files = tuple(_write(target / "files" / n, n, d) for n, d in parts.files.items())
+            given: dict[str, bytes | Path | Held] = {**parts.files, **parts.held}
+            files = tuple(
+                _write(target / "files" / name, name, data) for name, data in sorted(given.items())
+            )
             tensors = tuple(self._put_blob(work, n, t) for n, t in parts.tensors.items())
             output = output_digest(kind, files, tensors)
             manifest = Manifest(stage, key, kind, output, ingredients, files, tensors, items)
@@ -123,14 +154,18 @@ class Store:
         """Remove an artifact, damaged or not; its tensors stay, others may use them."""
         self.remove(self.folder(stage, key))
 
-    def publish(self, files: Mapping[str, bytes], target: Path) -> None:
+    def publish(self, files: Mapping[str, bytes | Path], target: Path) -> None:
         """Make `target` hold exactly these files, replacing the folder as a whole if it differs."""
-        if _holds(target, {name: keys.digest(data) for name, data in files.items()}):
+        digests = {
+            name: keys.digest(data) if isinstance(data, bytes) else keys.digest_of(data)
+            for name, data in files.items()
+        }
+        if _holds(target, digests):
             return
         with self._workspace() as work:
             for name, data in files.items():
                 _write(work / "new" / name, name, data)
-                if data.startswith(_ELF):
+                if _is_elf(work / "new" / name):
                     (work / "new" / name).chmod(0o755)
             target.parent.mkdir(parents=True, exist_ok=True)
             self._move(work / "new", target, work, replace=True)
@@ -236,10 +271,18 @@ def _tensor(data: bytes) -> np.ndarray:
     return array
 
 
-def _write(path: Path, name: str, data: bytes) -> Content:
+def _write(path: Path, name: str, data: bytes | Path | Held) -> Content:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return Content(name, keys.digest(data), len(data))
+    if isinstance(data, bytes):
+        path.write_bytes(data)
+        return Content(name, keys.digest(data), len(data))
+    shutil.copyfile(data if isinstance(data, Path) else data.path, path)
+    return Content(name, keys.digest_of(path), path.stat().st_size)
+
+
+def _is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_ELF)) == _ELF
 
 
 def _holds(folder: Path, wanted: Mapping[str, str]) -> bool:
@@ -247,7 +290,7 @@ def _holds(folder: Path, wanted: Mapping[str, str]) -> bool:
     try:
         there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
         return there == set(wanted) and all(
-            keys.digest((folder / name).read_bytes()) == sha256 for name, sha256 in wanted.items()
+            keys.digest_of(folder / name) == sha256 for name, sha256 in wanted.items()
         )
     except OSError:
         return False
