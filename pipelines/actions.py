@@ -162,7 +162,7 @@ def is_published(plan: Plan) -> bool:
 def publish(plan: Plan) -> dict[str, Any]:
     """Put the package's files where a reader looks for them, and note what the recipe uses."""
     workshop = execute.Workshop(plan)
-    files = workshop.load(last(plan))
+    files = workshop.content(last(plan))
     execute.STORE.publish(files, published(plan))
     roots.note(execute.STORE, plan.recipe, _keys(workshop))
     roots.note_package(execute.STORE, plan.recipe, plan.package)

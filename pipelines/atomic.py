@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def write(path: Path, data: bytes) -> None:
     make_folder(path.parent)
     with named(path), path.open("wb") as file:
         file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def copy(source: Path, path: Path) -> None:
+    """Write a file as another, which need not fit memory; the same holds of it."""
+    make_folder(path.parent)
+    with named(path), source.open("rb") as given, path.open("wb") as file:
+        shutil.copyfileobj(given, file)
         file.flush()
         os.fsync(file.fileno())
 

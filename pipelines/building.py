@@ -13,6 +13,6 @@ def published(recipe: Path) -> plan.Plan:
     made = plan.of(resolved)
     checking.check(made, resolved)
     workshop = execute.Workshop(made)
-    files = workshop.load(actions.last(made))
+    files = workshop.content(actions.last(made))
     execute.STORE.publish(files, actions.published(made))
     return made

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hw.costs import core_costs
 from pipelines import keys, model_files, progress, roots
@@ -20,6 +21,9 @@ from pipelines.items import Memo
 from pipelines.manifest import Content, DamagedError, Manifest, Parts, output_digest
 from pipelines.plan import CALIBRATION, IMPORTING, MEASURING, Plan, Step
 from pipelines.store import Store
+
+Read = TypeVar("Read")
+"""What is read of an artifact."""
 
 STORE = Store(keys.ROOT / "artifacts")
 """The store of this clone."""
@@ -125,15 +129,22 @@ class Workshop:
         """Return a step's artifact as the stage gave it, building what is missing or damaged."""
         from stages import artifacts
 
+        manifest, parts = self._read(step, self.store.read)
+        whole = artifacts.Parts(dict(parts.files), dict(parts.tensors))
+        return artifacts.put_together(manifest.kind, whole)
+
+    def content(self, step: Step) -> dict[str, Path]:
+        """Return where the files of a step's artifact lie, building what is missing or damaged."""
+        return self._read(step, self.store.files)[1]
+
+    def _read(self, step: Step, read: Callable[[Manifest], Read]) -> tuple[Manifest, Read]:
+        """Return a step's manifest and what is read by it, building what is missing or damaged."""
         for _ in range(_ATTEMPTS):
             manifest, _built = self.produce(step)
             try:
-                parts = self.store.read(manifest)
+                return manifest, read(manifest)
             except DamagedError as damage:
                 self._drop(step, manifest.key, damage)
-                continue
-            whole = artifacts.Parts(dict(parts.files), dict(parts.tensors))
-            return artifacts.put_together(manifest.kind, whole)
         folder = self.store.folder(step.name, manifest.key)
         raise UserError(
             f"{shown(folder)}: was written {_ATTEMPTS} times and never read back as it was; "
@@ -162,7 +173,7 @@ class Workshop:
                 step.name,
                 address.key,
                 step.stage.gives,
-                Parts(parts.files, parts.tensors),
+                Parts(parts.files, parts.tensors, parts.held),
                 address.ingredients,
                 items,
             )

@@ -36,6 +36,12 @@ def digest(data: bytes | str) -> str:
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file, which need not fit memory, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def code_ingredients(
     module: str, root: Path = ROOT, packages: tuple[str, ...] = FIRST_PARTY
 ) -> dict[str, str]:

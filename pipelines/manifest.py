@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipelines import keys
@@ -12,6 +12,8 @@ from pipelines import keys
 if TYPE_CHECKING:
     # NumPy takes a good part of the second that `doit list` may take.
     import numpy as np
+
+    from stages.kinds import Held
 
 FORMAT = 1
 
@@ -51,6 +53,8 @@ class Parts:
 
     files: Mapping[str, bytes]
     tensors: Mapping[str, np.ndarray]
+    held: Mapping[str, Held] = field(default_factory=dict)
+    """Files too large for memory, to commit."""
 
 
 def output_digest(kind: str, files: tuple[Content, ...], tensors: tuple[Content, ...]) -> str:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     # NumPy takes a good part of the second that `doit list` may take.
     import numpy as np
 
+    from stages.kinds import Held
+
 _SHORT = 12
 _GRACE_SECONDS = 600
 _ELF = b"\x7fELF"
@@ -87,25 +89,44 @@ class Store:
         All damage is found at once: a tensor may be shared, and whoever rebuilds the artifact must
         find no bad one.
         """
-        folder = self.folder(manifest.stage, manifest.key)
-        data: dict[str, bytes] = {}
         damaged: list[str] = []
-        for content, path in self._places(manifest):
+        folder = self.folder(manifest.stage, manifest.key) / "files"
+        files = {c.name: _sound(c, folder / c.name, damaged) for c in manifest.files}
+        tensors: dict[str, np.ndarray] = {}
+        by_digest: dict[str, np.ndarray] = {}
+        for content in manifest.tensors:
+            # One by one: the bytes of all tensors beside these would be the model a second time.
+            if content.sha256 not in by_digest:
+                data = _sound(content, self.blob(content.sha256), damaged)
+                if data is None:
+                    continue
+                by_digest[content.sha256] = _tensor(data)
+            tensors[content.name] = by_digest[content.sha256]
+        self._refuse(manifest, damaged)
+        return Parts({name: data for name, data in files.items() if data is not None}, tensors)
+
+    def files(self, manifest: Manifest) -> dict[str, Path]:
+        """Return where an artifact's files lie, each checked against its digest, or DamagedError.
+
+        They need not fit memory.
+        """
+        folder = self.folder(manifest.stage, manifest.key) / "files"
+        damaged: list[str] = []
+        for content in manifest.files:
             try:
-                data[content.sha256] = path.read_bytes()
+                if keys.digest_of(folder / content.name) != content.sha256:
+                    damaged.append(f"{content.name} has changed since")
             except OSError:
                 damaged.append(f"{content.name} is missing")
-                continue
-            if keys.digest(data[content.sha256]) != content.sha256:
-                path.unlink(missing_ok=True)
-                damaged.append(f"{content.name} has changed since")
+        self._refuse(manifest, damaged)
+        return {content.name: folder / content.name for content in manifest.files}
+
+    def _refuse(self, manifest: Manifest, damaged: list[str]) -> None:
+        """Raise DamagedError if anything of an artifact is damaged."""
         if damaged:
             more = f", and {len(damaged) - 1} more parts are damaged" if damaged[1:] else ""
-            raise DamagedError(f"{self._name(folder)}: {damaged[0]}{more}")
-        return Parts(
-            {content.name: data[content.sha256] for content in manifest.files},
-            {content.name: _tensor(data[content.sha256]) for content in manifest.tensors},
-        )
+            name = self._name(self.folder(manifest.stage, manifest.key))
+            raise DamagedError(f"{name}: {damaged[0]}{more}")
 
     def commit(
         self,
@@ -119,7 +140,10 @@ class Store:
         """Write an artifact and return its manifest; an equal one that is there already stays."""
         with self._workspace() as work:
             target = work / "artifact"
-            files = tuple(_write(target / "files" / n, n, d) for n, d in parts.files.items())
+            given: dict[str, bytes | Path | Held] = {**parts.files, **parts.held}
+            files = tuple(
+                _write(target / "files" / name, name, data) for name, data in sorted(given.items())
+            )
             tensors = tuple(self._put_blob(work, n, t) for n, t in parts.tensors.items())
             output = output_digest(kind, files, tensors)
             manifest = Manifest(stage, key, kind, output, ingredients, files, tensors, items)
@@ -131,14 +155,18 @@ class Store:
         """Remove an artifact, damaged or not; its tensors stay, others may use them."""
         self.remove(self.folder(stage, key))
 
-    def publish(self, files: Mapping[str, bytes], target: Path) -> None:
+    def publish(self, files: Mapping[str, bytes | Path], target: Path) -> None:
         """Make `target` hold exactly these files, replacing the folder as a whole if it differs."""
-        if _holds(target, {name: keys.digest(data) for name, data in files.items()}):
+        digests = {
+            name: keys.digest(data) if isinstance(data, bytes) else keys.digest_of(data)
+            for name, data in files.items()
+        }
+        if _holds(target, digests):
             return
         with self._workspace() as work:
             for name, data in files.items():
                 _write(work / "new" / name, name, data)
-                if data.startswith(_ELF):
+                if _is_elf(work / "new" / name):
                     (work / "new" / name).chmod(0o755)
             self._move(work / "new", target, work, replace=True)
 
@@ -245,9 +273,31 @@ def _tensor(data: bytes) -> np.ndarray:
     return array
 
 
-def _write(path: Path, name: str, data: bytes) -> Content:
-    atomic.write(path, data)
-    return Content(name, keys.digest(data), len(data))
+def _sound(content: Content, path: Path, damaged: list[str]) -> bytes | None:
+    """Return a part's bytes; None where it is damaged, which is noted, and the part removed."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        damaged.append(f"{content.name} is missing")
+        return None
+    if keys.digest(data) == content.sha256:
+        return data
+    path.unlink(missing_ok=True)
+    damaged.append(f"{content.name} has changed since")
+    return None
+
+
+def _write(path: Path, name: str, data: bytes | Path | Held) -> Content:
+    if isinstance(data, bytes):
+        atomic.write(path, data)
+        return Content(name, keys.digest(data), len(data))
+    atomic.copy(data if isinstance(data, Path) else data.path, path)
+    return Content(name, keys.digest_of(path), path.stat().st_size)
+
+
+def _is_elf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_ELF)) == _ELF
 
 
 def _is_file_of(path: Path, sha256: str) -> bool:
@@ -263,7 +313,7 @@ def _holds(folder: Path, wanted: Mapping[str, str]) -> bool:
     try:
         there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
         return there == set(wanted) and all(
-            keys.digest((folder / name).read_bytes()) == sha256 for name, sha256 in wanted.items()
+            keys.digest_of(folder / name) == sha256 for name, sha256 in wanted.items()
         )
     except OSError:
         return False

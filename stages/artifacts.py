@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.kinds import Files, Golden, Model
+from stages.kinds import Files, Golden, Held, Model
 
 KINDS = ("source", "model", "golden", "table", "files")
 
@@ -22,6 +22,8 @@ class Parts:
 
     files: Files = field(default_factory=dict)
     tensors: dict[str, np.ndarray] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
+    """Files too large for memory; none of an artifact that was read."""
 
 
 def take_apart(kind: str, value: Any) -> Parts:
@@ -41,7 +43,8 @@ def take_apart(kind: str, value: Any) -> Parts:
         case "files":
             for name in value:
                 _check_relative(name)
-            return Parts(files=dict(value))
+            held = {name: data for name, data in value.items() if isinstance(data, Held)}
+            return Parts({n: d for n, d in value.items() if n not in held}, held=held)
     raise ValueError(f"unknown kind of artifact '{kind}'; known: {', '.join(KINDS)}")
 
 

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+_CHUNK_BYTES = 4 << 20
+
 Table = dict[str, Any]
 """Plain data with a canonical JSON form."""
 
+
+class Held:
+    """The content of a file that is too large for memory: it is on disk as long as this lives."""
+
+    def __init__(self, source: Path) -> None:
+        """Take a file away from where it lies."""
+        room = Path(tempfile.mkdtemp(prefix="bitkiln-"))
+        self.path = source.replace(room / source.name)
+        weakref.finalize(self, shutil.rmtree, room, ignore_errors=True)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the content in order, some bytes at a time."""
+        with self.path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
+
+
 Files = dict[str, bytes]
 """Relative POSIX paths and their contents."""
+
+HeldFiles = dict[str, bytes | Held]
+"""The same, the large ones on disk."""
+
+
+def in_memory(files: HeldFiles) -> Files:
+    """All contents as bytes."""
+    return {n: d if isinstance(d, bytes) else b"".join(d.chunks()) for n, d in files.items()}
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import importlib.metadata
 from dataclasses import asdict
 
 from hw.profile import Hardware
-from stages.kinds import Files, Golden, Model, Table
+from stages.kinds import Golden, HeldFiles, Model, Table
 from stages.options import PackageOptions
-from stages.packaging.assemble import assemble
+from stages.packaging.assemble import assembled
 from stages.packaging.graph import Memo, program_of
 from stages.qnn.session import islands_of
 
@@ -29,7 +29,7 @@ def run(
     options: PackageOptions,
     hardware: Hardware,
     memo: Memo,
-) -> Files:
+) -> HeldFiles:
     """Files of the package: header, libraries, executable, manifest, golden vectors."""
     program = program_of(model, bodies, schedules, hardware, memo)
     provenance = {
@@ -39,7 +39,7 @@ def run(
         "kernels": {name: body["certificate"] for name, body in sorted(bodies.items())},
         "tools": {tool: importlib.metadata.version(tool) for tool in TOOLS},
     }
-    return assemble(
+    return assembled(
         program=program,
         golden=golden,
         options=options,

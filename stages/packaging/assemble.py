@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from stages.kinds import Files, Golden, Table
+from stages.kinds import Files, Golden, Held, HeldFiles, Table, in_memory
 from stages.options import PackageOptions
 from stages.packaging import arena, emit, features
 from stages.packaging.golden import write_golden
@@ -19,6 +19,8 @@ from stages.packaging.link import Linker, default_cache
 from stages.packaging.program import Program, TensorSpec
 
 MANIFEST_VERSION = 1
+LARGE = 1 << 20
+"""Bytes from which on a file is not held in memory."""
 
 
 def assemble(
@@ -30,6 +32,27 @@ def assemble(
     provenance: Table,
     cache: Path | None = None,
 ) -> Files:
+    """The files of a package, in memory: what `assembled` gives."""
+    files = assembled(
+        program=program,
+        golden=golden,
+        options=options,
+        hardware=hardware,
+        provenance=provenance,
+        cache=cache,
+    )
+    return in_memory(files)
+
+
+def assembled(
+    *,
+    program: Program,
+    golden: Golden,
+    options: PackageOptions,
+    hardware: Hardware,
+    provenance: Table,
+    cache: Path | None = None,
+) -> HeldFiles:
     """Emit, compile and link a program; equal arguments give equal bytes, in any folder.
 
     Returns NAME.h, golden.bin, manifest.json, and of libNAME.so, libNAME.a and NAME those that
@@ -38,17 +61,30 @@ def assemble(
     """
     plan = arena.plan(program)
     constants = emit.pack_constants(program)
-    built: Files = {
+    built: HeldFiles = {
         f"{options.name}.h": header_source(program, options.name, hardware).encode(),
         "golden.bin": write_golden(golden, program.inputs, program.outputs),
     }
     with tempfile.TemporaryDirectory(prefix="bitkiln-") as folder:
         linker = Linker(Path(folder), options.name, hardware, cache or default_cache())
-        built |= _link(linker, program, plan, constants, options.formats)
+        linked = _link(linker, program, plan, constants, options.formats)
+        built |= _held(linked)
     manifest = _manifest(program, plan, constants, options, hardware, provenance, built)
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     built["manifest.json"] = text.encode()
     return dict(sorted(built.items()))
+
+
+def _held(linked: Sequence[Path]) -> HeldFiles:
+    """Files of a build folder, which is about to go: the large ones elsewhere on disk."""
+    return {
+        path.name: path.read_bytes() if path.stat().st_size < LARGE else Held(path)
+        for path in linked
+    }
+
+
+def _chunks(data: bytes | Held) -> Iterable[bytes]:
+    return data.chunks() if isinstance(data, Held) else (data,)
 
 
 def _link(
@@ -57,26 +93,21 @@ def _link(
     plan: arena.Arena,
     constants: emit.Constants,
     formats: Iterable[str],
-) -> Files:
-    package = linker.compile_package(
-        {
-            "graph.c": emit.graph_source(program, plan, constants, linker.hardware),
-            "constants.S": emit.constants_source(linker.hardware),
-            "constants.bin": constants.blob,
-        }
-    )
+) -> list[Path]:
+    source = emit.graph_source(program, plan, constants, linker.hardware)
+    package = linker.compile_package({"graph.c": source})
     own = {**program.objects, "package.o": package.read_bytes()}
     wants_program = "executable" in formats
     extra = {"replay.o": linker.compile_replay().read_bytes()} if wants_program else {}
     names = linker.privatize(own, extra)
-    library = names[: len(own)]
-    files: Files = {}
+    library = [*names[: len(own)], linker.compile_constants(constants.chunks())]
+    files = []
     if "shared" in formats:
-        files[f"lib{linker.name}.so"] = linker.shared(library)
+        files.append(linker.shared(library))
     if "static" in formats:
-        files[f"lib{linker.name}.a"] = linker.static(library)
+        files.append(linker.static(library))
     if wants_program:
-        files[linker.name] = linker.executable(names)
+        files.append(linker.executable([*library, *names[len(own) :]]))
     return files
 
 
@@ -87,7 +118,7 @@ def _manifest(
     options: PackageOptions,
     hardware: Hardware,
     provenance: Table,
-    built: Files,
+    built: HeldFiles,
 ) -> dict[str, Any]:
     return {
         "manifest_version": MANIFEST_VERSION,
@@ -112,14 +143,23 @@ def _manifest(
             "buffer_bytes": plan.buffer_bytes,
             "scratch_bytes_per_thread": plan.scratch_bytes,
             "arena_bytes_one_thread": plan.size(1),
-            "constant_bytes": len(constants.blob),
+            "constant_bytes": constants.size,
         },
         "files": {
-            name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            name: dict(zip(("bytes", "sha256"), _measured(data), strict=True))
             for name, data in sorted(built.items())
         },
         "provenance": provenance,
     }
+
+
+def _measured(data: bytes | Held) -> tuple[int, str]:
+    """How long some content is, and its digest."""
+    size, digest = 0, hashlib.sha256()
+    for chunk in _chunks(data):
+        size += len(chunk)
+        digest.update(chunk)
+    return size, digest.hexdigest()
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,45 +29,61 @@ PUBLIC = (
 """The functions of a package; graph.c defines package_f, which the packager names NAME_f."""
 
 
+CONSTANTS = "graph_constants"
+"""What graph.c calls the constants."""
+
+
 @dataclass(frozen=True)
 class Constants:
-    """All constants as one read-only blob, and where each begins; equal ones are stored once."""
+    """All constants, as they lie in one read-only place, and where each begins there."""
 
-    blob: bytes
+    stored: tuple[tuple[int, np.ndarray], ...]
+    """Where each begins, in order; equal ones are stored once."""
     offsets: dict[str, int]
+    size: int
+    """Bytes of all, slack included."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield all bytes, a constant at a time: together they are as large as the model."""
+        place = 0
+        for offset, value in self.stored:
+            yield b"\0" * (offset - place) + _little_endian(value).tobytes()
+            place = offset + value.nbytes
+        yield b"\0" * (self.size - place)
 
 
 def pack_constants(program: Program) -> Constants:
     """Lay out the constants 64-byte aligned in their given order, slack at the end."""
-    blob = bytearray()
-    offsets: dict[str, int] = {}
+    stored, offsets, end = [], dict[str, int](), 0
     seen: dict[tuple[int, bytes], int] = {}
     for name, value in program.constants.items():
-        data = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False)
-        raw = data.tobytes()
-        key = (len(raw), hashlib.sha256(raw).digest())
+        digest = hashlib.sha256(_little_endian(value).tobytes()).digest()
+        key = (value.nbytes, digest)
         if key not in seen:
-            blob += b"\0" * (align(len(blob)) - len(blob))
-            seen[key] = len(blob)
-            blob += raw
+            seen[key] = align(end)
+            stored.append((seen[key], value))
+            end = seen[key] + value.nbytes
         offsets[name] = seen[key]
-    blob += b"\0" * SLACK
-    return Constants(bytes(blob), offsets)
+    return Constants(tuple(stored), offsets, end + SLACK)
 
 
-def constants_source(hardware: Hardware) -> str:
+def _little_endian(value: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False)
+
+
+def constants_source(hardware: Hardware, symbol: str) -> str:
     """Return the assembler file that turns constants.bin into an aligned read-only symbol."""
     mark = "%" if hardware.architecture == "armv7" else "@"
     return "\n".join(
         (
             f'.section .rodata.constants,"a",{mark}progbits',
             ".balign 64",
-            ".globl graph_constants",
-            ".hidden graph_constants",
-            f".type graph_constants,{mark}object",
-            "graph_constants:",
+            f".globl {symbol}",
+            f".hidden {symbol}",
+            f".type {symbol},{mark}object",
+            f"{symbol}:",
             '    .incbin "constants.bin"',
-            ".size graph_constants, . - graph_constants",
+            f".size {symbol}, . - {symbol}",
             f'.section .note.GNU-stack,"",{mark}progbits',
             "",
         )
@@ -84,7 +100,7 @@ def graph_source(program: Program, arena: Arena, constants: Constants, hardware:
             "",
             *_prototypes(program),
             "",
-            "extern const uint8_t graph_constants[];",
+            f"extern const uint8_t {CONSTANTS}[];",
             "",
             *_context(program),
             "",

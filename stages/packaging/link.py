@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hw.profile import Hardware
 from stages.errors import StageError
-from stages.packaging.emit import PUBLIC
+from stages.packaging.emit import CONSTANTS, PUBLIC, constants_source
 from stages.packaging.symbols import ObjectFile
 
 RUNTIME_SOURCES = (
@@ -67,6 +67,18 @@ class Linker:
         # -fno-builtin: a loop in memory.c must not become a call of the function it is in.
         return self._compile("package.o", (*RUNTIME_SOURCES, *compiled), "-fno-builtin")
 
+    def compile_constants(self, chunks: Iterable[bytes]) -> str:
+        """Compile the constants into an object of their own, which has its last names; return that.
+
+        Nothing of it is read back: constants are most of a package.
+        """
+        with (self.folder / "constants.bin").open("wb") as file:
+            file.writelines(chunks)
+        symbol, name = f"{self.name}__{CONSTANTS}", f"{self.name}_constants.o"
+        (self.folder / "constants.S").write_text(constants_source(self.hardware, symbol))
+        self._compile(name, ("constants.S",))
+        return name
+
     def compile_replay(self) -> Path:
         """Compile the program that replays golden vectors."""
         self._unpack((REPLAY_SOURCE, *RUNTIME_HEADERS))
@@ -79,7 +91,7 @@ class Linker:
         to them and keeps what it takes from libc.
         """
         parsed = [ObjectFile(data, name) for name, data in objects.items()]
-        defined = _defined(parsed)
+        defined = _defined(parsed) | {CONSTANTS}
         _check_undefined(parsed, defined)
         public = {f"{self.name}_{function}" for function in PUBLIC}
 
@@ -101,23 +113,23 @@ class Linker:
             (self.folder / f"{self.name}_{name}").write_bytes(data)
         return [f"{self.name}_{name}" for name, _ in renamed]
 
-    def shared(self, objects: Sequence[str]) -> bytes:
+    def shared(self, objects: Sequence[str]) -> Path:
         """Link libNAME.so, which imports nothing but libc's threads."""
         out = f"lib{self.name}.so"
         soname = f"-Wl,-soname,{out}"
         self._cc("-shared", "-nostartfiles", soname, *_LINK, *objects, "-lpthread", "-o", out)
-        return (self.folder / out).read_bytes()
+        return self.folder / out
 
-    def static(self, objects: Sequence[str]) -> bytes:
+    def static(self, objects: Sequence[str]) -> Path:
         """Archive libNAME.a."""
         out = f"lib{self.name}.a"
         self._zig("ar", "rcsD", out, *objects)
-        return (self.folder / out).read_bytes()
+        return self.folder / out
 
-    def executable(self, objects: Sequence[str]) -> bytes:
+    def executable(self, objects: Sequence[str]) -> Path:
         """Link the replay program NAME against the target's libc."""
         self._cc(*_LINK, *objects, "-lpthread", "-o", self.name)
-        return (self.folder / self.name).read_bytes()
+        return self.folder / self.name
 
     def _unpack(self, names: Iterable[str]) -> None:
         runtime = files("stages.packaging").joinpath("runtime")

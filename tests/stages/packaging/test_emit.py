@@ -85,7 +85,7 @@ def test_equal_constants_are_stored_once_and_all_are_aligned() -> None:
     constants = emit.pack_constants(make_program(X86_64))
     assert constants.offsets == {"table": 0, "bias": 256, "bias again": 256}
     assert all(offset % ALIGNMENT == 0 for offset in constants.offsets.values())
-    assert len(constants.blob) == 256 + 20 + SLACK
+    assert constants.size == len(b"".join(constants.chunks())) == 256 + 20 + SLACK
 
 
 @given(st.text())

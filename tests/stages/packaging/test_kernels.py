@@ -13,7 +13,7 @@ from hw import host
 from hw.profile import Hardware
 from pipelines.runners import choose
 from stages import packaging, synthesizing, tuning
-from stages.kinds import Golden
+from stages.kinds import Golden, in_memory
 from stages.options import PackageOptions
 from stages.packaging.symbols import ObjectFile
 from stages.qnn import interpret
@@ -278,7 +278,7 @@ def test_a_package_on_threads(hardware: Hardware, tmp_path: Path) -> None:
         hardware=hardware,
         memo=compile_at_once,
     )
-    with choose(write(tmp_path, files), host.detect()) as runner:
+    with choose(write(tmp_path, in_memory(files)), host.detect()) as runner:
         for threads in (1, 2, 3, 1) if is_native(hardware) else (1,):
             for _ in range(3):
                 outputs = runner.run(case.inputs(), threads)

@@ -12,7 +12,7 @@ import pytest
 
 from hw import host
 from stages import packaging, synthesizing, tuning
-from stages.kinds import Files, Golden
+from stages.kinds import Files, Golden, in_memory
 from stages.options import PackageOptions
 from stages.packaging import emit, features
 from stages.packaging.arena import plan
@@ -48,7 +48,7 @@ def built() -> tuple[Files, dict[str, np.ndarray], dict[str, np.ndarray]]:
         hardware=AMX,
         memo=kept,
     )
-    return made, inputs, expected
+    return in_memory(made), inputs, expected
 
 
 @pytest.mark.parametrize("granted", [True, False])
