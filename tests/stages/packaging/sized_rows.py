@@ -12,6 +12,8 @@ from stages.qnn import bipolar, integer, qlinear, rescale, source
 from stages.qnn import floats as halves
 from stages.qnn.collecting import collect
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
+from stages.qnn.in_order import ORDERS, sum_in_order
+from stages.qnn.interpolating import interpolate
 from stages.qnn.registry import PREFIX
 from tests.stages.packaging.sized import TARGETS, Row, Sized, partner
 from tests.stages.qnn.examples import INTEGER
@@ -31,7 +33,8 @@ def example(name: str) -> Row:
 
     def build(sized: Sized, key: str, size: int) -> Any:
         call = INTEGER[name]
-        own = call.operands[0][0].shape[-1]
+        shape = call.operands[0][0].shape
+        own = shape[-1] if shape else 0
         operands = [(_stretched(v, own, size), _stored(d)) for v, d in call.operands]
         data, *others = operands
         variables = [sized.input(key, *data)]
@@ -49,6 +52,8 @@ def _stored(dtype: str) -> str:
 
 
 def _stretched(value: Any, own: int, size: int) -> Any:
+    if not own:  # an operator of numbers takes them by element, too
+        return np.full(size, value)
     has_axis = value.ndim and value.shape[-1] == own
     return np.take(value, np.arange(size) % own, axis=-1) if has_axis else value
 
@@ -122,6 +127,27 @@ def rounded(sized: Sized, key: str, size: int) -> Any:
     return sized.emit(halves.from_bfloat16(half), key)
 
 
+def interpolated(sized: Sized, key: str, size: int) -> Any:
+    """Between the last axis's neighbours and between three rows."""
+    sides = [sized.reals(f"{key}.{side}", 1, 3, size) for side in ("left", "right")]
+    places = np.array([[0, 0, 1, 2], [0, 1, 2, 2]], np.int32)
+    idle = np.zeros((2, 1), np.int32), np.zeros((2, 1), np.float32)
+    weights = [sized.rng.random((2, n)).astype(np.float32) for n in (size, 4)]
+    others = (weights[0], places, weights[1], *idle)
+    tensors = [sized.tensor(f"{key}.{i}", other) for i, other in enumerate(others)]
+    return sized.emit(interpolate(*sides, *tensors, axes=[2, 1]), key)
+
+
+def added_in(order: str) -> Row:
+    """Rows of values added up in an order of ONNX Runtime's."""
+
+    def build(sized: Sized, key: str, size: int) -> Any:
+        x = sized.reals(key, 3, size, 1 if "vector" in order else 5)
+        return sized.emit(sum_in_order(x, order=order), f"{key}.sums")
+
+    return Row(("sum_in_order",), build, ALIKE)
+
+
 def float_convolved(sized: Sized, key: str, size: int) -> Any:
     x = sized.input(key, sized.whole(1, size, 1, 3))
     weight = sized.tensor(f"{key}.w", sized.whole(partner(size), size, 1, 1))
@@ -192,6 +218,8 @@ PRODUCTS = {
     "batched": Row(("batch_dense", "pack_matrices"), batched, EVERY),
     "bits": Row(("from_bits",), bits, ALIKE),
     "rounded": Row(("to_bfloat16", "from_bfloat16"), rounded, ALIKE),
+    "interpolated": Row(("interpolate",), interpolated, ALIKE),
+    **{f"added_{order.replace(' ', '_')}": added_in(order) for order in ORDERS},
     "float_convolved": Row(("float_conv2d",), float_convolved, EVERY),
     "float_dense": Row(("float_dense",), float_dense, ALIKE),
     "float_batched": Row(("float_batch_dense",), float_batched, EVERY),
