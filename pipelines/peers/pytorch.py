@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from pipelines.peers import RefusedError, Run, Shape
-from stages.importing.torch_export.converters import converter_of
-from stages.importing.torch_export.program import DTYPES, Node, Program, Ref, read_program
+from stages.importing.torch_export.converters import converter_of, needed_nodes
+from stages.importing.torch_export.program import DTYPES, Node, Ref, read_program
 
 # They register the operators that exported quantized programs call.
 importlib.import_module("torch.ao.quantization.fx._decomposed")
@@ -41,15 +41,16 @@ def load(source: bytes, shape: Shape) -> Run:
 
 
 def module(source: bytes) -> Module:
-    """Return a .pt2 file as a function of tensors.
+    """Return a .pt2 file as a function of tensors, of the nodes that importing converts.
 
     Raises StageError for a file that our reader refuses, RefusedError for an operator that we have
     no converter for, or that PyTorch lacks.
     """
     program = read_program(source)
-    steps = [_step(node) for node in program.nodes]
+    nodes = needed_nodes(program)
+    steps = [_step(node) for node in nodes]
     constants = {name: torch.from_numpy(np.array(a)) for name, a in program.constants.items()}
-    is_changing = any(_writes(node) for node in program.nodes)
+    is_changing = any(_writes(node) for node in nodes)
 
     def run(*tensors: Any) -> tuple[Any, ...]:
         values = dict(zip(program.inputs, tensors, strict=True))
@@ -57,13 +58,9 @@ def module(source: bytes) -> Module:
         with torch.no_grad():
             for step in steps:
                 step(values)
-        return _outputs(program, values)
+        return tuple(values[name] for name in dict.fromkeys(program.outputs))
 
     return run
-
-
-def _outputs(program: Program, values: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(values[name] for name in dict.fromkeys(program.outputs))
 
 
 def _writes(node: Node) -> bool:

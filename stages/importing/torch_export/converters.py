@@ -145,7 +145,7 @@ def walk(program: Program, options: ImportOptions) -> Converted:
     for name, (shape, dtype) in input_types(program, options).items():
         graph.values[name] = graph.emitter.input(name, shape, dtype)
     problems = Problems()
-    for node in _needed(program):
+    for node in needed_nodes(program):
         try:
             _convert(graph, node)
         except UnsupportedError as error:
@@ -191,7 +191,7 @@ def _convert(graph: Walk, node: Node) -> None:
         graph.values[source] = results[0]
 
 
-def _needed(program: Program) -> list[Node]:
+def needed_nodes(program: Program) -> list[Node]:
     """Nodes that the outputs depend on, and those that write into an operand."""
     needed = set(program.outputs)
     kept = []

@@ -232,3 +232,17 @@ def test_torchao_affine_quantizers_are_bit_exact() -> None:
     program, source = exported(Blocks(), (x,))
     _, found = differences(program, source, [(x,)])
     assert not found[0].any()
+
+
+def test_what_only_checks_is_left_out() -> None:
+    """A cast is exported with a check of its operand's type, which nothing converts or calls."""
+
+    class Cast(Module):
+        def forward(self, x: Any) -> Any:
+            return torch.relu(x.to(torch.float32) * 0.5)
+
+    x = torch.arange(-6.0, 6.0).reshape(3, 4)
+    program, source = exported(Cast(), (x,))
+    assert any("_assert" in str(node.target) for node in program.graph.nodes)
+    _, (found,) = differences(program, source, [(x,)])
+    assert not found.any()
