@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 
 @contextlib.contextmanager
@@ -36,20 +37,14 @@ def make_folder(path: Path) -> None:
 
 def write(path: Path, data: bytes) -> None:
     """Write a file whose content is on the disk when this returns; its name may not yet be."""
-    make_folder(path.parent)
-    with named(path), path.open("wb") as file:
+    with _synced(path) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def copy(source: Path, path: Path) -> None:
     """Write a file as another, which need not fit memory; the same holds of it."""
-    make_folder(path.parent)
-    with named(path), source.open("rb") as given, path.open("wb") as file:
+    with source.open("rb") as given, _synced(path) as file:
         shutil.copyfileobj(given, file)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def sync_tree(folder: Path) -> None:
@@ -79,6 +74,16 @@ def replace(path: Path, data: bytes, through: Path | None = None) -> None:
     except BaseException:
         through.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def _synced(path: Path) -> Iterator[IO[bytes]]:
+    """Give a new file to write into; its content is on the disk afterwards."""
+    make_folder(path.parent)
+    with named(path), path.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync(folder: Path, named_as: Path) -> None:

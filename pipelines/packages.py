@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hw import host
+from pipelines.actions import published
 from pipelines.errors import UserError
-from pipelines.execute import STORE
 from pipelines.plan import Plan
 from pipelines.runners import Package, choose, open_package, replay
 from pipelines.runners.replay import Replay
@@ -34,15 +33,10 @@ class Opened:
     """Inputs by name and the number of threads → outputs by name."""
 
 
-def folder(plan: Plan) -> Path:
-    """Return where the package of a plan is published."""
-    return STORE.root / "packages" / plan.package
-
-
 def is_native(plan: Plan) -> bool:
     """Whether the package is for this machine's kind of processor."""
     try:
-        return is_here(open_package(folder(plan)).architecture)
+        return is_here(open_package(published(plan)).architecture)
     except ValueError:
         return False
 
@@ -65,7 +59,7 @@ def opened(plan: Plan) -> Iterator[Opened]:
     """Give the package of a recipe, or raise UnavailableError."""
     with contextlib.ExitStack() as stack:
         try:
-            runner = stack.enter_context(choose(folder(plan), host.detect()))
+            runner = stack.enter_context(choose(published(plan), host.detect()))
         except (UserError, ValueError) as error:
             raise UnavailableError(str(error)) from error
         yield Opened(runner.package, runner.how, runner.run)
@@ -77,7 +71,7 @@ def replays(plan: Plan, threads: int) -> tuple[Replay, str]:
     Raises UnavailableError if there is no program or this machine cannot run it.
     """
     try:
-        package = open_package(folder(plan))
+        package = open_package(published(plan))
         if package.architecture == host.detect().architecture:
             return replay.replay(package, threads), "natively"
         return replay.qemu_replay(package, threads), "under qemu"

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     # NumPy takes a good part of the second that `doit list` may take.
     import numpy as np
 
-    from stages.kinds import Held
 
 _SHORT = 12
 _GRACE_SECONDS = 600
@@ -140,9 +139,10 @@ class Store:
         """Write an artifact and return its manifest; an equal one that is there already stays."""
         with self._workspace() as work:
             target = work / "artifact"
-            given: dict[str, bytes | Path | Held] = {**parts.files, **parts.held}
+            held = {name: data.path for name, data in parts.held.items()}
+            given: dict[str, bytes | Path] = {**parts.files, **held}
             files = tuple(
-                _write(target / "files" / name, name, data) for name, data in sorted(given.items())
+                _kept(target / "files" / name, name, data) for name, data in sorted(given.items())
             )
             tensors = tuple(self._put_blob(work, n, t) for n, t in parts.tensors.items())
             output = output_digest(kind, files, tensors)
@@ -157,15 +157,11 @@ class Store:
 
     def publish(self, files: Mapping[str, bytes | Path], target: Path) -> None:
         """Make `target` hold exactly these files, replacing the folder as a whole if it differs."""
-        digests = {
-            name: keys.digest(data) if isinstance(data, bytes) else keys.digest_of(data)
-            for name, data in files.items()
-        }
-        if _holds(target, digests):
+        if _holds(target, {name: _digest(data) for name, data in files.items()}):
             return
         with self._workspace() as work:
             for name, data in files.items():
-                _write(work / "new" / name, name, data)
+                _write(work / "new" / name, data)
                 if _is_elf(work / "new" / name):
                     (work / "new" / name).chmod(0o755)
             self._move(work / "new", target, work, replace=True)
@@ -287,12 +283,21 @@ def _sound(content: Content, path: Path, damaged: list[str]) -> bytes | None:
     return None
 
 
-def _write(path: Path, name: str, data: bytes | Path | Held) -> Content:
+def _write(path: Path, data: bytes | Path) -> None:
     if isinstance(data, bytes):
         atomic.write(path, data)
-        return Content(name, keys.digest(data), len(data))
-    atomic.copy(data if isinstance(data, Path) else data.path, path)
-    return Content(name, keys.digest_of(path), path.stat().st_size)
+    else:
+        atomic.copy(data, path)
+
+
+def _kept(path: Path, name: str, data: bytes | Path) -> Content:
+    """Write a file of an artifact; return its entry in the manifest."""
+    _write(path, data)
+    return Content(name, _digest(data), path.stat().st_size)
+
+
+def _digest(data: bytes | Path) -> str:
+    return keys.digest(data) if isinstance(data, bytes) else keys.digest_of(data)
 
 
 def _is_elf(path: Path) -> bool:

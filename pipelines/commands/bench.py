@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import packages, tables, verifying
+from pipelines import actions, packages, tables, verifying
 from pipelines.benching import growth, larq, layers, own, primitives, rounds, sides
 from pipelines.benching.engines import ENGINES, Engine, limit_instructions
 from pipelines.benching.origin import origin
@@ -94,7 +94,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
 
 def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
     """Print what each kernel takes alone, and its share of the peak of its instructions."""
-    package = open_package(packages.folder(plan))
+    package = open_package(actions.published(plan))
     rows = layers.times(Workshop(plan), resolved.hardware, sides.first_sample(package))
     found = peaks.peaks(resolved.hardware)
     for row in rows:
@@ -134,7 +134,7 @@ def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables)
     """Print what a layer takes as loops, with one scheduling primitive more at a time."""
     workshop, hardware = Workshop(plan), resolved.hardware
     layer = primitives.layer_of(workshop.load(plan.step("bitpacking")), name)
-    package = open_package(packages.folder(plan))
+    package = open_package(actions.published(plan))
     program = loaded(workshop, hardware, sides.first_sample(package))
     threads = arguments.threads(variables) or len(os.sched_getaffinity(0))
     times = primitives.times(layer, hardware, program, name, threads)
@@ -221,7 +221,7 @@ def _wanted_of_own(stated: str, files: list[Variant]) -> list[Variant]:
 
 def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
     """Return what runs a published package, after its golden vectors came out right."""
-    package = open_package(packages.folder(plan))
+    package = open_package(actions.published(plan))
     runner = stack.enter_context(NativeRunner(package))
     golden = Golden(*package.golden())
     for item in verifying.compare(golden, runner.run, verifying.tolerance(plan)):

@@ -107,16 +107,18 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 def _followed(row: dict[str, Any]) -> str:
     """Say where ONNX Runtime's default session is not followed, and what is close by nature."""
+    from stages.qnn.session import INTEGERS, UNOPTIMIZED
+
     said = []
     if "from_default" in row:
         found = row["from_default"]
         by = max(found.get("steps", 0.0), found.get("difference", 0.0))
-        kinds = [item for item in row["islands"] if item["gives"] == "the unoptimized graph"]
+        kinds = [item for item in row["islands"] if item["gives"] == UNOPTIMIZED]
         named = ", ".join(
             f"{item['runtime'].split()[0].strip(',')} ({len(item['layers'])})" for item in kinds
         )
-        said.append(f"the unoptimized graph at {named}, by {by:.3g} off the default session")
-    exact = [item for item in row.get("islands", []) if item["gives"].startswith("exact sums")]
+        said.append(f"{UNOPTIMIZED} at {named}, by {by:.3g} off the default session")
+    exact = [item for item in row.get("islands", []) if item["gives"] == INTEGERS]
     if exact and row["status"] == "differs":
         count = sum(len(item["layers"]) for item in exact)
         said.append(f"the runtime adds up {count} layers as floats, a package exactly")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import onnx
 import onnxruntime as ort
 
 from pipelines.peers import RefusedError, Run, Shape
+from stages.importing.onnx_session import is_wrong_pool
 
 Array = np.ndarray[Any, Any]
 _NEWEST_IR = 10
@@ -40,7 +41,7 @@ def load(source: bytes, shape: Shape, *, is_default: bool = False) -> Run:
     _widen(model.graph)
     model.ir_version = min(model.ir_version, _NEWEST_IR)
     known = {output.name for output in model.graph.output}
-    apart = [] if is_default else [n.output[0] for n in model.graph.node if _is_wrong_pool(n)]
+    apart = [] if is_default else list(_wrong_pools(model.graph))
     model.graph.output.extend(
         onnx.ValueInfoProto(name=name)
         for name in dict.fromkeys((*shape.outputs, *apart))
@@ -62,9 +63,11 @@ def load(source: bytes, shape: Shape, *, is_default: bool = False) -> Run:
     return run
 
 
-def _is_wrong_pool(node: onnx.NodeProto) -> bool:
-    stated = {each.name for each in node.attribute if each.i}
-    return node.op_type == "AveragePool" and stated >= {"ceil_mode", "count_include_pad"}
+def _wrong_pools(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the outputs of pools that the default session divides wrongly."""
+    for node in graph.node:
+        if is_wrong_pool(node.op_type, {each.name: each.i for each in node.attribute}):
+            yield node.output[0]
 
 
 def _widen(graph: onnx.GraphProto) -> None:

@@ -7,7 +7,7 @@ and a largest value moves all of them a little; no rule of rounding makes that e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from tvm.ir import Call
 
 from stages.kinds import Model
 from stages.qnn import interpret
-from stages.qnn.builder import bindings_of, output_names, outputs_of, variables_in
+from stages.qnn.builder import bindings_of, output_names, variables_in
 from stages.qnn.registry import dtype_of, is_op, tensor_types
 from stages.qnn.session import ATTRIBUTE, CLOSE, Island, islands_of, written
 
@@ -66,32 +66,19 @@ def _is_inexact(value: Any) -> bool:
 
 def spread(model: Model, samples: Sequence[Mapping[str, Array]], seed: int = 0) -> dict[str, float]:
     """By how much outputs move at most where the last bits of `loose` variables do, by name."""
-    rng, names = np.random.default_rng(seed), output_names(model)
-    moved = dict.fromkeys(names, 0.0)
+    rng, apart = np.random.default_rng(seed), set(loose(model))
+    moved = dict.fromkeys(output_names(model), 0.0)
+
+    def nudged(variable: Any, value: Any) -> Any:
+        """A loose variable as the next float32 below or above, or the same, by element."""
+        if variable not in apart:
+            return value
+        side = rng.choice(np.array([-np.inf, 0, np.inf], np.float32), value.shape)
+        return np.where(side == 0, value, np.nextafter(value, side)).astype(np.float32)
+
     for sample in samples:
         exact = interpret.run(model, sample)
-        for name, value in zip(names, _nudged(model, sample, rng), strict=True):
+        for name, value in interpret.run(model, sample, change=nudged).items():
             gap = np.abs(value.astype(np.float64) - exact[name].astype(np.float64))
             moved[name] = max(moved[name], float(gap.max(initial=0.0)))
     return moved
-
-
-def _nudged(model: Model, sample: Mapping[str, Array], rng: np.random.Generator) -> Iterator[Array]:
-    """Outputs of `main` where loose variables are the next float32 below or above, or the same."""
-    main, apart = model.module["main"], set(loose(model))
-    count = int(main.attrs["num_input"])
-    values: dict[Any, Any] = {item: sample[str(item.name)] for item in main.params[:count]}
-    values |= {item: model.params[str(item.name)] for item in main.params[count:]}
-    for binding in bindings_of(main):
-        value = binding.value
-        if isinstance(value, relax.Var):
-            result = values[value]
-        elif isinstance(value, relax.TupleGetItem):
-            result = values[value.tuple_value][value.index]
-        else:
-            result = interpret.evaluate(value, values)
-        if binding.var in apart:
-            side = rng.choice(np.array([-np.inf, 0, np.inf], np.float32), result.shape)
-            result = np.where(side == 0, result, np.nextafter(result, side)).astype(np.float32)
-        values[binding.var] = result
-    yield from (np.asarray(values[output]) for output in outputs_of(main))

@@ -14,6 +14,8 @@ from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.qnn import source
 
+Array = np.ndarray[Any, Any]
+
 
 def elementwise(function: Any) -> Any:
     """A converter for a binary operator that broadcasts as NumPy does."""
@@ -84,7 +86,7 @@ def quant(builder: RelaxBuilder, node: Node) -> Any:
             f"rounds by '{rounding}'; {', '.join(sorted(ROUNDING_MODES))} are accepted"
         )
     scale, zero_point = _scale(builder, scale_name, x), _zero_point(builder, zero_name)
-    check_broadcast(builder, zero_name, x)
+    _check_broadcast(builder, zero_name, x)
     if bits == 1 and signed:
         if zero_point.any():
             raise UnsupportedError("has one signed bit and a zero point; only zero point 0 has one")
@@ -151,15 +153,21 @@ def _zero_point(builder: RelaxBuilder, tensor: str) -> Any:
     return value.astype(np.float32)
 
 
-def _scale(builder: RelaxBuilder, tensor: str, x: str) -> Any:
+def scale_of(builder: RelaxBuilder, tensor: str, x: str) -> Array:
+    """A constant scale of the values x: positive, and no wider than they are."""
     scale = builder.constant(tensor)
     if not (scale > 0).all():
         raise UnsupportedError(f"has the scale '{tensor}', which is not positive everywhere")
-    check_broadcast(builder, tensor, x)
+    _check_broadcast(builder, tensor, x)
+    return scale
+
+
+def _scale(builder: RelaxBuilder, tensor: str, x: str) -> Any:
+    scale_of(builder, tensor, x)
     return builder.read(tensor)
 
 
-def check_broadcast(builder: RelaxBuilder, tensor: str, x: str) -> None:
+def _check_broadcast(builder: RelaxBuilder, tensor: str, x: str) -> None:
     """The result has the shape of x: a parameter may not widen it."""
     shape, parameter = builder.shape(x), builder.shape(tensor)
     padded = (1,) * (len(shape) - len(parameter)) + parameter

@@ -117,11 +117,9 @@ def _mean(builder: RelaxBuilder, node: Node, keepdims: bool) -> Any:
     x = builder.reshaped(builder.read(node.inputs[0]), picture, f"{node.layer}.picture")
     call = relax.op.mean(x, axis=[2, 3], keepdims=keepdims)
     result = builder.emit(call, node.layer)
-    return (
-        builder.reshaped(result, (*shape[:2], 1), f"{node.layer}.line")
-        if (keepdims and len(shape) == 3)
-        else result
-    )
+    if keepdims and len(shape) == 3:
+        return builder.reshaped(result, (*shape[:2], 1), f"{node.layer}.line")
+    return result
 
 
 def reduce_mean(builder: RelaxBuilder, node: Node) -> Any:

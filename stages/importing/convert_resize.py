@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.importing.arithmetic import NEAREST, PLACES
 from stages.importing.convert_qoperators import present
 from stages.importing.convert_tensors import normal, take
 from stages.importing.limits import MAX_ELEMENTS
@@ -169,16 +170,12 @@ def _positions(node: Node, extent: int, size: int, scale: float) -> Array:
     default = "asymmetric" if node.op == "Upsample" else "half_pixel"
     mode = str(node.attributes.get("coordinate_transformation_mode", default))
     at, factor = np.arange(size, dtype=np.float32), np.float32(scale)
-    if mode == "asymmetric":
-        return np.asarray(at / factor)
-    if mode == "align_corners":
-        last = np.float32(max(size - 1, 1))
-        return np.asarray(at * np.float32(extent - 1) / last)
-    if mode == "pytorch_half_pixel" and size == 1:
-        return np.zeros(1, np.float32)
-    half = np.float32(0.5)
-    if mode in ("half_pixel", "pytorch_half_pixel"):
-        return np.asarray((at + half) / factor - half)
+    if mode == "pytorch_half_pixel":
+        if size == 1:
+            return np.zeros(1, np.float32)
+        mode = "half_pixel"
+    if mode in PLACES:
+        return np.asarray(PLACES[mode](at, factor, extent))
     if mode == "half_pixel_symmetric":
         adjustment = np.float32(size) / (factor * np.float32(extent))
         offset = np.float32(extent) / np.float32(2) * (np.float32(1) - adjustment)
@@ -190,16 +187,9 @@ def _positions(node: Node, extent: int, size: int, scale: float) -> Array:
 def _nearest(node: Node, where: Array, extent: int) -> Array:
     default = "floor" if node.op == "Upsample" else "round_prefer_floor"
     mode = str(node.attributes.get("nearest_mode", default))
-    half = np.float32(0.5)
-    rounded = {
-        "round_prefer_floor": np.ceil(where - half),
-        "round_prefer_ceil": np.floor(where + half),
-        "floor": np.floor(where),
-        "ceil": np.ceil(where),
-    }.get(mode)
-    if rounded is None:
+    if mode not in NEAREST:
         raise UnsupportedError(f"rounds positions by {mode}")
-    return np.asarray(np.clip(rounded, 0, extent - 1).astype(np.int64))
+    return np.asarray(np.clip(NEAREST[mode](where), 0, extent - 1).astype(np.int64))
 
 
 def _taps(where: Array, node: Node) -> list[tuple[Array, Array]]:

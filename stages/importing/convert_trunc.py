@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from stages.importing.arithmetic import truncation_scale
-from stages.importing.convert_arithmetic import bit_width, check_broadcast
+from stages.importing.convert_arithmetic import bit_width, scale_of
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
@@ -37,7 +37,7 @@ def trunc(builder: RelaxBuilder, node: Node) -> Any:
         raise UnsupportedError(f"truncates by '{rounding}'; {listed} are accepted")
     if builder.constant(zero_name).any():
         raise UnsupportedError(f"has the zero point '{zero_name}'; 0 is accepted")
-    scale = _positive(builder, scale_name, x)
+    scale = scale_of(builder, scale_name, x).astype(np.float32)
 
     def emit(function: Any, value: Any, name: str, operand: Array | None = None) -> Any:
         operands = [] if operand is None else [builder.parameter(f"{layer}.{name}", operand)]
@@ -50,7 +50,7 @@ def trunc(builder: RelaxBuilder, node: Node) -> Any:
         parts = emit(relax.op.divide, whole, "divid", np.array(2.0**lost, np.float32))
         kept = emit(_ROUNDED[rounding], parts, "truncat")
         return emit(relax.op.multiply, kept, "multipli", scale)
-    target = _positive(builder, rest[0], x)
+    target = scale_of(builder, rest[0], x).astype(np.float32)
     step = truncation_scale(scale, target)
     # Products by powers of two round nothing, so a quantizer of whole steps stands in the middle.
     call = source.quant(
@@ -64,11 +64,3 @@ def trunc(builder: RelaxBuilder, node: Node) -> Any:
     )
     kept = builder.emit(call, f"{layer}.truncated")
     return emit(relax.op.multiply, kept, "multipli", (target / step).astype(np.float32))
-
-
-def _positive(builder: RelaxBuilder, tensor: str, x: str) -> Array:
-    scale = builder.constant(tensor).astype(np.float32)
-    if not (scale > 0).all():
-        raise UnsupportedError(f"has the scale '{tensor}', which is not positive everywhere")
-    check_broadcast(builder, tensor, x)
-    return scale

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,7 @@ ONE_PAIR = "one pair of quantizers of two, on the grid that both hold"
 def session_of(graph: SourceGraph) -> Session:
     """The facts about a graph, by the layers of its nodes."""
     own = [node for node in graph.nodes if not node.domain]
-    pools = [
-        node.layer
-        for node in own
-        if node.op == "AveragePool"
-        and node.attributes.get("ceil_mode")
-        and node.attributes.get("count_include_pad")
-    ]
+    pools = (node.layer for node in own if is_wrong_pool(node.op, node.attributes))
     reductions = (node.layer for node in own if node.op in _REDUCTIONS)
     return Session(
         reductions=frozenset(reductions),
@@ -38,6 +32,12 @@ def session_of(graph: SourceGraph) -> Session:
         signed=frozenset(_signed(graph)),
         sums_columns=graph.opset < _SUMS_ROWS,
     )
+
+
+def is_wrong_pool(op: str, attributes: Mapping[str, Any]) -> bool:
+    """Whether QLinearAveragePool divides the sums of a pool by counts that are not its own."""
+    rounds_up, counts_pads = attributes.get("ceil_mode"), attributes.get("count_include_pad")
+    return bool(op == "AveragePool" and rounds_up and counts_pads)
 
 
 def _signed(graph: SourceGraph) -> Iterator[str]:

@@ -24,7 +24,7 @@ from stages.importing.oracle_quantizers import (
     Quant,
     Trunc,
 )
-from stages.importing.windows import Windows, windows_of
+from stages.importing.windows import Windows, picture_windows
 
 Array = np.ndarray[Any, Any]
 
@@ -55,15 +55,8 @@ class BatchNormalization(_Replacement):
 
 def opened(x: Array, attributes: Mapping[str, Any]) -> tuple[Array, Windows]:
     """Data [N, C, W] as [N, C, 1, W], and its windows with a height of 1; pictures as they are."""
-    if x.ndim == 4:
-        return x, windows_of(attributes, attributes["kernel_shape"], x.shape[2:])
-    two = {
-        name: [1, *attributes[name]] for name in ("strides", "dilations") if attributes.get(name)
-    }
-    begin, end = attributes.get("pads") or (0, 0)
-    two = {**attributes, **two, "pads": [0, begin, 0, end]}
-    picture = x[:, :, np.newaxis]
-    return picture, windows_of(two, [1, *attributes["kernel_shape"]], picture.shape[2:])
+    windows = picture_windows(attributes, attributes["kernel_shape"], x.shape[2:])
+    return x if x.ndim == 4 else x[:, :, np.newaxis], windows
 
 
 class Conv(_Replacement):

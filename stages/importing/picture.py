@@ -8,7 +8,7 @@ from typing import Any
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.importing.windows import Windows, windows_of
+from stages.importing.windows import Windows, picture_windows
 
 
 class Picture:
@@ -21,19 +21,10 @@ class Picture:
                 f"reads a tensor of rank {len(shape)} with a kernel of {list(kernel)}; "
                 "one and two dimensions are accepted"
             )
-        attributes = dict(node.attributes)
-        if rank == 1:
-            for name in ("strides", "dilations"):
-                attributes[name] = [1, *(attributes.get(name) or [1])]
-            if attributes.get("pads"):
-                begin, end = attributes["pads"]
-                attributes["pads"] = [0, begin, 0, end]
         self.is_line = rank == 1
         self.shape = self.flat(shape)
         try:
-            self.windows: Windows = windows_of(
-                attributes, [1, *kernel] if rank == 1 else kernel, self.shape[2:]
-            )
+            self.windows: Windows = picture_windows(node.attributes, kernel, shape[2:])
         except ValueError as error:
             raise UnsupportedError(str(error)) from error
 

@@ -67,6 +67,24 @@ def windows_of(
     return windows
 
 
+def picture_windows(
+    attributes: Mapping[str, Any], kernel: Sequence[int], extents: Sequence[int]
+) -> Windows:
+    """The same of a node of one or two dimensions; a line is a picture that is one pixel high."""
+    if len(kernel) != 1:
+        return windows_of(attributes, kernel, extents)
+    flat = dict(attributes)
+    for name in ("strides", "dilations"):
+        flat[name] = [1, *(attributes.get(name) or [1])]
+    if attributes.get("pads"):
+        if len(attributes["pads"]) != 2:
+            pads = list(attributes["pads"])
+            raise ValueError(f"has pads {pads}; two values of at least 0 are accepted")
+        begin, end = attributes["pads"]
+        flat["pads"] = [0, begin, 0, end]
+    return windows_of(flat, (1, *kernel), (1, *extents))
+
+
 def _pair(attributes: Mapping[str, Any], name: str) -> tuple[int, int]:
     values = attributes.get(name) or (1, 1)
     if len(values) != 2:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from hw.profile import Hardware
 from stages.kinds import Golden, HeldFiles, Model, Table
 from stages.options import PackageOptions
-from stages.packaging.assemble import assembled
+from stages.packaging.assemble import assemble
 from stages.packaging.graph import Memo, program_of
 from stages.qnn.session import islands_of
 
@@ -39,7 +39,7 @@ def run(
         "kernels": {name: body["certificate"] for name, body in sorted(bodies.items())},
         "tools": {tool: importlib.metadata.version(tool) for tool in TOOLS},
     }
-    return assembled(
+    return assemble(
         program=program,
         golden=golden,
         options=options,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from stages.kinds import Files, Golden, Held, HeldFiles, Table, in_memory
+from stages.kinds import Golden, Held, HeldFiles, Table
 from stages.options import PackageOptions
 from stages.packaging import arena, emit, features
 from stages.packaging.golden import write_golden
@@ -24,27 +24,6 @@ LARGE = 1 << 20
 
 
 def assemble(
-    *,
-    program: Program,
-    golden: Golden,
-    options: PackageOptions,
-    hardware: Hardware,
-    provenance: Table,
-    cache: Path | None = None,
-) -> Files:
-    """The files of a package, in memory: what `assembled` gives."""
-    files = assembled(
-        program=program,
-        golden=golden,
-        options=options,
-        hardware=hardware,
-        provenance=provenance,
-        cache=cache,
-    )
-    return in_memory(files)
-
-
-def assembled(
     *,
     program: Program,
     golden: Golden,

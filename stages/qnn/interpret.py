@@ -21,13 +21,20 @@ from stages.qnn.standard import STANDARD
 
 Array = np.ndarray[Any, Any]
 Observer = Callable[[str, Any], None]
+Change = Callable[[Any, Any], Any]
+"""From a variable of `main` and its value to what readers of it get."""
 
 
 def run(
-    model: Model, inputs: Mapping[str, Array], *, observe: Observer | None = None
+    model: Model,
+    inputs: Mapping[str, Array],
+    *,
+    observe: Observer | None = None,
+    change: Change | None = None,
 ) -> dict[str, Array]:
     """Outputs of `main` by name for one sample; `observe(name, value)` sees every binding.
 
+    `change(variable, value)` gives another value for what a binding computes.
     Where `main` is of one picture, a sample is a batch of them, and so is every value.
     Raises KeyError for a missing input, NotImplementedError for an operator without a meaning.
     """
@@ -39,15 +46,15 @@ def run(
     apart = [binding for binding in bindings_of(main) if binding.var not in once]
     environment = {**given, **tensors}
     if pictures == 1:
-        _bind(model.module, apart, environment)
+        _bind(model.module, apart, environment, change)
     else:
         alone = []
         for at in range(pictures):
             alone.append({v: x[at : at + 1] for v, x in given.items()} | tensors)
-            _bind(model.module, apart, alone[at])
+            _bind(model.module, apart, alone[at], change)
         for binding in apart:
             environment[binding.var] = _joined([each.pop(binding.var) for each in alone])
-    _bind(model.module, [b for b in bindings_of(main) if b.var in once], environment)
+    _bind(model.module, [b for b in bindings_of(main) if b.var in once], environment, change)
     if observe is not None:
         for binding in bindings_of(main):
             observe(binding.var.name, environment[binding.var])
@@ -55,9 +62,12 @@ def run(
     return dict(zip(output_names(model), results, strict=True))
 
 
-def _bind(module: Any, bindings: Iterable[Any], environment: dict[Any, Any]) -> None:
+def _bind(
+    module: Any, bindings: Iterable[Any], environment: dict[Any, Any], change: Change | None = None
+) -> None:
     for binding in bindings:
-        environment[binding.var] = _evaluate(module, binding.value, environment)
+        value = _evaluate(module, binding.value, environment)
+        environment[binding.var] = value if change is None else change(binding.var, value)
 
 
 def _joined(shares: Sequence[Any]) -> Any:

@@ -231,16 +231,11 @@ def add(
     points = [np.float32(each.point + offset) for each in grids]
     moved = NUMPY.multiply_add(ratios[0], points[0], np.float32(ratios[1] * points[1]))
     fixed = np.asarray(np.float32(out.point + offset) - moved, np.float32)
-    operands = [
-        lhs,
-        rhs,
-        *(
-            to.tensor(f"{layer}.{side}_ratio", ratio)
-            for side, ratio in zip(("lhs", "rhs"), ratios, strict=True)
-        ),
+    factors = [
+        to.tensor(f"{layer}.{side}_ratio", ratio)
+        for side, ratio in zip(("lhs", "rhs"), ratios, strict=True)
     ]
-    if _lhs_is_single(shape_of(lhs.ty), shape_of(rhs.ty)):
-        operands = [operands[i] for i in (1, 0, 3, 2)]
+    operands = _as_added(lhs, rhs, *factors)
     low, high = out.limits
     fits = bool(max(*ratios) <= 2**18 and abs(fixed) <= 2**29)  # of bytes, moved by as much at most
     operands.append(to.tensor(f"{layer}.fixed", fixed))
@@ -259,12 +254,16 @@ def add_of_computed(
         for side, each in zip(("lhs", "rhs"), scales, strict=False)
     ]
     fixed = onnx.qlinear_add_fixed(ratios[0], points[0], ratios[1], points[1], points[2])
-    operands = [lhs, rhs, *ratios]
-    if _lhs_is_single(shape_of(lhs.ty), shape_of(rhs.ty)):
-        operands = [operands[i] for i in (1, 0, 3, 2)]
-    operands.append(to.emit(fixed, f"{layer}.fixed"))
+    operands = [*_as_added(lhs, rhs, *ratios), to.emit(fixed, f"{layer}.fixed")]
     low, high = limits_of(dtype)
     return to.emit(onnx.qlinear_add(*operands, low=low, high=high), layer)
+
+
+def _as_added(lhs: Any, rhs: Any, lhs_ratio: Any, rhs_ratio: Any) -> list[Any]:
+    """Operands and their ratios, the one in front that is added last."""
+    if _lhs_is_single(shape_of(lhs.ty), shape_of(rhs.ty)):
+        return [rhs, lhs, rhs_ratio, lhs_ratio]
+    return [lhs, rhs, lhs_ratio, rhs_ratio]
 
 
 def _lhs_is_single(lhs: Sequence[int], rhs: Sequence[int]) -> bool:

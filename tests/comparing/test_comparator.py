@@ -15,7 +15,6 @@ from pipelines.errors import UserError
 from pipelines.runners.package import open_package
 from stages.kinds import Files
 from stages.options import PackageOptions
-from stages.packaging.assemble import assemble
 from tests.comparing import integer_networks, levels_networks, report
 from tests.comparing.__main__ import main
 from tests.comparing.checkouts import WORKING_TREE, checked_out, resolve
@@ -28,6 +27,7 @@ from tests.stages.packaging.support import (
     BIAS,
     KERNELS,
     X86_64,
+    assembled,
     make_golden,
     make_program,
     write,
@@ -42,7 +42,7 @@ OTHER_RESULT = KERNELS.replace(SUM, SUM.replace("+", "-"))
 
 @cache
 def package(hardware: Hardware, source: str = KERNELS) -> Files:
-    return assemble(
+    return assembled(
         program=make_program(hardware, source=source),
         golden=make_golden(),
         options=PackageOptions(name="toy", formats=("shared", "static")),

@@ -9,11 +9,12 @@ import tempfile
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hw.profile import Hardware
-from stages.kinds import Files, Golden
+from stages.kinds import Files, Golden, in_memory
 from stages.options import PackageOptions
 from stages.packaging.assemble import assemble
 from stages.packaging.link import default_cache
@@ -213,9 +214,14 @@ def make_golden(samples: int = 3, seed: int = 0) -> Golden:
     return Golden({"image": image}, meaning(image, seed))
 
 
+def assembled(**given: Any) -> Files:
+    """A package's files, in memory."""
+    return in_memory(assemble(**given))
+
+
 @lru_cache
 def package(hardware: Hardware, name: str = "toy", seed: int = 0) -> Files:
-    return assemble(
+    return assembled(
         program=make_program(hardware, seed),
         golden=make_golden(seed=seed),
         options=PackageOptions(name=name),

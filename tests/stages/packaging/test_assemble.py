@@ -15,12 +15,12 @@ from hw.profile import Hardware
 from stages.errors import StageError
 from stages.kinds import Files
 from stages.options import PackageOptions
-from stages.packaging.assemble import assemble
 from stages.packaging.emit import PUBLIC
 from tests.stages.packaging.support import (
     AARCH64,
     TARGETS,
     X86_64,
+    assembled,
     compile_object,
     make_golden,
     make_program,
@@ -104,7 +104,7 @@ def test_formats_are_built_on_request_and_share_their_bytes() -> None:
     assert set(everything) == {
         *("golden.bin", "manifest.json", "toy.h", "libtoy.so", "libtoy.a", "toy"),
     }
-    shared = assemble(
+    shared = assembled(
         program=make_program(AARCH64),
         golden=make_golden(),
         options=PackageOptions(name="toy", formats=("shared",)),
@@ -184,8 +184,8 @@ def test_a_missing_kernel_is_refused() -> None:
 
 
 def build(program: object, hardware: Hardware = X86_64) -> Files:
-    return assemble(
-        program=program,  # type: ignore[arg-type]
+    return assembled(
+        program=program,
         golden=make_golden(),
         options=PackageOptions(name="toy", formats=("shared",)),
         hardware=hardware,

@@ -12,9 +12,8 @@ from pipelines.runners.package import open_package
 from stages.codegen import caller, compile_object
 from stages.kinds import Golden
 from stages.options import PackageOptions
-from stages.packaging.assemble import assemble
 from stages.packaging.program import Call, Program, Slot, TensorSpec
-from tests.stages.packaging.support import ARMV7, write
+from tests.stages.packaging.support import ARMV7, assembled, write
 
 pytest.importorskip("unicorn", reason="needs the extra 'emulator'")
 
@@ -75,7 +74,7 @@ def test_conversions_of_64_bits(name: str, source: str, target: str, tmp_path: P
     if source in ("float32", "float64", "int64") and target != "uint64":
         given = np.concatenate([given, -given])
     expected = given.astype(target)
-    files = assemble(
+    files = assembled(
         program=program(name, given, target),
         golden=Golden({"x": given[None]}, {"y": expected[None]}),
         options=PackageOptions(name="toy"),  # all formats: each is linked

@@ -23,12 +23,12 @@ from stages.kinds import Golden
 from stages.options import PackageOptions
 from stages.packaging import features
 from stages.packaging.arena import plan
-from stages.packaging.assemble import assemble
 from stages.packaging.emit import graph_source, pack_constants
 from stages.packaging.program import Call, Program, Slot, TensorSpec
 from tests.stages.packaging.support import (
     KERNELS,
     X86_64,
+    assembled,
     compile_object,
     copy_runtime,
     make_golden,
@@ -135,7 +135,7 @@ def test_one_thread_may_make_calls_for_all(small: set[int], waits: int, tmp_path
     text = graph_source(program, plan(program), pack_constants(program), X86_64)
     assert text.count("rt_sync(") == waits
     assert ("rt_run(" in text) == bool(waits)
-    files = assemble(
+    files = assembled(
         program=program,
         golden=make_golden(),
         options=PackageOptions(name="toy"),
@@ -160,7 +160,7 @@ def program_of_batch(request: pytest.FixtureRequest) -> Program:
 def batch(program_of_batch: Program, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     """Its package; a picture's share of the caller's tensors is nowhere aligned."""
     golden = make_golden()
-    files = assemble(
+    files = assembled(
         program=program_of_batch,
         golden=Golden(
             {name: value.swapaxes(0, 1) for name, value in golden.inputs.items()},
@@ -475,7 +475,7 @@ def test_a_hundred_short_calls_keep_their_order(tmp_path: Path) -> None:
         ),
         objects={"relay.o": compile_object(RELAY, X86_64)},
     )
-    built = assemble(
+    built = assembled(
         program=program,
         golden=Golden({"x": values}, {"y": expected[None]}),
         options=PackageOptions(name="relay", formats=("executable",)),
