@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from hw import host
 from hw.isa.expanding import GFNI
+from hw.isa.sets import Architecture
 from hw.isa.tiles import FEATURES
-from hw.profile import CORES, ISAS, NEEDED, VECTOR_BITS, Architecture, Core, Hardware, Isa
+from hw.profile import CORES, ISAS, NEEDED, VECTOR_BITS, Core, Hardware, Isa
 from pipelines.errors import UserError, did_you_mean
 
 _TYPICAL: Mapping[Isa, Core] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hw.isa import VNNI_256, Instruction, Vector, isa_of, tiles
+from hw.isa import VNNI_256, Instruction, Part, Vector, isa_of, tiles
 from hw.isa.expanding import GFNI
 from hw.profile import ISAS, NEEDED, Core, Hardware, Isa
 
@@ -56,10 +56,10 @@ def rows_of(core: Core) -> list[Row]:
     rows: dict[str, Row] = {}
     for profile in _profiles(core):
         isa = isa_of(profile)
-        for size in (isa.bytes, isa.bytes // 2) if "half/and" in isa else (isa.bytes,):
+        for size in (isa.bytes, isa.bytes // 2) if isa.halves else (isa.bytes,):
             rows.setdefault(f"load_{size}", _memory_row("load", size, profile))
             rows.setdefault(f"broadcast_{size}", _memory_row("broadcast", size, profile))
-        if "lookup" in isa and isa.bytes > ENTRIES:
+        if Part.LOOKUP in isa and isa.bytes > ENTRIES:
             name = f"broadcast_half_{isa.bytes}"
             rows.setdefault(name, _memory_row("broadcast_half", isa.bytes, profile))
         for instruction in isa.instructions():

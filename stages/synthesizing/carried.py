@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hw.isa import Isa, Vector
+from hw.isa import Isa, Part, Vector
 from stages.qnn.methods import SPAN_LIMIT, WORD_LIMIT, Products
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
@@ -31,24 +31,24 @@ __all__ = [
     "widened_products",
 ]
 
-_WORDS = ("products.16", "add.32")
+_WORDS = (Part.PRODUCTS_16, Part.ADD_32)
 """Rows that add up two products in 32 bits (PMADDWD, PADDD), where there are two of them."""
-_STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
-    8: (("mac.8",),),
-    16: (("mac.16",), ("products.8", "add.16")),
-    32: (_WORDS, ("dot",)),
+_STEPS: dict[int, tuple[tuple[Part, ...], ...]] = {
+    8: ((Part.MAC_8,),),
+    16: ((Part.MAC_16,), (Part.PRODUCTS_8, Part.ADD_16)),
+    32: (_WORDS, (Part.DOT,)),
 }
 """Width of the lanes that products are added up in → rows that do it."""
-_ELEMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "int16": (_WORDS, ("dot.16",)),
-    "float32": (("float_mac",),),
-    "bfloat16": (("bfloat16_dot",),),
+_ELEMENTS: dict[str, tuple[tuple[Part, ...], ...]] = {
+    "int16": (_WORDS, (Part.DOT_16,)),
+    "float32": ((Part.FLOAT_MAC,),),
+    "bfloat16": ((Part.BFLOAT16_DOT,),),
 }
 """What is multiplied, if not bytes → rows that add its products up."""
 TOGETHER = 2
 """Products that follow one another before they are added. On a Zen 4, half of whose units multiply
 and all of which add, 512 bits at a time take 0.85 of the time that they take one by one."""
-PAIRED = ("products.8", "pair_widen_signed.16", "add.32")
+PAIRED = (Part.PRODUCTS_8, Part.PAIR_WIDEN_SIGNED_16, Part.ADD_32)
 """Rows that add up four products in 32 bits by way of 16 (PMADDUBSW, PMADDWD, PADDD)."""
 PAIRED_GROUP = 4
 PAIRED_LIMIT = ((1 << 15) - 1) // (2 * 255)
@@ -102,7 +102,7 @@ def _step_for(products: Products, isa: Isa) -> _Step:
 class _Step:
     """How products get into lanes of one width."""
 
-    parts: tuple[str, ...]
+    parts: tuple[Part, ...]
     """Rows of the instruction set: one that multiplies and adds, or one each, others between."""
 
     def kinds(self, isa: Isa) -> tuple[Vector, Vector, Vector]:
@@ -138,7 +138,7 @@ def step_of(isa: Isa, bits: int) -> _Step | None:
     return _first(isa, _STEPS[bits])
 
 
-def _first(isa: Isa, ways: Sequence[tuple[str, ...]]) -> _Step | None:
+def _first(isa: Isa, ways: Sequence[tuple[Part, ...]]) -> _Step | None:
     return next((_Step(parts) for parts in ways if all(part in isa for part in parts)), None)
 
 
@@ -151,7 +151,7 @@ def paired_products(isa: Isa) -> Products | None:
 
 def transformed_products(isa: Isa) -> Products:
     """Products of transformed pixels and weights (`stages.qnn.winograd`)."""
-    group = isa["dot.16"].operands[2].lanes // isa.lanes
+    group = isa[Part.DOT_16].operands[2].lanes // isa.lanes
     return Products(
         group,
         activation_bits=16,

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from hw import costs
 from hw.costs import CoreCosts, UnknownInstructionError, core_costs
-from hw.isa import ISAS, isa_of, tiles
-from hw.profile import CORES, Architecture, Core, Hardware
+from hw.isa import ISAS, Part, isa_of, tiles
+from hw.isa.sets import Architecture
+from hw.profile import CORES, Core, Hardware
 from hw.profile import ISAS as ISAS_OF
 from tests.targets import AMX_GFNI, AVX512VBMI, AVX512VNNI, AVXVNNI, PROFILES
 
@@ -59,7 +60,7 @@ def test_a_core_has_costs_for_every_instruction_set_it_can_have(
     found = core_costs(core)
     for name in set(ISAS_OF[architecture]) - WITHOUT.get(core, set()):
         isa = ISAS[name]
-        sizes = (isa.bytes, isa.bytes // 2) if "half/and" in isa else (isa.bytes,)
+        sizes = (isa.bytes, isa.bytes // 2) if isa.halves else (isa.bytes,)
         memory = [f"{what}_{size}" for what in ("load", "broadcast") for size in sizes]
         for row in (*memory, *(instruction.name for instruction in isa.instructions())):
             assert found.knows(row), row
@@ -81,7 +82,7 @@ def test_cores_have_the_rows_of_their_features(core: Core) -> None:
 @pytest.mark.parametrize("core", ["alderlake", "sapphirerapids", "zen4", "zen5", "generic-x86-64"])
 def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
     hardware = Hardware.model_validate(AVXVNNI.model_dump() | {"core": core})
-    assert core_costs(core).knows(isa_of(hardware)["dot"].name)
+    assert core_costs(core).knows(isa_of(hardware)[Part.DOT].name)
 
 
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:

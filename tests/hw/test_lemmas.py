@@ -30,9 +30,10 @@ FLOATS = {"float_mac", "bfloat16_dot"}
 LOOKUPS = {"lookup", "low_nibble", "high_nibble"}
 """See `tests.hw.test_lookups`."""
 KINDS = {
-    row.name: part.removeprefix("half/").split(".")[0]
-    for hardware in PROFILES
-    for part, row in isa_of(hardware).parts.items()
+    row.name: part.split(".")[0]
+    for isa in map(isa_of, PROFILES)
+    for table in (isa.parts, isa.halves)
+    for part, row in table.items()
 }
 CASES = {
     row.name + f"-{k}" * (k is not None): (row, k)
