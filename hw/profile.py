@@ -8,24 +8,13 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hw import isa as sets
+from hw.arm_cores import ARM_CORES
+from hw.costs import Core as Core
 from hw.costs import core_costs
 from hw.isa import tiles
 from hw.isa.sets import Architecture, Name
 
 Isa = Name
-Core = Literal[
-    "cortex-a53",
-    "cortex-a72",
-    "generic-aarch64",
-    "haswell",
-    "alderlake",
-    "cascadelake",
-    "icelake",
-    "sapphirerapids",
-    "zen4",
-    "zen5",
-    "generic-x86-64",
-]
 
 ISAS: dict[Architecture, tuple[Isa, ...]] = {
     arch: tuple(name for name, isa in sets.ISAS.items() if isa.architecture == arch)
@@ -38,8 +27,8 @@ CORES: dict[Architecture, tuple[Core, ...]] = {
         *("haswell", "alderlake", "cascadelake", "icelake", "sapphirerapids", "zen4", "zen5"),
         "generic-x86-64",
     ),
-    "aarch64": ("cortex-a53", "cortex-a72", "generic-aarch64"),
-    "armv7": ("cortex-a53", "cortex-a72"),
+    "aarch64": tuple(ARM_CORES),
+    "armv7": tuple(name for name, core in ARM_CORES.items() if core.has_aarch32),
 }
 _TRIPLE_HEADS: dict[Architecture, tuple[str, ...]] = {
     "x86_64": ("x86_64",),

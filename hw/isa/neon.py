@@ -22,6 +22,7 @@ from hw.isa.instruction import (
     scaled_sum,
     select,
 )
+from hw.isa.neon_extensions import DOTPROD, I8MM
 from hw.isa.parts import Part
 from hw.isa.sets import DOTS, Dot, Isa
 
@@ -215,6 +216,7 @@ AARCH64 = Isa(
         **_lookups(),
     },
     dots=(Dot(Part.DOT, 1),),
+    extensions=(DOTPROD, I8MM),
     halves=_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
 )
 

@@ -72,6 +72,7 @@ class Part(StrEnum):
     PRODUCTS_8 = "products.8", "Sums of two products u8 x s8, in 16 bits."
     PRODUCTS_16 = "products.16", "Sums of two products of signed 16 bits, in 32."
     DOT = "dot", "32 bits increased by products u8 x s8, of bytes or of 16 bits made of them."
+    DOT_MIXED = "dot.mixed", "32 bits increased by four products u8 x s8, where `dot` has fewer."
     DOT_SIGNED = "dot.signed", "32 bits increased by four products s8 x s8."
     DOT_16 = "dot.16", "32 bits increased by products of signed 16 bits."
     FLOAT_MAC = "float_mac", "Floats increased by products of floats."

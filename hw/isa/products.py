@@ -7,13 +7,11 @@ from typing import Any
 from hw.isa.instruction import Meaning
 
 
-def dot_product(group: int, *, signed: bool = False, weights_signed: bool = True) -> Meaning:
+def dot_product(group: int, *, signed: bool = False) -> Meaning:
     """`total + sum over a group of x * y` per 32-bit lane; x is unsigned unless `signed`."""
 
     def meaning(total: Any, x: Any, y: Any) -> list[Any]:
-        products = [
-            p.extend(32, signed) * q.extend(32, weights_signed) for p, q in zip(x, y, strict=True)
-        ]
+        products = [p.extend(32, signed) * q.extend(32, True) for p, q in zip(x, y, strict=True)]
         sums = list(total)
         for position, product in enumerate(products):
             sums[position // group] = sums[position // group] + product

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hw.isa import Isa, Part, Vector
-from stages.qnn.methods import SPAN_LIMIT, WORD_LIMIT, Products
+from stages.qnn.methods import BYTE_BITS, SPAN_LIMIT, WORD_BITS, WORD_LIMIT, Products
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
@@ -23,6 +23,7 @@ __all__ = [
     "Body",
     "Pass",
     "body_of",
+    "dots_of_bytes",
     "narrow_products",
     "paired_products",
     "spanning_products",
@@ -50,6 +51,8 @@ TOGETHER = 2
 and all of which add, 512 bits at a time take 0.85 of the time that they take one by one."""
 PAIRED = (Part.PRODUCTS_8, Part.PAIR_WIDEN_SIGNED_16, Part.ADD_32)
 """Rows that add up four products in 32 bits by way of 16 (PMADDUBSW, PMADDWD, PADDD)."""
+WORDS = (1, 2, 4)
+"""Words of a pixel in a register of four lanes."""
 PAIRED_GROUP = 4
 PAIRED_LIMIT = ((1 << 15) - 1) // (2 * 255)
 """The largest weight of which two, times 255, fit 16 bits."""
@@ -77,7 +80,7 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
     vectors = signature.channels // isa.lanes
     tile = [(m, n) for m in range(signature.rows) for n in range(vectors)]
     sums = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}
-    for part in range(products.channels_per_word // products.group):
+    for part in range(products.words * products.channels_per_word // products.group):
         for first in range(0, len(tile), TOGETHER):
             places = tile[first : first + TOGETHER]
             factors = [
@@ -93,6 +96,10 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
 def _step_for(products: Products, isa: Isa) -> _Step:
     if products.is_paired:
         return _Step(PAIRED)
+    dots = {(dot.group, dot.is_signed): dot.part for dot in isa.dots[1:]}
+    part = dots.get((products.group, products.is_signed))
+    if part is not None and (products.element, products.bits) == ("int8", WORD_BITS):
+        return _Step((part,))
     step = _first(isa, _ELEMENTS.get(products.element, _STEPS[products.bits]))
     assert step is not None
     return step
@@ -147,6 +154,22 @@ def paired_products(isa: Isa) -> Products | None:
     if isa.dot_group == PAIRED_GROUP or not all(part in isa for part in PAIRED):
         return None
     return Products(PAIRED_GROUP, weight_limit=PAIRED_LIMIT)
+
+
+def dots_of_bytes(isa: Isa, activation_bits: int) -> list[Products]:
+    """Dot products of bytes beside the first, for levels of so many bits; several words at a time
+    where a register of a pixel holds them. Levels of fewer bits are signed bytes as they are."""
+    levels = BYTE_BITS if activation_bits == BYTE_BITS else BYTE_BITS - 1
+    return [
+        Products(
+            dot.group,
+            activation_bits=levels if dot.is_signed else BYTE_BITS,
+            is_signed=dot.is_signed,
+            words=words,
+        )
+        for dot in isa.dots[1:]
+        for words in WORDS
+    ]
 
 
 def transformed_products(isa: Isa) -> Products:

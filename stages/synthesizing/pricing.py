@@ -30,6 +30,8 @@ def offer_of(
     for one in body.passes:
         counts = one.word.counts() + _loads(signature, one.word, isa)
         counts += _spread(signature, one.word, isa)
+        if signature.offset:
+            counts[isa[Part.XOR].name] += signature.rows
         widening = {f"load_{isa.bytes}": _widening(signature, isa)}
         word += costs.block(_added(counts, widening), LOOP, _chain(one.word, costs))
     word = (word + _copying(isa, copies, costs)) / signature.step
