@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hw import costs
+from hw.arm_cores import ARM_CORES
 from hw.costs import CoreCosts, UnknownInstructionError, core_costs
 from hw.isa import ISAS, Part, isa_of, tiles
 from hw.isa.sets import Architecture
 from hw.profile import CORES, Core, Hardware
 from hw.profile import ISAS as ISAS_OF
-from tests.targets import AMX_GFNI, AVX512VBMI, AVX512VNNI, AVXVNNI, PROFILES
+from tests.targets import AMX_GFNI, AVX512VBMI, AVX512VNNI, AVXVNNI, I8MM, PROFILES
 
 PAIRS = [(architecture, core) for architecture, cores in CORES.items() for core in cores]
 # Cores without AVX-512, and with it but without VPOPCNTDQ.
@@ -85,8 +86,15 @@ def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
     assert core_costs(core).knows(isa_of(hardware)[Part.DOT].name)
 
 
+@pytest.mark.parametrize("core", ARM_CORES)
+def test_an_arm_core_has_the_rows_of_its_features(core: Core) -> None:
+    features = ("+neon", *ARM_CORES[core].features)
+    hardware = Hardware.model_validate(I8MM.model_dump() | {"core": core, "features": features})
+    assert len(isa_of(hardware).dots) == 1 + len(ARM_CORES[core].features)
+
+
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:
-    profiles = (*PROFILES, AVX512VBMI, AMX_GFNI)
+    profiles = (*PROFILES, AVX512VBMI, AMX_GFNI, I8MM)
     rows = {row.name for profile in profiles for row in isa_of(profile).instructions()}
     rows |= {"vpopcntb", "vpdpbusd_ymm", "vpdpwssd_ymm", "vdpbf16ps", *tiles.NAMES}
     assert {path.stem for path in TABLES} == {core for _, core in PAIRS}

@@ -26,7 +26,9 @@ from tests.targets import (
     AVX512VNNI,
     AVX512VPOPCNTDQ,
     AVXVNNI,
+    DOTPROD,
     EVERY,
+    I8MM,
     PROFILES,
     SSE2,
     VNNI_256,
@@ -40,6 +42,8 @@ OWN_ROWS = {
     AVX512BF16: ["vdpbf16ps"],
     AVX512VBMI: ["vpermt2b_columns0", "vpermt2b_columns1", "vpermi2b"],
     AVXVNNI: ["vpdpbusd_ymm"],
+    DOTPROD: ["sdot"],
+    I8MM: ["usdot"],
     VNNI_256: ["vpdpbusd_ymm"],
 }
 """Profiles of which these rows alone are no other's."""
@@ -190,6 +194,8 @@ MNEMONICS = [
     (AARCH64, "pair_widen_signed.8", "saddlp"),
     (AARCH64, "mac.16", "smlal"),
     (AARCH64, "dot", "smlal"),
+    (DOTPROD, "dot.signed", "sdot"),
+    (I8MM, "dot.mixed", "usdot"),
     (ARMV7, "count", "vcnt.8"),
     (ARMV7, "select", "vbsl vbit vbif"),
     (ARMV7, "mac.8", "vmla.i8"),
@@ -237,7 +243,11 @@ def test_a_power_of_two_is_multiplied_by_only_where_it_is_opaque(factor: int) ->
     assert "mla" not in seen and "add" in seen
 
 
-@pytest.mark.parametrize("isa", ISAS.values(), ids=lambda isa: isa.name)
+@pytest.mark.parametrize(
+    "isa",
+    [*ISAS.values(), *(isa_of(hardware) for hardware in OWN_ROWS)],
+    ids=[*ISAS, *(hardware.name for hardware in OWN_ROWS)],
+)
 def test_an_instruction_set_is_consistent(isa: Isa) -> None:
     assert isa.lanes * 32 == VECTOR_BITS[isa.name]
     whole = [(part, row, isa.bytes) for part, row in isa.parts.items()]
