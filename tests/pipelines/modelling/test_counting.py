@@ -58,20 +58,21 @@ def test_a_program_without_marks_and_one_that_fails_are_told(tmp_path: Path) -> 
     silent = program(tmp_path, "aarch64", "mark(1);")
     with pytest.raises(UserError, match=r"set no marks: call sched_get_priority_max\(1000001\)"):
         counting.count([str(silent)], architecture="aarch64", cpu="cortex-a53")
-    with pytest.raises(UserError, match="ended with status .* under qemu-aarch64 -cpu no-such"):
+    with pytest.raises(UserError, match=r"ended with status .* under qemu-aarch64 -cpu no-such"):
         counting.count([str(silent)], architecture="aarch64", cpu="no-such")
 
 
 def test_a_missing_emulator_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError, match="needs qemu-arm and .* apt install qemu-user"):
+    with pytest.raises(UserError, match=r"needs qemu-arm and .* apt install qemu-user"):
         counting.count(["program"], architecture="armv7", cpu="max")
 
 
 _DRIVER = b"""
 #include "memory.h"
 __attribute__((visibility("default")))
-void run(const uint32_t *o, uint32_t n, const uint64_t *at, const uint8_t *store, uint64_t *events) {
+void run(const uint32_t *o, uint32_t n, const uint64_t *at, const uint8_t *store,
+         uint64_t *events) {
   memory_t m = {.streams = o[6], .train = o[7], .distance = o[8], .reach = o[9], .random = o[5]};
   uint32_t kib[2] = {o[0], o[2]}, ways[2] = {o[1], o[3]};
   memory_make(&m, kib, ways, o[4]);
