@@ -3,48 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipelines.emulating.costs import Cost
 from pipelines.emulating.kinds import RUNTIME, Layer
-from pipelines.modelling.blocks import Block, executed
 
 _MAGIC, _HEAD = b"!<arch>\n", 60
 
-Priced = Callable[[Sequence[Block]], float]
-"""What some blocks cost, in cycles of a model."""
-
-
-@dataclass
-class Cost:
-    """What a layer takes; cycles are None where no model has the core."""
-
-    instructions: float = 0.0
-    cycles: float | None = None
-    kernels: list[str] = field(default_factory=list)
-
-    def add(self, instructions: float, cycles: float | None) -> None:
-        """Add what else it takes."""
-        self.instructions += instructions
-        if cycles is not None:
-            self.cycles = (self.cycles or 0.0) + cycles
-
-    def told(self) -> dict[str, Any]:
-        """Return it as plain data, every figure called what it is."""
-        found: dict[str, Any] = {"instructions_emulated": round(self.instructions)}
-        if self.cycles is not None:
-            found["cycles_modelled"] = round(self.cycles)
-        return found
-
 
 def by_layer(
-    functions: Mapping[str, Sequence[Block]],
+    functions: Mapping[str, Cost],
     calls: Sequence[Mapping[str, Any]],
     layers: Sequence[Layer],
     users: Mapping[str, set[str]],
-    priced: Priced | None,
 ) -> dict[str, Cost]:
     """Return what each layer costs, in the package's order, and the rest as the runtime's.
 
@@ -52,22 +25,18 @@ def by_layer(
     by their multiply-accumulates.
     """
     macs = {layer.name: layer.macs for layer in layers}
-    found = {call["layer"]: Cost(kernels=[call["kernel"]]) for call in calls}
-    found[RUNTIME] = Cost()
-    for function, blocks in functions.items():
-        cycles = priced(blocks) if priced else None
-        kernels = users.get(function, set())
+    found = {call["layer"]: Cost() for call in calls} | {RUNTIME: Cost()}
+    for function, cost in functions.items():
+        callers = users.get(function, set())
         owners = [
             call["layer"]
             for call in calls
-            if call["kernel"] in kernels or function.endswith(call["kernel"])
+            if call["kernel"] in callers or function.endswith(call["kernel"])
         ] or [RUNTIME]
-        total = sum(macs.get(name, 0) for name in owners)
+        shared = sum(macs.get(name, 0) for name in owners)
         for name in owners:
-            part = macs.get(name, 0) / total if total else 1 / len(owners)
-            found[name].add(
-                executed(blocks) * part, None if cycles is None else cycles * part
-            )
+            part = macs.get(name, 0) / shared if shared else 1 / len(owners)
+            found[name] += cost * part
     return found
 
 

@@ -13,6 +13,8 @@ from stages.qnn.work import macs_of
 
 FIRST, DEPTHWISE, DENSE = "first convolution", "depthwise", "dense"
 ATTENTION, OTHER, RUNTIME = "attention", "add, pool and others", "runtime"
+_TRANSFORM = ".tiles"
+"""What stands behind a convolution's name in that of the call that transforms its input."""
 _BETWEEN_ACTIVATIONS = ("relax.matmul", "relax.nn.softmax")
 
 
@@ -41,7 +43,15 @@ def of_model(model: Any) -> list[Layer]:
         if macs and is_first:
             kind, is_first = FIRST if kind not in (DENSE, ATTENTION) else kind, False
         found.append(Layer(str(binding.var.name), kind, macs))
-    return found
+    kinds = {layer.name: layer.kind for layer in found}
+    return [
+        Layer(layer.name, kinds.get(of(layer.name), layer.kind), layer.macs) for layer in found
+    ]
+
+
+def of(call: str) -> str:
+    """Return the layer that a call belongs to: a Winograd transform to the convolution's."""
+    return call.removesuffix(_TRANSFORM)
 
 
 def _products(function: Any) -> Iterator[tuple[str, int]]:

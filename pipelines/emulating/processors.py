@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from pathlib import Path
 from hw.profile import Hardware
 from pipelines.emulating import userland
 from pipelines.errors import UserError
+from pipelines.runners.replay import QEMU
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,14 @@ def processor(hardware: Hardware) -> Processor:
     if hardware.architecture == "armv7":
         return Processor(_IN_32_BITS, found.part, found.features)
     return found
+
+
+def qemu_version(architecture: str) -> str:
+    """Return the release of QEMU that runs programs of an architecture."""
+    program = QEMU[architecture].program
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"version (\S+)", done.stdout)
+    return found[1] if found else "unknown"
 
 
 @contextmanager

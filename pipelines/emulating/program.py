@@ -54,8 +54,8 @@ def run(
         given.write_bytes(b"".join(x.tobytes() for x in package.check_inputs(inputs)))
         command = [str(program), str(given), str(outputs)]
         found = count(command, architecture=package.architecture, cpu=cpu, memory=memory)
-        functions = _by_function(found[0], _functions(program))
-        return Ran(_split(package, outputs.read_bytes()), functions)
+        blocks = by_function(found[0], functions(program))
+        return Ran(_split(package, outputs.read_bytes()), blocks)
 
 
 def _linked(package: Package, hardware: Hardware, folder: Path) -> Path:
@@ -85,7 +85,7 @@ def _linked(package: Package, hardware: Hardware, folder: Path) -> Path:
     return program
 
 
-def _functions(program: Path) -> list[tuple[int, str]]:
+def functions(program: Path) -> list[tuple[int, str]]:
     """Return addresses and names of a program's functions, in the order of addresses."""
     try:
         from elftools.elf.elffile import ELFFile
@@ -105,14 +105,15 @@ def _functions(program: Path) -> list[tuple[int, str]]:
     return sorted((ends | {start: name for start, _, name in found}).items())
 
 
-def _by_function(
-    blocks: Sequence[Block], functions: Sequence[tuple[int, str]]
+def by_function(
+    blocks: Sequence[Block], known: Sequence[tuple[int, str]]
 ) -> dict[str, list[Block]]:
-    starts = [start for start, _ in functions]
+    """Return blocks by the name of the function that they are in, of those of `functions`."""
+    starts = [start for start, _ in known]
     found: dict[str, list[Block]] = {}
     for block in blocks:
         index = bisect.bisect_right(starts, block.address) - 1
-        name = functions[index][1] if index >= 0 else OTHER
+        name = known[index][1] if index >= 0 else OTHER
         found.setdefault(name, []).append(block)
     return found
 
