@@ -1,7 +1,7 @@
-"""A package and other engines on a board's processor, emulated: what each takes, in all and a layer.
+"""A package and other engines on an emulated processor: what each takes, in all and by layer.
 
-Instructions are emulated, and exact for the code that ran. Cycles are modelled: `pipelines/
-modelling` says how, and how far they may be off.
+Instructions are emulated, and exact for the code that ran. Cycles are modelled: the page of
+`pipelines/modelling` says how, and how far they may be off.
 """
 
 from __future__ import annotations
@@ -95,9 +95,7 @@ def _package(
     """Emulate the package; its outputs must be those of its golden vectors."""
     workshop = Workshop(plan)
     layers = kinds.of_model(workshop.load(plan.step("bitpacking")))
-    ran = program.run(
-        package, resolved.hardware, first_sample(package), found.qemu, pricing.memory
-    )
+    ran = program.run(package, resolved.hardware, first_sample(package), found.qemu, pricing.memory)
     golden = Golden(*({k: v[:1] for k, v in part.items()} for part in package.golden()))
     for item in verifying.compare(golden, lambda _: ran.outputs, verifying.tolerance(plan)):
         if item.verdict == "departs":
