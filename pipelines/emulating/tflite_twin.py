@@ -257,9 +257,10 @@ class _Writer:
         return float(scale.reshape(())), int(point.reshape(())) - _SHIFT
 
     def _tensor(self, name: str) -> Tensor:
-        if name not in self._tensors:
+        found = self._tensors.get(name)
+        if found is None or found.dtype == "float32":
             raise NoTwinError(f"'{name}' is not quantized")
-        return self._tensors[name]
+        return found
 
     def _weight(self, node: Node) -> _Constant:
         found = self._constant(node, 1)
