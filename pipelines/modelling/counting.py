@@ -19,7 +19,7 @@ WARM, BEGIN, END = 1000000, 1000001, 1000002
 """Arguments of sched_get_priority_max, a harmless system call, by which a program marks: from WARM
 on the caches are filled, from BEGIN to END everything counts."""
 
-CALLS: Mapping[str, int] = {"aarch64": 125, "armv7": 159}
+CALLS: Mapping[str, int] = {"aarch64": 125, "armv7": 159, "x86_64": 146}
 """The number of that system call by architecture."""
 
 
@@ -75,6 +75,12 @@ def _block(fields: Sequence[str]) -> Block:
 
 def _emulator(architecture: str, prefix: Path | None) -> tuple[str, ...]:
     """QEMU's program for an architecture and its root; UserError says what is to be installed."""
+    if architecture == "x86_64":  # its programs find their libraries here
+        if found := shutil.which("qemu-x86_64"):
+            return (found,)
+        raise UserError(
+            "counting instructions of x86_64 needs qemu-x86_64; on Debian: apt install qemu-user"
+        )
     qemu = QEMU[architecture]
     # A statically linked QEMU, which would do for running a program, loads no plugin.
     program = shutil.which(qemu.program)
