@@ -160,7 +160,7 @@ def test_transformed_products_count_as_those_of_the_convolution() -> None:
 
 
 def check(resolved: Any = None, **variables: str) -> None:
-    given = resolved or SimpleNamespace(name="toy", hardware=host.detect())
+    given: Any = resolved or SimpleNamespace(name="toy", hardware=host.detect())
     bench.check(resolved=given, variables=Variables(variables, {}))
 
 

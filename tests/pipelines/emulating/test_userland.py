@@ -17,7 +17,9 @@ from pipelines.overrides import Variables
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(userland.shutil, "which", lambda tool: f"/usr/bin/{tool}")
+    monkeypatch.setattr(
+        "pipelines.emulating.userland.shutil.which", lambda tool: f"/usr/bin/{tool}"
+    )
     monkeypatch.setattr(userland, "KEYRING", __file__)
     return tmp_path
 
@@ -79,7 +81,9 @@ def test_a_fetch_is_whole_and_done_once(
 def test_what_fetching_needs(
     tools: tuple[str, ...], keyring: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(userland.shutil, "which", lambda tool: tool if tool in tools else None)
+    monkeypatch.setattr(
+        "pipelines.emulating.userland.shutil.which", lambda tool: tool if tool in tools else None
+    )
     monkeypatch.setattr(userland, "KEYRING", keyring)
     with pytest.raises(UserError) as error:
         userland.fetch()
