@@ -51,7 +51,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("tune", "tries the kernels of every layer here: [schedule.trials=N out=FILE]", "tune",
             takes=("out", "json")),
     Command("bench",
-            "times beside other engines; other boards emulated: [peers=NAME,... layer=all grow=all]",
+            "times beside other engines, or emulates a board: [peers=NAME,... layer=all grow=all]",
             "bench", after=_BUILT, has_check=True,
             takes=("peers", "peers.larq", "own", "repeat", "threads", "json"),
             instead={"layer": ("peers", "json"), "primitives": ("threads", "json"),

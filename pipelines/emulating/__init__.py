@@ -1,1 +1,1 @@
-"""Emulating: a package and other engines on a board's processor under QEMU, counted and modelled."""
+"""Emulating: a package and other engines on a board's processor, counted and modelled."""

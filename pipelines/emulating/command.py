@@ -49,7 +49,7 @@ def check(resolved: Resolved, variables: Variables) -> None:
 def run(plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print what package and engines execute and, by the model of the core, how long it takes."""
     if "pin" in variables.command:
-        pinning.pin(plan, resolved, variables.command["pin"])
+        pinning.pin(plan, resolved, variables)
         return
     hardware, stated = resolved.hardware, variables.command.get("peers")
     wanted = _wanted(hardware, stated)
@@ -102,5 +102,3 @@ def _about(resolved: Resolved, variables: Variables, wanted: list[Guest]) -> dic
         "emulated": {"qemu": qemu_version(hardware.architecture), "cpu": processor(hardware).qemu},
     }
     return about
-
-

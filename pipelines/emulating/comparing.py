@@ -1,7 +1,7 @@
-"""A package and other engines on a board's processor, emulated: what each takes, in all and a layer.
+"""A package and other engines on an emulated processor: what each takes, in all and by layer.
 
-Instructions are emulated, and exact for the code that ran. Cycles are modelled: `pipelines/
-modelling` says how, and how far they may be off.
+Instructions are emulated, and exact for the code that ran. Cycles are modelled: the page of
+`pipelines/modelling` says how, and how far they may be off.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import actions, verifying
+from pipelines.benching.engines import ENGINES, load
 from pipelines.benching.sides import PACKAGE, first_sample
 from pipelines.benching.variants import Variant, variants
 from pipelines.emulating import attributing, kinds, peers, program, splitting
@@ -42,8 +43,10 @@ class Side:
     what: str
     cost: Cost
     layers: Costs = field(default_factory=dict)
+    outputs: Sequence[Array] = ()
     difference: float | None = None
-    """By how much outputs differ from the package's at most, where the file is the same."""
+    """By how much outputs differ from the package's at most, where the network is the very same;
+    of a twin those of the exact one, which runs on this machine where LiteRT is installed."""
 
 
 @dataclass
@@ -68,25 +71,24 @@ def compare(plan: Plan, resolved: Resolved, wanted: Sequence[Guest]) -> Compared
     compared = Compared([ours], layers)
     if pricing.lack:
         compared.notes.append(f"no cycles are modelled: {pricing.lack}")
-    if not wanted:
-        return compared
+    files = _very_files(variants(plan, resolved)) if wanted else []
     for guest in wanted:
-        is_found = False
-        for variant in variants(plan, resolved):
-            file = _file(guest, variant, compared)
-            if file is None:
-                continue
-            is_found = True
-            given = _channels_last(inputs) if file.is_twin else list(inputs.values())
+        told = len(compared.sides) + len(compared.refused)
+        for file in filter(None, (_file(guest, variant, compared) for variant in files)):
             title = f"{guest.title}, {file.precision}"
             with _refusing(compared, title):
-                compared.sides.append(
-                    _engine(guest, file, title, given, outputs, found, pricing, compared.notes)
-                )
-        if not is_found and not any(x["what"].startswith(guest.title) for x in compared.refused):
+                side = _engine(guest, file, title, inputs, found, pricing, compared.notes)
+                side.difference = _differs(file, side, inputs, outputs)
+                compared.sides.append(side)
+        if told == len(compared.sides) + len(compared.refused):
             why = f"it reads {guest.form}, and there is none"
             compared.refused.append({"what": guest.title, "why": why})
     return compared
+
+
+def _very_files(files: Sequence[Variant]) -> Sequence[Variant]:
+    """Return the recipe's own file where engines can run that, else its network otherwise."""
+    return [variant for variant in files if variant.is_same] or files
 
 
 def _package(
@@ -95,9 +97,7 @@ def _package(
     """Emulate the package; its outputs must be those of its golden vectors."""
     workshop = Workshop(plan)
     layers = kinds.of_model(workshop.load(plan.step("bitpacking")))
-    ran = program.run(
-        package, resolved.hardware, first_sample(package), found.qemu, pricing.memory
-    )
+    ran = program.run(package, resolved.hardware, first_sample(package), found.qemu, pricing.memory)
     golden = Golden(*({k: v[:1] for k, v in part.items()} for part in package.golden()))
     for item in verifying.compare(golden, lambda _: ran.outputs, verifying.tolerance(plan)):
         if item.verdict == "departs":
@@ -165,23 +165,32 @@ def _engine(
     guest: Guest,
     file: _File,
     title: str,
-    inputs: Sequence[Array],
-    expected: Sequence[Array],
+    inputs: Mapping[str, Array],
     found: Processor,
     pricing: Pricing,
     notes: list[str],
 ) -> Side:
-    models = [(file.source, inputs)]
-    if file.exact_twin is not None and file.exact_twin != file.source:
-        models.append((file.exact_twin, inputs))
-    first, *exact = peers.run(guest, models, found, pricing.memory)
-    outputs = (exact or [first])[0].outputs
-    side = Side(title, pricing.cost(first.interval))
-    if file.is_same and [x.size for x in outputs] == [x.size for x in expected]:
-        side.difference = max(map(_difference, outputs, expected))
+    given = _channels_last(inputs) if file.is_twin else list(inputs.values())
+    (ran,) = peers.run(guest, [(file.source, given)], found, pricing.memory)
+    side = Side(title, pricing.cost(ran.interval), outputs=ran.outputs)
     if guest.form == "tflite":
         side.layers = _operators(guest, file.source, found, pricing, notes)
     return side
+
+
+def _differs(
+    file: _File, side: Side, inputs: Mapping[str, Array], expected: Sequence[Array]
+) -> float | None:
+    outputs = side.outputs
+    if file.exact_twin is not None:
+        engine = ENGINES["litert"]
+        if not engine.is_installed:
+            return None
+        names = {name: array for name, array in zip(inputs, _channels_last(inputs), strict=True)}
+        outputs = load(engine, Variant("int8", file.exact_twin, "tflite"), names, 1).outputs()
+    if not file.is_same or [x.size for x in outputs] != [x.size for x in expected]:
+        return None
+    return max(map(_difference, outputs, expected))
 
 
 def _operators(

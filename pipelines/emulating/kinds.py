@@ -38,15 +38,14 @@ def of_model(model: Any) -> list[Layer]:
     """Return the layers of a bit-packed model in order, each a call of the package."""
     found, is_first = [], True
     for binding, function in calls_of(model):
-        kinds = list(_products(function))
-        kind, macs = (kinds[0][0], sum(n for _, n in kinds)) if kinds else (_others(function), 0)
+        products = list(_products(function))
+        kind = products[0][0] if products else _others(function)
+        macs = sum(n for _, n in products)
         if macs and is_first:
             kind, is_first = FIRST if kind not in (DENSE, ATTENTION) else kind, False
         found.append(Layer(str(binding.var.name), kind, macs))
     kinds = {layer.name: layer.kind for layer in found}
-    return [
-        Layer(layer.name, kinds.get(of(layer.name), layer.kind), layer.macs) for layer in found
-    ]
+    return [Layer(layer.name, kinds.get(of(layer.name), layer.kind), layer.macs) for layer in found]
 
 
 def of(call: str) -> str:
@@ -62,9 +61,10 @@ def _products(function: Any) -> Iterator[tuple[str, int]]:
         if not macs:
             continue
         attrs = attributes(call) if is_convolution(call) else {}
-        if is_op(call, DEPTHWISE_CONVOLUTION) or attrs.get("groups", 1) == attrs.get(
-            "channels", (0,)
-        )[0]:
+        if (
+            is_op(call, DEPTHWISE_CONVOLUTION)
+            or attrs.get("groups", 1) == attrs.get("channels", (0,))[0]
+        ):
             yield DEPTHWISE, macs
         elif attrs:
             height, width = attrs["output"]

@@ -75,7 +75,9 @@ def run(
             np.savez(folder / f"{index:05d}.npz", *inputs)
         command = [str(userland.python()), str(script), str(folder)]
         environment = {
-            **dict.fromkeys(_FROM_HERE, ""), **_ENVIRONMENT, "PYTHONPATH": str(userland.site())
+            **dict.fromkeys(_FROM_HERE, ""),
+            **_ENVIRONMENT,
+            "PYTHONPATH": str(userland.site()),
         }
         intervals = count(
             command,

@@ -42,6 +42,8 @@ _WORD = 4
 class Pinned:
     """What is kept of a recipe: the instructions of each layer, and why they rose."""
 
+    recipe: str
+    """As it is named on the command line."""
     layers: dict[str, int] = field(default_factory=dict)
     rises: list[dict[str, Any]] = field(default_factory=list)
     """Each with its date, its reason, and the layers with both counts."""
@@ -59,10 +61,11 @@ def check(resolved: Resolved, variables: Variables) -> None:
         raise UserError("pin=: recipes of aarch64 boards are pinned")
 
 
-def pin(plan: Plan, resolved: Resolved, reason: str) -> None:
+def pin(plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Count, keep the counts with the reason, and print what changed."""
-    path, found = file_of(resolved.name), counted(plan, resolved)
-    before = read(path) if path.is_file() else Pinned()
+    recipe, reason = variables.recipe or resolved.name, variables.command["pin"]
+    path, found = FOLDER / f"{resolved.name}.json", counted(plan, resolved)
+    before = read(path) if path.is_file() else Pinned(recipe)
     changed = {
         name: [before.layers.get(name), count]
         for name, count in found.items()
@@ -72,16 +75,11 @@ def pin(plan: Plan, resolved: Resolved, reason: str) -> None:
     if changed and before.layers:
         today = datetime.now(UTC).date().isoformat()
         rises = [*rises, {"date": today, "reason": reason, "layers": changed}]
-    kept = dataclasses.asdict(Pinned(found, rises))
+    kept = dataclasses.asdict(Pinned(recipe, found, rises))
     atomic.replace(path, (json.dumps(kept, indent=1) + "\n").encode())
     for name, (old, new) in changed.items():
         print(f"{name}: {'new' if old is None else f'{old:,}'} -> {new:,} instructions (emulated)")
     print(f"{len(found)} layers pinned, {len(changed)} changed: {shown(path)}")
-
-
-def file_of(recipe: str) -> Path:
-    """Return where a recipe's counts are kept."""
-    return FOLDER / f"{Path(recipe).stem}.json"
 
 
 def read(path: Path) -> Pinned:
@@ -89,18 +87,19 @@ def read(path: Path) -> Pinned:
     return Pinned(**json.loads(path.read_text(encoding="utf-8")))
 
 
-def faults(kept: Mapping[str, int], found: Mapping[str, int], recipe: str) -> list[str]:
+def faults(kept: Pinned, found: Mapping[str, int]) -> list[str]:
     """Return a sentence for each layer that executes more than it may, with what to do."""
-    advice = f'if it must be so: doit bench recipe={recipe} pin="why"'
+    advice = f'if it must be so: doit bench recipe={kept.recipe} pin="why"'
     said = []
     for name, count in found.items():
-        if name not in kept:
+        pinned = kept.layers.get(name)
+        if pinned is None:
             said.append(f"{name} is not pinned; {advice}")
-        elif count > ALLOWED * kept[name]:
-            growth = count / kept[name] - 1 if kept[name] else 1.0
+        elif count > ALLOWED * pinned:
+            growth = f", {count / pinned - 1:.1%} more than" if pinned else " instead of"
             said.append(
-                f"{name} executes {count:,} instructions (emulated), {growth:.1%} more than the "
-                f"{kept[name]:,} that are pinned; {advice}"
+                f"{name} executes {count:,} instructions (emulated){growth} the {pinned:,} that "
+                f"are pinned; {advice}"
             )
     return said
 
@@ -134,14 +133,16 @@ def _functions(package: Package, resolved: Resolved) -> dict[str, list[Block]]:
         target = Path(name) / f"lib{package.name}.so"
         command = [
             *(sys.executable, "-m", "ziglang", "cc", "-target", resolved.hardware.zig_target),
-            *("-shared", "-Wl,--whole-archive", str(package.file(f"lib{package.name}.a").resolve())),
+            *(
+                "-shared",
+                "-Wl,--whole-archive",
+                str(package.file(f"lib{package.name}.a").resolve()),
+            ),
             *("-Wl,--no-whole-archive", "-lpthread", "-o", str(target)),
         ]
         environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(default_cache())}
         environment["ZIG_LOCAL_CACHE_DIR"] = str(Path(name) / "zig")
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UserError(f"lib{package.name}.a was not linked: {done.stderr.strip()[-500:]}")
         inputs = first_sample(package)

@@ -90,9 +90,7 @@ def functions(program: Path) -> list[tuple[int, str]]:
     try:
         from elftools.elf.elffile import ELFFile
     except ImportError as error:
-        raise UserError(
-            "pyelftools is not installed; run: pip install -e '.[emulator]'"
-        ) from error
+        raise UserError("pyelftools is not installed; run: pip install -e '.[emulator]'") from error
     with program.open("rb") as file:
         table = ELFFile(file).get_section_by_name(".symtab")
         found = {

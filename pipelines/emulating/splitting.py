@@ -138,8 +138,8 @@ class _Splitter:
             self.schema.TensorType.INT16: np.int16,
             self.schema.TensorType.INT32: np.int32,
         }
-        dtype = np.dtype(dtypes.get(tensor.type, np.float32))
+        dtype: np.dtype[Any] = np.dtype(dtypes.get(tensor.type, np.float32))
         if dtype.kind == "f":
             return self.rng.random(tensor.shape).astype(dtype)
-        limits = np.iinfo(dtype)
-        return self.rng.integers(limits.min, limits.max, tensor.shape, dtype, endpoint=True)
+        raw = self.rng.bytes(prod(tensor.shape) * dtype.itemsize)
+        return np.frombuffer(raw, dtype).reshape(tensor.shape)

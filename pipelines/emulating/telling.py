@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines import tables
-from pipelines.emulating.comparing import Compared, Side
 from pipelines.emulating.costs import Cost, total
 from pipelines.emulating.kinds import OTHER, RUNTIME, Layer, of
+
+if TYPE_CHECKING:
+    from pipelines.emulating.comparing import Compared, Side
 
 INSTRUCTIONS, CYCLES = "instructions_emulated", "cycles_modelled"
 IN_L1 = "cycles_modelled_in_l1"
@@ -19,8 +21,6 @@ NAMES: Mapping[str, str] = {
 }
 """Figures → what they are called in tables."""
 TAKES = {INSTRUCTIONS: "package executes", CYCLES: "package takes"}
-_A_MAC = {INSTRUCTIONS: "instructions a MAC (emulated)", CYCLES: "cycles a MAC (modelled)"}
-_TOGETHER = "together"
 
 
 def data(compared: Compared) -> dict[str, Any]:
@@ -79,7 +79,9 @@ def _kinds(compared: Compared, layers: Sequence[Mapping[str, Any]]) -> Iterator[
     for kind in dict.fromkeys(kinds.values()):
         own = [row for row in layers if row["kind"] == kind]
         sides = {
-            side.what: _of_kind(side, kinds, kind).told() for side in compared.sides if side.layers
+            side.what: _of_kind(side, kinds, kind).told()
+            for side in compared.sides
+            if any(kinds[name] == kind for name in side.layers)
         }
         macs = sum(row["macs"] for row in own)
         yield {"kind": kind, "layers": len(own), "macs": macs, "sides": sides}
@@ -121,10 +123,10 @@ def parts_table(
     for row in rows:
         line = {name: row[name], "MMAC": f"{row['macs'] / 1e6:.2f}" if row["macs"] else ""}
         for side in sides:
-            value = row["sides"].get(side, {}).get(figure)
-            line[side] = _millions(value, 3)
+            value, short = row["sides"].get(side, {}).get(figure), side.partition(",")[0]
+            line[short] = _millions(value, 3)
             is_product = value is not None and row["macs"]
-            line[f"{side}, a MAC"] = f"{value / row['macs']:.3f}" if is_product else ""
+            line[f"{short}, a MAC"] = f"{value / row['macs']:.3f}" if is_product else ""
         if len(sides) > 1:
             first, second = (row["sides"].get(side, {}).get(figure) for side in sides[:2])
             line[TAKES[figure]] = _part(first / second) if first is not None and second else ""

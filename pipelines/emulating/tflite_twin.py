@@ -115,13 +115,13 @@ class _Writer:
         groups = int(node.attributes.get("group", 1))
         outputs, _, *kernel = weight.values.shape
         windows = windows_of(node.attributes, kernel, x.shape[1:3])
+        shape = (1, *windows.output_extents(x.shape[1:3]), outputs)
         x, padding = self._placed(node, x, windows, 0)
         options = {"padding": padding} | _strides(windows)
         options |= {
             "dilation_h_factor": windows.dilations[0],
             "dilation_w_factor": windows.dilations[1],
         }
-        shape = (1, *windows.output_extents(self._extents(node)), outputs)
         if groups == 1:
             self._product(node, x, weight, (0, 2, 3, 1), 0, shape, "CONV_2D", "Conv2DOptions",
                           options, 3)  # fmt: skip
@@ -154,7 +154,7 @@ class _Writer:
         version: int,
     ) -> None:
         scales = np.broadcast_to(weight.scale, len(weight.values)).astype(np.float32)
-        of_sums = scales * np.float32(x.scale)
+        of_sums = scales * _number(x.scale)
         bias = np.zeros(len(scales), np.int32)
         if len(node.inputs) > 2:
             stated = self._constant(node, 2)
@@ -172,7 +172,7 @@ class _Writer:
         left, right = (self._tensor(name) for name in node.inputs)
         if left.shape != right.shape:
             raise NoTwinError(f"'{node.layer}' adds {list(left.shape)} and {list(right.shape)}")
-        result, activation = self._result(node, left.shape)
+        result, activation = self._result(node, tuple(left.shape))
         options = {"fused_activation_function": activation}
         self._operations.append(
             Operation("ADD", [left, right], [result], "AddOptions", options, version=2)
@@ -209,12 +209,9 @@ class _Writer:
 
     # -- tensors ------------------------------------------------------------------------------
 
-    def _placed(
-        self, node: Node, x: Tensor, windows: Windows, border: int
-    ) -> tuple[Tensor, int]:
+    def _placed(self, node: Node, x: Tensor, windows: Windows, border: int) -> tuple[Tensor, int]:
         """An operator's input and its padding, after an operator that pads where it must be."""
-        same = tuple(_same(x.shape[1 + axis], windows, axis) for axis in (0, 1))
-        (top, bottom), (left, right) = same
+        (top, bottom), (left, right) = (_same(x.shape[1 + i], windows, i) for i in (0, 1))
         height, width = (-(-x.shape[1 + axis] // windows.strides[axis]) for axis in (0, 1))
         is_same_size = windows.output_extents(x.shape[1:3]) == (height, width)
         if not any(windows.pads):
@@ -233,14 +230,13 @@ class _Writer:
         return padded, VALID
 
     def _result(self, node: Node, shape: tuple[int, ...]) -> tuple[Tensor, int]:
-        """What an operator gives: the tensor of the quantizer behind it, and what stands between.
-
-        """
+        """What an operator gives, by the quantizer behind it, and the activation between them."""
         name, activation = node.outputs[0], _NONE
         while True:
-            (reader, *others) = self._readers.get(name) or [None]
-            if reader is None or others:
+            readers = self._readers.get(name, [])
+            if len(readers) != 1:
                 raise NoTwinError(f"'{node.layer}' has no quantizer of its own behind it")
+            (reader,) = readers
             name = reader.outputs[0]
             if reader.op == "QuantizeLinear":
                 scale, point = self._scale(reader)
@@ -249,13 +245,10 @@ class _Writer:
                 return result, activation
             if reader.op == "Relu":
                 activation = _RELU
-            elif reader.op == "Clip" and self._bounds(reader) == (0, 6):
+            elif reader.op == "Clip" and [self._graph.number(reader, i) for i in (1, 2)] == [0, 6]:
                 activation = _RELU6
             elif reader.op not in ("Flatten", "Reshape"):
                 raise NoTwinError(f"'{reader.layer}' is {reader.kind} behind '{node.layer}'")
-
-    def _bounds(self, node: Node) -> tuple[float | None, float | None]:
-        return self._graph.number(node, 1), self._graph.number(node, 2)
 
     def _scale(self, node: Node) -> tuple[float, int]:
         scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
@@ -263,14 +256,11 @@ class _Writer:
             raise NoTwinError(f"'{node.layer}' does not quantize to uint8 by one scale")
         return float(scale.reshape(())), int(point.reshape(())) - _SHIFT
 
-    def _extents(self, node: Node) -> tuple[int, int]:
-        _, height, width, _ = self._tensor(node.inputs[0]).shape
-        return height, width
-
     def _tensor(self, name: str) -> Tensor:
-        if name not in self._tensors:
+        found = self._tensors.get(name)
+        if found is None or found.dtype == "float32":
             raise NoTwinError(f"'{name}' is not quantized")
-        return self._tensors[name]
+        return found
 
     def _weight(self, node: Node) -> _Constant:
         found = self._constant(node, 1)
@@ -283,6 +273,10 @@ class _Writer:
         if found is None:
             raise NoTwinError(f"'{node.layer}' has an operand {position} that is no constant")
         return found
+
+
+def _number(value: Any) -> Array:
+    return np.asarray(value, np.float32)
 
 
 def _strides(windows: Windows) -> dict[str, int]:

@@ -24,12 +24,12 @@ from pipelines import actions, atomic, building, execute, keys, machine, plan, s
 from pipelines.benching import layers as timing
 from pipelines.benching import sides
 from pipelines.emulating import attributing, kinds, peers, processors, program
+from pipelines.emulating.costs import Cost, Pricing
 from pipelines.emulating.tflite_twin import twin
 from pipelines.errors import UserError, did_you_mean
 from pipelines.load import Resolved, load_recipe
 from pipelines.measuring import native
 from pipelines.modelling import pricing
-from pipelines.modelling.blocks import Block
 from pipelines.runners.package import open_package
 from stages.importing import zoo
 
@@ -39,7 +39,6 @@ SMALLEST = 20_000
 """Cycles of a layer below which calling it is what is timed."""
 
 Row = dict[str, Any]
-Costs = Mapping[str, attributing.Cost]
 
 
 def cgo() -> tuple[str, list[Row]]:
@@ -55,7 +54,7 @@ def cgo() -> tuple[str, list[Row]]:
 
 def _shapes(published: Mapping[str, Any], precision: str) -> Iterator[Row]:
     a, w = precision[1], precision[3]
-    costs, _ = _costs(
+    costs = _costs(
         _recipe(
             f"resnet18_{precision}_popcounts",
             "model: {zoo: resnet18}",
@@ -138,7 +137,7 @@ def _litert(network: str, core: str) -> float:
 
 def _timed(recipe: Path) -> Iterator[Row]:
     resolved, made = _built(recipe)
-    whole, computing = _costs(recipe, "zen4", "max")
+    costs = _costs(recipe, "zen4", "max")
     package = open_package(actions.published(made))
     hertz = native.hertz(resolved.hardware)
     sample = sides.first_sample(package)
@@ -146,23 +145,20 @@ def _timed(recipe: Path) -> Iterator[Row]:
         measured = row["seconds"] * hertz
         if measured < SMALLEST:
             continue
-        cycles = computing[row["layer"]].cycles or 0.0
+        cycles = costs[row["layer"]].in_l1 or 0.0
         yield {
             "network": resolved.name,
             "layer": row["layer"],
             "how": row["how"],
-            "kcycles in a network": (whole[row["layer"]].cycles or 0.0) / 1e3,
+            "kcycles in a network": (costs[row["layer"]].cycles or 0.0) / 1e3,
             "kcycles alone": cycles / 1e3,
             "kcycles measured": measured / 1e3,
             "modelled / measured": cycles / measured,
         }
 
 
-def _costs(recipe: Path, core: str, cpu: str) -> tuple[Costs, Costs]:
-    """What each layer of a recipe's package costs on a core; `cpu` is QEMU's name of it.
-
-    In a whole inference, and alone, as if every load hit the first cache.
-    """
+def _costs(recipe: Path, core: str, cpu: str) -> Mapping[str, Cost]:
+    """What each layer of a recipe's package costs on a core; `cpu` is QEMU's name of it."""
     resolved, made = _built(recipe)
     folder = actions.published(made)
     package = open_package(folder)
@@ -172,18 +168,8 @@ def _costs(recipe: Path, core: str, cpu: str) -> tuple[Costs, Costs]:
     calls = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["layers"]
     library = package.file(f"lib{package.name}.a")
     users = attributing.users_of(library, [call["kernel"] for call in calls])
-    architecture = resolved.hardware.architecture
-
-    def whole(blocks: Sequence[Block]) -> float:
-        return sum(one.cycles for one in pricing.cycles(blocks, core, architecture))
-
-    def computing(blocks: Sequence[Block]) -> float:
-        return sum(one.computing for one in pricing.cycles(blocks, core, architecture))
-
-    return (
-        attributing.by_layer(ran.functions, calls, layers, users, whole),
-        attributing.by_layer(ran.functions, calls, layers, users, computing),
-    )
+    priced = Pricing(core, resolved.hardware.architecture, pricing.memory(core))
+    return attributing.by_layer(priced.costs(ran.functions), calls, layers, users)
 
 
 def _built(recipe: Path) -> tuple[Resolved, plan.Plan]:
