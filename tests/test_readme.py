@@ -40,7 +40,7 @@ RECIPE = "resnet18_a2w1_rpi3"
 SMALL = "residual_block_a2w1_host"
 TASKS = {*graph.COMMAND_NAMES, "list"}
 PACKAGING = "stages/packaging/README.md"
-WRITTEN_BY_READERS = ("hw/boards/rpi_zero2w.yaml", "recipes/model.yaml")
+WRITTEN_BY_READERS = ("hw/boards/rock5b.yaml", "recipes/model.yaml")
 
 
 def test_readme_is_short() -> None:
@@ -189,12 +189,12 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_board_can_be_added(tmp_path: Path) -> None:
-    text = block("hw/README.md", "yaml", "description: Raspberry Pi Zero")
-    assert len(yaml.safe_load(text)) == len(text.splitlines()) == 10
-    (tmp_path / "rpi_zero2w.yaml").write_text(text, encoding="utf-8")
+    text = block("hw/README.md", "yaml", "description: Radxa")
+    assert len(yaml.safe_load(text)) == len(text.splitlines()) == 11
+    (tmp_path / "rock5b.yaml").write_text(text, encoding="utf-8")
     recipe = tmp_path / "mine.yaml"
-    recipe.write_text(f"extends: {ROOT / 'recipes' / RECIPE}.yaml\nhardware: ./rpi_zero2w.yaml\n")
-    assert load.load_recipe(str(recipe)).hardware.name == "rpi_zero2w"
+    recipe.write_text(f"extends: {ROOT / 'recipes' / RECIPE}.yaml\nhardware: ./rock5b.yaml\n")
+    assert load.load_recipe(str(recipe)).hardware.name == "rock5b"
 
 
 def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
