@@ -15,6 +15,7 @@ from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK
 from stages.synthesizing.carried import body_of, dots_of_bytes
 from stages.synthesizing.certificate import ProofError, prove
+from stages.synthesizing.listing import explanation
 from stages.synthesizing.microkernel import MicroKernel, kernel_text
 from stages.synthesizing.offering import candidates, offers_for
 from tests.stages.synthesizing.bodies import Case, compile_cases, same, sums_of
@@ -104,6 +105,14 @@ def test_dot_products_are_the_cheapest_where_there_are_any() -> None:
     assert best["i8mm"].signature.name.startswith("mac8_dot4_by4_")
     plain = best.pop("rpi3").cycles_per_mac
     assert all(offer.cycles_per_mac < plain / 6 for offer in best.values())
+
+
+def test_what_is_multiplied_is_said() -> None:
+    said = [explanation(case.signature)[-1] for case in cases(DOTPROD)]
+    assert {line for line in said if "128" in line} == {
+        "for a of 7 bits and w of at most 128",
+        "multiplied is a - 128, a signed byte; the bias has 128 times the sum of w",
+    }
 
 
 def test_text_of_a_processor_without_them_stays() -> None:
