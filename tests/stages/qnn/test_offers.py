@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw.profile import Hardware
+from stages.qnn.families import Dots
 from stages.qnn.geometry import Geometry
-from stages.qnn.methods import Products
 from stages.qnn.offers import (
     FLOATS,
     Offer,
@@ -31,7 +31,7 @@ from tests.targets import AARCH64, AVX2, AVX512VPOPCNTDQ
 
 PLAN = plain_plan("and", 2, 2, "unipolar")
 POPCOUNT = KernelSignature("sse2", PLAN, None, 2, 16, "window", 15)
-DOT = KernelSignature("sse2", None, Products(2), 1, 8, "none", 0)
+DOT = KernelSignature("sse2", None, Dots(2), 1, 8, "none", 0)
 
 
 @given(SIGNATURES, st.integers(0, 20), st.integers(1, 9), st.integers(1, 99))

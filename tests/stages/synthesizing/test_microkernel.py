@@ -12,7 +12,7 @@ import pytest
 from hw.isa import ISAS, Isa, isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
-from stages.qnn.methods import Products
+from stages.qnn.families import TransformedDots, WideDots
 from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
@@ -154,7 +154,7 @@ def test_products_of_bytes_at_their_extremes(hardware: Hardware) -> None:
 @EVERY
 @pytest.mark.parametrize("products", [spanning_products, transformed_products])
 def test_products_of_words_at_their_extremes(
-    products: Callable[[Isa], Products], hardware: Hardware
+    products: Callable[[Isa], WideDots | TransformedDots], hardware: Hardware
 ) -> None:
     """Of bytes with weights that no byte holds; of transformed pixels, whose sums wrap around."""
     skip_unless_runnable(hardware)
