@@ -10,13 +10,31 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 if TYPE_CHECKING:
     import numpy as np
+
+Core = Literal[
+    "cortex-a53",
+    "cortex-a72",
+    "cortex-a76",
+    "neoverse-n1",
+    "neoverse-v1",
+    "neoverse-v2",
+    "generic-aarch64",
+    "haswell",
+    "alderlake",
+    "cascadelake",
+    "icelake",
+    "sapphirerapids",
+    "zen4",
+    "zen5",
+    "generic-x86-64",
+]
 
 FRICTION = 0.1
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 
+from hw.arm_cores import ARM_CORES
 from hw.isa.tiles import FEATURES
 from hw.profile import NEEDED, Core, Hardware, Isa
 
@@ -71,14 +72,13 @@ _AMD_CORES: Mapping[int, tuple[Core, tuple[range, ...]]] = {
     0x19: ("zen4", (range(0x10, 0x20), range(0x60, 0xB0))),
     0x1A: ("zen5", (range(0x00, 0x30), range(0x40, 0x50), range(0x60, 0x80))),
 }
-# Arm Ltd. part numbers. Source: Linux arch/arm64/include/asm/cputype.h
-_ARM_CORES: Mapping[int, Core] = {0xD03: "cortex-a53", 0xD08: "cortex-a72"}
+_ARM_CORES: Mapping[int, Core] = {
+    core.part: name for name, core in ARM_CORES.items() if core.part is not None
+}
 
 # First- and second-level data cache in KiB, where the system does not tell.
 _CACHES: Mapping[Core, tuple[int, int]] = {
-    "cortex-a53": (32, 512),
-    "cortex-a72": (32, 1024),
-    "generic-aarch64": (32, 512),
+    **{name: core.caches for name, core in ARM_CORES.items()},
     "haswell": (32, 256),
     "alderlake": (48, 1280),
     "cascadelake": (32, 1024),

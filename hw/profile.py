@@ -3,57 +3,32 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hw import isa as sets
+from hw.arm_cores import ARM_CORES
+from hw.costs import Core as Core
 from hw.costs import core_costs
+from hw.isa import tiles
+from hw.isa.sets import Architecture, Name
 
-Architecture = Literal["x86_64", "aarch64", "armv7"]
-Isa = Literal["sse2", "avx2", "avx512bw", "avx512vpopcntdq", "neon_aarch64", "neon_armv7"]
-Core = Literal[
-    "cortex-a53",
-    "cortex-a72",
-    "generic-aarch64",
-    "haswell",
-    "alderlake",
-    "cascadelake",
-    "icelake",
-    "sapphirerapids",
-    "zen4",
-    "zen5",
-    "generic-x86-64",
-]
+Isa = Name
 
 ISAS: dict[Architecture, tuple[Isa, ...]] = {
-    "x86_64": ("sse2", "avx2", "avx512bw", "avx512vpopcntdq"),
-    "aarch64": ("neon_aarch64",),
-    "armv7": ("neon_armv7",),
+    arch: tuple(name for name, isa in sets.ISAS.items() if isa.architecture == arch)
+    for arch in get_args(Architecture)
 }
-VECTOR_BITS: dict[Isa, int] = {
-    "sse2": 128,
-    "avx2": 256,
-    "avx512bw": 512,
-    "avx512vpopcntdq": 512,
-    "neon_aarch64": 128,
-    "neon_armv7": 128,
-}
-_AVX512BW = ("+avx2", "+fma", "+avx512f", "+avx512bw")
-NEEDED: dict[Isa, tuple[str, ...]] = {
-    "sse2": (),
-    "avx2": ("+avx2", "+fma"),
-    "avx512bw": _AVX512BW,
-    "avx512vpopcntdq": (*_AVX512BW, "+avx512vpopcntdq"),
-    "neon_aarch64": (),
-    "neon_armv7": ("+neon", "+vfp4"),
-}
+VECTOR_BITS: dict[Isa, int] = {name: 32 * isa.lanes for name, isa in sets.ISAS.items()}
+NEEDED: dict[Isa, tuple[str, ...]] = {name: isa.features for name, isa in sets.ISAS.items()}
 CORES: dict[Architecture, tuple[Core, ...]] = {
     "x86_64": (
         *("haswell", "alderlake", "cascadelake", "icelake", "sapphirerapids", "zen4", "zen5"),
         "generic-x86-64",
     ),
-    "aarch64": ("cortex-a53", "cortex-a72", "generic-aarch64"),
-    "armv7": ("cortex-a53", "cortex-a72"),
+    "aarch64": tuple(ARM_CORES),
+    "armv7": tuple(name for name, core in ARM_CORES.items() if core.has_aarch32),
 }
 _TRIPLE_HEADS: dict[Architecture, tuple[str, ...]] = {
     "x86_64": ("x86_64",),
@@ -146,9 +121,6 @@ class Hardware(BaseModel):
 
     def _check_costs(self) -> None:
         """Raise ValueError unless the core has costs for all that kernels may be made of."""
-        import hw.isa as sets  # which needs profiles itself
-        from hw.isa import tiles
-
         costs = core_costs(self.core)
 
         def has(isa: Isa) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hw import host
+from hw.arm_cores import ARM_CORES
 from hw.isa.expanding import GFNI
+from hw.isa.sets import Architecture
 from hw.isa.tiles import FEATURES
-from hw.profile import CORES, ISAS, NEEDED, VECTOR_BITS, Architecture, Core, Hardware, Isa
+from hw.profile import CORES, ISAS, NEEDED, VECTOR_BITS, Core, Hardware, Isa
 from pipelines.errors import UserError, did_you_mean
 
 _TYPICAL: Mapping[Isa, Core] = {
@@ -20,6 +22,7 @@ _TYPICAL: Mapping[Isa, Core] = {
 }
 # Features of a core that add rows to the instruction sets of its widest registers, by their bits.
 _MORE: Mapping[tuple[Core, int], tuple[str, ...]] = {
+    **{(name, 128): core.features for name, core in ARM_CORES.items()},
     ("alderlake", 256): ("+avxvnni",),
     ("cascadelake", 512): ("+avx512vnni",),
     ("icelake", 512): ("+avx512vnni", "+avx512bitalg", "+avx512vbmi"),

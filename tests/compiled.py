@@ -203,6 +203,8 @@ class _Emulated(_Pool):
         self._word = 8 if wide else 4
         if wide:
             self._cpu = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+            if "+dotprod" in hardware.features:  # otherwise what a board lacks is a fault here too
+                self._cpu.ctl_set_cpu_model(arm64_const.UC_CPU_ARM64_MAX)
             self._cpu.reg_write(arm64_const.UC_ARM64_REG_CPACR_EL1, 3 << 20)
         else:
             self._cpu = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_ARM)

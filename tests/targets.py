@@ -49,6 +49,16 @@ AMX_GFNI = _x86("avx512bw", "+avx512vnni", "+gfni", *FEATURES).model_copy(
     update={"name": "amx_gfni"}
 )
 """Not among PROFILES: but for what expands weights it is AMX."""
+DOTPROD, I8MM = (
+    Hardware.model_validate(
+        AARCH64.model_dump() | {"name": name, "core": core, "cpu": cpu, "features": features}
+    )
+    for name, core, cpu, features in (
+        ("dotprod", "cortex-a76", "cortex-a76", ("+neon", "+dotprod")),
+        ("i8mm", "neoverse-v1", "neoverse-n1", ("+neon", "+dotprod", "+i8mm")),
+    )
+)
+"""Not among PROFILES: but for dot products of bytes they are AARCH64."""
 # Its kernels' text, on processors that count words in several instructions.
 LOWERED = AVX512VPOPCNTDQ.model_copy(
     update={"name": "avx512vpopcntdq_lowered", "features": AVX512BW.features}
@@ -73,6 +83,8 @@ def obstacle(hardware: Hardware) -> str:
         return f"this processor lacks {', '.join(missing)}" if missing else ""
     if hardware.architecture == "x86_64":
         return "code for x86-64 runs natively only"
+    if "+i8mm" in hardware.features:
+        return "the emulator has no I8MM"
     found = all(importlib.util.find_spec(name) for name in ("unicorn", "elftools"))
     return "" if found else "needs the extra 'emulator'"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from hw.isa.instruction import Instruction, Meaning, Vector
+from hw.isa.parts import Part
 
 REGISTER = Vector(64, 8)
 WIDTHS = (1, 2, 4)
@@ -64,7 +65,7 @@ def _meaning(bits: int, is_odd: bool) -> Meaning:
 
 
 EXPANSIONS = {
-    f"expand.{code_name(bits, is_odd)}": _expanding(bits, is_odd)
+    Part.of("expand", code_name(bits, is_odd)): _expanding(bits, is_odd)
     for bits in WIDTHS
     for is_odd in (False, True)
 }

@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 
 from hw.isa.arrays import array_lanes, registers
-from hw.isa.instruction import Instruction, Isa
+from hw.isa.instruction import Instruction
+from hw.isa.sets import Isa
 from hw.isa.tiles import COLUMNS, ROWS, bfloat16_dot, tile_dot
 
 TRIALS = 4
@@ -16,7 +17,8 @@ TRIALS = 4
 
 def fingerprint(isa: Isa) -> str:
     """Changes whenever a row's LLVM IR, or its meaning on some fixed inputs, does."""
-    rows = "\n".join(f"{part} {_row(isa[part])}" for part in sorted(isa.parts))
+    parts = dict(isa.parts) | {f"half/{part}": row for part, row in isa.halves.items()}
+    rows = "\n".join(f"{part} {_row(parts[part])}" for part in sorted(parts))
     if isa.tiles:
         dots = (tile_dot(ROWS, COLUMNS), bfloat16_dot(ROWS, COLUMNS))
         rows += f"\ntiles {' '.join(map(_row, dots))}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hw.isa.lanes import regroup
+from hw.isa.parts import Part
 
-DOTS = ("dot", "dot.16")
-"""Parts of one instruction, where bytes are widened to the words that it multiplies."""
 Meaning = Callable[..., list[Any]]
 """Operand registers as lists of `Lane` (then the immediate, if any) to the result's lanes."""
 
@@ -80,55 +79,6 @@ class Instruction:
         seen = [regroup(r, kind.bits) for r, kind in zip(registers, self.operands, strict=True)]
         lanes = self.meaning(*seen) if immediate is None else self.meaning(*seen, immediate)
         return [lane.as_operand() for lane in lanes]
-
-
-@dataclass(frozen=True)
-class Isa:
-    """A vector instruction set: which row plays which part in the kernels.
-
-    Parts are named by what they do, with the width of a lane: `and`, `select`, `count`, `add.8`,
-    `pair_widen.8` …; `half/` before a part is its form on half a register, for sets that name
-    halves. A 32-bit lane belongs to one output channel; `lanes` of them make a register.
-    """
-
-    name: str
-    lanes: int
-    registers: int
-    parts: Mapping[str, Instruction] = field(hash=False)
-    dot_group: int
-    """Neighbouring 8-bit channels that `dot` multiplies into one 32-bit lane."""
-    halves: bool = False
-    """Whether pairwise additions work on half registers (ARMv7: d, the halves of q)."""
-    tiles: bool = False
-    """Whether there are registers of rows beside them (`hw.isa.tiles`)."""
-
-    def __getitem__(self, part: str) -> Instruction:
-        return self.parts[part]
-
-    def __contains__(self, part: str) -> bool:
-        return part in self.parts
-
-    @property
-    def bytes(self) -> int:
-        """Size of a register."""
-        return 4 * self.lanes
-
-    @property
-    def counts_bytes(self) -> bool:
-        """Whether counts are accumulated in bytes and need flushing."""
-        return self.parts["count"].result.bits == 8
-
-    def dot_for(self, low: int, high: int) -> Instruction | None:
-        """The row that adds up most products at once with weights from `low` to `high`, if any."""
-        for row in (self.parts[part] for part in DOTS):
-            limit = 1 << (row.operands[2].bits - 1)
-            if -limit <= low and high < limit:
-                return row
-        return None
-
-    def instructions(self) -> tuple[Instruction, ...]:
-        """Every row once, in order."""
-        return tuple({row.name: row for row in self.parts.values()}.values())
 
 
 # -- ways to write a meaning -------------------------------------------------------------------
@@ -251,11 +201,11 @@ def with_constant(
     return helper(name, (seen,), kind, body, meaning)
 
 
-def nibbles(prefix: str, kind: Vector) -> dict[str, Instruction]:
+def nibbles(prefix: str, kind: Vector) -> dict[Part, Instruction]:
     """Half bytes, each as a byte."""
     return {
-        "low_nibble": with_constant(f"{prefix}low_nibble", "and", kind, 15, nibble(0)),
-        "high_nibble": with_constant(f"{prefix}high_nibble", "lshr", kind, 4, nibble(1)),
+        Part.LOW_NIBBLE: with_constant(f"{prefix}low_nibble", "and", kind, 15, nibble(0)),
+        Part.HIGH_NIBBLE: with_constant(f"{prefix}high_nibble", "lshr", kind, 4, nibble(1)),
     }
 
 

@@ -10,9 +10,7 @@ from typing import Any
 
 from hw.isa.floats import bfloat16_dot, fused
 from hw.isa.instruction import (
-    DOTS,
     Instruction,
-    Isa,
     Vector,
     call,
     each,
@@ -24,6 +22,9 @@ from hw.isa.instruction import (
     scaled_sum,
     select,
 )
+from hw.isa.neon_extensions import DOTPROD, I8MM
+from hw.isa.parts import Part
+from hw.isa.sets import DOTS, Dot, Isa
 
 FACTORS = (2, 3, 4, 6, 12)
 """Constants that term plans multiply by."""
@@ -37,7 +38,7 @@ def _pair_sums(x: Any, y: Any) -> list[Any]:
     return [p + q for p, q in pairs([*x, *y])]
 
 
-def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[str, Instruction]:
+def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[Part, Instruction]:
     """Rows from lanes of `bits` bits in `size` bytes to lanes twice as wide."""
     narrow, wide = Vector(8 * size // bits, bits), Vector(4 * size // bits, 2 * bits)
     half = Vector(4 * size // bits, bits)
@@ -92,30 +93,30 @@ def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[
     signed = f"{prefix}addl" if "arm." in prefix else f"{prefix}addlp"
     signed = signed.replace(".vpaddl", ".vpaddls").replace(".uaddlp", ".saddlp")
     return {
-        f"pair_widen_signed.{bits}": call(
+        Part.of("pair_widen_signed", bits): call(
             f"{name}addlp.s{bits}",
             f"{signed}.{wide.suffix}.{narrow.suffix}",
             (narrow,),
             wide,
             _widened(bits, signed=True),
         ),
-        f"pair_widen.{bits}": pairwise,
-        f"pair_widen_add.{bits}": accumulating,
-        f"widen_add.{bits}": added,
-        f"widen_scale_add.{bits}": scaled,
+        Part.of("pair_widen", bits): pairwise,
+        Part.of("pair_widen_add", bits): accumulating,
+        Part.of("widen_add", bits): added,
+        Part.of("widen_scale_add", bits): scaled,
     }
 
 
-def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[str, Instruction]:
+def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[Part, Instruction]:
     """The rows on registers of `size` bytes; `addp` is the intrinsic of pairwise addition."""
     byte, word = Vector(size, 8), Vector(size // 4, 32)
     rows = {
-        "and": operator(f"{name}and", "and", word, lambda x, y: x & y),
-        "or": operator(f"{name}orr", "or", word, lambda x, y: x | y),
-        "xor": operator(f"{name}eor", "xor", word, lambda x, y: x ^ y),
-        "select": _select(name, byte, prefix),
-        "count": popcount(f"{name}cnt", byte),
-        "mac.8": helper(
+        Part.AND: operator(f"{name}and", "and", word, lambda x, y: x & y),
+        Part.OR: operator(f"{name}orr", "or", word, lambda x, y: x | y),
+        Part.XOR: operator(f"{name}eor", "xor", word, lambda x, y: x ^ y),
+        Part.SELECT: _select(name, byte, prefix),
+        Part.COUNT: popcount(f"{name}cnt", byte),
+        Part.MAC_8: helper(
             f"{name}mla.8",
             (byte, byte, byte),
             byte,
@@ -125,14 +126,16 @@ def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[
     }
     for bits in (8, 16, 32):
         kind = Vector(8 * size // bits, bits)
-        rows[f"add.{bits}"] = operator(f"{name}add.{bits}", "add", kind, lambda x, y: x + y)
-        rows[f"scale_add.{bits}"] = scaled_sum(f"{name}mla_k.{bits}", kind, FACTORS, opaque=True)
+        rows[Part.of("add", bits)] = operator(f"{name}add.{bits}", "add", kind, lambda x, y: x + y)
+        rows[Part.of("scale_add", bits)] = scaled_sum(
+            f"{name}mla_k.{bits}", kind, FACTORS, opaque=True
+        )
     for bits in (8, 16):
         rows |= _widening(name, size, bits, prefix, adalp)
         if addp:
             kind = Vector(8 * size // bits, bits)
             intrinsic = f"{addp}.{kind.suffix}"
-            rows[f"pair_add.{bits}"] = call(
+            rows[Part.of("pair_add", bits)] = call(
                 f"{name}addp.{bits}", intrinsic, (kind, kind), kind, _pair_sums
             )
     return rows
@@ -166,20 +169,18 @@ def _smlal(name: str, bits: int = 16) -> Instruction:
     )
 
 
-def _halves(rows: dict[str, Instruction]) -> dict[str, Instruction]:
+def _halves(rows: dict[Part, Instruction]) -> dict[Part, Instruction]:
     """The parts on half registers; a widening operand would be a quarter, which has no name."""
     return {
-        f"half/{part}": row
-        for part, row in rows.items()
-        if all(kind.bytes >= 8 for kind in row.operands)
+        part: row for part, row in rows.items() if all(kind.bytes >= 8 for kind in row.operands)
     }
 
 
-def _lookups() -> dict[str, Instruction]:
+def _lookups() -> dict[Part, Instruction]:
     """TBL over a register of 16 entries, and what its indices and sums need."""
     byte, word, half = Vector(16, 8), Vector(4, 32), Vector(4, 16)
     return {
-        "lookup": call(
+        Part.LOOKUP: call(
             "tbl",
             "llvm.aarch64.neon.tbl1.v16i8",
             (byte, byte),
@@ -187,7 +188,7 @@ def _lookups() -> dict[str, Instruction]:
             lambda table, index: [lane.lookup(table) for lane in index],
         ),
         **nibbles("", byte),
-        "widen.16": Instruction(
+        Part.WIDEN_16: Instruction(
             "uxtl.u16",
             (half,),
             word,
@@ -203,35 +204,36 @@ _FMA, _VFMA = fused("fma", 4), fused("vfma", 4)
 
 AARCH64 = Isa(
     name="neon_aarch64",
+    architecture="aarch64",
     lanes=4,
     registers=32,
     parts={
         **_register("", 16, f"{_A64}u", "", f"{_A64}addp"),
-        **_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
         **dict.fromkeys(DOTS, _smlal("smlal")),
-        "mac.16": _smlal("smlal.s8", 8),
-        "float_mac": _FMA,
-        "bfloat16_dot": bfloat16_dot(_FMA),
+        Part.MAC_16: _smlal("smlal.s8", 8),
+        Part.FLOAT_MAC: _FMA,
+        Part.BFLOAT16_DOT: bfloat16_dot(_FMA),
         **_lookups(),
     },
-    dot_group=1,
+    dots=(Dot(Part.DOT, 1),),
+    extensions=(DOTPROD, I8MM),
+    halves=_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
 )
-"""SDOT and UDOT (FEAT_DotProd), SMMLA (FEAT_I8MM) and SVE's forms are rows to add here."""
-
-_D_ROWS = _register("vd_", 8, f"{_A32}vp", f"{_A32}vpadalu", f"{_A32}vpadd")
 
 ARMV7 = Isa(
     name="neon_armv7",
+    architecture="armv7",
+    features=("+neon", "+vfp4"),
     lanes=4,
     registers=16,
     parts={
         **_register("v", 16, f"{_A32}vp", f"{_A32}vpadalu", ""),
-        **_halves(_D_ROWS),
         **dict.fromkeys(DOTS, _smlal("smlal")),
-        "mac.16": _smlal("smlal.s8", 8),
-        "float_mac": _VFMA,
-        "bfloat16_dot": bfloat16_dot(_VFMA),
+        Part.MAC_16: _smlal("smlal.s8", 8),
+        Part.FLOAT_MAC: _VFMA,
+        Part.BFLOAT16_DOT: bfloat16_dot(_VFMA),
     },
-    dot_group=1,
-    halves=True,
+    dots=(Dot(Part.DOT, 1),),
+    halves=_halves(_register("vd_", 8, f"{_A32}vp", f"{_A32}vpadalu", f"{_A32}vpadd")),
+    adds_halves=True,
 )

@@ -10,7 +10,7 @@ from typing import get_args
 
 from hw import host
 from hw.costs import CoreCosts
-from hw.isa import isa_of
+from hw.isa import Part, isa_of
 from hw.profile import Core, Hardware
 from pipelines import tables
 from pipelines.errors import UserError, did_you_mean, shown
@@ -125,13 +125,13 @@ def _blocks(rows: Sequence[Row]) -> dict[str, Mapping[str, int]]:
     blocks: dict[str, Mapping[str, int]] = {}
     for profile in {row.profile.model_dump_json(): row.profile for row in rows}.values():
         isa = isa_of(profile)
-        logic, count = isa["and"].name, isa["count"].name
-        add = isa[f"add.{isa['count'].result.bits}"].name
+        logic, count = isa[Part.AND].name, isa[Part.COUNT].name
+        add = isa[Part.of("add", isa[Part.COUNT].result.bits)].name
         memory = {f"load_{isa.bytes}": 1, f"broadcast_{isa.bytes}": 1}
         for parts in (
             {logic: 1, count: 1, add: 1},
             {**memory, logic: 1, count: 1, add: 1},
-            {**memory, isa["dot"].name: 1},
+            {**memory, isa[Part.DOT].name: 1},
         ):
             blocks[" ".join(parts)] = parts
     return blocks

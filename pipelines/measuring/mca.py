@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hw.arm_cores import ARM_CORES
 from hw.profile import Core
 from pipelines.errors import UserError
 from pipelines.measuring.figures import Figure
@@ -20,9 +21,9 @@ _STAND_INS: Mapping[Core, str] = {
     "alderlake": "icelake-server",
     "sapphirerapids": "icelake-server",
     "generic-x86-64": "icelake-server",
-    "generic-aarch64": "cortex-a72",
+    **{name: core.stand_in for name, core in ARM_CORES.items() if core.stand_in},
 }
-_LOADING = {"p2", "p3", "l", "ldst"}
+_LOADING = re.compile(r"p[23]|l.*")
 CORRECTED = (
     "as mca, but: 512-bit operations kept off port 1, as the model itself does except where the "
     "patterns of X86SchedIceLake.td and X86SchedSkylakeServer.td lump VPADD and VPTERNLOG with "
@@ -53,6 +54,8 @@ def _model(core: Core) -> str:
 def figures(core: Core, triple: str, lines: Sequence[str]) -> dict[str, Figure]:
     """The figure of every line of machine code, each on its own."""
     options = [f"-mtriple={triple}", f"-mcpu={_model(core)}", "-instruction-tables", "--json"]
+    if features := ",".join(ARM_CORES[core].features if core in ARM_CORES else ()):
+        options.append(f"-mattr={features}")  # a stand-in may know the form, but not have it
     answer = json.loads(_run(options, "\n".join(lines) + "\n"))
     resources = answer["TargetInfo"]["Resources"]
     (region,) = answer["CodeRegions"]
@@ -76,7 +79,9 @@ def corrected(line: str, figure: Figure) -> Figure:
     """
     uses = dict(figure.uses)
     if "(%" in line:
-        uses = {pipes: n for pipes, n in uses.items() if set(pipes.split("+")) <= _LOADING}
+        uses = {
+            pipes: n for pipes, n in uses.items() if all(map(_LOADING.fullmatch, pipes.split("+")))
+        }
     elif line.startswith("vpopcnt"):
         return Figure({"p5": 1.0}, 3.0, "corrected")
     elif line.startswith("vpermt2b"):
@@ -95,7 +100,9 @@ def micro_operations(pressure: Mapping[str, float]) -> dict[str, float]:
     """
     uses: dict[str, float] = {}
     for loading in (True, False):
-        left = {pipe: n for pipe, n in pressure.items() if (pipe in _LOADING) == loading}
+        left = {
+            pipe: n for pipe, n in pressure.items() if bool(_LOADING.fullmatch(pipe)) == loading
+        }
         while left:
             least = min(left.values())
             uses["+".join(sorted(left))] = round(least * len(left), 2)
@@ -104,7 +111,11 @@ def micro_operations(pressure: Mapping[str, float]) -> dict[str, float]:
 
 
 def _pipe(resource: str) -> str:
-    """The name of a pipe: `ICXPort5` → `p5`, `A57UnitX` → `x`."""
+    """The name of a pipe: `ICXPort5` → `p5`, `A57UnitX` → `x`.
+
+    Units of one kind are told apart by a character of their number behind a dot.
+    """
+    resource = re.sub(r"[\0-\x1f]", lambda number: str(ord(number.group())), resource)
     found = _UNIT.fullmatch(resource)
     if found is None:
         return resource.lower()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hw import host
-from hw.isa import tiles
+from hw.isa import Part, tiles
 from hw.profile import Hardware
 
 if TYPE_CHECKING:
@@ -128,13 +128,15 @@ def tile_products_text(name: str, make: Callable[[int, int], Instruction]) -> li
 
 def popcounts_text(isa: Isa) -> list[str]:
     """The LLVM function `bk_popcount`: bits of two operands that are both set, counted."""
-    counter, word = isa["count"].result, isa["and"].result
+    counter, word = isa[Part.COUNT].result, isa[Part.AND].result
 
     def step(code: FunctionText, totals: Sequence[str], unknown: Operand) -> list[str]:
         (total,) = totals
-        both = code.apply(isa["and"], unknown("a"), unknown("w"))
+        both = code.apply(isa[Part.AND], unknown("a"), unknown("w"))
         bits = code.bitcast(both, word.llvm, counter.llvm)
-        return [code.apply(isa[f"add.{counter.bits}"], total, code.apply(isa["count"], bits))]
+        return [
+            code.apply(isa[Part.of("add", counter.bits)], total, code.apply(isa[Part.COUNT], bits))
+        ]
 
     return _chains("bk_popcount", counter, (word, word), step)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hw.isa import VNNI_256, Instruction, Vector, isa_of, tiles
+from hw.arm_cores import ARM_CORES
+from hw.isa import VNNI_256, Instruction, Part, Vector, isa_of, tiles
 from hw.isa.expanding import GFNI
 from hw.profile import ISAS, NEEDED, Core, Hardware, Isa
 
@@ -56,10 +57,10 @@ def rows_of(core: Core) -> list[Row]:
     rows: dict[str, Row] = {}
     for profile in _profiles(core):
         isa = isa_of(profile)
-        for size in (isa.bytes, isa.bytes // 2) if "half/and" in isa else (isa.bytes,):
+        for size in (isa.bytes, isa.bytes // 2) if isa.halves else (isa.bytes,):
             rows.setdefault(f"load_{size}", _memory_row("load", size, profile))
             rows.setdefault(f"broadcast_{size}", _memory_row("broadcast", size, profile))
-        if "lookup" in isa and isa.bytes > ENTRIES:
+        if Part.LOOKUP in isa and isa.bytes > ENTRIES:
             name = f"broadcast_half_{isa.bytes}"
             rows.setdefault(name, _memory_row("broadcast_half", isa.bytes, profile))
         for instruction in isa.instructions():
@@ -70,9 +71,9 @@ def rows_of(core: Core) -> list[Row]:
 
 def _profiles(core: Core) -> list[Hardware]:
     """A profile per instruction set of a core, with its features alone and with all it has."""
-    if core not in _X86_SETS:
+    if core in ARM_CORES:
         cpu = "generic" if core.startswith("generic") else core
-        return [profile_of(core, "aarch64", "neon_aarch64", cpu, ())]
+        return [profile_of(core, "aarch64", "neon_aarch64", cpu, ARM_CORES[core].features)]
     count, extra = _X86_SETS[core]
     names = ISAS["x86_64"][:count]
     plain = [profile_of(core, "x86_64", name, "x86-64", NEEDED[name]) for name in names]

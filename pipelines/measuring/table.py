@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hw.arm_cores import ARM_CORES
 from hw.costs import CoreCosts
 from hw.isa import ISAS, tiles
 from hw.profile import CORES, Core
@@ -13,9 +14,7 @@ from pipelines.measuring.figures import Figure, throughput, total
 from pipelines.measuring.rows import Row
 
 _DESCRIPTIONS: Mapping[Core, str] = {
-    "cortex-a53": "Arm Cortex-A53, in order",
-    "cortex-a72": "Arm Cortex-A72, out of order",
-    "generic-aarch64": "A 64-bit Arm core about which nothing is known; costs as for Cortex-A72",
+    **{name: core.description for name, core in ARM_CORES.items()},
     "haswell": "Intel Haswell to Skylake client, AVX2",
     "alderlake": "Large cores of Intel Alder Lake to Meteor Lake, AVX2 with AVX-VNNI",
     "cascadelake": "Intel Cascade Lake, AVX-512 with VNNI",
@@ -27,9 +26,7 @@ _DESCRIPTIONS: Mapping[Core, str] = {
 }
 _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual: allocation width of "
 _ISSUE: Mapping[Core, tuple[float, str]] = {
-    "cortex-a53": (2, "Arm Cortex-A53 Technical Reference Manual: issues two instructions a cycle"),
-    "cortex-a72": (3, "Arm Cortex-A72 Software Optimization Guide: decodes three instructions"),
-    "generic-aarch64": (2, "the narrowest of the 64-bit Arm cores here"),
+    **{name: core.issue for name, core in ARM_CORES.items()},
     "haswell": (4, _INTEL + "Haswell"),
     "alderlake": (6, _INTEL + "Golden Cove"),
     "cascadelake": (4, _INTEL + "Skylake Server"),

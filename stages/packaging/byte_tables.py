@@ -15,7 +15,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from hw.isa import Isa, isa_of
+from hw.isa import Isa, Part, isa_of
 from hw.profile import Hardware
 from stages.codegen import Text
 from stages.packaging.kernel import Kernel
@@ -27,7 +27,7 @@ from stages.qnn.registry import dtype_of, is_op, shape_of
 from stages.qnn.rescale import BYTES
 
 TABLE = "relax.qnn.table"
-PAIR, NIBBLE = "lookup.pair", "lookup"
+PAIR, NIBBLE = Part.LOOKUP_PAIR, Part.LOOKUP
 """Parts of an instruction set that look bytes up."""
 ENTRIES = 16
 """What a nibble looks up."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tvm.script.ir_builder import tirx as T
 
-from hw.isa import Instruction, Isa, Vector
+from hw.isa import Instruction, Isa, Part, Vector
 from stages.kinds import Table
 from stages.packaging.convolution import Convolution
 from stages.packaging.direct import Called
@@ -30,7 +30,7 @@ NAME = "bk_depthwise"
 CHANNELS = 8
 """Channels of a tile, or as many as a register has lanes."""
 MAX_PIXELS = 14
-COLUMNS = "columns.0"
+COLUMNS = Part.COLUMNS_0
 """The first part of a set that puts rows side by side, for half of a block of channels."""
 COLUMNS_GROUP = 4
 """How many rows it does that to."""
@@ -222,7 +222,7 @@ def _columns(code: FunctionText, isa: Isa, taps: Sequence[str], number: int) -> 
         code.joined(f"<{BLOCK} x i8>", low, high, BLOCK)
         for low, high in zip(rows[::2], rows[1::2], strict=True)
     ]
-    return code.apply(isa[f"columns.{number}"], *pairs)
+    return code.apply(isa[Part.of("columns", number)], *pairs)
 
 
 def _joined(code: FunctionText, taps: Sequence[str], count: int, channels: range) -> str:

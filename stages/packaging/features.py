@@ -124,6 +124,7 @@ _OF_CPU: dict[str, dict[str, tuple[str, ...]]] = {
         "cortex-a53": ("neon",),
         "cortex-a72": ("neon",),
         "cortex-a76": ("neon", "dotprod", "fullfp16", "lse", "rdm"),
+        "neoverse-n1": ("neon", "dotprod", "fullfp16", "lse", "rdm"),
     },
     "armv7": {
         "generic": ("neon",),

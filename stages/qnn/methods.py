@@ -73,7 +73,9 @@ class Products:
     0 is a kernel of vectors. Floats are multiplied one channel a lane, bfloat16 two. Integers of 16
     bits, signed ones, are what transforms make of pixels and weights, or bytes that were widened;
     floats `are_transformed` too (`stages.qnn.winograd`). Where there is a `code`, it says
-    how weights are stored, 64 at a time, that are bytes when they are multiplied.
+    how weights are stored, 64 at a time, that are bytes when they are multiplied. Bytes of
+    activations are unsigned unless `is_signed`. A register of a pixel may hold several `words`, by
+    one of which at a time what multiplies by a lane of it multiplies (Arm).
     """
 
     group: int
@@ -84,6 +86,14 @@ class Products:
     element: Element = "int8"
     are_transformed: bool = False
     code: WeightCode | None = None
+    is_signed: bool = False
+    words: int = 1
+
+    @property
+    def offset(self) -> int:
+        """What is taken off activations before they are multiplied: 0, or what makes all levels of
+        8 bits signed bytes."""
+        return BYTE_LIMIT if self.is_signed and self.activation_bits == BYTE_BITS else 0
 
     @property
     def channels_per_word(self) -> int:
@@ -112,7 +122,13 @@ class Products:
         if self.bits == 32:
             kind = "wide_dot" if self.is_widened else "dot"
             limited = self.weight_limit != BYTE_LIMIT
-            return f"{kind}{self.group}" + (f"_w{self.weight_limit}" if limited else "")
+            narrowed = self.is_signed and self.activation_bits < BYTE_BITS
+            return (
+                f"{'s' * self.is_signed}{kind}{self.group}"
+                + (f"_a{self.activation_bits}" if narrowed else "")
+                + (f"_w{self.weight_limit}" if limited else "")
+                + (f"_by{self.words}" if self.words > 1 else "")
+            )
         return f"narrow{self.bits}_a{self.activation_bits}_w{self.weight_limit}"
 
 

@@ -209,7 +209,8 @@ def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     if signature.products is not None:
         if signature.is_float:
             return (float64_of(data) @ float64_of(weights).T).astype(np.float32)
-        return (data.astype(np.float64) @ weights.astype(np.float64).T).astype(np.int32)
+        levels = data.astype(np.float64) - signature.offset
+        return (levels @ weights.astype(np.float64).T).astype(np.int32)
     table = signature.table().astype(np.float64)
     patterns = weights.astype(np.int32) & (table.shape[1] - 1)
     total = np.zeros((*data.shape[:-1], weights.shape[0]), np.float64)

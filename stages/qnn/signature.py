@@ -20,7 +20,8 @@ A signature's name is a grammar:
     sums    := ("s" value ("_" value)*)*         "m" for a minus
     problem := "a" bits "w" bits "_" encoding [step]
     step    := "_by" words
-    method  := ("dot" | "wide_dot") group ["_w" limit] | "winograd_dot" group
+    method  := ("dot" | "wide_dot") group ["_w" limit] [step] | "winograd_dot" group
+             | "sdot" group ["_a" bits] [step]
              | ("dot" group | "tile" words) ["_" ("odd" | "signed") bits]
              | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
@@ -156,7 +157,14 @@ class KernelSignature:
     @property
     def reads_lanes(self) -> bool:
         """Whether it multiplies by one lane of a register of a pixel's words (ARM)."""
-        return self.multiplies_words and self.products is not None and self.products.group == 1
+        if self.products is None:
+            return False
+        return self.products.words > 1 or (self.multiplies_words and self.products.group == 1)
+
+    @property
+    def offset(self) -> int:
+        """What it takes off activations, which its sums then lack."""
+        return 0 if self.products is None else self.products.offset
 
     @property
     def is_tiled(self) -> bool:
@@ -202,7 +210,9 @@ class KernelSignature:
             return self.tables.words
         if self.plan is not None:
             return self.words
-        return self.products.tile if self.products is not None and self.is_tiled else 1
+        if self.products is None:
+            return 1
+        return self.products.tile if self.is_tiled else self.products.words
 
     @property
     def pixel_registers(self) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hw.isa import Isa, Vector
-from stages.qnn.methods import SPAN_LIMIT, WORD_LIMIT, Products
+from hw.isa import Isa, Part, Vector
+from stages.qnn.methods import BYTE_BITS, SPAN_LIMIT, WORD_BITS, WORD_LIMIT, Products
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
@@ -23,6 +23,7 @@ __all__ = [
     "Body",
     "Pass",
     "body_of",
+    "dots_of_bytes",
     "narrow_products",
     "paired_products",
     "spanning_products",
@@ -31,25 +32,27 @@ __all__ = [
     "widened_products",
 ]
 
-_WORDS = ("products.16", "add.32")
+_WORDS = (Part.PRODUCTS_16, Part.ADD_32)
 """Rows that add up two products in 32 bits (PMADDWD, PADDD), where there are two of them."""
-_STEPS: dict[int, tuple[tuple[str, ...], ...]] = {
-    8: (("mac.8",),),
-    16: (("mac.16",), ("products.8", "add.16")),
-    32: (_WORDS, ("dot",)),
+_STEPS: dict[int, tuple[tuple[Part, ...], ...]] = {
+    8: ((Part.MAC_8,),),
+    16: ((Part.MAC_16,), (Part.PRODUCTS_8, Part.ADD_16)),
+    32: (_WORDS, (Part.DOT,)),
 }
 """Width of the lanes that products are added up in → rows that do it."""
-_ELEMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "int16": (_WORDS, ("dot.16",)),
-    "float32": (("float_mac",),),
-    "bfloat16": (("bfloat16_dot",),),
+_ELEMENTS: dict[str, tuple[tuple[Part, ...], ...]] = {
+    "int16": (_WORDS, (Part.DOT_16,)),
+    "float32": ((Part.FLOAT_MAC,),),
+    "bfloat16": ((Part.BFLOAT16_DOT,),),
 }
 """What is multiplied, if not bytes → rows that add its products up."""
 TOGETHER = 2
 """Products that follow one another before they are added. On a Zen 4, half of whose units multiply
 and all of which add, 512 bits at a time take 0.85 of the time that they take one by one."""
-PAIRED = ("products.8", "pair_widen_signed.16", "add.32")
+PAIRED = (Part.PRODUCTS_8, Part.PAIR_WIDEN_SIGNED_16, Part.ADD_32)
 """Rows that add up four products in 32 bits by way of 16 (PMADDUBSW, PMADDWD, PADDD)."""
+WORDS = (1, 2, 4)
+"""Words of a pixel in a register of four lanes."""
 PAIRED_GROUP = 4
 PAIRED_LIMIT = ((1 << 15) - 1) // (2 * 255)
 """The largest weight of which two, times 255, fit 16 bits."""
@@ -77,7 +80,7 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
     vectors = signature.channels // isa.lanes
     tile = [(m, n) for m in range(signature.rows) for n in range(vectors)]
     sums = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}
-    for part in range(products.channels_per_word // products.group):
+    for part in range(products.words * products.channels_per_word // products.group):
         for first in range(0, len(tile), TOGETHER):
             places = tile[first : first + TOGETHER]
             factors = [
@@ -93,6 +96,10 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
 def _step_for(products: Products, isa: Isa) -> _Step:
     if products.is_paired:
         return _Step(PAIRED)
+    dots = {(dot.group, dot.is_signed): dot.part for dot in isa.dots[1:]}
+    part = dots.get((products.group, products.is_signed))
+    if part is not None and (products.element, products.bits) == ("int8", WORD_BITS):
+        return _Step((part,))
     step = _first(isa, _ELEMENTS.get(products.element, _STEPS[products.bits]))
     assert step is not None
     return step
@@ -102,7 +109,7 @@ def _step_for(products: Products, isa: Isa) -> _Step:
 class _Step:
     """How products get into lanes of one width."""
 
-    parts: tuple[str, ...]
+    parts: tuple[Part, ...]
     """Rows of the instruction set: one that multiplies and adds, or one each, others between."""
 
     def kinds(self, isa: Isa) -> tuple[Vector, Vector, Vector]:
@@ -138,7 +145,7 @@ def step_of(isa: Isa, bits: int) -> _Step | None:
     return _first(isa, _STEPS[bits])
 
 
-def _first(isa: Isa, ways: Sequence[tuple[str, ...]]) -> _Step | None:
+def _first(isa: Isa, ways: Sequence[tuple[Part, ...]]) -> _Step | None:
     return next((_Step(parts) for parts in ways if all(part in isa for part in parts)), None)
 
 
@@ -149,9 +156,25 @@ def paired_products(isa: Isa) -> Products | None:
     return Products(PAIRED_GROUP, weight_limit=PAIRED_LIMIT)
 
 
+def dots_of_bytes(isa: Isa, activation_bits: int) -> list[Products]:
+    """Dot products of bytes beside the first, for levels of so many bits; several words at a time
+    where a register of a pixel holds them. Levels of fewer bits are signed bytes as they are."""
+    levels = BYTE_BITS if activation_bits == BYTE_BITS else BYTE_BITS - 1
+    return [
+        Products(
+            dot.group,
+            activation_bits=levels if dot.is_signed else BYTE_BITS,
+            is_signed=dot.is_signed,
+            words=words,
+        )
+        for dot in isa.dots[1:]
+        for words in WORDS
+    ]
+
+
 def transformed_products(isa: Isa) -> Products:
     """Products of transformed pixels and weights (`stages.qnn.winograd`)."""
-    group = isa["dot.16"].operands[2].lanes // isa.lanes
+    group = isa[Part.DOT_16].operands[2].lanes // isa.lanes
     return Products(
         group,
         activation_bits=16,

@@ -93,6 +93,8 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
             "activation_bits": signature.products.activation_bits,
             "weight_limit": signature.products.weight_limit,
         }
+        if signature.offset:
+            facts["activations_less"] = signature.offset
         if signature.is_float:
             facts = {"rounding": "left out: sums of real numbers"}
         if signature.code is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hw.isa import Isa, Vector
+from hw.isa import Isa, Part, Vector
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import Term, TermPlan
 from stages.synthesizing.body import Body, Pass
@@ -21,7 +21,7 @@ def popcount_body(signature: KernelSignature, isa: Isa) -> Body:
     """The body of a term plan."""
     plan = signature.plan
     assert plan is not None
-    counter = isa["count"].result
+    counter = isa[Part.COUNT].result
     vectors = signature.channels // isa.lanes
     passes: list[Pass] = []
     for chain in chains(plan.coefficients, isa.counts_bytes):
@@ -65,8 +65,8 @@ def _counted_word(
 ) -> Program:
     """`counter += popcount(op(planes))` for every term, row and register of channels."""
     program = Program(part=isa.bytes)
-    counter, word = isa["count"].result, Vector(isa.lanes, 32)
-    add = isa[f"add.{counter.bits}"]
+    counter, word = isa[Part.COUNT].result, Vector(isa.lanes, 32)
+    add = isa[Part.of("add", counter.bits)]
     counters = {
         (m, n): program.input(f"c{m}.{n}", counter) for m in range(rows) for n in range(vectors)
     }
@@ -75,7 +75,7 @@ def _counted_word(
             for n in range(vectors):
                 a = [program.input(f"a{plane}.{m}", word) for plane in term.activations]
                 w = [program.input(f"w{plane}.{n}", word) for plane in term.weights]
-                counted = program.apply(isa["count"], logic(program, term, a, w, isa))
+                counted = program.apply(isa[Part.COUNT], logic(program, term, a, w, isa))
                 counters[m, n] = program.apply(add, counters[m, n], counted)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in counters.items()}
     return program
@@ -86,10 +86,10 @@ def logic(
 ) -> Register:
     """The bits of a term, of its planes of activations and of weights."""
     if term.op == "choose_a":
-        return program.apply(isa["select"], *w, *a)
+        return program.apply(isa[Part.SELECT], *w, *a)
     if term.op == "choose_w":
-        return program.apply(isa["select"], *a, *w)
-    return program.apply(isa[term.op], *a, *w)
+        return program.apply(isa[Part.SELECT], *a, *w)
+    return program.apply(isa[Part(term.op)], *a, *w)
 
 
 def emptied(isa: Isa, counter: Vector, signed: bool = False) -> Program:
@@ -106,6 +106,6 @@ def widened(
 ) -> Register:
     """Counters of `bits` bits as 32-bit lanes, by pairwise additions."""
     while bits < 32:
-        value = program.apply(isa[f"pair_widen{'_signed' * signed}.{bits}"], value)
+        value = program.apply(isa[Part.of("pair_widen" + "_signed" * signed, bits)], value)
         bits *= 2
     return value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hw.isa import Instruction, Isa
+from hw.isa import Instruction, Isa, Part
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.expanding import REGISTER
 from stages.qnn.llvm import FunctionText
@@ -17,12 +17,12 @@ from stages.qnn.signature import KernelSignature
 
 def can_expand(code: WeightCode, isa: Isa) -> bool:
     """Whether an instruction set makes bytes of what a code stores."""
-    return f"expand.{code.name}" in isa
+    return Part.of("expand", code.name) in isa
 
 
 def row_for(code: WeightCode, isa: Isa) -> Instruction:
     """The instruction that makes bytes of the numbers that a code stores."""
-    return isa[f"expand.{code.name}"]
+    return isa[Part.of("expand", code.name)]
 
 
 def load_expanded(

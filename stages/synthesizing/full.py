@@ -14,7 +14,7 @@ from math import gcd
 
 import numpy as np
 
-from hw.isa import Isa, Vector
+from hw.isa import Isa, Part, Vector
 from hw.isa.exact import BitsLane
 from hw.isa.sums import Group, InexactError, zero_lane
 from stages.qnn.llvm import FunctionText
@@ -101,20 +101,20 @@ class _Builder:
         immediate = move.factor if "scale" in move.part else None
         return self._sized(move.part, total, x, immediate=immediate)
 
-    def _sized(self, part: str, *operands: Register, immediate: int | None = None) -> Register:
+    def _sized(self, part: Part, *operands: Register, immediate: int | None = None) -> Register:
         """The form of an instruction for the size of its first operand."""
-        form = part if len(operands[0]) == 2 else f"half/{part}"
-        return self.program.apply(self.isa[form], *operands, immediate=immediate)
+        forms = self.isa.parts if len(operands[0]) == 2 else self.isa.halves
+        return self.program.apply(forms[part], *operands, immediate=immediate)
 
-    def _pair_add(self, part: str, registers: list[Register]) -> list[Register]:
+    def _pair_add(self, part: Part, registers: list[Register]) -> list[Register]:
         """Neighbouring lanes added; the order of rows stays."""
-        if not self.isa.halves and len(registers[0]) == 2:
+        if not self.isa.adds_halves and len(registers[0]) == 2:
             pairs = [registers[i : i + 2] for i in range(0, len(registers), 2)]
             whole = [self.program.apply(self.isa[part], p[0], p[-1]) for p in pairs]
             return whole if len(registers) > 1 else [whole[0][:1]]
         halves = [(half,) for register in registers for half in register]
         added = [
-            self.program.apply(self.isa[f"half/{part}"], *halves[i : i + 2])
+            self.program.apply(self.isa.halves[part], *halves[i : i + 2])
             for i in range(0, len(halves), 2)
         ]
         joined = [(*added[i], *added[i + 1]) for i in range(0, len(added) - 1, 2)]
@@ -136,12 +136,12 @@ class _Builder:
                 a = [self._input(f"a{plane}") for plane in term.activations]
                 w = [self._weight(plane, r) for plane in term.weights]
                 operands = [*a, *w] if term.op == "choose_w" else [*w, *a]
-                op = "select" if term.op.startswith("choose") else term.op
+                op = Part.SELECT if term.op.startswith("choose") else Part(term.op)
                 bits = self.program.apply(self.isa[op], *operands)
-                counts.append(self.program.apply(self.isa["count"], bits))
+                counts.append(self.program.apply(self.isa[Part.COUNT], bits))
             totals = (
                 [
-                    self.program.apply(self.isa["add.8"], x, y)
+                    self.program.apply(self.isa[Part.ADD_8], x, y)
                     for x, y in zip(totals, counts, strict=True)
                 ]
                 if totals

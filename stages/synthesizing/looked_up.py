@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hw.isa import Isa, Vector
+from hw.isa import Isa, Part, Vector
 from stages.qnn.methods import WORD_BITS
 from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK, KernelSignature
@@ -29,7 +29,7 @@ def tables_of(problem: Problem, isa: Isa) -> list[Tables]:
 
     Of several words as many are added up in bytes as fit, and divide the rows of common windows.
     """
-    if "lookup" not in isa:
+    if Part.LOOKUP not in isa:
         return []
     groups = max(1, isa.bytes // BLOCK)
     one = Tables(
@@ -50,7 +50,7 @@ def _entries(tables: Tables) -> int:
 
 
 def _widens_in_order(isa: Isa) -> bool:
-    return "widen_add.8" in isa
+    return Part.WIDEN_ADD_8 in isa
 
 
 def words_between(tables: Tables) -> int:
@@ -76,7 +76,7 @@ class _Word:
     def __init__(self, signature: KernelSignature, tables: Tables, digit: int, isa: Isa) -> None:
         self.isa, self.tables, self.rows = isa, tables, signature.rows
         self.in_order = _widens_in_order(isa)
-        self.byte = isa["lookup"].result
+        self.byte = isa[Part.LOOKUP].result
         self.program = Program(part=isa.bytes // 2 if self.in_order else isa.bytes)
         self.registers = signature.channels // tables.channels
         self.tile = [(m, n) for m in range(self.rows) for n in range(self.registers)]
@@ -99,16 +99,16 @@ class _Word:
     def _look_up(self, first: int, number: int) -> None:
         """Look up one index of every channel and pixel of the tile."""
         program, isa = self.program, self.isa
-        half = isa["high_nibble" if number % 2 else "low_nibble"]
+        half = isa[Part.HIGH_NIBBLE if number % 2 else Part.LOW_NIBBLE]
         weights = [
             program.input(f"w{first + number // 2}.{n}", self.byte) for n in range(self.registers)
         ]
         indices = [program.apply(half, w) for w in weights]
         for m, n in self.tile:
             table = program.input(f"a{number}.{m}", self.byte)
-            found = program.apply(isa["lookup"], table, indices[n])
+            found = program.apply(isa[Part.LOOKUP], table, indices[n])
             before = self.sums.get((m, n))
-            self.sums[m, n] = program.apply(isa["add.8"], before, found) if before else found
+            self.sums[m, n] = program.apply(isa[Part.ADD_8], before, found) if before else found
 
     def _widen(self) -> None:
         """Add bytes to counters."""
@@ -117,9 +117,9 @@ class _Word:
             total = self.sums.pop((m, n))
             first, second = (m, 2 * n), (m, 2 * n + 1)
             if self.in_order:
-                add, halves = isa["widen_add.8"], [total[:1], total[1:]]
+                add, halves = isa[Part.WIDEN_ADD_8], [total[:1], total[1:]]
             else:
-                add, halves = isa["add.16"], [total, program.apply(isa["odd.8"], total)]
+                add, halves = isa[Part.ADD_16], [total, program.apply(isa[Part.ODD_8], total)]
             for place, half in zip((first, second), halves, strict=True):
                 self.counters[place] = program.apply(add, self.counters[place], half)
 
@@ -130,17 +130,17 @@ def _emptied(tables: Tables, isa: Isa) -> Program:
     program = Program(part=isa.bytes // 2 if in_order else isa.bytes)
     counters = [program.input(f"c{n}", Vector(2 * isa.lanes, 16)) for n in range(2)]
     if in_order:
-        found = [program.apply(isa["widen.16"], (part,)) for c in counters for part in c]
+        found = [program.apply(isa[Part.WIDEN_16], (part,)) for c in counters for part in c]
     else:
         whole, odd = counters
-        even = program.apply(isa["less_odd.8"], whole, odd)
+        even = program.apply(isa[Part.LESS_ODD_8], whole, odd)
         found = [
             program.apply(isa[part], words)
-            for part in ("even.16", "odd.16")
+            for part in (Part.EVEN_16, Part.ODD_16)
             for words in (even, odd)
         ]
     if tables.groups == 2:
-        add = isa["add_quarters.32"]
+        add = isa[Part.ADD_QUARTERS_32]
         found = [program.apply(add, *found[n : n + 2]) for n in range(0, len(found), 2)]
     program.outputs = {f"s{n}": register for n, register in enumerate(found)}
     return program

@@ -21,6 +21,7 @@ from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import (
     body_of,
+    dots_of_bytes,
     narrow_products,
     paired_products,
     spanning_products,
@@ -197,6 +198,8 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         yield replace(blank, products=transformed_products(isa))
         if (wide := widened_products(isa)) is not None:
             yield replace(blank, products=wide)
+        for products in dots_of_bytes(isa, problem.activation_bits):
+            yield replace(blank, products=products)
         if problem.activation_bits == BYTE_BITS and (paired := paired_products(isa)) is not None:
             yield replace(blank, products=paired)
         for products, period in _narrow(problem, isa):

@@ -23,6 +23,7 @@ class Operands:
         self.signature, self.isa = signature, isa
         self.code = FunctionText()
         self.word = Vector(isa.lanes, 32)
+        self.offset = signature.offset
         self.pixels: dict[tuple[str, int], str] = {}
         """Where the words of a step are, and pixel → registers of them."""
 
@@ -58,7 +59,8 @@ class Operands:
             return self._pair(place, plane, kind)
         if self.signature.plan is None:
             # Pixels of a picture of few channels may have as many bytes as channels.
-            return self._part(self.code.load("i32", place, 1), plane, kind)
+            part = self._part(self.code.load("i32", place, 1), plane, kind)
+            return self._signed(self.code.hidden(kind.llvm, part), kind) if self.offset else part
         word = self.code.load("i32", place, 4, 4 * number)
         return self.code.splat(word, "i32", self.isa.lanes)
 
@@ -68,13 +70,28 @@ class Operands:
         What multiplies by one lane of a register needs no register of copies. LLVM must not know
         that some lanes are not used, or it would bring each of the others by itself.
         """
+        is_bytes = kind.bits == 8
+        seen = self.word if is_bytes else kind
         if (data, m) not in self.pixels:
             place = self.moved(data, "%pixel", m) if m else data
-            loaded = self.code.load(kind.llvm, place, 2)
-            self.pixels[data, m] = self.code.hidden(kind.llvm, loaded)
-        mask = f"<{kind.lanes} x i32> <{', '.join([f'i32 {lane}'] * kind.lanes)}>"
-        words = f"{kind.llvm} {self.pixels[data, m]}"
-        return self.code.let(f"shufflevector {words}, {kind.llvm} poison, {mask}")
+            loaded = self._lanes(place) if is_bytes else self.code.load(kind.llvm, place, 2)
+            hidden = self.code.hidden(seen.llvm, loaded)
+            self.pixels[data, m] = self._signed(hidden, seen) if self.offset else hidden
+        mask = f"<{seen.lanes} x i32> <{', '.join([f'i32 {lane}'] * seen.lanes)}>"
+        words = f"{seen.llvm} {self.pixels[data, m]}"
+        found = self.code.let(f"shufflevector {words}, {seen.llvm} poison, {mask}")
+        return self.code.bitcast(found, seen.llvm, kind.llvm)
+
+    def _lanes(self, place: str) -> str:
+        """The words of a step as lanes of a register, whose others are any."""
+        count = self.signature.step
+        loaded = self.code.load(f"<{count} x i32>", place, 1)
+        return self.code.lanes(f"<{count} x i32>", loaded, 0, self.isa.lanes)
+
+    def _signed(self, value: str, kind: Vector) -> str:
+        """Bytes of levels less 128, which are signed."""
+        flipped = sum(0x80 << 8 * byte for byte in range(kind.bits // 8))
+        return self.code.let(f"xor {kind.llvm} {value}, {kind.splat(flipped)}")
 
     def _part(self, word: str, part: int, kind: Vector) -> str:
         """The operand of one step of 8-bit products, from a word of four channels.

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from hw.costs import CoreCosts
-from hw.isa import Isa
+from hw.isa import Isa, Part
 from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import ENTRIES
@@ -30,11 +30,13 @@ def offer_of(
     for one in body.passes:
         counts = one.word.counts() + _loads(signature, one.word, isa)
         counts += _spread(signature, one.word, isa)
+        if signature.offset:
+            counts[isa[Part.XOR].name] += signature.rows
         widening = {f"load_{isa.bytes}": _widening(signature, isa)}
         word += costs.block(_added(counts, widening), LOOP, _chain(one.word, costs))
     word = (word + _copying(isa, copies, costs)) / signature.step
     load = f"load_{isa.bytes}"
-    add = isa["add.32"].name
+    add = isa[Part.ADD_32].name
     if signature.sum_index is not None:
         each = signature.rows / isa.lanes
         word += costs.cycles({load: each, add: each})
@@ -42,7 +44,7 @@ def offer_of(
     emptying = Counter({name: count * ends for name, count in body.empty.counts().items()})
     # Load, multiply by the coefficient, add, and a store, which costs as a load.
     ends *= body.registers
-    emptying += Counter({load: 2 * ends, isa["scale_add.32"].name: ends})
+    emptying += Counter({load: 2 * ends, isa[Part.SCALE_ADD_32].name: ends})
     empty = costs.cycles({name: count * columns for name, count in emptying.items()})
     return Offer(signature, round(word, 3), round(empty, 3))
 
@@ -50,7 +52,7 @@ def offer_of(
 def _copying(isa: Isa, copies: float, costs: CoreCosts) -> float:
     """Cycles of copies: ARM's is an `orr` of a register with itself, x86 cores rename."""
     if isa.name.startswith("neon"):
-        return costs.cycles({isa["or"].name: copies})
+        return costs.cycles({isa[Part.OR].name: copies})
     return copies / costs.issue
 
 
@@ -86,7 +88,7 @@ def _spread(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]
     if signature.multiplies_words or signature.is_float:
         return Counter()
     kinds = [kind for name, kind in word.types.items() if name[0] != "c" and kind.bits == 16]
-    row = isa["lookup" if "lookup" in isa else "add.16"]
+    row = isa[Part.LOOKUP if Part.LOOKUP in isa else Part.ADD_16]
     return Counter({row.name: len(kinds)} if kinds else {})
 
 

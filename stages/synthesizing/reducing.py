@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
-from hw.isa import Isa
+from hw.isa import Isa, Part
 
 REGISTER = 16
 """Bytes of a NEON register."""
 OUTPUT_BITS = 16
 
 Kind = Literal["pair_add", "pair_widen", "pair_widen_add", "merge", "finish"]
-Price = Callable[[str], float]
+Price = Callable[[Part], float]
 """Cost of an instruction by its part in the instruction set."""
 
 
@@ -55,7 +55,7 @@ class Move:
     stream: Stream
     other: Stream | None
     result: Stream | None
-    part: str
+    part: Part
     """The instruction, by its part in the set."""
     factor: int = 1
 
@@ -121,16 +121,16 @@ def _moves(state: State, isa: Isa) -> Iterator[Move]:
     bits, top = x.bits, (1 << x.bits) - 1
     halved = Stream(x.level // 2, bits, x.coefficient, 2 * x.most)
     if x.lanes > 1 and halved.most <= top:
-        yield Move("pair_add", x, None, halved, f"pair_add.{bits}")
+        yield Move("pair_add", x, None, halved, Part.of("pair_add", bits))
     if x.lanes > 1 and bits < OUTPUT_BITS:
         widened = Stream(x.level // 2, 2 * bits, x.coefficient, 2 * x.most)
-        yield Move("pair_widen", x, None, widened, f"pair_widen.{bits}")
+        yield Move("pair_widen", x, None, widened, Part.of("pair_widen", bits))
     if x.lanes == 2 and 2 * bits == OUTPUT_BITS and x.coefficient == 1:
-        yield Move("finish", x, None, None, f"pair_widen_add.{bits}")
+        yield Move("finish", x, None, None, Part.of("pair_widen_add", bits))
     if x.lanes == 1:
         widening = "widen_" if bits < OUTPUT_BITS else ""
         scale = "scale_" if x.coefficient != 1 else ""
-        yield Move("finish", x, None, None, f"{widening}{scale}add.{bits}", x.coefficient)
+        yield Move("finish", x, None, None, Part.of(f"{widening}{scale}add", bits), x.coefficient)
     for y in others:
         yield from _merges(x, y, top)
 
@@ -141,13 +141,13 @@ def _merges(x: Stream, y: Stream, top: int) -> Iterator[Move]:
         factor, rest = divmod(large.coefficient, small.coefficient)
         most = small.most + factor * large.most
         if rest == 0 and most <= top:
-            part = f"scale_add.{x.bits}" if factor != 1 else f"add.{x.bits}"
+            part = Part.of("scale_add" if factor != 1 else "add", x.bits)
             merged = Stream(x.level, x.bits, small.coefficient, most)
             yield Move("merge", small, large, merged, part, factor)
     is_half = (y.level * 2, y.bits) == (x.level, 2 * x.bits)
     if is_half and y.coefficient == x.coefficient and y.most + 2 * x.most < 1 << y.bits:
         merged = Stream(y.level, y.bits, y.coefficient, y.most + 2 * x.most)
-        yield Move("pair_widen_add", x, y, merged, f"pair_widen_add.{x.bits}")
+        yield Move("pair_widen_add", x, y, merged, Part.of("pair_widen_add", x.bits))
 
 
 def _repeats(move: Move, rows: int, isa: Isa) -> int:
@@ -155,7 +155,7 @@ def _repeats(move: Move, rows: int, isa: Isa) -> int:
     size = move.stream.size(rows)
     if move.kind == "pair_add":
         # Two registers in, one out; ARMv7 adds pairwise in halves of registers only.
-        return max(1, -(-size // 2 // (REGISTER // 2 if isa.halves else REGISTER)))
+        return max(1, -(-size // 2 // (REGISTER // 2 if isa.adds_halves else REGISTER)))
     if move.kind == "finish" and move.part.startswith("widen"):
         size *= 2
     return max(1, -(-size // REGISTER))

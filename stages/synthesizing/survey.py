@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from hw.costs import core_costs
-from hw.isa import Isa, isa_of
+from hw.isa import Instruction, Isa, Part, isa_of
 from hw.profile import Hardware
 from stages.qnn.offers import Offer, Problem
 from stages.qnn.terms import TermPlan
@@ -99,15 +99,15 @@ def _instructions(after: Recount) -> tuple[int, int]:
     return after.arithmetic + after.moves, after.loads + after.stores
 
 
-def price_of(isa: Isa, hardware: Hardware) -> Callable[[str], float]:
+def price_of(isa: Isa, hardware: Hardware) -> Callable[[Part], float]:
     """What an instruction costs in the search for a reduction: its cycles, at least one."""
     costs = core_costs(hardware.core)
-    return lambda part: max(1.0, costs.cycles({isa[_form(part, isa)].name: 1}))
+    return lambda part: max(1.0, costs.cycles({_form(part, isa).name: 1}))
 
 
-def _form(part: str, isa: Isa) -> str:
+def _form(part: Part, isa: Isa) -> Instruction:
     """A part's form in the set, on half a register where there is no other."""
-    return part if part in isa else f"half/{part}"
+    return isa.parts.get(part) or isa.halves[part]
 
 
 def _is_plain(plan: TermPlan | None) -> bool:

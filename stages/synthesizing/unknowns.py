@@ -113,6 +113,8 @@ def corners(
         top = limit = 1
     elif signature.is_transformed:
         least, top = -limit, limit - 1
+    else:
+        least, top = -products.offset, top - products.offset
     a = np.array([least, least, top, top], np.int64)
     w = np.array([-limit, limit - (limit in (BYTE_LIMIT, WORD_LIMIT))] * 2, np.int64)
     word = body.passes[0].word

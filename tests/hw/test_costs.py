@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hw import costs
+from hw.arm_cores import ARM_CORES
 from hw.costs import CoreCosts, UnknownInstructionError, core_costs
-from hw.isa import ISAS, isa_of, tiles
-from hw.profile import CORES, Architecture, Core, Hardware
+from hw.isa import ISAS, Part, isa_of, tiles
+from hw.isa.sets import Architecture
+from hw.profile import CORES, Core, Hardware
 from hw.profile import ISAS as ISAS_OF
-from tests.targets import AMX_GFNI, AVX512VBMI, AVX512VNNI, AVXVNNI, PROFILES
+from tests.targets import AMX_GFNI, AVX512VBMI, AVX512VNNI, AVXVNNI, I8MM, PROFILES
 
 PAIRS = [(architecture, core) for architecture, cores in CORES.items() for core in cores]
 # Cores without AVX-512, and with it but without VPOPCNTDQ.
@@ -59,7 +61,7 @@ def test_a_core_has_costs_for_every_instruction_set_it_can_have(
     found = core_costs(core)
     for name in set(ISAS_OF[architecture]) - WITHOUT.get(core, set()):
         isa = ISAS[name]
-        sizes = (isa.bytes, isa.bytes // 2) if "half/and" in isa else (isa.bytes,)
+        sizes = (isa.bytes, isa.bytes // 2) if isa.halves else (isa.bytes,)
         memory = [f"{what}_{size}" for what in ("load", "broadcast") for size in sizes]
         for row in (*memory, *(instruction.name for instruction in isa.instructions())):
             assert found.knows(row), row
@@ -81,11 +83,18 @@ def test_cores_have_the_rows_of_their_features(core: Core) -> None:
 @pytest.mark.parametrize("core", ["alderlake", "sapphirerapids", "zen4", "zen5", "generic-x86-64"])
 def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
     hardware = Hardware.model_validate(AVXVNNI.model_dump() | {"core": core})
-    assert core_costs(core).knows(isa_of(hardware)["dot"].name)
+    assert core_costs(core).knows(isa_of(hardware)[Part.DOT].name)
+
+
+@pytest.mark.parametrize("core", ARM_CORES)
+def test_an_arm_core_has_the_rows_of_its_features(core: Core) -> None:
+    features = ("+neon", *ARM_CORES[core].features)
+    hardware = Hardware.model_validate(I8MM.model_dump() | {"core": core, "features": features})
+    assert len(isa_of(hardware).dots) == 1 + len(ARM_CORES[core].features)
 
 
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:
-    profiles = (*PROFILES, AVX512VBMI, AMX_GFNI)
+    profiles = (*PROFILES, AVX512VBMI, AMX_GFNI, I8MM)
     rows = {row.name for profile in profiles for row in isa_of(profile).instructions()}
     rows |= {"vpopcntb", "vpdpbusd_ymm", "vpdpwssd_ymm", "vdpbf16ps", *tiles.NAMES}
     assert {path.stem for path in TABLES} == {core for _, core in PAIRS}

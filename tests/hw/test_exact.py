@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hw.isa import ISAS, Isa, Vector
+from hw.isa import ISAS, Isa, Part, Vector
 from hw.isa.arrays import ArrayLane, array_lanes
 from hw.isa.exact import AnyBits, BitsLane, bits_lane
 from hw.isa.sums import Group, InexactError, Joint, Place, SumLane, level_lane, zero_lane
@@ -162,7 +162,7 @@ def word(chunk: int) -> BitsLane:
 def added(x: AnyBits, y: AnyBits, z: AnyBits) -> tuple[AnyBits, AnyBits]:
     """Sum and carry, as instructions give them."""
     isa, registers = ISAS["avx512bw"], [[lane] * 16 for lane in (x, y, z)]
-    low, high = (isa[part].execute(registers)[0] for part in ("bit_sum", "bit_carry"))
+    low, high = (isa[part].execute(registers)[0] for part in (Part.BIT_SUM, Part.BIT_CARRY))
     return low, high
 
 
@@ -295,7 +295,9 @@ def run(isa: Isa, steps: Sequence[tuple[int, ...]], seed: int) -> list[Value]:
     levels = Levels(isa.bytes, seed)
     values = [*levels.planes(isa.bytes), *levels.planes(isa.bytes // 2)]
     inputs = len(values)
-    bitwise = {isa[part].name for part in isa.parts if part.split("/")[-1] in BITWISE}
+    bitwise = {
+        table[part].name for table in (isa.parts, isa.halves) for part in table if part in BITWISE
+    }
     rows = [(row, immediate, row.name in bitwise) for row, immediate in cases_of(isa)]
     kinds = {(kind, of_bits) for row, _, of_bits in rows for kind in row.operands}
     for which, *choices in steps:

@@ -84,7 +84,7 @@ def arm(part: str, features: str) -> str:
             arm("0xd0c", "fp asimd aes asimdhp asimdrdm asimddp"),
             "aarch64",
             "neon_aarch64",
-            "generic-aarch64",
+            "neoverse-n1",
             False,
         ),
     ],
@@ -120,7 +120,8 @@ def test_names_exactly_the_features_of_a_cascade_lake() -> None:
 
 
 def test_names_the_dot_product_of_a_neoverse() -> None:
-    found = from_cpuinfo(arm("0xd0c", "fp asimd asimddp i8mm"), machine="aarch64")
+    found = from_cpuinfo(arm("0xd40", "fp asimd asimddp i8mm"), machine="aarch64")
+    assert found.core == "neoverse-v1"
     assert found.features == ("+dotprod", "+i8mm", "+neon")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hw.isa import ISAS, Instruction, Isa, isa_of
+from hw.isa import ISAS, Instruction, Isa, Part, isa_of
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.expanding import EXPANSIONS
 from hw.profile import VECTOR_BITS, Hardware
@@ -26,7 +26,9 @@ from tests.targets import (
     AVX512VNNI,
     AVX512VPOPCNTDQ,
     AVXVNNI,
+    DOTPROD,
     EVERY,
+    I8MM,
     PROFILES,
     SSE2,
     VNNI_256,
@@ -40,6 +42,8 @@ OWN_ROWS = {
     AVX512BF16: ["vdpbf16ps"],
     AVX512VBMI: ["vpermt2b_columns0", "vpermt2b_columns1", "vpermi2b"],
     AVXVNNI: ["vpdpbusd_ymm"],
+    DOTPROD: ["sdot"],
+    I8MM: ["usdot"],
     VNNI_256: ["vpdpbusd_ymm"],
 }
 """Profiles of which these rows alone are no other's."""
@@ -53,7 +57,7 @@ CASES = [
 
 def limits(isa: Isa, row: Instruction) -> list[tuple[str, int, int]]:
     """dtype, smallest and largest value of each operand: all there are, but what `dot` is for."""
-    if row.name == isa["dot"].name:
+    if row.name == isa[Part.DOT].name:
         wide = row.operands[1].bits
         return [("int32", -(1 << 30), 1 << 30), (f"uint{wide}", 0, 255), (f"int{wide}", -128, 127)]
     return [(f"uint{kind.bits}", 0, (1 << kind.bits) - 1) for kind in row.operands]
@@ -95,9 +99,9 @@ def operands(isa: Isa, row: Instruction) -> list[Array]:
 
     The extremes of both signs are among them; each fills a register or every other lane of it.
     """
-    if row.name == isa["float_mac"].name:
+    if row.name == isa[Part.FLOAT_MAC].name:
         return floats(row)
-    if row.name == isa["bfloat16_dot"].name:
+    if row.name == isa[Part.BFLOAT16_DOT].name:
         return pairs_of_bfloat16(row)
     rng = np.random.default_rng(len(row.name))
     ranges = limits(isa, row)
@@ -143,7 +147,7 @@ def test_sums_of_four_bytes_never_saturate(hardware: Hardware) -> None:
         rng.integers(0, 256, 4 * isa.lanes, np.uint8),
     ):
         value = counts
-        for part in ("pair_widen.8", "pair_widen.16"):
+        for part in (Part.PAIR_WIDEN_8, Part.PAIR_WIDEN_16):
             kind = isa[part].result
             result = np.zeros(kind.lanes, f"uint{kind.bits}")
             library(hardware).call(f"i{names.index(isa[part].name)}", value, result)
@@ -190,6 +194,8 @@ MNEMONICS = [
     (AARCH64, "pair_widen_signed.8", "saddlp"),
     (AARCH64, "mac.16", "smlal"),
     (AARCH64, "dot", "smlal"),
+    (DOTPROD, "dot.signed", "sdot"),
+    (I8MM, "dot.mixed", "usdot"),
     (ARMV7, "count", "vcnt.8"),
     (ARMV7, "select", "vbsl vbit vbif"),
     (ARMV7, "mac.8", "vmla.i8"),
@@ -220,7 +226,9 @@ def mnemonics(row: Instruction, immediate: int | None, hardware: Hardware) -> se
     ("hardware", "part", "expected"), MNEMONICS, ids=lambda item: getattr(item, "name", item)
 )
 def test_the_compiler_selects_the_instruction(hardware: Hardware, part: str, expected: str) -> None:
-    row = isa_of(hardware)[part]
+    isa = isa_of(hardware)
+    table = isa.halves if part.startswith("half/") else isa.parts
+    row = table[Part(part.removeprefix("half/"))]
     for immediate in row.immediates or (None,):
         found = mnemonics(row, immediate, hardware)
         assert len(found & set(expected.split())) == 1, (immediate, found)
@@ -228,41 +236,47 @@ def test_the_compiler_selects_the_instruction(hardware: Hardware, part: str, exp
 
 @pytest.mark.parametrize("factor", [2, 4])
 def test_a_power_of_two_is_multiplied_by_only_where_it_is_opaque(factor: int) -> None:
-    row = isa_of(AARCH64)["scale_add.16"]
+    row = isa_of(AARCH64)[Part.SCALE_ADD_16]
     assert "mla" in mnemonics(row, factor, AARCH64)
     # Two additions for 2, a shift and an addition for 4.
     seen = mnemonics(replace(row, opaque=False), factor, AARCH64)
     assert "mla" not in seen and "add" in seen
 
 
-@pytest.mark.parametrize("isa", ISAS.values(), ids=lambda isa: isa.name)
+@pytest.mark.parametrize(
+    "isa",
+    [*ISAS.values(), *(isa_of(hardware) for hardware in OWN_ROWS)],
+    ids=[*ISAS, *(hardware.name for hardware in OWN_ROWS)],
+)
 def test_an_instruction_set_is_consistent(isa: Isa) -> None:
-    assert isa.lanes * 32 == VECTOR_BITS[isa.name]  # type: ignore[index]
-    for part, row in isa.parts.items():
-        size = isa.bytes // 2 if part.startswith("half/") else isa.bytes
+    assert isa.lanes * 32 == VECTOR_BITS[isa.name]
+    whole = [(part, row, isa.bytes) for part, row in isa.parts.items()]
+    for part, row, size in whole + [(p, r, isa.bytes // 2) for p, r in isa.halves.items()]:
         # A widening operation takes half registers.
         assert {kind.bytes for kind in (*row.operands, row.result)} <= {size, isa.bytes // 2}, part
         assert row.result.bytes == size, part
         if row.declares:
             called = row.emit.split("@")[1].split("(")[0]
             assert f"@{called}(" in row.declares
-    assert len(isa.instructions()) == len(set(isa.parts.values()))
-    assert isa["dot"].operands[1].lanes == isa.lanes * isa.dot_group
+    assert len(isa.instructions()) == len({*isa.parts.values(), *isa.halves.values()})
+    for dot in isa.dots:
+        total, *factors = isa[dot.part].operands
+        assert {kind.lanes for kind in factors} == {total.lanes * dot.group}
     if isa.counts_bytes:
-        first, second = isa["pair_widen.8"], isa["pair_widen.16"]
+        first, second = isa[Part.PAIR_WIDEN_8], isa[Part.PAIR_WIDEN_16]
         assert (*first.operands, *second.operands, second.result) == (
-            isa["count"].result,
+            isa[Part.COUNT].result,
             first.result,
-            isa["add.32"].result,
+            isa[Part.ADD_32].result,
         )
 
 
 def test_a_profile_has_the_dot_product_that_its_features_name() -> None:
-    assert isa_of(AVX512VNNI)["dot"].name == "vpdpbusd"
+    assert isa_of(AVX512VNNI)[Part.DOT].name == "vpdpbusd"
     assert isa_of(AVX512VNNI).dot_group == 4
     assert isa_of(AVX512BW).dot_group == isa_of(AVX2).dot_group == 2
     for hardware in (AVXVNNI, VNNI_256):
-        assert isa_of(hardware)["dot"].name == "vpdpbusd_ymm"
+        assert isa_of(hardware)[Part.DOT].name == "vpdpbusd_ymm"
         assert isa_of(hardware).dot_group == 4
     # AVX-VNNI has the dot product in 256 bits only.
     wide = AVX512BW.model_copy(update={"features": (*AVX512BW.features, "+avxvnni")})
@@ -270,15 +284,15 @@ def test_a_profile_has_the_dot_product_that_its_features_name() -> None:
 
 
 def test_a_profile_counts_bytes_in_one_instruction_where_it_can() -> None:
-    assert isa_of(AVX512BITALG)["count"].name == "vpopcntb"
-    assert isa_of(AVX512BW)["count"].name == "popcount_bytes_zmm"
+    assert isa_of(AVX512BITALG)[Part.COUNT].name == "vpopcntb"
+    assert isa_of(AVX512BW)[Part.COUNT].name == "popcount_bytes_zmm"
 
 
 def test_an_operand_that_the_text_leaves_out_is_an_error() -> None:
     with pytest.raises(ValueError, match="operand 1 does not occur in"):
-        replace(ISAS["sse2"]["add.8"], emit="add <16 x i8> {0}, {0}")
+        replace(ISAS["sse2"][Part.ADD_8], emit="add <16 x i8> {0}, {0}")
 
 
 def test_an_immediate_that_the_text_leaves_out_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"immediates and .* do not agree"):
-        replace(ISAS["sse2"]["add.8"], immediates=(3,))
+        replace(ISAS["sse2"][Part.ADD_8], immediates=(3,))

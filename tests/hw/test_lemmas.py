@@ -21,7 +21,7 @@ from hw.isa.exact import BitsLane
 from hw.isa.solver import SolverLane, variables
 from hw.isa.sums import Group, InexactError, SumLane
 from tests.hw.isa_code import cases_of
-from tests.targets import PROFILES
+from tests.targets import I8MM, PROFILES
 
 Array = np.ndarray[Any, Any]
 BITWISE = {"and", "or", "xor", "select", "bit_sum", "bit_carry", "count"}
@@ -30,13 +30,14 @@ FLOATS = {"float_mac", "bfloat16_dot"}
 LOOKUPS = {"lookup", "low_nibble", "high_nibble"}
 """See `tests.hw.test_lookups`."""
 KINDS = {
-    row.name: part.removeprefix("half/").split(".")[0]
-    for hardware in PROFILES
-    for part, row in isa_of(hardware).parts.items()
+    row.name: part.split(".")[0]
+    for isa in map(isa_of, (*PROFILES, I8MM))
+    for table in (isa.parts, isa.halves)
+    for part, row in table.items()
 }
 CASES = {
     row.name + f"-{k}" * (k is not None): (row, k)
-    for hardware in PROFILES
+    for hardware in (*PROFILES, I8MM)
     for row, k in cases_of(isa_of(hardware))
 }
 # Activation and weight levels, the widest first; a row must be exact for one of these at least.

@@ -20,7 +20,7 @@ from hw.isa.tiles import (
     configuration_text,
     tile_dot,
 )
-from hw.isa.x86 import VPDPBUSD
+from hw.isa.x86_extensions import VPDPBUSD
 from stages.codegen import compile_object
 from tests.compiled import Library
 from tests.targets import AMX, AVX512BW, AVX512VNNI, skip_unless_runnable

@@ -20,6 +20,7 @@ from pipelines.runners.emulated import EmulatedRunner
 from pipelines.runners.native import NativeRunner, placed
 from pipelines.runners.replay import QEMU, qemu_lacks, qemu_prefix, qemu_replay, replay
 from tests.stages.packaging.support import AARCH64, ARMV7, TARGETS, X86_64, package, write
+from tests.targets import DOTPROD
 
 on_x86_64 = pytest.mark.skipif(
     platform.machine() != "x86_64" or platform.system() != "Linux",
@@ -157,6 +158,21 @@ def test_the_program_replays_under_qemu(hardware: Hardware, folder: Path, thread
         pytest.skip(f"needs {' and '.join(lacking)}")
     done = qemu_replay(open_package(folder), threads, repeat=5)
     assert done.is_equal and done.samples == 3
+
+
+@pytest.mark.parametrize("hardware", [DOTPROD], ids=["dotprod"])
+def test_a_processor_without_dot_products_is_refused(hardware: Hardware, folder: Path) -> None:
+    """A Raspberry Pi 4 that is given the package of a 5 says so in one sentence."""
+    if lacking := qemu_lacks(hardware.architecture):
+        pytest.skip(f"needs {' and '.join(lacking)}")
+    prefix = qemu_prefix(hardware.architecture) or ()
+    assert replay(open_package(folder), 1, prefix=(*prefix, "-cpu", "cortex-a76")).is_equal
+    with pytest.raises(UserError) as caught:
+        replay(open_package(folder), 1, prefix=(*prefix, "-cpu", "cortex-a72"))
+    assert str(caught.value) == (
+        "toy: this package needs a processor with dotprod, fullfp16, lse, neon, rdm, and an "
+        "operating system that lets programs use them; this one lacks at least one"
+    )
 
 
 @arm

@@ -60,6 +60,15 @@ def test_glibc_2_28_is_new_enough(hardware: Hardware, name: str) -> None:
     assert numbers and max(numbers) <= (2, 28)
 
 
+@pytest.mark.parametrize("name", ["libtoy.so", "toy"])
+def test_it_loads_with_pages_of_16_kib(name: str) -> None:
+    """As the kernel of a Raspberry Pi 5 has them, and with those of 64 KiB of servers."""
+    elf = elffile.ELFFile(io.BytesIO(package(AARCH64)[name]))
+    loads = [item for item in elf.iter_segments() if item["p_type"] == "PT_LOAD"]
+    assert loads and all(item["p_align"] >= 1 << 16 for item in loads)
+    assert all((item["p_vaddr"] - item["p_offset"]) % (1 << 16) == 0 for item in loads)
+
+
 @every_target
 def test_a_library_exports_its_interface_alone(hardware: Hardware) -> None:
     table = library(package(hardware)).get_section_by_name(".dynsym").iter_symbols()

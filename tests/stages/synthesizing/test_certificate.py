@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hw.isa import isa_of
+from hw.isa import Part, isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
 from stages.qnn.offers import Problem
@@ -143,8 +143,10 @@ def test_a_certificate_names_what_was_proved() -> None:
 
 def test_the_fingerprint_follows_text_and_meaning() -> None:
     isa = isa_of(AARCH64)
-    row = isa["add.8"]
-    renamed = replace(isa, parts={**isa.parts, "add.8": replace(row, emit=row.emit + " ")})
-    other = replace(isa, parts={**isa.parts, "add.8": replace(row, meaning=isa["xor"].meaning)})
+    row = isa[Part.ADD_8]
+    renamed = replace(isa, parts={**isa.parts, Part.ADD_8: replace(row, emit=row.emit + " ")})
+    other = replace(
+        isa, parts={**isa.parts, Part.ADD_8: replace(row, meaning=isa[Part.XOR].meaning)}
+    )
     assert len({fingerprint(x) for x in (isa, renamed, other)}) == 3
     assert fingerprint(isa_of(AARCH64)) == fingerprint(isa)

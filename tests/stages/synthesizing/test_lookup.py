@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hw.isa import Isa, isa_of
+from hw.isa import Isa, Part, isa_of
 from hw.profile import Hardware
 from stages.options import Encoding
 from stages.qnn.offers import Problem
@@ -311,16 +311,16 @@ def mutants(program: Program, number: int, step: Step, isa: Isa) -> Iterator[lis
     """The steps with one changed, where that changes what is computed."""
     name = step.instruction.name
     steps = program.steps
-    halves = isa["low_nibble"], isa["high_nibble"]
+    halves = isa[Part.LOW_NIBBLE], isa[Part.HIGH_NIBBLE]
     for one, other in (halves, halves[::-1]):
         if name == one.name:
             yield [*steps[:number], replace(step, instruction=other), *steps[number + 1 :]]
-    if name == isa["lookup"].name:
+    if name == isa[Part.LOOKUP].name:
         table, index = step.operands
         others = [r for n, r in program.inputs.items() if n[0] == "a" and r != table]
         for changed in (*((other, index) for other in others[:2]), (index, table)):
             yield [*steps[:number], replace(step, operands=changed), *steps[number + 1 :]]
-    if name == isa["add.8"].name:
+    if name == isa[Part.ADD_8].name:
         first, second = step.operands
         for changed in ((first, first), (second, second)):
             yield [*steps[:number], replace(step, operands=changed), *steps[number + 1 :]]

@@ -1,0 +1,90 @@
+"""Cores of Arm Ltd. that costs are known of: one entry a core, and one file in `hw/cores`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hw.costs import Core
+
+_GUIDE = " Software Optimization Guide: "
+_DOT, _MATRIX = ("+dotprod",), ("+dotprod", "+i8mm")
+
+
+@dataclass(frozen=True)
+class ArmCore:
+    """What is known of a core beside what its instructions cost."""
+
+    description: str
+    part: int | None
+    """Number in /proc/cpuinfo. Source: Linux arch/arm64/include/asm/cputype.h."""
+    features: tuple[str, ...]
+    """LLVM's features that have rows of their own."""
+    caches: tuple[int, int]
+    """First- and second-level data cache in KiB, where the system does not tell."""
+    issue: tuple[float, str]
+    """Instructions started in a cycle at most, and who says so."""
+    stand_in: str = ""
+    """The core whose model llvm-mca takes, where it has none of this one."""
+    has_aarch32: bool = False
+    """Whether 32-bit systems run on it."""
+
+
+ARM_CORES: Mapping[Core, ArmCore] = {
+    "cortex-a53": ArmCore(
+        "Arm Cortex-A53, in order",
+        part=0xD03,
+        features=(),
+        caches=(32, 512),
+        issue=(
+            2,
+            "Arm Cortex-A53 Technical Reference Manual: issues two instructions a cycle",
+        ),
+        has_aarch32=True,
+    ),
+    "cortex-a72": ArmCore(
+        "Arm Cortex-A72, out of order",
+        part=0xD08,
+        features=(),
+        caches=(32, 1024),
+        issue=(3, "Arm Cortex-A72" + _GUIDE + "decodes three instructions"),
+        has_aarch32=True,
+    ),
+    "cortex-a76": ArmCore(
+        "Arm Cortex-A76, out of order, SDOT",
+        part=0xD0B,
+        features=_DOT,
+        caches=(64, 512),
+        issue=(4, "Arm Cortex-A76" + _GUIDE + "dispatches four macro-operations"),
+        stand_in="neoverse-n1",
+    ),
+    "neoverse-n1": ArmCore(
+        "Arm Neoverse N1, out of order, SDOT",
+        part=0xD0C,
+        features=_DOT,
+        caches=(64, 1024),
+        issue=(4, "Arm Neoverse N1" + _GUIDE + "dispatches four macro-operations"),
+    ),
+    "neoverse-v1": ArmCore(
+        "Arm Neoverse V1, out of order, SDOT and USDOT",
+        part=0xD40,
+        features=_MATRIX,
+        caches=(64, 1024),
+        issue=(8, "Arm Neoverse V1" + _GUIDE + "dispatches eight macro-operations"),
+    ),
+    "neoverse-v2": ArmCore(
+        "Arm Neoverse V2, out of order, SDOT and USDOT",
+        part=0xD4F,
+        features=_MATRIX,
+        caches=(64, 2048),
+        issue=(8, "Arm Neoverse V2" + _GUIDE + "dispatches eight macro-operations"),
+    ),
+    "generic-aarch64": ArmCore(
+        "A 64-bit Arm core about which nothing is known; costs as for Cortex-A72",
+        part=None,
+        features=_MATRIX,
+        caches=(32, 512),
+        issue=(2, "the narrowest of the 64-bit Arm cores here"),
+        stand_in="cortex-a72",
+    ),
+}

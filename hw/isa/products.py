@@ -1,0 +1,20 @@
+"""Dot products of integers: what an instruction adds to lanes of 32 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hw.isa.instruction import Meaning
+
+
+def dot_product(group: int, *, signed: bool = False) -> Meaning:
+    """`total + sum over a group of x * y` per 32-bit lane; x is unsigned unless `signed`."""
+
+    def meaning(total: Any, x: Any, y: Any) -> list[Any]:
+        products = [p.extend(32, signed) * q.extend(32, True) for p, q in zip(x, y, strict=True)]
+        sums = list(total)
+        for position, product in enumerate(products):
+            sums[position // group] = sums[position // group] + product
+        return sums
+
+    return meaning
