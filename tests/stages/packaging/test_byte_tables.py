@@ -31,7 +31,7 @@ PROFILES = [
     AVX2,
     AVX512BW,
     AVX512VBMI,
-    pytest.param(AARCH64, marks=pytest.mark.slow),
+    AARCH64,
     pytest.param(ARMV7, marks=pytest.mark.slow),
 ]
 EVERY = pytest.mark.parametrize("hardware", PROFILES, ids=lambda item: item.name)
