@@ -194,14 +194,10 @@ def _lookups() -> dict[Part, Instruction]:
     """TBL over a register of 16 entries, and what its indices and sums need; over four of them."""
     byte, word, half = Vector(16, 8), Vector(4, 32), Vector(4, 16)
     return {
-        Part.LOOKUP: call(
-            "tbl",
-            "llvm.aarch64.neon.tbl1.v16i8",
-            (byte, byte),
-            byte,
-            _looked_up,
+        Part.LOOKUP: call("tbl", "llvm.aarch64.neon.tbl1.v16i8", (byte, byte), byte, _looked_up),
+        Part.LOOKUP_FOUR: call(
+            "tbl4", "llvm.aarch64.neon.tbl4.v16i8", (byte,) * 5, byte, _looked_up
         ),
-        Part.LOOKUP_FOUR: call("tbl4", "llvm.aarch64.neon.tbl4.v16i8", (byte,) * 5, byte, _looked_up),
         Part.LOOKUP_FOUR_ELSE: call(
             "tbx4", "llvm.aarch64.neon.tbx4.v16i8", (byte,) * 6, byte, _looked_up_or_kept
         ),

@@ -20,7 +20,6 @@ from stages.packaging.finishing import (
     SAME,
     Finish,
     Position,
-    finish_of,
     halo_of,
     surroundings,
 )
@@ -203,12 +202,6 @@ class Products(TileTables, Convolution):
         """Where an output has what is at a position."""
         around = surroundings(self.composite.store_of(output))
         return at.place(around.halo, around.phases) if around else at.place()
-
-    @cached_property
-    def finishes(self) -> dict[Any, Finish]:
-        """How each output is finished."""
-        composite = self.composite
-        return {output: finish_of(composite, output, self.isa) for output in composite.outputs}
 
     def _finish(self, packed: dict[Any, Any], at: Position, width: int) -> None:
         """Store what is packed, and look up values of bytes, from the first channel at a position

@@ -76,9 +76,7 @@ def text_of(isa: Isa, dtype: str, bounds: tuple[int, int], size: int) -> Text:
 class _Table:
     """The values of bytes in registers."""
 
-    def __init__(
-        self, code: FunctionText, isa: Isa, dtype: str, bounds: tuple[int, int]
-    ) -> None:
+    def __init__(self, code: FunctionText, isa: Isa, dtype: str, bounds: tuple[int, int]) -> None:
         self.code, self.isa = code, isa
         self.first, places = entries_of(dtype, bounds)
         self.kind = isa[Part.LOOKUP_FOUR].result

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.packaging.addressing import widths
 from stages.packaging.convolution import Convolution
-from stages.packaging.finishing import Finish, Position
+from stages.packaging.finishing import Finish, Position, finish_of
 from stages.packaging.plain import on_stack
 from stages.packaging.register_tables import looks_up_fours, name_of, text_of
 from stages.qnn.signature import BLOCK
@@ -23,8 +23,6 @@ from stages.qnn.signature import BLOCK
 class TileTables(Convolution):
     """A convolution whose epilogue may look bytes up, a tile at a time."""
 
-    finishes: Mapping[Any, Finish]
-    """How each output is finished."""
     loop: Any
     """How the channels of an epilogue are gone through."""
     kept: Mapping[Any, Any] = {}
@@ -35,6 +33,12 @@ class TileTables(Convolution):
     """Of the current pixel, among those of a tile."""
     is_looked_up = False
     """Whether the values of what is kept are known, so that pixels only have to store them."""
+
+    @cached_property
+    def finishes(self) -> dict[Any, Finish]:
+        """How each output is finished."""
+        composite = self.composite
+        return {output: finish_of(composite, output, self.isa) for output in composite.outputs}
 
     @cached_property
     def keeps_bytes(self) -> bool:

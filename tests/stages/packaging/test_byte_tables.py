@@ -57,12 +57,19 @@ def silu(net: Net, data: Any, name: str) -> Any:
 
 
 @EVERY
-@pytest.mark.parametrize("size", [1, 31, 64, 200, 4096])
+@pytest.mark.parametrize("size", [1, 31, 64, 200, 1023, 4096])
 @pytest.mark.parametrize("kinds", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8")])
 def test_every_byte(kinds: tuple[str, str], size: int, hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     net = Net((1, size), kinds[0])
     assert_exact(net.model(looked_up(net, net.x, "t", kinds[1])), net.inputs(), hardware)
+
+
+@pytest.mark.parametrize("size", [15, 16, 17, 33, 63, 65, 511, 513, 1040])
+def test_lines_of_registers_end_anywhere(size: int) -> None:
+    skip_unless_runnable(AARCH64)
+    net = Net((1, size))
+    assert_exact(net.model(looked_up(net, net.x, "t", "uint8")), net.inputs(), AARCH64)
 
 
 @EVERY
@@ -74,6 +81,46 @@ def test_behind_products(channels: int, hardware: Hardware) -> None:
     x = silu(net, net.conv(net.x, "a", channels), "a.silu")
     y = looked_up(net, net.conv(x, "b", channels, dtype="uint8"), "b.table")
     assert_exact(net.model(y, net.conv(y, "c", 8, kernel=1)), net.inputs(), hardware)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "kernel"),
+    [
+        pytest.param((1, 12, 12, 32), 40, 3, id="winograd"),
+        pytest.param((2, 5, 5, 32), 20, 1, id="joined rows"),
+        pytest.param((1, 1, 1, 64), 100, 1, id="one pixel"),
+        pytest.param((1, 5, 5, 32), 9, 3, id="channels that are no eight"),
+    ],
+)
+def test_bytes_of_tiles_are_looked_up_together(
+    shape: tuple[int, ...], channels: int, kernel: int
+) -> None:
+    skip_unless_runnable(AARCH64)
+    net = Net(shape)
+    y = net.conv(net.x, "a", channels, kernel=kernel, dtype="uint8")
+    assert_exact(net.model(looked_up(net, y, "a.table"), y), net.inputs(), AARCH64)
+
+
+@pytest.mark.parametrize(("low", "high", "fours"), [(-128, 127, 4), (-9, 54, 1), (64, 127, 1),
+                                                    (-9, 55, 2), (-128, -127, 1), (-60, 127, 3)])
+def test_as_many_registers_as_there_are_bytes(low: int, high: int, fours: int) -> None:
+    """A look-up finds 64 bytes, wherever they begin."""
+    skip_unless_runnable(AARCH64)
+    net = Net((1, 4, 4, 32))
+    scale = net.builder.tensor("scale", np.full(32, 1e-3, np.float32))
+    sums = net.emit(net.sums(net.x, "a", 32), "a")
+    y = rescale.rescale(sums, scale, zero_point=5, low=low, high=high, dtype="int8", fits=True)
+    model = net.model(looked_up(net, net.emit(y, "bytes"), "t"))
+    assert_exact(model, net.inputs(), AARCH64)
+    lines = code_of(model)
+    assert count(lines, "tbl") + count(lines, "tbx") == 4 * fours
+
+
+def code_of(model: Model) -> list[str]:
+    """The assembly of all kernels."""
+    kernels = lowered(pack(model, AARCH64), AARCH64).values()
+    functions = [f for k in kernels for f in (k.function, *(h.function for h in k.helpers))]
+    return [line for function in functions for line in listing(function, AARCH64)]
 
 
 @EVERY
