@@ -176,16 +176,30 @@ def _halves(rows: dict[Part, Instruction]) -> dict[Part, Instruction]:
     }
 
 
+def _looked_up(*operands: list[Any]) -> list[Any]:
+    """TBL: entries of a table of some registers, 0 behind its end."""
+    *table, index = operands
+    entries = [entry for register in table for entry in register]
+    return [lane.lookup(entries) for lane in index]
+
+
+def _looked_up_or_kept(kept: list[Any], *operands: list[Any]) -> list[Any]:
+    """TBX: the same, but what was there before behind the table's end."""
+    ones = [[~(lane ^ lane) for lane in register] for register in operands[:-1]]
+    is_inside, found = _looked_up(*ones, operands[-1]), _looked_up(*operands)
+    return [select(*lanes) for lanes in zip(is_inside, found, kept, strict=True)]
+
+
 def _lookups() -> dict[Part, Instruction]:
-    """TBL over a register of 16 entries, and what its indices and sums need."""
+    """TBL over a register of 16 entries, and what its indices and sums need; over four of them."""
     byte, word, half = Vector(16, 8), Vector(4, 32), Vector(4, 16)
     return {
-        Part.LOOKUP: call(
-            "tbl",
-            "llvm.aarch64.neon.tbl1.v16i8",
-            (byte, byte),
-            byte,
-            lambda table, index: [lane.lookup(table) for lane in index],
+        Part.LOOKUP: call("tbl", "llvm.aarch64.neon.tbl1.v16i8", (byte, byte), byte, _looked_up),
+        Part.LOOKUP_FOUR: call(
+            "tbl4", "llvm.aarch64.neon.tbl4.v16i8", (byte,) * 5, byte, _looked_up
+        ),
+        Part.LOOKUP_FOUR_ELSE: call(
+            "tbx4", "llvm.aarch64.neon.tbx4.v16i8", (byte,) * 6, byte, _looked_up_or_kept
         ),
         **nibbles("", byte),
         Part.WIDEN_16: Instruction(

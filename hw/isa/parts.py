@@ -56,6 +56,8 @@ class Part(StrEnum):
 
     LOOKUP = "lookup", "Bytes of a table of 16."
     LOOKUP_PAIR = "lookup.pair", "Bytes of a table of two registers."
+    LOOKUP_FOUR = "lookup.four", "Bytes of a table of four registers, 0 behind its end."
+    LOOKUP_FOUR_ELSE = "lookup.four_else", "The same, but behind its end what was there before."
     LOW_NIBBLE = "low_nibble", "The lower half of every byte."
     HIGH_NIBBLE = "high_nibble", "The upper half of every byte."
     COLUMNS_0 = "columns.0", "Of four rows of bytes the first columns, each in one lane."
