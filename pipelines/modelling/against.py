@@ -1,7 +1,8 @@
 """The model's error: modelled cycles beside published and measured times.
 
 `python -m pipelines.modelling.against cgo` holds the Cortex-A53 against the tuning logs of
-CGO 2020, `… x86` Zen 4 against this machine's times of our own kernels. Both print and write
+CGO 2020, `… x86` Zen 4 against this machine's times of our own kernels, `… boards` LiteRT on the
+Cortex-A76 and -A72 against times that other engines published. All print a table and write
 `pipelines/modelling/results/NAME.json`.
 """
 
@@ -16,18 +17,21 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
-from pipelines import actions, atomic, building, execute, keys, machine, plan, tables
+from pipelines import actions, atomic, building, execute, keys, machine, plan, slicing, tables
 from pipelines.benching import layers as timing
 from pipelines.benching import sides
-from pipelines.emulating import attributing, kinds, program
+from pipelines.emulating import attributing, kinds, peers, processors, program
 from pipelines.emulating.costs import Cost, Pricing
+from pipelines.emulating.tflite_twin import twin
 from pipelines.errors import UserError, did_you_mean
 from pipelines.load import Resolved, load_recipe
 from pipelines.measuring import native
 from pipelines.modelling import pricing
 from pipelines.runners.package import open_package
+from stages.importing import zoo
 
 FOLDER = keys.ROOT / "artifacts" / "modelling"
 RESULTS = Path(__file__).parent / "results"
@@ -39,10 +43,10 @@ Row = dict[str, Any]
 
 def cgo() -> tuple[str, list[Row]]:
     """Shapes of ResNet-18 by popcounts of one and two bits, modelled on a Cortex-A53."""
-    published = yaml.safe_load(files("pipelines.modelling").joinpath("published.yaml").read_text())
+    published = _published("cgo")
     rows: list[Row] = []
     for precision in ("a1w1", "a2w1", "a2w2"):
-        found = list(_shapes(published["cgo"], precision))
+        found = list(_shapes(published, precision))
         middle = math.exp(statistics.fmean(math.log(row["modelled / published"]) for row in found))
         rows += [{**row, "of the middle": row["modelled / published"] / middle} for row in found]
     return "Cortex-A53, modelled: our kernels beside those of CGO 2020, ms of 4 threads", rows
@@ -98,6 +102,39 @@ def x86() -> tuple[str, list[Row]]:
     return f"Zen 4 with AVX2, modelled, beside times on {machine.processor()}", rows
 
 
+def boards() -> tuple[str, list[Row]]:
+    """LiteRT's whole inferences, modelled, beside those that other engines published."""
+    rows: list[Row] = []
+    for board in _published("boards"):
+        for network, published in board["ms"].items():
+            cycles = _litert(network, board["core"])
+            modelled = cycles / board["ghz"] / board["threads"] / 1e6
+            rows.append(
+                {
+                    "published by": board["engine"],
+                    "network": network,
+                    "threads": board["threads"],
+                    "Mcycles modelled": cycles / 1e6,
+                    "ms modelled": modelled,
+                    "ms published": published,
+                    "modelled / published": modelled / published,
+                }
+            )
+    return "LiteRT, modelled, its cycles shared evenly by threads", rows
+
+
+def _litert(network: str, core: str) -> float:
+    """Modelled cycles of one inference of a zoo network by LiteRT, one thread."""
+    options = slicing.zoo_options(load_recipe(network).recipe)
+    assert options
+    model = twin(zoo.build(options=options))
+    shape = (1, options.image_size, options.image_size, 3)
+    sample = np.random.default_rng(0).random(shape).astype(np.float32)
+    found = processors.PROCESSORS[core]
+    (ran,) = peers.run(peers.GUESTS["litert"], [(model, [sample])], found, pricing.memory(core))
+    return sum(one.cycles for one in pricing.cycles(ran.interval, core))
+
+
 def _timed(recipe: Path) -> Iterator[Row]:
     resolved, made = _built(recipe)
     costs = _costs(recipe, "zen4", "max")
@@ -147,6 +184,11 @@ def _recipe(name: str, *lines: str) -> Path:
     return path
 
 
+def _published(part: str) -> Any:
+    text = files("pipelines.modelling").joinpath("published.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)[part]
+
+
 def summary(ratios: Sequence[float]) -> Row:
     """The middle of some ratios, and the factor that a standard deviation is."""
     logs = [math.log(ratio) for ratio in ratios]
@@ -154,7 +196,11 @@ def summary(ratios: Sequence[float]) -> Row:
     return {"geometric mean": math.exp(statistics.fmean(logs)), "spread": math.exp(spread)}
 
 
-SUBJECTS: Mapping[str, Callable[[], tuple[str, list[Row]]]] = {"cgo": cgo, "x86": x86}
+SUBJECTS: Mapping[str, Callable[[], tuple[str, list[Row]]]] = {
+    "cgo": cgo,
+    "x86": x86,
+    "boards": boards,
+}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -165,12 +211,11 @@ def main(arguments: Sequence[str]) -> None:
                         + did_you_mean(name, list(SUBJECTS), otherwise="known"))  # fmt: skip
     title, rows = SUBJECTS[name]()
     ratio = next(key for key in rows[0] if key.startswith("modelled / "))
-    groups = dict.fromkeys(row.get("precision") or row["network"] for row in rows)
+    by = next(key for key in ("precision", "published by", "network") if key in rows[0])
     sums = {
-        group: summary([row[ratio] for row in rows if group in (row.get("precision"),
-                                                                row.get("network"))])
-        for group in groups
-    }  # fmt: skip
+        group: summary([row[ratio] for row in rows if row[by] == group])
+        for group in dict.fromkeys(row[by] for row in rows)
+    }
     shown = [
         {key: f"{v:.2f}" if isinstance(v, float) else str(v) for key, v in row.items()}
         for row in rows
