@@ -14,7 +14,6 @@ from typing import Literal
 
 from hw import host
 from pipelines import keys, tables
-from pipelines.emulating import userland
 from pipelines.overrides import Variables
 from pipelines.runners.replay import qemu_lacks, qemu_prefix
 
@@ -53,7 +52,6 @@ def findings() -> Iterator[Finding]:
     yield _compiler()
     yield _emulator()
     yield from (_qemu(architecture) for architecture in ("aarch64", "armv7"))
-    yield _userland()
     yield _disk()
 
 
@@ -109,14 +107,6 @@ def _qemu(architecture: str) -> Finding:
         what = f"without {' and '.join(lacking)} programs with threads are not run"
         return Finding(f"qemu {architecture}", "optional", what, f"apt install {' '.join(lacking)}")
     return Finding(f"qemu {architecture}", "ok", " ".join(qemu_prefix(architecture) or ()))
-
-
-def _userland() -> Finding:
-    if userland.lack():
-        what = "without it packages of other boards are emulated without other engines beside them"
-        return Finding("arm64 userland", "optional", what, userland.COMMAND)
-    engines = ", ".join(f"{name} {version}" for name, version in userland.WHEELS.items())
-    return Finding("arm64 userland", "ok", engines)
 
 
 def _disk() -> Finding:
