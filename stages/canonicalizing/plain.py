@@ -19,6 +19,7 @@ from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variabl
 from stages.qnn.collecting import is_collect
 from stages.qnn.composites import PLAIN, PRODUCTS, is_batched, is_product, is_reshape
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
+from stages.qnn.near_ties import NEAR_TIES
 from stages.qnn.reductions import REDUCTIONS
 from stages.qnn.registry import is_op, shape_of
 from stages.qnn.settling import SETTLE
@@ -90,7 +91,7 @@ def _host(
             continue
         if group.kind == PLAIN and WHOLE.get(name):
             continue  # what a table is read at must be a stored value
-        if is_op(group.bindings[0].value, SETTLE):
+        if any(is_op(group.bindings[0].value, name) for name in (SETTLE, NEAR_TIES)):
             continue
         is_last = group.bindings[-1].var.same_as(argument)
         same_shape = shape_of(argument.ty) == shape_of(binding.var.ty)

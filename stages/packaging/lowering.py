@@ -17,6 +17,7 @@ from stages.packaging.kernel import Kernel
 from stages.packaging.lower import FloatInput, Lowering, Pool
 from stages.packaging.matrices import lower_matrices
 from stages.packaging.max_pool import lower_max_pool
+from stages.packaging.near_ties import is_of_near_ties, lower_near_ties
 from stages.packaging.padding import lower_padding
 from stages.packaging.pictures import is_picture, lower_pictures
 from stages.packaging.plain import lower_plain
@@ -54,6 +55,8 @@ def lower(
             return lower_max_pool(function, symbol, hardware)
         if pad_of(function) is not None:
             return lower_padding(function, symbol, hardware)
+        if is_of_near_ties(function):
+            return lower_near_ties(function, symbol, hardware)
         if is_settling(function):
             return lower_settling(function, symbol, hardware)
         if str(function.attrs["composite"]) == PLAIN:

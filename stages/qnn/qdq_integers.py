@@ -149,13 +149,18 @@ def _chain(graph: Rewriting, variable: Any) -> tuple[Any, list[Any]] | None:
             return None
         operands = variables_in(call)
         tensors = [graph.tensor(each) for each in operands]
-        if any(each is not None and each.size != 1 for each in tensors):
+        if any(each is not None and not _is_scalar(each) for each in tensors):
             return None
         order.append(current)
         waiting.extend(operands)
-    if len(roots) != 1:
+    if len(roots) != 1 or shape_of(roots[0].ty) != shape_of(variable.ty):
         return None
     return roots[0], sorted(order, key=graph.positions.__getitem__)
+
+
+def _is_scalar(tensor: Array) -> bool:
+    """Whether a constant holds one value, however often: exporters repeat it for every channel."""
+    return bool(tensor.size) and bool((tensor == tensor.reshape(-1)[0]).all())
 
 
 def _is_pointwise(call: Any) -> bool:
@@ -168,9 +173,11 @@ def _evaluate(graph: Rewriting, order: list[Any], values: dict[Any, Array]) -> d
     """The values of a chain for all 256 values of its root, by the operators' meanings."""
     for variable in order:
         call = graph.expressions[variable]
-        operands = []
-        for each in variables_in(call):
-            tensor = graph.tensor(each)
-            operands.append(values[each] if tensor is None else tensor.reshape(()))
+        operands = [
+            values[each]
+            if (tensor := graph.tensor(each)) is None
+            else np.asarray(tensor.reshape(-1)[0])
+            for each in variables_in(call)
+        ]
         values[variable] = by_element(call, operands)
     return values

@@ -19,6 +19,7 @@ from tvm import relax
 from stages.qnn import in_order, qlinear
 from stages.qnn.builder import remap, variables_in
 from stages.qnn.grid import Grid, every_byte
+from stages.qnn.qdq_floats import block_of, levels
 from stages.qnn.qdq_integers import table_of
 from stages.qnn.qdq_rewriting import Quantized, Rewriting
 from stages.qnn.qdq_sums import Product, product_of
@@ -83,13 +84,17 @@ def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
         product, bias = _with_bias(graph, call)
     if product is None:
         return None
-    if bias is not None:
-        bias = graph.builder.tensor(f"{product.layer}.bias_values", bias)
     data = [each for each in product.call.args[:2] if not graph.is_constant(each)]
     if out.dtype == "int8" and _offset(graph, out, *data) != TO_UNSIGNED:
-        _note(graph, product.layer, FLOAT_SUMS, INTEGERS)
+        block = block_of(graph, product)
+        _note(graph, product.layer, FLOAT_SUMS, INTEGERS if block is None else DEFAULT)
+        if block is not None:
+            result = levels(graph, product, bias, out, block)
+            return qlinear.nchw(graph.builder, result, product.layer)
     else:
         _note(graph, product.layer, "QLinearConv" if product.is_conv else "QLinearMatMul or QGemm")
+    if bias is not None:
+        bias = graph.builder.tensor(f"{product.layer}.bias_values", bias)
     sums = product.sums(graph, bias)
     factor = qlinear.output_factor(product.data.grid, product.weight.grid, out)
     result = qlinear.rescaled(graph.builder, product.layer, sums, factor, out)

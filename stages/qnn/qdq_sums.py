@@ -23,9 +23,14 @@ class Product:
     """A convolution or matrix product of quantized operands, not emitted yet."""
 
     call: Any
-    layer: str
+    variable: Any
     data: Quantized
     weight: Quantized
+
+    @property
+    def layer(self) -> str:
+        """Its name."""
+        return str(self.variable.name)
 
     @property
     def is_conv(self) -> bool:
@@ -65,7 +70,7 @@ def product_of(graph: Rewriting, variable: Any) -> Product | None:
     data, weight = (graph.quantized.get(operand) for operand in call.args[:2])
     if data is None or weight is None:
         return None
-    found = Product(call, str(variable.name), data, weight)
+    found = Product(call, variable, data, weight)
     return found if _fits(found) else None
 
 

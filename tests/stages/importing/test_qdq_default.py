@@ -79,6 +79,44 @@ def test_reductions(data: st.DataObject) -> None:
     net.check(y, rank, scale=draw(st.sampled_from([0.03, 0.015, 0.06])), opset=opset)
 
 
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_float_sums_of_pixels(data: st.DataObject) -> None:
+    """An int8 tensor that two nodes read is added up in floats: every level, ties as well.
+
+    Steps are whole multiples of a sum's, so that one sum of so many is a tie.
+    """
+    draw, is_line = data.draw, data.draw(st.booleans())
+    depth = draw(st.sampled_from([1, 3, 16, 64, 127, 128, 129, 200, 300]))
+    outputs = draw(st.sampled_from([2, 5, 16, 40]))
+    spatial = (draw(st.sampled_from([2, 7, 20, 50, 70, 150])),) if is_line else (5, 9)
+    net, stride = Graph(draw(SEEDS), "int8"), draw(st.sampled_from([1, 1, 2]))
+    x_scale, w_scale, ratio = 0.04, 0.013, draw(st.sampled_from([16, 50, 128]))
+    weight = net.draw.rng.integers(-127, 128, (outputs, depth, *[1] * len(spatial)))
+    net.constants["w"] = weight.astype(np.int8)
+    net.inputs["x"] = ("float32", (1, depth, *spatial))
+    x = net.dequantize(net.quantize("x", x_scale, draw(st.integers(-20, 20))))
+    again = net.apply("Neg", [x], "again")
+    net.grid("w", w_scale, np.int8(0))
+    w = net.dequantize("w")
+    attributes = {"kernel_shape": [1] * len(spatial), "strides": [stride] * len(spatial)}
+    y = net.apply("Conv", [x, w], "y", **attributes)
+    y = net.dequantize(net.quantize(y, float(np.float32(x_scale * w_scale)) * ratio, 3))
+    given = {name: ("float32", len(spatial) + 2) for name in (again, y)}
+    source = build(net.nodes, net.inputs, net.constants, given, opset=17)
+    feeds = {"x": random(net.draw.rng, "float32", net.inputs["x"][1])}
+    compare(source, feeds, fuse=True, compiled=False)
+
+
+def test_a_constant_that_is_repeated_for_every_channel() -> None:
+    """Slopes of PRelu that exporters repeat: a function of a byte is looked up."""
+    net = Graph(1, "int8")
+    net.constants["slopes"] = np.full((4, 1, 1), 0.25, np.float32)
+    y = net.apply("PRelu", [net.input("x", (1, 4, 3, 5)), "slopes"], "y")
+    left = net.check(y, 4)
+    assert "relax.qnn.table" in left and "relax.qnn.prelu" not in left
+
+
 READ_ONCE: dict[str, dict[str, Any]] = {
     "Add": {},
     "Mul": {},

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.qnn import bipolar, integer, qlinear, rescale, source
+from stages.qnn import bipolar, integer, qdq_floats, qlinear, rescale, source
 from stages.qnn import floats as halves
+from stages.qnn import near_ties as ties
 from stages.qnn.collecting import collect
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
+from stages.qnn.grid import Grid
 from stages.qnn.in_order import ORDERS, sum_in_order
 from stages.qnn.interpolating import interpolate
 from stages.qnn.registry import PREFIX
@@ -115,6 +117,23 @@ def collected(sized: Sized, key: str, size: int) -> Any:
     return sized.emit(op.max(sized.emit(collect(x, pictures=2), f"{key}.both"), [1]), key)
 
 
+def near_ties(sized: Sized, key: str, size: int) -> Any:
+    """Sums of which every 64th is a tie."""
+    data = Grid(np.array(0.1, np.float32), np.array(3), "int8")
+    out = Grid(np.array(0.003 * 64, np.float32), np.array(-5), "int8")
+    ws = np.full(partner(size), 0.03, np.float32)
+    weight = sized.rng.integers(-127, 128, (partner(size), size)).astype(np.int8)
+    bias = sized.rng.integers(-999, 999, len(weight)).astype(np.float32) * np.float32(0.003)
+    x, tensor = sized.bytes(key, 1, 1, 3, size), sized.tensor(f"{key}.w", weight[:, None, None])
+    attrs: dict[str, Any] = {"strides": [1, 2], "padding": [0] * 4, "dilation": [1, 1]}
+    points = {"data_zero_point_x2": 6, "weight_zero_point_x2": 0, "pad_value": 0}
+    sums = sized.emit(integer.conv2d(x, tensor, groups=1, **attrs, **points), f"{key}.sums")
+    operands = qdq_floats.operands_of(weight, ws, bias, data, out, 128)
+    tensors = [sized.tensor(f"{key}.{name}", value) for name, value in operands.items()]
+    kept = qdq_floats.attributes_of(data, out, 128)
+    return sized.emit(ties.near_ties(sums, x, tensor, *tensors, strides=[1, 2], **kept), key)
+
+
 def bits(sized: Sized, key: str, size: int) -> Any:
     zero = sized.tensor(f"{key}.zero", np.array(0, np.int8))
     x = sized.emit(op.greater_equal(sized.bytes(key, 2, size), zero), f"{key}.signs")
@@ -215,6 +234,7 @@ PRODUCTS = {
     "pooled": Row(("max_pool2d",), pooled, EVERY),
     "dense": Row(("dense",), dense, ALIKE),
     "wide_dense": Row(("direct_dense",), wide_dense, ALIKE),
+    "near_ties": Row(("near_ties",), near_ties, EVERY),
     "batched": Row(("batch_dense", "pack_matrices"), batched, EVERY),
     "bits": Row(("from_bits",), bits, ALIKE),
     "rounded": Row(("to_bfloat16", "from_bfloat16"), rounded, ALIKE),

@@ -22,6 +22,7 @@ from stages.qnn import (
 from stages.qnn import floats as products_of_floats
 from stages.qnn.collecting import collect
 from stages.qnn.methods import Products
+from stages.qnn.near_ties import near_ties
 from stages.qnn.packing import pack_weights
 from stages.qnn.settling import settle
 from stages.qnn.signature import KernelSignature
@@ -266,6 +267,20 @@ OTHERS: dict[str, Example] = {
             (np.asarray(9, np.float32), "float32"),
         ),
         {"strides": [2, 1], "low": -2, "high": 3},
+    ),
+    "near_ties": Example(
+        near_ties,
+        (
+            (RNG.integers(-99, 100, (1, 2, 3, 4), dtype=np.int32), "int32"),
+            integers(-128, 127, (1, 3, 6, 5), "int8"),
+            integers(-128, 127, (4, 1, 1, 5), "int8"),
+            *((np.full(4, value, np.float32), "float32") for value in (0.5, 2, 0.25, 1, 0.001)),
+            (np.full(4, 0.1, np.float32), "float32"),
+        ),
+        {
+            **{"strides": [2, 2], "block": 3, "data_scale": 0.5, "data_point": -3},
+            **{"scale": 0.25, "point": 7, "low": -128, "high": 127},
+        },
     ),
     "float_dense": Example(
         products_of_floats.float_dense,
