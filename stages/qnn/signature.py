@@ -191,7 +191,8 @@ class KernelSignature:
     @property
     def begins(self) -> bool:
         """Whether its sums can begin with integers instead of 0."""
-        return self.counts_sums and self.family == "mac8"
+        is_pairs = self.products is not None and self.products.is_signed and self.products.is_paired
+        return self.counts_sums and self.family == "mac8" and not is_pairs
 
     @property
     def beginning(self) -> str:

@@ -33,6 +33,7 @@ from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.operands import CACHE_LINE
+from stages.synthesizing.pairs import byte_pairs
 from stages.synthesizing.pricing import offer_of
 from stages.synthesizing.recounting import Recount, recount_loops
 from stages.synthesizing.tiles import BYTES, tile_offer, tile_signatures
@@ -198,7 +199,8 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         yield replace(blank, products=transformed_products(isa))
         if (wide := widened_products(isa)) is not None:
             yield replace(blank, products=wide)
-        for products in dots_of_bytes(isa, problem.activation_bits):
+        ways = dots_of_bytes(isa, problem.activation_bits)
+        for products in (*ways, *byte_pairs(isa, problem.activation_bits)):
             yield replace(blank, products=products)
         if problem.activation_bits == BYTE_BITS and (paired := paired_products(isa)) is not None:
             yield replace(blank, products=paired)
