@@ -15,6 +15,7 @@ from typing import Any
 
 from pipelines import keys, tables
 from pipelines.benching import sides
+from pipelines.emulating import telling
 from pipelines.errors import UserError
 
 RESULTS = Path(__file__).with_name("results")
@@ -54,7 +55,7 @@ def kept(result: Mapping[str, Any]) -> dict[str, Any]:
     if not is_whole or not ("rows" in result or isinstance(result["threads"], list)):
         raise UserError(
             "no result that the page shows: it takes those of `doit bench recipe=NAME json=FILE`, "
-            "with grow= or without"
+            "with grow= or without, of this machine or emulated"
         )
     small = {key: value for key, value in result.items() if key != "seconds"}
     if isinstance(small["threads"], list):
@@ -78,7 +79,11 @@ def _section(result: Mapping[str, Any]) -> str:
         about += f" The load was {result['load_at_start']:.1f} at the start."
     if "onednn_max_cpu_isa" in result:
         about += f" oneDNN was kept to {result['onednn_max_cpu_isa']}."
-    body = _sizes(result) if "rows" in result else _sides(result)
+    if "emulated" in result:
+        about += f" QEMU {result['emulated']['qemu']}, -cpu {result['emulated']['cpu']}."
+        body = telling.section(result)
+    else:
+        body = _sizes(result) if "rows" in result else _sides(result)
     return f"### {result['recipe']}{fields}\n\n{about}\n\n{body}"
 
 

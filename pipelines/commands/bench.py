@@ -15,6 +15,7 @@ from pipelines.benching.engines import ENGINES, Engine, limit_instructions
 from pipelines.benching.origin import origin
 from pipelines.benching.variants import Variant, variants
 from pipelines.commands import arguments
+from pipelines.emulating import command
 from pipelines.errors import UserError, did_you_mean
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
@@ -37,20 +38,29 @@ INSTALL = "run: pip install -e '.[peers]'"
 
 
 def check(*, resolved: Resolved, variables: Variables) -> None:
-    """Refuse engines that are not there, and packages that this machine does not run natively."""
-    _asked(variables)
+    """Refuse engines that are not there, and what can neither be timed here nor emulated."""
     if not packages.is_here(resolved.hardware.architecture):
+        command.check(resolved, variables)
+        return
+    _asked(variables)
+    if "pin" in variables.command:
         raise UserError(
-            f"{resolved.name} is for {resolved.hardware.name}, and bench times this machine's "
-            f"own processor; try: doit bench recipe={resolved.name} hardware=host"
+            f"pin=: instructions of emulated boards are pinned, and {resolved.hardware.name} is "
+            "of this machine's architecture"
         )
+    if "peers" in variables.command and "layer" in variables.command:
+        raise UserError("peers=: with layer= the package's own kernels are timed; leave it out")
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print medians, spread and ratios; json=FILE also keeps the time of every turn.
 
+    What is for another architecture is emulated: then they are instructions and modelled cycles.
     `python -m pipelines.benching.page FILE` puts such a file on the page of benchmarks.
     """
+    if not packages.is_here(resolved.hardware.architecture):
+        command.run(plan, resolved, variables)
+        return
     if (pattern := variables.command.get("layer")) is not None:
         _layers(plan, resolved, pattern, variables)
         return

@@ -14,7 +14,7 @@ from hw.isa import Part, isa_of
 from hw.profile import Core, Hardware
 from pipelines import tables
 from pipelines.errors import UserError, did_you_mean, shown
-from pipelines.measuring import mca, table, timed
+from pipelines.measuring import in_order, mca, table, timed
 from pipelines.measuring.figures import is_copy
 from pipelines.measuring.rows import Row, profile_of, rows_of
 from pipelines.overrides import Variables
@@ -58,8 +58,11 @@ def _from_models(core: Core) -> CoreCosts:
     """The table of a core by llvm-mca, which needs no such processor."""
     if core in _TIMED:
         raise UserError(f"core={core}: this table is timed; on such a processor run: doit measure")
-    source = mca.source(core)
     rows = rows_of(core)
+    if in_order.is_known(core):
+        figures = in_order.figures(core, rows[0].profile.triple, _lines(rows))
+        return table.table(core, rows, figures, {in_order.SOURCE: in_order.source(core)})
+    source = mca.source(core)
     figures = mca.figures(core, rows[0].profile.triple, _lines(rows))
     return table.table(core, rows, figures, {"mca": source, "corrected": mca.CORRECTED})
 

@@ -70,15 +70,15 @@ def test_the_very_file_of_an_integer_recipe_is_run(tmp_path: Path) -> None:
         assert differences["package"] is None
 
 
-def test_another_processors_package_is_not_timed() -> None:
-    """Nor is it built first."""
+def test_another_architectures_package_is_emulated_and_not_timed() -> None:
+    """What only times heed is refused, and nothing is built first."""
     if host.detect().architecture == "aarch64":
         pytest.skip("this machine is of the package's architecture")
-    done = doit("bench", "recipe=ci/residual_block_a2w1_rpi3")
+    done = doit("bench", "recipe=ci/residual_block_a2w1_rpi3", "repeat=3")
     assert done.returncode == 1 and "built" not in done.stdout
     assert done.stderr == (
-        "ERROR: residual_block_a2w1_rpi3 is for rpi3, and bench times this machine's own "
-        "processor; try: doit bench recipe=residual_block_a2w1_rpi3 hardware=host\n"
+        "ERROR: repeat=3: rpi3 is emulated here, one inference on one thread, and nothing is "
+        "timed; leave it out, or add hardware=host\n"
     )
 
 
@@ -160,7 +160,8 @@ def test_transformed_products_count_as_those_of_the_convolution() -> None:
 
 
 def check(resolved: Any = None, **variables: str) -> None:
-    bench.check(resolved=resolved, variables=Variables(variables, {}))
+    given: Any = resolved or SimpleNamespace(name="toy", hardware=host.detect())
+    bench.check(resolved=given, variables=Variables(variables, {}))
 
 
 def test_engines_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +322,19 @@ def test_medians_spread_and_ratio() -> None:
     assert other["ratio_quartiles"] == list(np.percentile([0.125, 0.5, 1.0], [25, 75]))
 
 
-def test_a_package_of_another_architecture_is_refused() -> None:
+def test_what_can_neither_be_timed_nor_emulated_is_refused() -> None:
     board = SimpleNamespace(name="board", architecture="riscv64")
-    with pytest.raises(UserError, match=r"^toy is for board, and bench times this machine's own"):
+    said = (
+        "toy is for board, of riscv64: bench times this machine's own processor, and emulates "
+        "aarch64 and armv7; try: doit bench recipe=toy hardware=host"
+    )
+    with pytest.raises(UserError) as error:
         check(SimpleNamespace(name="toy", hardware=board))
+    assert error.value.message == said
+
+
+def test_what_only_emulated_boards_heed_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^pin=: instructions of emulated boards are pinned, and"):
+        check(pin="why")
+    with pytest.raises(UserError, match=r"^peers=: with layer= the package's own kernels are"):
+        check(peers="all", layer="all")

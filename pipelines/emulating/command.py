@@ -1,0 +1,104 @@
+"""`doit bench` for boards of other architectures: emulated and modelled instead of timed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hw.profile import Hardware
+from pipelines import tables
+from pipelines.emulating import comparing, pinning, telling, userland
+from pipelines.emulating.peers import GUESTS, Guest
+from pipelines.emulating.processors import processor, qemu_version
+from pipelines.errors import UserError, did_you_mean
+from pipelines.load import Resolved
+from pipelines.overrides import Variables
+from pipelines.patterns import matching
+from pipelines.plan import Plan
+from pipelines.runners.replay import qemu_lacks
+
+ARCHITECTURES = ("aarch64", "armv7")
+_OF_TIMES = ("own", "repeat", "threads", "peers.larq", "primitives", "grow")
+
+
+def check(resolved: Resolved, variables: Variables) -> None:
+    """Refuse what cannot be emulated, before anything is built."""
+    hardware, given = resolved.hardware, variables.command
+    if hardware.architecture not in ARCHITECTURES:
+        raise UserError(
+            f"{resolved.name} is for {hardware.name}, of {hardware.architecture}: bench times this "
+            f"machine's own processor, and emulates {' and '.join(ARCHITECTURES)}; try: "
+            f"doit bench recipe={resolved.name} hardware=host"
+        )
+    if timed := [name for name in _OF_TIMES if name in given]:
+        raise UserError(
+            f"{timed[0]}={given[timed[0]]}: {hardware.name} is emulated here, one inference on one "
+            "thread, and nothing is timed; leave it out, or add hardware=host"
+        )
+    if "pin" in given:
+        pinning.check(resolved, variables)
+        return
+    processor(hardware)
+    if lacking := qemu_lacks(hardware.architecture):
+        raise UserError(
+            f"emulating {hardware.name} needs {' and '.join(lacking)}; on Debian or Ubuntu: "
+            f"apt install {' '.join(lacking)}"
+        )
+    _wanted(hardware, given.get("peers"))
+
+
+def run(plan: Plan, resolved: Resolved, variables: Variables) -> None:
+    """Print what package and engines execute and, by the model of the core, how long it takes."""
+    if "pin" in variables.command:
+        pinning.pin(plan, resolved, variables)
+        return
+    hardware, stated = resolved.hardware, variables.command.get("peers")
+    wanted = _wanted(hardware, stated)
+    compared = comparing.compare(plan, resolved, wanted)
+    if not wanted and stated in (None, "all"):
+        compared.notes.append(f"no other engine is emulated: {_lack(hardware)}")
+    result = {**_about(resolved, variables, wanted), **telling.data(compared)}
+    pattern, layers = variables.command.get("layer"), None
+    if pattern is not None:
+        layers = matching(pattern, [row["layer"] for row in result["layers"]], "layer")
+    telling.tell(result, f"{resolved.name}: {result['processor']}", layers)
+    tables.write_json(variables.command.get("json"), result)
+
+
+def _wanted(hardware: Hardware, stated: str | None) -> list[Guest]:
+    """Return the engines to emulate: those asked for, or all that are there."""
+    lack = _lack(hardware)
+    if stated in (None, "all"):
+        return [] if lack else list(GUESTS.values())
+    names = [name for name in str(stated).split(",") if name and name != "none"]
+    for name in names:
+        if name not in GUESTS:
+            known = ["all", "none", *GUESTS]
+            near = did_you_mean(name, known, otherwise="emulated ones")
+            raise UserError(f"peers={name}: no such engine{near}")
+        if lack:
+            raise UserError(f"peers={name}: {lack}")
+    return [GUESTS[name] for name in names]
+
+
+def _lack(hardware: Hardware) -> str | None:
+    if hardware.architecture != "aarch64":
+        return f"their wheels are for aarch64, and {hardware.name} is of {hardware.architecture}"
+    return userland.lack()
+
+
+def _about(resolved: Resolved, variables: Variables, wanted: list[Guest]) -> dict[str, Any]:
+    """Return what a result says of itself; its processor is the board's."""
+    from pipelines.benching.origin import origin
+
+    hardware = resolved.hardware
+    about = origin(variables)
+    about |= {
+        "recipe": resolved.name,
+        "processor": f"{hardware.description}, emulated",
+        "core": hardware.core,
+        "cpus": 1,
+        "threads": 1,
+        "engines": {guest.name: userland.WHEELS[guest.wheel] for guest in wanted},
+        "emulated": {"qemu": qemu_version(hardware.architecture), "cpu": processor(hardware).qemu},
+    }
+    return about

@@ -1,0 +1,302 @@
+"""The TensorFlow Lite twin of an ONNX QDQ network in 8 bits, so that LiteRT can run it.
+
+Scales, levels and weights are the file's own. Input and output are floats as there, but channels
+come last. TensorFlow's SAME puts a window one pixel off where a stride leaves ONNX's padding
+uneven: by default the twin does so too, and does the network's work on shifted windows; `exact`
+pads apart instead, which costs an operator that no converter would leave there, and computes the
+network's own values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stages.errors import StageError
+from stages.importing.onnx_reader import Node, SourceGraph, read
+from stages.importing.tflite.operations import SAME, VALID
+from stages.importing.tflite.writer import Operation, Tensor, build, constant
+from stages.importing.windows import Windows, windows_of
+
+Array = np.ndarray[Any, Any]
+
+_SHIFT = 128
+"""From uint8 to int8."""
+_NONE, _RELU, _RELU6 = 0, 1, 3
+"""TensorFlow Lite's ActivationFunctionType."""
+
+
+class NoTwinError(StageError):
+    """A network has no twin; the message says why."""
+
+
+def twin(source: bytes, exact: bool = False) -> bytes:
+    """Return the .tflite file of an ONNX QDQ file's twin, float32 NHWC in and float32 out.
+
+    NoTwinError names the node that the twin cannot have.
+    """
+    return _Writer(read(source), exact).write()
+
+
+@dataclass(frozen=True, eq=False)
+class _Constant:
+    """Stored integers with their scales, one or one a channel."""
+
+    values: Array
+    scale: Array
+
+
+class _Writer:
+    def __init__(self, graph: SourceGraph, exact: bool) -> None:
+        self._graph, self._exact = graph, exact
+        self._tensors: dict[str, Tensor] = {}
+        self._constants: dict[str, _Constant] = {}
+        self._operations: list[Operation] = []
+        self._readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in node.inputs:
+                self._readers.setdefault(name, []).append(node)
+
+    def write(self) -> bytes:
+        inputs = [self._input(item.name, item.shape) for item in self._graph.inputs]
+        for node in self._graph.nodes:
+            # Activations and the quantizers behind them belong to the operator before them.
+            if node.op in _HANDLERS:
+                _HANDLERS[node.op](self, node)
+            elif node.op not in ("Relu", "Clip"):
+                raise NoTwinError(f"'{node.layer}' is {node.kind}")
+        outputs = [self._real(name) for name in self._graph.outputs]
+        return build(self._operations, inputs, outputs)
+
+    def _input(self, name: str, shape: tuple[int | None, ...]) -> Tensor:
+        if len(shape) != 4 or None in shape[1:] or shape[0] not in (None, 1):
+            raise NoTwinError(f"input '{name}' has the shape {list(shape)}")
+        _, channels, height, width = (extent or 1 for extent in shape)
+        self._tensors[name] = Tensor((1, height, width, channels), "float32", name=name)
+        return self._tensors[name]
+
+    def _real(self, name: str) -> Tensor:
+        x = self._tensor(name)
+        result = Tensor(x.shape, "float32", name=f"{name}.dequantize")
+        self._operations.append(Operation("DEQUANTIZE", [x], [result], version=2))
+        return result
+
+    # -- operators ----------------------------------------------------------------------------
+
+    def _quantize(self, node: Node) -> None:
+        x = self._tensors.get(node.inputs[0])
+        if x is None or node.outputs[0] in self._tensors:
+            return
+        scale, point = self._scale(node)
+        if x.dtype == "float32":
+            result = Tensor(x.shape, "int8", scale, point, name=node.layer)
+            self._operations.append(Operation("QUANTIZE", [x], [result]))
+            self._tensors[node.outputs[0]] = result
+        elif (x.scale, x.zero_point) == (scale, point):
+            self._tensors[node.outputs[0]] = x
+        else:
+            raise NoTwinError(f"'{node.layer}' quantizes anew what is quantized")
+
+    def _dequantize(self, node: Node) -> None:
+        stored = self._graph.tensor(node, 0)
+        if stored is None:
+            self._tensors[node.outputs[0]] = self._tensor(node.inputs[0])
+            return
+        scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
+        if scale is None or (point is not None and point.any()):
+            raise NoTwinError(f"'{node.layer}' has weights with a zero point")
+        self._constants[node.outputs[0]] = _Constant(stored, np.atleast_1d(scale))
+
+    def _conv(self, node: Node) -> None:
+        x, weight = self._tensor(node.inputs[0]), self._weight(node)
+        groups = int(node.attributes.get("group", 1))
+        outputs, _, *kernel = weight.values.shape
+        windows = windows_of(node.attributes, kernel, x.shape[1:3])
+        shape = (1, *windows.output_extents(x.shape[1:3]), outputs)
+        x, padding = self._placed(node, x, windows, 0)
+        options = {"padding": padding} | _strides(windows)
+        options |= {
+            "dilation_h_factor": windows.dilations[0],
+            "dilation_w_factor": windows.dilations[1],
+        }
+        if groups == 1:
+            self._product(node, x, weight, (0, 2, 3, 1), 0, shape, "CONV_2D", "Conv2DOptions",
+                          options, 3)  # fmt: skip
+        elif groups == outputs == x.shape[-1]:
+            options["depth_multiplier"] = 1
+            self._product(node, x, weight, (1, 2, 3, 0), 3, shape, "DEPTHWISE_CONV_2D",
+                          "DepthwiseConv2DOptions", options, 3)  # fmt: skip
+        else:
+            raise NoTwinError(f"'{node.layer}' has {groups} groups")
+
+    def _gemm(self, node: Node) -> None:
+        x, weight = self._tensor(node.inputs[0]), self._weight(node)
+        if not node.attributes.get("transB"):
+            raise NoTwinError(f"'{node.layer}' has weights that are not transposed")
+        shape = (1, len(weight.values))
+        self._product(node, x, weight, (0, 1), 0, shape, "FULLY_CONNECTED",
+                      "FullyConnectedOptions", {}, 12)  # fmt: skip
+
+    def _product(
+        self,
+        node: Node,
+        x: Tensor,
+        weight: _Constant,
+        order: tuple[int, ...],
+        axis: int,
+        shape: tuple[int, ...],
+        op: str,
+        table: str,
+        options: dict[str, Any],
+        version: int,
+    ) -> None:
+        scales = np.broadcast_to(weight.scale, len(weight.values)).astype(np.float32)
+        of_sums = scales * _number(x.scale)
+        bias = np.zeros(len(scales), np.int32)
+        if len(node.inputs) > 2:
+            stated = self._constant(node, 2)
+            bias = np.round(stated.values * (stated.scale / of_sums)).astype(np.int32)
+        operands = [
+            x,
+            constant(weight.values.transpose(order), "int8", scale=scales.tolist(), axis=axis),
+            constant(bias, "int32", scale=of_sums.tolist()),
+        ]
+        result, activation = self._result(node, shape)
+        options = {**options, "fused_activation_function": activation}
+        self._operations.append(Operation(op, operands, [result], table, options, version=version))
+
+    def _sum(self, node: Node) -> None:
+        left, right = (self._tensor(name) for name in node.inputs)
+        if left.shape != right.shape:
+            raise NoTwinError(f"'{node.layer}' adds {list(left.shape)} and {list(right.shape)}")
+        result, activation = self._result(node, tuple(left.shape))
+        options = {"fused_activation_function": activation}
+        self._operations.append(
+            Operation("ADD", [left, right], [result], "AddOptions", options, version=2)
+        )
+
+    def _max_pool(self, node: Node) -> None:
+        x = self._tensor(node.inputs[0])
+        windows = windows_of(node.attributes, node.attributes["kernel_shape"], x.shape[1:3])
+        placed, padding = self._placed(node, x, windows, -_SHIFT)
+        shape = (1, *windows.output_extents(x.shape[1:3]), x.shape[-1])
+        result = Tensor(shape, "int8", x.scale, x.zero_point, name=node.layer)
+        options = {"padding": padding, "filter_height": windows.kernel[0]}
+        options |= {"filter_width": windows.kernel[1]} | _strides(windows)
+        table = "Pool2DOptions"
+        self._operations.append(
+            Operation("MAX_POOL_2D", [placed], [result], table, options, version=2)
+        )
+        self._tensors[node.outputs[0]] = result
+
+    def _mean(self, node: Node) -> None:
+        x = self._tensor(node.inputs[0])
+        result, _ = self._result(node, (1, x.shape[-1]))
+        axes = constant([1, 2], "int32")
+        options = {"keep_dims": False}
+        self._operations.append(
+            Operation("MEAN", [x, axes], [result], "ReducerOptions", options, version=2)
+        )
+
+    def _flatten(self, node: Node) -> None:
+        x = self._tensor(node.inputs[0])
+        if len(x.shape) != 2:
+            raise NoTwinError(f"'{node.layer}' flattens {list(x.shape)}")
+        self._tensors[node.outputs[0]] = x
+
+    # -- tensors ------------------------------------------------------------------------------
+
+    def _placed(self, node: Node, x: Tensor, windows: Windows, border: int) -> tuple[Tensor, int]:
+        """An operator's input and its padding, after an operator that pads where it must be."""
+        (top, bottom), (left, right) = (_same(x.shape[1 + i], windows, i) for i in (0, 1))
+        height, width = (-(-x.shape[1 + axis] // windows.strides[axis]) for axis in (0, 1))
+        is_same_size = windows.output_extents(x.shape[1:3]) == (height, width)
+        if not any(windows.pads):
+            return x, VALID
+        if windows.pads == (top, left, bottom, right) or (is_same_size and not self._exact):
+            return x, SAME
+        top, left, bottom, right = windows.pads
+        pads = constant([[0, 0], [top, bottom], [left, right], [0, 0]], "int32")
+        shape = (1, x.shape[1] + top + bottom, x.shape[2] + left + right, x.shape[3])
+        padded = Tensor(shape, "int8", x.scale, x.zero_point, name=f"{node.layer}.pad")
+        value = int(np.asarray(x.zero_point)) if border == 0 else border
+        filled = constant([value], "int8", scale=x.scale, zero_point=x.zero_point)
+        self._operations.append(
+            Operation("PADV2", [x, pads, filled], [padded], "PadV2Options", version=2)
+        )
+        return padded, VALID
+
+    def _result(self, node: Node, shape: tuple[int, ...]) -> tuple[Tensor, int]:
+        """What an operator gives, by the quantizer behind it, and the activation between them."""
+        name, activation = node.outputs[0], _NONE
+        while True:
+            readers = self._readers.get(name, [])
+            if len(readers) != 1:
+                raise NoTwinError(f"'{node.layer}' has no quantizer of its own behind it")
+            (reader,) = readers
+            name = reader.outputs[0]
+            if reader.op == "QuantizeLinear":
+                scale, point = self._scale(reader)
+                result = Tensor(shape, "int8", scale, point, name=node.layer)
+                self._tensors[name] = result
+                return result, activation
+            if reader.op == "Relu":
+                activation = _RELU
+            elif reader.op == "Clip" and [self._graph.number(reader, i) for i in (1, 2)] == [0, 6]:
+                activation = _RELU6
+            elif reader.op not in ("Flatten", "Reshape"):
+                raise NoTwinError(f"'{reader.layer}' is {reader.kind} behind '{node.layer}'")
+
+    def _scale(self, node: Node) -> tuple[float, int]:
+        scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
+        if scale is None or scale.size != 1 or point is None or point.dtype != np.uint8:
+            raise NoTwinError(f"'{node.layer}' does not quantize to uint8 by one scale")
+        return float(scale.reshape(())), int(point.reshape(())) - _SHIFT
+
+    def _tensor(self, name: str) -> Tensor:
+        found = self._tensors.get(name)
+        if found is None or found.dtype == "float32":
+            raise NoTwinError(f"'{name}' is not quantized")
+        return found
+
+    def _weight(self, node: Node) -> _Constant:
+        found = self._constant(node, 1)
+        if found.values.dtype != np.int8:
+            raise NoTwinError(f"the weights of '{node.layer}' are {found.values.dtype}")
+        return found
+
+    def _constant(self, node: Node, position: int) -> _Constant:
+        found = self._constants.get(node.inputs[position])
+        if found is None:
+            raise NoTwinError(f"'{node.layer}' has an operand {position} that is no constant")
+        return found
+
+
+def _number(value: Any) -> Array:
+    return np.asarray(value, np.float32)
+
+
+def _strides(windows: Windows) -> dict[str, int]:
+    return {"stride_h": windows.strides[0], "stride_w": windows.strides[1]}
+
+
+def _same(extent: int, windows: Windows, axis: int) -> tuple[int, int]:
+    """What TensorFlow's SAME pads before and behind an axis."""
+    stride, reach = windows.strides[axis], windows.dilations[axis] * (windows.kernel[axis] - 1)
+    total = max((-(-extent // stride) - 1) * stride + reach + 1 - extent, 0)
+    return total // 2, total - total // 2
+
+
+_HANDLERS: Mapping[str, Callable[[_Writer, Node], None]] = {
+    "QuantizeLinear": _Writer._quantize,
+    "DequantizeLinear": _Writer._dequantize,
+    "Conv": _Writer._conv,
+    "Gemm": _Writer._gemm,
+    "Add": _Writer._sum,
+    "MaxPool": _Writer._max_pool,
+    "GlobalAveragePool": _Writer._mean,
+    "Flatten": _Writer._flatten,
+}

@@ -1,0 +1,1 @@
+"""Instructions counted under QEMU, and the cycles that models of cores give them: see README.md."""

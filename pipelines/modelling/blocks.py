@@ -1,0 +1,73 @@
+"""What a counted run consists of: blocks of machine code, and what their loads and stores met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class Events:
+    """Lines of cache that a block's loads and stores met, over all of its executions.
+
+    The order of the fields is that of `enum event` in memory.h.
+    """
+
+    loads_l2: int = 0
+    """Loads of a line that the second cache had."""
+    loads_memory: int = 0
+    """Loads of a line that no cache had."""
+    stores_l2: int = 0
+    stores_memory: int = 0
+    ahead_l2: int = 0
+    """First uses of a line that had been prefetched from the second cache."""
+    ahead_memory: int = 0
+    """First uses of a line that had been prefetched from memory."""
+    moved_l2: int = 0
+    """Lines moved between the two caches: fetched, prefetched or written back."""
+    moved_memory: int = 0
+    """Lines moved between the second cache and memory, likewise."""
+
+    def __add__(self, other: Events) -> Events:
+        return Events(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of machine code as the emulator translated it, and how often it ran."""
+
+    address: int
+    instructions: int
+    count: int
+    code: bytes
+    events: Events = Events()
+
+    @property
+    def executed(self) -> int:
+        """Instructions executed in it."""
+        return self.instructions * self.count
+
+    @property
+    def l1_misses(self) -> int:
+        """Lines that its loads and stores did not find in the first cache, prefetches aside."""
+        found = self.events
+        return found.loads_l2 + found.stores_l2 + self.l2_misses
+
+    @property
+    def l2_misses(self) -> int:
+        """Lines, of these, that the second cache did not have either."""
+        return self.events.loads_memory + self.events.stores_memory
+
+
+Interval = tuple[Block, ...]
+"""What ran between two marks."""
+
+
+def executed(blocks: Iterable[Block]) -> int:
+    """Instructions executed in some blocks."""
+    return sum(block.executed for block in blocks)
+
+
+def events(blocks: Iterable[Block]) -> Events:
+    """What the loads and stores of some blocks met, together."""
+    return sum((block.events for block in blocks), Events())
