@@ -199,9 +199,7 @@ def _adalp_signed(name: str, narrow: Vector, wide: Vector, pairwise: Any) -> Ins
 
     types = f"{wide.suffix}.{narrow.suffix}"
     if name:
-        return call(
-            f"{name}adalp.s16", f"{_A32}vpadals.{types}", (wide, narrow), wide, meaning
-        )
+        return call(f"{name}adalp.s16", f"{_A32}vpadals.{types}", (wide, narrow), wide, meaning)
     pairs_of = f"call {wide.llvm} @{_A64}saddlp.{types}({narrow.llvm} %1)"
     declares = f"declare {wide.llvm} @{_A64}saddlp.{types}({narrow.llvm})"
     body = f"{pairs_of}\nadd {wide.llvm} %0, %a"
@@ -222,8 +220,7 @@ def _addp_32(kind: Vector) -> Instruction:
             ),
             f"call {half.llvm} @{intrinsic}({half.llvm} %a, {half.llvm} %b)",
             f"call {half.llvm} @{intrinsic}({half.llvm} %c, {half.llvm} %d)",
-            f"shufflevector {half.llvm} %e, {half.llvm} %f, "
-            "<4 x i32> <i32 0, i32 1, i32 2, i32 3>",
+            f"shufflevector {half.llvm} %e, {half.llvm} %f, <4 x i32> <i32 0, i32 1, i32 2, i32 3>",
         ]
     )
     declares = f"declare {half.llvm} @{intrinsic}({half.llvm}, {half.llvm})"

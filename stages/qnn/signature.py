@@ -191,8 +191,7 @@ class KernelSignature:
     @property
     def begins(self) -> bool:
         """Whether its sums can begin with integers instead of 0."""
-        is_pairs = self.products is not None and self.products.is_signed and self.products.is_paired
-        return self.counts_sums and self.family == "mac8" and not is_pairs
+        return self.counts_sums and self.family == "mac8"
 
     @property
     def beginning(self) -> str:

@@ -13,7 +13,7 @@ Two products fit 16 bits, as no weight is -128.
 from __future__ import annotations
 
 from hw.isa import Isa, Part
-from stages.qnn.methods import BYTE_LIMIT, Products
+from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, Products
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program
@@ -33,10 +33,11 @@ def byte_pairs(isa: Isa, activation_bits: int) -> list[Products]:
     """Ways to add up byte pairs, for levels of so many bits."""
     if not all(part in isa for part in PARTS):
         return []
+    levels = BYTE_BITS if activation_bits == BYTE_BITS else BYTE_BITS - 1
     return [
         Products(
             GROUP,
-            activation_bits=activation_bits,
+            activation_bits=levels,
             weight_limit=LIMIT,
             is_signed=True,
             words=words,

@@ -15,6 +15,7 @@ from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.body import Body
+from stages.synthesizing.pairs import is_byte_pairs
 from stages.synthesizing.program import Program
 
 LOOP = 4
@@ -32,6 +33,7 @@ def offer_of(
         counts += _spread(signature, one.word, isa)
         if signature.offset:
             counts[isa[Part.XOR].name] += signature.rows
+        counts[isa[Part.AND].name] += _copied(signature)
         widening = {f"load_{isa.bytes}": _widening(signature, isa)}
         word += costs.block(_added(counts, widening), LOOP, _chain(one.word, costs))
     word = (word + _copying(isa, copies, costs)) / signature.step
@@ -68,6 +70,14 @@ def _chain(word: Program, costs: CoreCosts) -> float:
             latency = max(waits) + costs.latency(step.instruction.name)
             through |= dict.fromkeys(step.result, latency)
     return max(through[part] for register in word.outputs.values() for part in register)
+
+
+def _copied(signature: KernelSignature) -> int:
+    """Words that are copied from a register of several, of what does not multiply by lanes."""
+    products = signature.products
+    if products is None or products.words == 1 or not is_byte_pairs(products):
+        return 0
+    return signature.rows * products.words
 
 
 def _filling(signature: KernelSignature, isa: Isa) -> str:

@@ -16,6 +16,7 @@ from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
 from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.body import Body
+from stages.synthesizing.pairs import is_byte_pairs
 
 
 def planes(plan: TermPlan, signature: KernelSignature, isa: Isa) -> dict[str, list[BitsLane]]:
@@ -126,16 +127,17 @@ def corners(
         if signature.is_tiled:
             groups = _in_tile(name[0], place, kind.lanes, signature, body.distance)
         else:
-            groups = _in_vector(name[0], part, place, kind.lanes // isa.lanes, isa)
+            lanes = kind.bytes // WORD_BYTES if is_byte_pairs(products) else isa.lanes
+            groups = _in_vector(name[0], part, place, kind.lanes // lanes, lanes)
         operands[name] = [SumLane(kind.bits, {g: a if name[0] == "a" else w}) for g in groups]
     return operands, a * w
 
 
-def _in_vector(operand: str, part: int, place: int, per_lane: int, isa: Isa) -> list[Group]:
+def _in_vector(operand: str, part: int, place: int, per_lane: int, lanes: int) -> list[Group]:
     """Bytes of a register: a lane of 32 bits is an output channel, and the pixel is in all."""
     groups = []
-    for lane in range(isa.lanes):
-        row = place * isa.lanes + lane if operand == "w" else None
+    for lane in range(lanes):
+        row = place * lanes + lane if operand == "w" else None
         pixel = place if operand == "a" else None
         groups += [Group(row, pixel, part * per_lane + byte, 1) for byte in range(per_lane)]
     return groups
