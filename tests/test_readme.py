@@ -40,7 +40,7 @@ RECIPE = "resnet18_a2w1_rpi3"
 SMALL = "residual_block_a2w1_host"
 TASKS = {*graph.COMMAND_NAMES, "list"}
 PACKAGING = "stages/packaging/README.md"
-WRITTEN_BY_READERS = ("hw/boards/rpi_zero2w.yaml", "recipes/model.yaml")
+WRITTEN_BY_READERS = ("hw/boards/rock5b.yaml", "recipes/model.yaml")
 
 
 def test_readme_is_short() -> None:
@@ -189,12 +189,12 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_board_can_be_added(tmp_path: Path) -> None:
-    text = block("hw/README.md", "yaml", "description: Raspberry Pi Zero")
-    assert len(yaml.safe_load(text)) == len(text.splitlines()) == 10
-    (tmp_path / "rpi_zero2w.yaml").write_text(text, encoding="utf-8")
+    text = block("hw/README.md", "yaml", "description: Radxa")
+    assert len(yaml.safe_load(text)) == len(text.splitlines()) == 11
+    (tmp_path / "rock5b.yaml").write_text(text, encoding="utf-8")
     recipe = tmp_path / "mine.yaml"
-    recipe.write_text(f"extends: {ROOT / 'recipes' / RECIPE}.yaml\nhardware: ./rpi_zero2w.yaml\n")
-    assert load.load_recipe(str(recipe)).hardware.name == "rpi_zero2w"
+    recipe.write_text(f"extends: {ROOT / 'recipes' / RECIPE}.yaml\nhardware: ./rock5b.yaml\n")
+    assert load.load_recipe(str(recipe)).hardware.name == "rock5b"
 
 
 def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
@@ -245,6 +245,37 @@ def test_ci_runs_the_second_command_in_a_clean_copy(tmp_path: Path) -> None:
     assert files == [".ci", "README.md"]
     assert data == str(tmp_path / "shared/realdata")
     assert Path(folder) != clone and not Path(folder).exists()
+
+
+@pytest.mark.parametrize("is_test", (False, True))
+@pytest.mark.parametrize("works", (False, True))
+def test_ci_installs_emulators_quietly_where_it_may(
+    is_test: bool, works: bool, tmp_path: Path
+) -> None:
+    """As root, with an apt-get that notes what it is asked; from a test never."""
+    clone, tools, log = tmp_path / "clone", tmp_path / "tools", tmp_path / "log"
+    (clone / ".ci").mkdir(parents=True)
+    tools.mkdir()
+    shutil.copy(ROOT / ".ci/run", clone / ".ci/run")
+    command = README.split("\nThis passes the tests:\n\n```sh\n")[1].split("\n```\n")[0]
+    (clone / "README.md").write_text(README.replace(command, "true"), encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=clone, check=True)
+    subprocess.run(["git", "add", "."], cwd=clone, check=True)
+    noisy = f'echo noise; echo "$@" >> {log}; exit {0 if works else 100}'
+    for name, text in {"apt-get": noisy, "dpkg": "exit 1", "id": "echo 0"}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if is_test or k != "PYTEST_CURRENT_TEST"}
+    environment["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", ".ci/run"], cwd=clone, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "in a clean copy: true\n"), done.stderr
+    packages = "qemu-user libc6-arm64-cross libc6-armhf-cross"
+    asked = ["update", f"install -y --no-install-recommends {packages}"]
+    assert (log.read_text().splitlines() if log.exists() else []) == ([] if is_test else asked)
+    said = f"without {packages}: apt-get did not install them\n"
+    assert done.stderr == ("" if is_test or works else said)
 
 
 @pytest.mark.slow

@@ -137,6 +137,7 @@ class Geometry:
             return False
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
         rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}
+        rows.add(self.rows_for(signature)[1])
         if any(words % step for words in rows):
             return False
         if signature.is_whole:

@@ -37,6 +37,7 @@ from tests.targets import (
     AMX_GFNI,
     AVX2,
     AVX512VNNI,
+    DOTPROD,
     SSE2,
     VNNI_256,
     skip_unless_runnable,
@@ -69,7 +70,9 @@ def convolutions(packed: Model, hardware: Hardware) -> list[Convolution]:
 
 
 @pytest.mark.parametrize(
-    "hardware", (AVX2, VNNI_256, AVX512VNNI, AMX, SSE2, AARCH64), ids=lambda item: item.name
+    "hardware",
+    (AVX2, VNNI_256, AVX512VNNI, AMX, SSE2, AARCH64, DOTPROD),
+    ids=lambda item: item.name,
 )
 def test_rows_that_are_joined_give_the_same_bits(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)

@@ -24,6 +24,7 @@ from tests.targets import (
     AVX2,
     AVX512BW,
     AVX512VBMI,
+    DOTPROD,
     SSE2,
     VNNI_256,
     skip_unless_runnable,
@@ -36,6 +37,7 @@ PROFILES = [
     AVX512BW,
     AVX512VBMI,
     AMX,
+    DOTPROD,
     pytest.param(AARCH64, marks=pytest.mark.slow),
     pytest.param(ARMV7, marks=pytest.mark.slow),
 ]
