@@ -94,13 +94,12 @@ class Dots(_Products):
 
 
 @dataclass(frozen=True)
-class SignedDots(_Products):
-    """Bytes, by an instruction that takes both as signed: levels of 8 bits less 128."""
+class _Signed(_Products):
+    """Bytes, both of which are signed: levels of 8 bits less 128."""
 
     group: int
     level_bits: int = BYTE_BITS
     words: int = 1
-    kind: Literal["signed_dots"] = "signed_dots"
 
     @property
     def activation_bits(self) -> int:
@@ -113,10 +112,38 @@ class SignedDots(_Products):
         return BYTE_LIMIT if self.level_bits == BYTE_BITS else 0
 
     @property
+    def levels(self) -> str:
+        """How the method's name in the grammar says how many bits levels have."""
+        return f"_a{self.level_bits}" if self.level_bits < BYTE_BITS else ""
+
+
+@dataclass(frozen=True)
+class SignedDots(_Signed):
+    """Signed bytes, by an instruction that multiplies a group of them."""
+
+    kind: Literal["signed_dots"] = "signed_dots"
+
+    @property
     def name(self) -> str:
         """The method's name in the grammar."""
-        levels = f"_a{self.level_bits}" if self.level_bits < BYTE_BITS else ""
-        return f"sdot{self.group}{levels}{_step(self.words)}"
+        return f"sdot{self.group}{self.levels}{_step(self.words)}"
+
+
+@dataclass(frozen=True)
+class BytePairs(_Signed):
+    """Signed bytes, whose products are added by two in 16 bits, and pairs of these in 32 (Arm)."""
+
+    kind: Literal["byte_pairs"] = "byte_pairs"
+
+    @property
+    def weight_limit(self) -> int:
+        """Two products of -128 and -128 would not fit."""
+        return BYTE_LIMIT - 1
+
+    @property
+    def name(self) -> str:
+        """The method's name in the grammar."""
+        return f"pairs{self.group}{self.levels}{_step(self.words)}"
 
 
 @dataclass(frozen=True)
@@ -284,7 +311,15 @@ def _stored(code: WeightCode | None) -> str:
 
 
 Products = Annotated[
-    Dots | SignedDots | PairedDots | WideDots | NarrowDots | TransformedDots | TileDots | FloatDots,
+    Dots
+    | SignedDots
+    | BytePairs
+    | PairedDots
+    | WideDots
+    | NarrowDots
+    | TransformedDots
+    | TileDots
+    | FloatDots,
     Field(discriminator="kind"),
 ]
 """A way to multiply and add up."""

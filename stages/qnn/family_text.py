@@ -10,6 +10,7 @@ from typing import Any
 
 from stages.kinds import Table
 from stages.qnn.families import (
+    BytePairs,
     Dots,
     FloatDots,
     NarrowDots,
@@ -36,9 +37,9 @@ def to_plain(products: Products) -> Table:
         "are_transformed": isinstance(products, TransformedDots),
         "code": None if code is None else asdict(code),
     }
-    if isinstance(products, SignedDots):
+    if isinstance(products, SignedDots | BytePairs):
         data["is_signed"] = True
-    if isinstance(products, Dots | SignedDots) and products.words > 1:
+    if isinstance(products, Dots | SignedDots | BytePairs) and products.words > 1:
         data["words"] = products.words
     return data
 
@@ -56,7 +57,8 @@ def from_plain(data: Table) -> Table:
     if element != "int8":
         return _fields(FloatDots, group=group, of=element)
     if data.get("is_signed", False):
-        return _fields(SignedDots, group=group, level_bits=levels, words=words)
+        family = SignedDots if limit == BYTE_LIMIT else BytePairs
+        return _fields(family, group=group, level_bits=levels, words=words)
     if bits < WORD_BITS:
         return _fields(NarrowDots, group=group, lane_bits=bits, level_bits=levels, limit=limit)
     if limit < BYTE_LIMIT:

@@ -21,7 +21,7 @@ A signature's name is a grammar:
     problem := "a" bits "w" bits "_" encoding [step]
     step    := "_by" words
     method  := ("dot" | "wide_dot") group ["_w" limit] [step] | "winograd_dot" group
-             | "sdot" group ["_a" bits] [step]
+             | ("sdot" | "pairs") group ["_a" bits] [step]
              | ("dot" group | "tile" words) ["_" ("odd" | "signed") bits]
              | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
@@ -40,6 +40,7 @@ import numpy as np
 
 from hw.isa import tiles
 from stages.qnn.families import (
+    BytePairs,
     Dots,
     Family,
     Products,
@@ -157,7 +158,7 @@ class KernelSignature:
     @property
     def reads_lanes(self) -> bool:
         """Whether it multiplies by one lane of a register of a pixel's words (ARM)."""
-        if isinstance(self.products, Dots | SignedDots):
+        if isinstance(self.products, Dots | SignedDots | BytePairs):
             return self.products.words > 1
         return self.products is not None and self.multiplies_words and self.products.group == 1
 
@@ -210,7 +211,8 @@ class KernelSignature:
             return self.tables.words
         if self.plan is not None:
             return self.words
-        return self.products.words if isinstance(self.products, Dots | SignedDots | TileDots) else 1
+        steps = Dots | SignedDots | BytePairs | TileDots
+        return self.products.words if isinstance(self.products, steps) else 1
 
     @property
     def pixel_registers(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hw.isa import Isa, Part, Vector
 from stages.qnn.families import (
+    BytePairs,
     Dots,
     PairedDots,
     Products,
@@ -24,6 +25,7 @@ from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
 from stages.synthesizing.counting import emptied, popcount_body
 from stages.synthesizing.looked_up import lookup_body
+from stages.synthesizing.pairs import pairs_body
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.tiles import tiles_body
 
@@ -72,6 +74,8 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
         return tiles_body(signature)
     if signature.family == "popcount" and signature.step > 1:
         return carry_save_body(signature, isa)
+    if isinstance(signature.products, BytePairs):
+        return pairs_body(signature, isa)
     if signature.products is not None:
         return products_body(signature, isa)
     bodies = {"popcount": popcount_body, "lookup": lookup_body}

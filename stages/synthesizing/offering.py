@@ -15,6 +15,7 @@ from hw.costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.qnn.families import (
+    BytePairs,
     Dots,
     FloatDots,
     NarrowDots,
@@ -41,6 +42,7 @@ from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.operands import CACHE_LINE
+from stages.synthesizing.pairs import byte_pairs
 from stages.synthesizing.pricing import offer_of
 from stages.synthesizing.recounting import Recount, recount_loops
 from stages.synthesizing.tiles import tile_offer, tile_signatures
@@ -163,7 +165,7 @@ def _promising(
 def _rivals(offer: Offer) -> Hashable:
     """What offers of one method and another have in common that may replace each other."""
     signature, products = offer.signature, offer.signature.products
-    is_paired = isinstance(products, PairedDots)
+    is_paired = isinstance(products, PairedDots | BytePairs)
     return (
         offer.algorithm,
         signature.rows,
@@ -206,8 +208,9 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         yield replace(blank, products=transformed_products(isa))
         if (wide := widened_products(isa)) is not None:
             yield replace(blank, products=wide)
-        for dots in dots_of_bytes(isa, problem.activation_bits):
-            yield replace(blank, products=dots)
+        ways = dots_of_bytes(isa, problem.activation_bits)
+        for way in (*ways, *byte_pairs(isa, problem.activation_bits)):
+            yield replace(blank, products=way)
         if problem.activation_bits == BYTE_BITS and (paired := paired_products(isa)) is not None:
             yield replace(blank, products=paired)
         for products, period in _narrow(problem, isa):

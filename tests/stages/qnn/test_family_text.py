@@ -7,6 +7,7 @@ import json
 import pytest
 
 from stages.qnn.families import (
+    BytePairs,
     Dots,
     FloatDots,
     NarrowDots,
@@ -23,7 +24,15 @@ from stages.qnn.signature import KernelSignature
 
 EVERY: list[Products] = [
     *(Dots(4), Dots(4, words=2), Dots(4, code=WeightCode(2, True)), SignedDots(4, 7, 4)),
-    *(SignedDots(4), PairedDots(4, 64), WideDots(1), WideDots(2, 256), NarrowDots(2, 16, 3, 4)),
+    *(
+        SignedDots(4),
+        BytePairs(4),
+        BytePairs(4, 7, 2),
+        PairedDots(4, 64),
+        WideDots(1),
+        WideDots(2, 256),
+        NarrowDots(2, 16, 3, 4),
+    ),
     *(TransformedDots(1), TransformedDots(1, "float32"), TileDots(4, 16)),
     *(TileDots(4, 8, code=WeightCode(1, False)), TileDots(2, 8, "bfloat16"), FloatDots(1)),
     FloatDots(2, "bfloat16"),

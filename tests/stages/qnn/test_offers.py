@@ -212,9 +212,12 @@ def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
         {"narrow8_a3_w4", "narrow16_a3_w4"},
         {"dot1", "wide_dot1"},
     )
-    assert methods(2, 1) == small | middle | whole
-    assert methods(1, 0) == small | middle | whole
-    assert methods(2, 2) == methods(3, 4) == middle | whole
-    assert methods(3, 5) == methods(4, 1) == methods(8, 128) == whole
+    seven, eight = ({f"pairs4{a}{by}" for by in ("", "_by2", "_by4")} for a in ("_a7", ""))
+    assert methods(2, 1) == small | middle | whole | seven | eight
+    assert methods(1, 0) == small | middle | whole | seven | eight
+    assert methods(2, 2) == methods(3, 4) == middle | whole | seven | eight
+    assert methods(3, 5) == methods(4, 1) == whole | seven | eight
+    assert methods(8, 127) == whole | eight
+    assert methods(8, 128) == whole
     names = [o.signature.name for o in products_for(table, 1, np.array([1]))]
     assert names == sorted(set(names))

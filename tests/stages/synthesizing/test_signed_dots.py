@@ -1,4 +1,4 @@
-"""Dot products of signed bytes: activations less 128, a word or several lanes at a time."""
+"""Products of signed bytes, dots and pairs: activations less 128, a word or several at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
-from stages.qnn.families import Dots, SignedDots
+from stages.qnn.families import BytePairs, Dots, SignedDots
 from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK
 from stages.synthesizing.carried import body_of, dots_of_bytes
@@ -18,9 +18,10 @@ from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.listing import explanation
 from stages.synthesizing.microkernel import MicroKernel, kernel_text
 from stages.synthesizing.offering import candidates, offers_for
+from stages.synthesizing.pairs import byte_pairs
 from tests.stages.synthesizing.bodies import Case, compile_cases, same, sums_of
 from tests.stages.synthesizing.plans import mac8
-from tests.targets import AARCH64, DOTPROD, I8MM, skip_unless_runnable
+from tests.targets import AARCH64, ARMV7, DOTPROD, I8MM, skip_unless_runnable
 
 BITS = (2, 8)
 """Of activations: those of few bits are signed bytes as they are."""
@@ -30,14 +31,16 @@ def cases(hardware: Hardware) -> list[Case]:
     """Every way to take dot products of bytes, on windows that its steps divide."""
     found = []
     for bits in BITS:
-        for number, products in enumerate(dots_of_bytes(isa_of(hardware), bits)):
+        isa = isa_of(hardware)
+        ways = dots_of_bytes(isa, bits) or byte_pairs(isa, bits)
+        for number, products in enumerate(ways):
             kernel = mac8(hardware, 1 + number % 3, (1, 4, 8)[number % 3])
             words = products.words * (1 + number % 2)
             found.append(Case(replace(kernel, products=products), 2, 3, words, 1 + number % 2))
     return found
 
 
-@pytest.mark.parametrize("hardware", [DOTPROD, I8MM], ids=lambda item: item.name)
+@pytest.mark.parametrize("hardware", [AARCH64, ARMV7, DOTPROD, I8MM], ids=lambda item: item.name)
 def test_sums_are_those_of_levels_less_their_offset(hardware: Hardware) -> None:
     """At the extremes of both factors, and beginning with something."""
     skip_unless_runnable(hardware)
@@ -47,9 +50,10 @@ def test_sums_are_those_of_levels_less_their_offset(hardware: Hardware) -> None:
         products = case.signature.products
         assert products is not None
         top = (1 << products.activation_bits) - 1
-        pairs = [(level, weight) for level in (0, top) for weight in (-128, 127)]
+        limit = products.weight_limit
+        pairs = [(level, weight) for level in (0, top) for weight in (-limit, min(limit, 127))]
         for data, weights in (*(case.full(*pair) for pair in pairs), case.random(rng)):
-            offset = 128 if top == 255 and isinstance(products, SignedDots) else 0
+            offset = 128 if top == 255 and isinstance(products, SignedDots | BytePairs) else 0
             signed = replace(case, signature=replace(case.signature, products=Dots(4)))
             lacking = offset * weights.reshape(BLOCK, -1).astype(np.int64).sum(1)
             plain = expected(signed, data, weights) - lacking
@@ -66,7 +70,7 @@ def expected(case: Case, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.stack(flat) @ weights.reshape(BLOCK, -1).astype(np.int64).T
 
 
-@pytest.mark.parametrize("hardware", [DOTPROD, I8MM], ids=lambda item: item.name)
+@pytest.mark.parametrize("hardware", [AARCH64, ARMV7, DOTPROD, I8MM], ids=lambda item: item.name)
 def test_every_way_is_proved(hardware: Hardware) -> None:
     isa = isa_of(hardware)
     for case in cases(hardware):
