@@ -161,7 +161,7 @@ def depthwise_text(tile: Tile, isa: Isa, dot: Instruction) -> tuple[str, list[st
     ([columns * steps, 32, group]), `sums` at int32 [pixels][32], which begin with int32 [channels].
     """
     code = FunctionText()
-    counter, kind, weights = dot.operands
+    counter, _, weights = dot.operands
     group, vectors = weights.lanes // counter.lanes, tile.channels // isa.lanes
     begin = [code.load(counter.llvm, "%begin", 4, n * isa.bytes) for n in range(vectors)]
     totals = {(m, n): begin[n] for m in range(tile.pixels) for n in range(vectors)}
