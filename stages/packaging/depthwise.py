@@ -161,27 +161,14 @@ def depthwise_text(tile: Tile, isa: Isa, dot: Instruction) -> tuple[str, list[st
     ([columns * steps, 32, group]), `sums` at int32 [pixels][32], which begin with int32 [channels].
     """
     code = FunctionText()
-    counter, kind, weights = dot.operands
+    counter, _, weights = dot.operands
     group, vectors = weights.lanes // counter.lanes, tile.channels // isa.lanes
     begin = [code.load(counter.llvm, "%begin", 4, n * isa.bytes) for n in range(vectors)]
     totals = {(m, n): begin[n] for m in range(tile.pixels) for n in range(vectors)}
-    steps = [tile.rows[first : first + group] for first in range(0, len(tile.rows), group)]
-    readers: dict[int, list[tuple[int, int]]] = {}
-    for m in range(tile.pixels):
-        for column, distance in enumerate(tile.columns):
-            readers.setdefault(m * tile.step + distance, []).append((m, column))
-    # Every column of the picture is read once, for all windows that it is in.
-    for place, windows in sorted(readers.items()):
-        for number, rows in enumerate(steps):
-            loaded = f"<{tile.channels} x i8>"
-            taps = [code.load(loaded, "%data", 1, place + row) for row in rows]
-            for n in range(vectors):
-                value = _operand(code, tile, isa, kind, taps, n)
-                for m, column in windows:
-                    first = (column * len(steps) + number) * BLOCK + n * isa.lanes
-                    offset = first * weights.bytes // isa.lanes
-                    weight = code.load(weights.llvm, "%weights", 1, offset)
-                    totals[m, n] = code.apply(dot, totals[m, n], value, weight)
+    if group == 1:
+        _add_rows(code, tile, isa, dot, totals)
+    else:
+        _add_columns(code, tile, isa, dot, totals)
     for (m, n), total in totals.items():
         place = m * BLOCK * 4 + n * isa.bytes
         code.store(counter.llvm, total, "%sums", 4, place)
@@ -193,6 +180,63 @@ def depthwise_text(tile: Tile, isa: Isa, dot: Instruction) -> tuple[str, list[st
         "ptr noalias readonly %begin",
     ]
     return code.function(NAME, parameters), list(code.declarations)
+
+
+def _add_rows(
+    code: FunctionText, tile: Tile, isa: Isa, dot: Instruction, totals: dict[tuple[int, int], str]
+) -> None:
+    """Add one tap after the other, row by row: so few weights are needed at a time that all sums
+    stay in registers.
+
+    A row's bytes are widened a load at a time, for all windows that they are in.
+    """
+    _, kind, _ = dot.operands
+    whole = Vector(tile.channels, kind.bits)
+    columns, height, vectors = len(tile.columns), len(tile.rows), tile.channels // isa.lanes
+    for y, row in enumerate(tile.rows):
+        places = [(x * height + y) * BLOCK * kind.bits // 8 for x in range(columns)]
+        weights = [code.load(whole.llvm, "%weights", 1, place) for place in places]
+        for place, windows in _readers(tile):
+            taps = code.load(f"<{tile.channels} x i8>", "%data", 1, place + row)
+            extend = "sext" if tile.is_signed else "zext"
+            value = code.let(f"{extend} <{tile.channels} x i8> {taps} to {whole.llvm}")
+            # LLVM would widen each half from its bytes anew, by four instructions in place of none.
+            value = code.hidden(whole.llvm, value)
+            for n in range(vectors):
+                part = code.lanes(whole.llvm, value, n * isa.lanes, isa.lanes)
+                for m, x in windows:
+                    weight = code.lanes(whole.llvm, weights[x], n * isa.lanes, isa.lanes)
+                    totals[m, n] = code.apply(dot, totals[m, n], part, weight)
+
+
+def _readers(tile: Tile) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Where each column of the picture is, with the windows (pixel, column) that it is in."""
+    readers: dict[int, list[tuple[int, int]]] = {}
+    for m in range(tile.pixels):
+        for column, distance in enumerate(tile.columns):
+            readers.setdefault(m * tile.step + distance, []).append((m, column))
+    return sorted(readers.items())
+
+
+def _add_columns(
+    code: FunctionText, tile: Tile, isa: Isa, dot: Instruction, totals: dict[tuple[int, int], str]
+) -> None:
+    """Add some taps of a column at a time, column by column: each is read once, for all windows
+    that it is in."""
+    counter, kind, weights = dot.operands
+    group, vectors = weights.lanes // counter.lanes, tile.channels // isa.lanes
+    steps = [tile.rows[first : first + group] for first in range(0, len(tile.rows), group)]
+    for place, windows in _readers(tile):
+        for number, rows in enumerate(steps):
+            loaded = f"<{tile.channels} x i8>"
+            taps = [code.load(loaded, "%data", 1, place + row) for row in rows]
+            for n in range(vectors):
+                value = _operand(code, tile, isa, kind, taps, n)
+                for m, column in windows:
+                    first = (column * len(steps) + number) * BLOCK + n * isa.lanes
+                    offset = first * weights.bytes // isa.lanes
+                    weight = code.load(weights.llvm, "%weights", 1, offset)
+                    totals[m, n] = code.apply(dot, totals[m, n], value, weight)
 
 
 def _operand(
@@ -246,9 +290,9 @@ def _joined(code: FunctionText, taps: Sequence[str], count: int, channels: range
 
 
 def _interleaved(code: FunctionText, taps: Sequence[str], count: int, channels: range) -> str:
-    """Some lanes of one or two vectors of `count` bytes, those of the same number side by side."""
+    """Some lanes of two vectors of `count` bytes, those of the same number side by side."""
     kind = f"<{count} x i8>"
     order = [lane + count * number for lane in channels for number in range(len(taps))]
     mask = f"<{len(order)} x i32> <{', '.join(f'i32 {place}' for place in order)}>"
-    first, second = taps[0], taps[1] if len(taps) > 1 else "poison"
+    first, second = taps
     return code.let(f"shufflevector {kind} {first}, {kind} {second}, {mask}")

@@ -14,6 +14,7 @@ from tvm import te, tirx, topi
 from stages.qnn.elementwise import ARITHMETIC, element
 from stages.qnn.infer import limits
 from stages.qnn.numbers import TIR, UNSATURATED_TIR, WHOLE_TIR, fence
+from stages.qnn.processor import clips_integers
 from stages.qnn.rearranged import REARRANGED, Expression, Tensor, ints_of
 from stages.qnn.reductions import REDUCTIONS
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, shape_of, storage_dtype
@@ -45,7 +46,7 @@ def scalar(call: Any, operands: Sequence[Any]) -> Any:
     """An elementwise operator at one position; operands that it reads whole are tensors."""
     name = str(call.op.name)
     dtype = str(storage_dtype(dtype_of(call.ty)))
-    if saturates(call):
+    if saturates(call) and clips_integers():
         low, high = limits(dtype)
         return tirx.max(tirx.min(unsaturated(call, operands), high), low).astype(dtype)
     if name in ARITHMETIC:

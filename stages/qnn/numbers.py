@@ -18,16 +18,21 @@ from tvm import tirx
 from tvm.ir import register_op_attr
 
 from stages.qnn.processor import (
+    byte_by_words,
     has_fma,
     narrows_by_saturation,
+    narrows_by_words,
     nearest,
     rounded_once,
+    rounds_by_sums,
     saturated,
 )
 
 # TIR's own list of what a loop may become vectors around has `floor` and `round`, but not this.
 register_op_attr("tirx.nearbyint", "TVectorizable", True)
 
+BYTE = -128, 255
+"""What bytes of one type or the other can be."""
 Value = Any
 """A NumPy array or a TIR expression."""
 
@@ -247,6 +252,12 @@ class TirNumbers:
         """Clipped as integers where narrowing saturates."""
         if narrows_by_saturation() and (low, high) == (0, 255):
             return saturated(x, zero_point)
+        if narrows_by_words() and BYTE[0] <= low <= zero_point <= high <= BYTE[1]:
+            return byte_by_words(x, zero_point, low, high)
+        if rounds_by_sums() and max(zero_point - low, high - zero_point) <= SMALL:
+            least, most = (self.constant(bound - zero_point, "float32") for bound in (low, high))
+            moved = self.minimum(self.maximum(x, least), most) + self.constant(MAGIC, "float32")
+            return self.bits_of(fence(moved), "int32") - (MAGIC_BITS - zero_point)
         return clipped(self, x, zero_point, low, high)
 
     def floor(self, x: Value) -> Value:
@@ -283,6 +294,9 @@ def clipped(m: Numbers, x: Value, zero_point: int, low: int, high: int) -> Value
 MAGIC = 1.5 * 2**23
 """Added to a float32 below 2^22 in size, it leaves no room for a fraction: the sum is rounded to
 the nearest integer, half to even."""
+SMALL = 2**22 - 1
+MAGIC_BITS = int(np.float32(MAGIC).view(np.int32))
+"""The bits of it; those of a sum are as many more as its integer."""
 
 
 class WholeNumbers(TirNumbers):

@@ -12,6 +12,8 @@ from tvm import tirx
 from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
+from stages.qnn.nearest import nearest_by_fcvtns
+
 if TYPE_CHECKING:
     from stages.qnn.numbers import Numbers, Value
 
@@ -25,12 +27,43 @@ def has_fma() -> bool:
 def nearest(x: Any) -> Any:
     """The int32 nearest to a float32, of two the even one.
 
-    LLVM makes x86's CVTPS2DQ of its `lrint` alone; for ARM, whose FCVTNS it makes of nothing that
-    is a vector, rounding first is the best.
+    LLVM makes x86's CVTPS2DQ of its `lrint` alone.
     """
     if _architecture() == "x86_64":
         return tirx.call_llvm_pure_intrin("int32", "llvm.lrint", x)
+    if _architecture() == "aarch64":
+        return nearest_by_fcvtns(x)
     return tirx.nearbyint(x).astype("int32")
+
+
+def rounds_by_sums() -> bool:
+    """Whether vectors of floats have no rounding of their own (NEON of ARMv7-A)."""
+    return _architecture().startswith("armv7")
+
+
+def narrows_by_words() -> bool:
+    """Whether integers become bytes by way of 16 bits, saturated twice (SQXTN, SQXTUN of A64)."""
+    return _architecture() == "aarch64"
+
+
+def clips_integers() -> bool:
+    """Whether bytes are best clipped as the integers of 32 bits that floats were rounded to."""
+    return not (rounds_by_sums() or narrows_by_words())
+
+
+def byte_by_words(x: Any, zero_point: int, low: int, high: int) -> Any:
+    """float32 rounded to the nearest integer, plus a zero point, within the bounds of a byte.
+
+    Everything saturates, FCVTNS too: what 16 bits cannot hold is beyond the bounds with any zero
+    point, and stays so.
+    """
+    limits = (tirx.const(limit, "int32") for limit in (-(1 << 15), (1 << 15) - 1))
+    word = tirx.min(tirx.max(nearest(x), next(limits)), next(limits)).astype("int16")
+    if zero_point:
+        point = tirx.const(zero_point, "int16")
+        word = tirx.call_llvm_pure_intrin("int16", "llvm.sadd.sat", word, point)
+    bounds = (tirx.const(bound, "int16") for bound in (low, high))
+    return tirx.min(tirx.max(word, next(bounds)), next(bounds)).astype("int32")
 
 
 def narrows_by_saturation() -> bool:

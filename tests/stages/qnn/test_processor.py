@@ -15,15 +15,24 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.codegen import target_of
+from stages.codegen import compile_object, target_of
 from stages.qnn.numbers import NUMPY, TIR, WHOLE_TIR
 from stages.qnn.onnx import qlinear_add
 from stages.qnn.rescale import rescale
+from tests.compiled import Library
 from tests.stages.packaging.listings import calls, count, fused, listing
 from tests.stages.qnn.examples import Example
 from tests.stages.qnn.test_legalize import FMA_TARGET, compare
 from tests.stages.qnn.test_legalize import has_fma as runs_fma
-from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, obstacle
+from tests.targets import (
+    AARCH64,
+    ARMV7,
+    AVX2,
+    AVX512BW,
+    SSE2,
+    obstacle,
+    skip_unless_runnable,
+)
 
 Array = np.ndarray[Any, Any]
 TRIPLE = f"{platform.machine()}-linux-gnu"
@@ -96,6 +105,53 @@ def test_what_saturates_as_integers() -> None:
     compare(far_outside(), {"kind": "llvm", **attrs})
 
 
+POINTS = ((0, 0, 255), (3, 0, 255), (-128, -128, 127), (7, -128, 127), (17, 17, 200))
+"""Zero points, with the bounds of what is saturated."""
+
+
+@pytest.mark.parametrize("hardware", (AARCH64, ARMV7), ids=lambda item: item.name)
+def test_arm_saturates_what_is_beyond_every_integer(hardware: Hardware) -> None:
+    skip_unless_runnable(hardware)
+    sizes = np.float32(2) ** np.arange(-140, 128, dtype=np.float32)
+    halves = np.arange(-600, 601, dtype=np.float32) / 2
+    x = np.concatenate([sizes, -sizes, halves, np.nextafter(halves, np.float32(9)), [0, -0.0]])
+    x = np.resize(x, -(-len(x) // 32) * 32).astype(np.float32)
+    emitted = {f"over{i}": _saturated_to(*point) for i, point in enumerate(POINTS)}
+    objects = {
+        f"{name}.o": compile_object(
+            {name: over_a_vector(emit, "int32", hardware).with_attr("global_symbol", name)},
+            hardware,
+        )
+        for name, emit in emitted.items()
+    }
+    library = Library(objects, hardware)
+    for name, (zero_point, low, high) in zip(emitted, POINTS, strict=True):
+        found = np.zeros((len(x) // 32, 32), np.int32)
+        for values, result in zip(x.reshape(-1, 32), found, strict=True):
+            library.call(name, values, values, result)
+        exact = np.clip(np.rint(x.astype(np.float64)) + zero_point, low, high)
+        np.testing.assert_array_equal(found.ravel(), exact)
+
+
+def _saturated_to(zero_point: int, low: int, high: int) -> Any:
+    return lambda x, _: TIR.saturated(x, zero_point, low, high)
+
+
+def test_arm_narrows_by_instructions_that_saturate() -> None:
+    lines = listing(over_a_vector(_saturated, "uint8", AARCH64), AARCH64)
+    assert count(lines, "fcvtns") == 8
+    assert count(lines, "sqxtn") + count(lines, "sqxtn2") == 8
+    assert count(lines, "sqxtun") + count(lines, "sqxtun2") == 4
+    names = ("frinti", "frintx", "fcvtzs", "fcvtzu", "umin", "smin", "smax", "fmin", "fmax")
+    assert not any(count(lines, name) for name in names)
+
+
+def test_armv7_rounds_whole_registers() -> None:
+    lines = listing(over_a_vector(_saturated, "uint8", ARMV7), ARMV7)
+    assert count(lines, "vadd.f32") == 8
+    assert not any("vrint" in line or "vcvt" in line for line in lines)
+
+
 def test_bytes_are_clipped_from_above_as_they_narrow() -> None:
     lines = listing(over_a_vector(_saturated, "uint8", AVX512BW), AVX512BW)
     assert count(lines, "vpmovusdb") == 2
@@ -128,7 +184,7 @@ def test_processors_have_their_own_fma(hardware: Hardware) -> None:
 
 @pytest.mark.parametrize(
     ("hardware", "instruction"),
-    ((AVX2, "vcvtps2dq"), (SSE2, "cvtps2dq")),
+    ((AVX2, "vcvtps2dq"), (SSE2, "cvtps2dq"), (AARCH64, "fcvtns")),
     ids=lambda item: getattr(item, "name", ""),
 )
 def test_the_nearest_integer_is_one_instruction(hardware: Hardware, instruction: str) -> None:
