@@ -18,6 +18,7 @@ from stages.synthesizing.beginning import BEGIN, from_nothing
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.operands import Operands
+from stages.synthesizing.pipelining import loop_of
 from stages.synthesizing.tile_kernel import TileKernel
 
 PARAMETERS = (
@@ -164,6 +165,8 @@ class MicroKernel(Operands):
         code, step = self.code, self.signature.step
         row = row_start(code, ky)
         row_words = code.let(f"mul nuw nsw i64 {ky}, %kw")
+        if self.signature.coupled:
+            return self._pipelined(one, window, row, row_words, first, count, counters)
 
         def one_word(index: str, carried: list[str]) -> list[str]:
             done = self.times(index, step) if step > 1 else index
@@ -188,6 +191,26 @@ class MicroKernel(Operands):
         steps = code.let(f"udiv exact i64 {count}, {step}") if step > 1 else count
         # A body is as long as the registers allow; several in a row would spill.
         return code.loop(steps, self._typed(counters), one_word, unroll=False)
+
+    def _pipelined(
+        self,
+        one: Pass,
+        window: str,
+        row: str,
+        row_words: str,
+        first: str,
+        count: str,
+        counters: list[str],
+    ) -> list[str]:
+        """The same as a loop that is not left to LLVM."""
+        code, loop = self.code, loop_of(self.signature, one.word, self.isa)
+        moved = self.times(first, self.signature.word_bytes)
+        data = code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
+        word = code.let(f"add nuw nsw i64 {first}, {row_words}")
+        places = [self.place(name, data, word, window) for name in loop.pointers]
+        turns = code.let(f"udiv exact i64 {count}, {self.signature.step}")
+        done = code.let(loop.call([kind.llvm for kind in self.kinds], counters, places, turns))
+        return [code.let(f"extractvalue {loop.result} {done}, {n}") for n in range(len(counters))]
 
     def _typed(self, counters: Sequence[str]) -> list[tuple[str, str]]:
         return [(kind.llvm, value) for kind, value in zip(self.kinds, counters, strict=True)]
