@@ -11,7 +11,7 @@ overwrites it; two more count and add. So four do what takes six word by word. `
 weights alone, a constant of the channel; `x1 ^ x2` is of the pixel alone, counted once for all
 channels of a tile.
 
-Weights are stored as w1 and ~(w1 ^ w2). Activations stay as they are.
+Weights are stored as w1 and ~(w1 ^ w2), four channels of each side by side. Activations stay as they are.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from stages.qnn.signature import COUPLE, KernelSignature
 from stages.qnn.terms import TermPlan, plane_bits
 
 Array = np.ndarray[Any, Any]
+LANES = 4
+"""Channels of a register."""
 
 
 def is_coupled(plan: TermPlan) -> bool:
@@ -33,14 +35,23 @@ def is_coupled(plan: TermPlan) -> bool:
 
 
 def couple(words: Array) -> Array:
-    """Words of weight planes uint32 [..., W] as kernels read them, W even."""
-    first, second = words[..., ::COUPLE], words[..., 1::COUPLE]
-    return np.stack([first, ~(first ^ second)], -1).reshape(words.shape)
+    """Words of weight planes uint32 [..., W, channels] as kernels read them, of the same shape.
+
+    Of both words of a couple four channels lie together, so that loads go through memory line by
+    line: only then processors bring the next lines on their own.
+    """
+    *head, count, channels = words.shape
+    both = words.reshape(*head, count // COUPLE, COUPLE, channels // LANES, LANES)
+    first, second = np.moveaxis(both, -3, 0)
+    return np.stack([first, ~(first ^ second)], -2).reshape(words.shape)
 
 
 def uncouple(words: Array) -> Array:
     """Undo `couple`."""
-    return couple(words)  # ~(w1 ^ ~(w1 ^ w2)) is w2
+    *head, count, channels = words.shape
+    both = words.reshape(*head, count // COUPLE, channels // LANES, COUPLE, LANES)
+    first, alike = np.moveaxis(both, -2, 0)
+    return np.stack([first, ~(first ^ alike)], -3).reshape(words.shape)
 
 
 def left_out(signature: KernelSignature, weights: Array) -> Array:

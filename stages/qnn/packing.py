@@ -117,10 +117,9 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
     if signature.plan is not None:
         patterns = padded & ((1 << signature.plan.weight_bits) - 1)
         planes = pack_planes(patterns, signature.plan.weight_planes)
-        if signature.coupled:
-            planes = couple(planes.reshape(len(planes), outputs, -1))
         by_block = planes.reshape(len(planes), blocks, signature.channels, -1)
-        return np.ascontiguousarray(by_block.transpose(1, 0, 3, 2))
+        laid_out = np.ascontiguousarray(by_block.transpose(1, 0, 3, 2))
+        return couple(laid_out) if signature.coupled else laid_out
     assert signature.products is not None
     group, per_word = signature.products.group, signature.channels_per_word
     elements = padded.astype(signature.products.element)
@@ -151,9 +150,8 @@ def unpack_weights(
         return rows[:o, :, : kw * c].reshape(shape)
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:
-        by_channel = packed.transpose(1, 0, 3, 2)
-        if signature.coupled:
-            by_channel = uncouple(by_channel)
+        by_word = uncouple(packed) if signature.coupled else packed
+        by_channel = by_word.transpose(1, 0, 3, 2)
         planes = by_channel.reshape(len(plan.weight_planes), -1, kh, kw, words)
         q = unpack_planes(planes, plan.weight_planes, plan.weight_bits).astype(np.int32)
         return _stored(q, plan.weight_bits, plan.weights)[:o, ..., :c]

@@ -102,8 +102,8 @@ class KernelSignature:
     words: int = 1
     """Words of a window that a popcount kernel takes at a time."""
     coupled: bool = False
-    """Whether a popcount kernel counts the bits of two words as one (`stages.qnn.coupling`); else it
-    adds up the bits of those that it takes at a time before it counts."""
+    """Whether a popcount kernel counts the bits of two words as one (`stages.qnn.coupling`); else
+    it adds up the bits of those that it takes at a time before it counts."""
 
     def __post_init__(self) -> None:
         if BLOCK % self.channels:

@@ -1,4 +1,4 @@
-"""Bodies that count the bits of two words as one: see `stages.qnn.coupling` for why that is right."""
+"""Bodies that count the bits of two words as one; `stages.qnn.coupling` says why that is right."""
 
 from __future__ import annotations
 

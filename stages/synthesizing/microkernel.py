@@ -62,7 +62,7 @@ class MicroKernel(Operands):
         Sums that can begin with something have another one, which `signature.beginning` names.
         """
         for m in range(self.signature.rows):
-            for n in range(0 if self.signature.counts_sums else self.vectors):
+            for n in range(0 if self._stores_first else self.vectors):
                 self._store(m, n, "zeroinitializer")
         window = self.code.let("mul nuw nsw i64 %kh, %kw")
         counters: list[str] = []
@@ -127,7 +127,7 @@ class MicroKernel(Operands):
                 unroll=flush == "window",
             )
             if one.ends_chain:
-                self._add(one.coefficient, counters)
+                self._add(one.coefficient, counters, one is self.body.passes[0])
             return counters
         zeros = ["zeroinitializer"] * len(self.tile)
 
@@ -223,14 +223,20 @@ class MicroKernel(Operands):
     def _store(self, m: int, n: int, value: str) -> None:
         self.code.store(self.word.llvm, value, "%sums", 4, self._place(m, n))
 
-    def _increase(self, m: int, n: int, value: str) -> None:
-        if self.signature.counts_sums:
+    @property
+    def _stores_first(self) -> bool:
+        """Whether the first pass stores each sum, once, so that none need be 0 before."""
+        is_once = self.signature.coupled and self.signature.flush == "window"
+        return self.signature.counts_sums or is_once
+
+    def _increase(self, m: int, n: int, value: str, is_first: bool = False) -> None:
+        if is_first and self._stores_first:
             self._store(m, n, value)
             return
         before = self.code.load(self.word.llvm, "%sums", 4, self._place(m, n))
         self._store(m, n, self.code.let(f"add {self.word.llvm} {before}, {value}"))
 
-    def _add(self, coefficient: int, counters: Sequence[str]) -> None:
+    def _add(self, coefficient: int, counters: Sequence[str], is_first: bool = False) -> None:
         """Empty counters into the sums, times their coefficient."""
         together, registers = self.body.together, self.body.registers
         for first in range(0, len(counters), together):
@@ -240,7 +246,8 @@ class MicroKernel(Operands):
                 if coefficient != 1:
                     factor = self.word.splat(coefficient)
                     total = self.code.let(f"mul {self.word.llvm} {total}, {factor}")
-                self._increase(m, n // together * registers + int(name[1:]), total)
+                place = n // together * registers + int(name[1:])
+                self._increase(m, place, total, is_first or self.signature.counts_sums)
 
     def _add_activation_sums(self, index: int) -> None:
         """Add what the producer summed over activations: contiguous words, one loop a pixel."""

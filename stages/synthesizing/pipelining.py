@@ -1,10 +1,10 @@
 """Loops in an order of their own: what an in-order core runs without waiting.
 
 LLVM's scheduler sees one turn of a loop, so that on a core without renaming each turn begins by
-waiting for what it loads. Here a step's program becomes the text of a whole loop (A64): arithmetic in
-the order in which results are ready, one instruction a cycle, and beside each, where one is left to
-do, a load. What the first instructions of a turn read is loaded in the turn before it; the last turn
-loads nothing for a next one. Vectors of weights come in halves: a load of 128 bits would keep
+waiting for what it loads. Here a step's program becomes the text of a whole loop (A64): arithmetic
+in the order in which results are ready, one instruction a cycle, and beside each, where one is left
+to do, a load. What the first instructions of a turn read is loaded in the turn before it; the last
+turn loads nothing for a next one. Vectors of weights come in halves: a load of 128 bits would keep
 arithmetic waiting for two cycles, one of 64 bits does not (see `hw/timing/cortex-a53.yaml`).
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from hw.isa import Isa
 from stages.qnn.methods import WORD_BYTES
-from stages.qnn.signature import KernelSignature
+from stages.qnn.signature import COUPLE, KernelSignature
 from stages.synthesizing.program import Program, Step
 
 REGISTERS = 32
@@ -201,8 +201,8 @@ class Loop:
     def text(self) -> tuple[str, str]:
         """The loop as inline assembly, and its constraints.
 
-        Operands are counters and other vectors, pointers as `pointers` has them, how many turns there
-        are, and general registers for addresses.
+        Operands are counters and other vectors, pointers as `pointers` has them, how many turns
+        there are, and general registers for addresses.
         """
         vectors = len(self.counters) + self.temporaries
         general = len(self.pointers) + 1
@@ -213,7 +213,7 @@ class Loop:
         lines += ["1:", *self._turn(False), "b.ne 1b", "2:", *self._turn(True)]
         outputs = ["=&w"] * vectors + ["=&r"] * (general + ADDRESSES)
         tied = [*range(len(self.counters)), *range(vectors, vectors + general)]
-        constraints = ",".join([*outputs, *map(str, tied), "~{memory}", "~{cc}"])
+        constraints = ",".join([*outputs, *map(str, tied), "~{cc}"])
         return "\\0A".join(lines), constraints
 
     @property
@@ -231,7 +231,8 @@ class Loop:
         text, constraints = self.text()
         given = [f"{kind} {count}" for kind, count in zip(kinds, counters, strict=True)]
         given += [*(f"ptr {place}" for place in places), f"i64 {turns}"]
-        return f'call {self.result} asm sideeffect "{text}", "{constraints}"({", ".join(given)})'
+        asm = f'asm "{text}", "{constraints}"'
+        return f"call {self.result} {asm}({', '.join(given)}) memory(argmem: read) nounwind"
 
     @property
     def pointers(self) -> list[str]:
@@ -290,7 +291,9 @@ def loop_of(signature: KernelSignature, program: Program, isa: Isa) -> Loop:
         if operand == "a":
             loads[name] = Load(f"a{plane}.{place}", number * WORD_BYTES, WORD_BYTES)
         elif operand == "w":
-            loads[name] = Load(f"w{plane}", number * row + place * isa.bytes, isa.bytes)
+            couple, word = divmod(number, COUPLE)
+            offset = COUPLE * (couple * row + place * isa.bytes) + word * isa.bytes
+            loads[name] = Load(f"w{plane}", offset, isa.bytes)
     pointers = {load.pointer for load in loads.values() if load.bytes == isa.bytes}
     return Loop(program, loads, dict.fromkeys(pointers, step * row))
 
