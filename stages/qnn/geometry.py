@@ -127,7 +127,8 @@ class Geometry:
         """
         if signature.is_transformed:
             is_plain = self.window == (WINDOW, WINDOW) and (self.stacked, self.phases) == (1, 1)
-            is_plain = is_plain and not self.is_grouped
+            words = self.row_words(signature.channels_per_word) // WINDOW
+            is_plain = is_plain and not self.is_grouped and words % signature.step == 0
             return is_plain and self.channels >= LEAST_VECTOR and bool(self.transforms(signature))
         if signature.code is not None and self.channels % BLOCK:
             return False  # what fills a word up has no weight of 0

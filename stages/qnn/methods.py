@@ -117,8 +117,9 @@ class Products:
             return f"{replace(self, code=None).name}_{self.code.name}"
         if self.tile:
             return f"tile{self.tile}"
+        several = f"_by{self.words}" if self.words > 1 else ""
         if self.are_transformed:
-            return f"winograd_dot{self.group}"
+            return f"winograd_dot{self.group}{several}"
         if self.bits == 32:
             kind = "wide_dot" if self.is_widened else "dot"
             limited = self.weight_limit != BYTE_LIMIT
@@ -127,7 +128,7 @@ class Products:
                 f"{'s' * self.is_signed}{kind}{self.group}"
                 + (f"_a{self.activation_bits}" if narrowed else "")
                 + (f"_w{self.weight_limit}" if limited else "")
-                + (f"_by{self.words}" if self.words > 1 else "")
+                + several
             )
         return f"narrow{self.bits}_a{self.activation_bits}_w{self.weight_limit}"
 

@@ -28,7 +28,7 @@ def nearest_by_fcvtns(x: Any) -> Any:
     return tirx.call_intrin("int32", NAME, x)
 
 
-@register_intrin_lowering(NAME, "llvm")  # type: ignore[untyped-decorator]
+@register_intrin_lowering(NAME, "llvm")
 def _lowered(call: Any) -> Any:
     return _converted(call.args[0], int(call.args[0].ty.dtype.lanes))
 

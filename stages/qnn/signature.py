@@ -20,7 +20,7 @@ A signature's name is a grammar:
     sums    := ("s" value ("_" value)*)*         "m" for a minus
     problem := "a" bits "w" bits "_" encoding [step]
     step    := "_by" words
-    method  := ("dot" | "wide_dot") group ["_w" limit] [step] | "winograd_dot" group
+    method  := ("dot" | "wide_dot") group ["_w" limit] [step] | "winograd_dot" group [step]
              | "sdot" group ["_a" bits] [step]
              | ("dot" group | "tile" words) ["_" ("odd" | "signed") bits]
              | "narrow" bits "_a" bits "_w" limit

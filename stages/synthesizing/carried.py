@@ -7,7 +7,7 @@ emptied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hw.isa import Isa, Part, Vector
 from stages.qnn.methods import BYTE_BITS, SPAN_LIMIT, WORD_BITS, WORD_LIMIT, Products
@@ -23,6 +23,7 @@ __all__ = [
     "Body",
     "Pass",
     "body_of",
+    "by_words",
     "dots_of_bytes",
     "narrow_products",
     "paired_products",
@@ -188,6 +189,13 @@ def widened_products(isa: Isa) -> Products | None:
     """Bytes that were widened, where nothing multiplies more of them at once than of words."""
     group = transformed_products(isa).group
     return None if isa.dot_group > group else Products(group, element="int16")
+
+
+def by_words(products: Products) -> list[Products]:
+    """The same a word of a pixel at a time, or as many as a register of its lanes holds (ARM)."""
+    if products.group > 1:
+        return [products]
+    return [replace(products, words=words) for words in WORDS]
 
 
 def spanning_products(isa: Isa) -> Products:

@@ -21,6 +21,7 @@ from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import (
     body_of,
+    by_words,
     dots_of_bytes,
     narrow_products,
     paired_products,
@@ -192,12 +193,15 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
                 yield replace(blank, products=replace(products, are_transformed=True))
             continue
         if problem.spans:
-            yield replace(blank, products=spanning_products(isa))
+            for products in by_words(spanning_products(isa)):
+                yield replace(blank, products=products)
             continue
         yield blank
-        yield replace(blank, products=transformed_products(isa))
+        for products in by_words(transformed_products(isa)):
+            yield replace(blank, products=products)
         if (wide := widened_products(isa)) is not None:
-            yield replace(blank, products=wide)
+            for products in by_words(wide):
+                yield replace(blank, products=products)
         for products in dots_of_bytes(isa, problem.activation_bits):
             yield replace(blank, products=products)
         if problem.activation_bits == BYTE_BITS and (paired := paired_products(isa)) is not None:
