@@ -19,7 +19,7 @@ from hw.isa import Instruction, Isa, Part, Vector
 from stages.kinds import Table
 from stages.packaging.convolution import Convolution
 from stages.packaging.direct import Called
-from stages.packaging.products import Products
+from stages.packaging.products import FEW_REGISTERS, Products
 from stages.qnn.geometry import tile_count
 from stages.qnn.llvm import FunctionText
 from stages.qnn.rebase import SHIFT
@@ -188,18 +188,22 @@ def _add_rows(
     """Add one tap after the other, row by row: so few weights are needed at a time that all sums
     stay in registers.
 
-    A row's bytes are widened a load at a time, for all windows that they are in.
+    A row's bytes are widened a load at a time, for all windows that they are in. Where registers
+    are few, sums keep this order: LLVM would end those of one pixel before it begins those of the
+    next, and keep all that is loaded.
     """
-    _, kind, _ = dot.operands
+    counter, kind, _ = dot.operands
     whole = Vector(tile.channels, kind.bits)
     columns, height, vectors = len(tile.columns), len(tile.rows), tile.channels // isa.lanes
     for y, row in enumerate(tile.rows):
         places = [(x * height + y) * BLOCK * kind.bits // 8 for x in range(columns)]
         weights = [code.load(whole.llvm, "%weights", 1, place) for place in places]
         for place, windows in _readers(tile):
-            taps = code.load(f"<{tile.channels} x i8>", "%data", 1, place + row)
+            bytes_ = f"<{tile.channels} x i8>"
+            # For ARMv7 LLVM would load what it is to widen by way of the stack.
+            taps = code.hidden(bytes_, code.load(bytes_, "%data", 1, place + row))
             extend = "sext" if tile.is_signed else "zext"
-            value = code.let(f"{extend} <{tile.channels} x i8> {taps} to {whole.llvm}")
+            value = code.let(f"{extend} {bytes_} {taps} to {whole.llvm}")
             # LLVM would widen each half from its bytes anew, by four instructions in place of none.
             value = code.hidden(whole.llvm, value)
             for n in range(vectors):
@@ -207,6 +211,9 @@ def _add_rows(
                 for m, x in windows:
                     weight = code.lanes(whole.llvm, weights[x], n * isa.lanes, isa.lanes)
                     totals[m, n] = code.apply(dot, totals[m, n], part, weight)
+            if isa.registers <= FEW_REGISTERS:
+                for m, n in dict.fromkeys((m, n) for n in range(vectors) for m, _ in windows):
+                    totals[m, n] = code.held(counter.llvm, totals[m, n])
 
 
 def _readers(tile: Tile) -> list[tuple[int, list[tuple[int, int]]]]:

@@ -215,6 +215,12 @@ class KernelSignature:
         return self.products.tile if self.is_tiled else self.products.words
 
     @property
+    def row_unit(self) -> int:
+        """Channels that rows of a window are filled up to a multiple of, by weights of 0: words, or
+        steps where what is read behind a row is scratch."""
+        return self.channels_per_word * (self.step if self.is_widened else 1)
+
+    @property
     def pixel_registers(self) -> int:
         """Registers of pixels that matrix tiles are made of."""
         return -(-self.rows // tiles.ROWS)
