@@ -28,6 +28,8 @@ class ArmCore:
     """The core whose model llvm-mca takes, where it has none of this one."""
     has_aarch32: bool = False
     """Whether 32-bit systems run on it."""
+    tuning: tuple[str, ...] = ()
+    """LLVM's features that make code faster there, and run everywhere."""
 
 
 ARM_CORES: Mapping[Core, ArmCore] = {
@@ -40,6 +42,8 @@ ARM_CORES: Mapping[Core, ArmCore] = {
             2,
             "Arm Cortex-A53 Technical Reference Manual: issues two instructions a cycle",
         ),
+        # A pair of loads takes two cycles alone; each of two runs beside an addition.
+        tuning=("+disable-ldp",),
         has_aarch32=True,
     ),
     "cortex-a72": ArmCore(

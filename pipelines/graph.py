@@ -54,7 +54,7 @@ COMMANDS: tuple[Command, ...] = (
             "times beside other engines, or emulates a board: [peers=NAME,... layer=all grow=all]",
             "bench", after=_BUILT, has_check=True,
             takes=("peers", "peers.larq", "own", "repeat", "threads", "json"),
-            instead={"layer": ("peers", "json"), "primitives": ("threads", "json"),
+            instead={"layer": ("json",), "primitives": ("threads", "json"),
                      "grow": ("repeat", "threads", "json"), "pin": ()}),
     Command("conformance", "model files beside their frameworks' own runtimes: FOLDER ...",
             "conformance", recipe=False, positional="files",

@@ -13,6 +13,7 @@ from tvm.ir import PointerType, PrimType
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from hw.arm_cores import ARM_CORES
 from hw.profile import Hardware
 
 PIPELINE = "bitkiln.plain_c"
@@ -73,11 +74,18 @@ def target_of(hardware: Hardware) -> Any:
         "kind": "llvm",
         "mtriple": hardware.triple,
         "mcpu": hardware.cpu,
-        "mattr": list(hardware.features),
+        "mattr": [*hardware.features, *tuning_of(hardware)],
     }
     if hardware.float_abi:
         config["mfloat-abi"] = hardware.float_abi
     return tvm.target.Target(config)
+
+
+def tuning_of(hardware: Hardware) -> tuple[str, ...]:
+    """LLVM's features that make code faster on the processor it is compiled for."""
+    if hardware.architecture != "aarch64":
+        return ()
+    return next((core.tuning for name, core in ARM_CORES.items() if name == hardware.cpu), ())
 
 
 def build_library(functions: dict[str, Any], hardware: Hardware) -> Any:

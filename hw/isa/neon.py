@@ -26,6 +26,8 @@ from hw.isa.neon_extensions import DOTPROD, I8MM
 from hw.isa.parts import Part
 from hw.isa.sets import DOTS, Dot, Isa
 
+_A64, _A32 = "llvm.aarch64.neon.", "llvm.arm.neon."
+
 FACTORS = (2, 3, 4, 6, 12)
 """Constants that term plans multiply by."""
 
@@ -169,6 +171,62 @@ def _smlal(name: str, bits: int = 16) -> Instruction:
     )
 
 
+def _byte_pairs(arm32: bool) -> dict[Part, Instruction]:
+    """Products of bytes in 16 bits, pairs of these added to 32, and pairs of those."""
+    name, prefix = ("v", _A32) if arm32 else ("", _A64)
+    half, byte, word = Vector(8, 8), Vector(8, 16), Vector(4, 32)
+    pairwise = _widened(16, signed=True)
+    return {
+        Part.MULTIPLY_8: helper(
+            "smull.s8",
+            (half, half),
+            byte,
+            f"sext {half.llvm} %0 to {byte.llvm}\n"
+            f"sext {half.llvm} %1 to {byte.llvm}\n"
+            f"mul {byte.llvm} %a, %b",
+            each(lambda x, y: x.extend(16, True) * y.extend(16, True)),
+        ),
+        Part.PAIR_WIDEN_ADD_SIGNED_16: _adalp_signed(name, byte, word, pairwise),
+        Part.PAIR_ADD_32: _addp_32(word)
+        if arm32
+        else call("addp.32", f"{prefix}addp.v4i32", (word, word), word, _pair_sums),
+    }
+
+
+def _adalp_signed(name: str, narrow: Vector, wide: Vector, pairwise: Any) -> Instruction:
+    def meaning(total: Any, x: Any) -> list[Any]:
+        return [t + s for t, s in zip(total, pairwise(x), strict=True)]
+
+    types = f"{wide.suffix}.{narrow.suffix}"
+    if name:
+        return call(f"{name}adalp.s16", f"{_A32}vpadals.{types}", (wide, narrow), wide, meaning)
+    pairs_of = f"call {wide.llvm} @{_A64}saddlp.{types}({narrow.llvm} %1)"
+    declares = f"declare {wide.llvm} @{_A64}saddlp.{types}({narrow.llvm})"
+    body = f"{pairs_of}\nadd {wide.llvm} %0, %a"
+    return helper("adalp.s16", (wide, narrow), wide, body, meaning, declares)
+
+
+def _addp_32(kind: Vector) -> Instruction:
+    """Pairwise sums of two registers, which A32 has of halves."""
+    half = Vector(2, 32)
+    intrinsic = f"{_A32}vpadd.{half.suffix}"
+    low, high = "<2 x i32> <i32 0, i32 1>", "<2 x i32> <i32 2, i32 3>"
+    body = "\n".join(
+        [
+            *(
+                f"shufflevector {kind.llvm} %{x}, {kind.llvm} poison, {part}"
+                for x in (0, 1)
+                for part in (low, high)
+            ),
+            f"call {half.llvm} @{intrinsic}({half.llvm} %a, {half.llvm} %b)",
+            f"call {half.llvm} @{intrinsic}({half.llvm} %c, {half.llvm} %d)",
+            f"shufflevector {half.llvm} %e, {half.llvm} %f, <4 x i32> <i32 0, i32 1, i32 2, i32 3>",
+        ]
+    )
+    declares = f"declare {half.llvm} @{intrinsic}({half.llvm}, {half.llvm})"
+    return helper("vaddp.32", (kind, kind), kind, body, _pair_sums, declares)
+
+
 def _halves(rows: dict[Part, Instruction]) -> dict[Part, Instruction]:
     """The parts on half registers; a widening operand would be a quarter, which has no name."""
     return {
@@ -176,16 +234,30 @@ def _halves(rows: dict[Part, Instruction]) -> dict[Part, Instruction]:
     }
 
 
+def _looked_up(*operands: list[Any]) -> list[Any]:
+    """TBL: entries of a table of some registers, 0 behind its end."""
+    *table, index = operands
+    entries = [entry for register in table for entry in register]
+    return [lane.lookup(entries) for lane in index]
+
+
+def _looked_up_or_kept(kept: list[Any], *operands: list[Any]) -> list[Any]:
+    """TBX: the same, but what was there before behind the table's end."""
+    ones = [[~(lane ^ lane) for lane in register] for register in operands[:-1]]
+    is_inside, found = _looked_up(*ones, operands[-1]), _looked_up(*operands)
+    return [select(*lanes) for lanes in zip(is_inside, found, kept, strict=True)]
+
+
 def _lookups() -> dict[Part, Instruction]:
-    """TBL over a register of 16 entries, and what its indices and sums need."""
+    """TBL over a register of 16 entries, and what its indices and sums need; over four of them."""
     byte, word, half = Vector(16, 8), Vector(4, 32), Vector(4, 16)
     return {
-        Part.LOOKUP: call(
-            "tbl",
-            "llvm.aarch64.neon.tbl1.v16i8",
-            (byte, byte),
-            byte,
-            lambda table, index: [lane.lookup(table) for lane in index],
+        Part.LOOKUP: call("tbl", "llvm.aarch64.neon.tbl1.v16i8", (byte, byte), byte, _looked_up),
+        Part.LOOKUP_FOUR: call(
+            "tbl4", "llvm.aarch64.neon.tbl4.v16i8", (byte,) * 5, byte, _looked_up
+        ),
+        Part.LOOKUP_FOUR_ELSE: call(
+            "tbx4", "llvm.aarch64.neon.tbx4.v16i8", (byte,) * 6, byte, _looked_up_or_kept
         ),
         **nibbles("", byte),
         Part.WIDEN_16: Instruction(
@@ -198,8 +270,6 @@ def _lookups() -> dict[Part, Instruction]:
     }
 
 
-_A64, _A32 = "llvm.aarch64.neon.", "llvm.arm.neon."
-
 _FMA, _VFMA = fused("fma", 4), fused("vfma", 4)
 
 AARCH64 = Isa(
@@ -211,6 +281,7 @@ AARCH64 = Isa(
         **_register("", 16, f"{_A64}u", "", f"{_A64}addp"),
         **dict.fromkeys(DOTS, _smlal("smlal")),
         Part.MAC_16: _smlal("smlal.s8", 8),
+        **_byte_pairs(arm32=False),
         Part.FLOAT_MAC: _FMA,
         Part.BFLOAT16_DOT: bfloat16_dot(_FMA),
         **_lookups(),
@@ -230,6 +301,7 @@ ARMV7 = Isa(
         **_register("v", 16, f"{_A32}vp", f"{_A32}vpadalu", ""),
         **dict.fromkeys(DOTS, _smlal("smlal")),
         Part.MAC_16: _smlal("smlal.s8", 8),
+        **_byte_pairs(arm32=True),
         Part.FLOAT_MAC: _VFMA,
         Part.BFLOAT16_DOT: bfloat16_dot(_VFMA),
     },

@@ -34,6 +34,7 @@ class Part(StrEnum):
     SCALE_ADD_16 = "scale_add.16", "16 bits increased by a constant times others."
     SCALE_ADD_32 = "scale_add.32", "32 bits increased by a constant times others."
     PAIR_ADD_8 = "pair_add.8", "Sums of neighbouring bytes of two registers."
+    PAIR_ADD_32 = "pair_add.32", "Sums of neighbouring 32 bits of two registers."
     PAIR_ADD_16 = "pair_add.16", "Sums of neighbouring 16 bits of two registers."
     ADD_QUARTERS_32 = "add_quarters.32", "Sums of neighbouring quarters of two registers."
 
@@ -41,6 +42,10 @@ class Part(StrEnum):
     PAIR_WIDEN_16 = "pair_widen.16", "Sums of neighbouring 16 bits, in 32."
     PAIR_WIDEN_SIGNED_8 = "pair_widen_signed.8", "Sums of neighbouring signed bytes, in 16 bits."
     PAIR_WIDEN_SIGNED_16 = "pair_widen_signed.16", "Sums of neighbouring signed 16 bits, in 32."
+    PAIR_WIDEN_ADD_SIGNED_16 = (
+        "pair_widen_add_signed.16",
+        "32 bits increased by two neighbouring signed 16 bits.",
+    )
     PAIR_WIDEN_ADD_8 = "pair_widen_add.8", "16 bits increased by two neighbouring bytes."
     PAIR_WIDEN_ADD_16 = "pair_widen_add.16", "32 bits increased by two neighbouring 16 bits."
     WIDEN_ADD_8 = "widen_add.8", "16 bits increased by bytes."
@@ -56,6 +61,8 @@ class Part(StrEnum):
 
     LOOKUP = "lookup", "Bytes of a table of 16."
     LOOKUP_PAIR = "lookup.pair", "Bytes of a table of two registers."
+    LOOKUP_FOUR = "lookup.four", "Bytes of a table of four registers, 0 behind its end."
+    LOOKUP_FOUR_ELSE = "lookup.four_else", "The same, but behind its end what was there before."
     LOW_NIBBLE = "low_nibble", "The lower half of every byte."
     HIGH_NIBBLE = "high_nibble", "The upper half of every byte."
     COLUMNS_0 = "columns.0", "Of four rows of bytes the first columns, each in one lane."
@@ -68,6 +75,7 @@ class Part(StrEnum):
     EXPAND_ODD4 = "expand.odd4", "Bytes of odd numbers stored in four bits."
 
     MAC_8 = "mac.8", "Bytes increased by products of bytes."
+    MULTIPLY_8 = "multiply.8", "Products of signed bytes, in 16 bits."
     MAC_16 = "mac.16", "16 bits increased by products of signed bytes."
     PRODUCTS_8 = "products.8", "Sums of two products u8 x s8, in 16 bits."
     PRODUCTS_16 = "products.16", "Sums of two products of signed 16 bits, in 32."

@@ -43,13 +43,11 @@ def check(*, resolved: Resolved, variables: Variables) -> None:
         command.check(resolved, variables)
         return
     _asked(variables)
-    if "pin" in variables.command:
+    if variables.command.get("pin") is not None:
         raise UserError(
             f"pin=: instructions of emulated boards are pinned, and {resolved.hardware.name} is "
             "of this machine's architecture"
         )
-    if "peers" in variables.command and "layer" in variables.command:
-        raise UserError("peers=: with layer= the package's own kernels are timed; leave it out")
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:

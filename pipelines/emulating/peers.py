@@ -5,18 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from importlib.resources import as_file, files
+from dataclasses import astuple, dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipelines.emulating import processors, userland
+from pipelines import keys
+from pipelines.emulating import processors, remembering, userland
 from pipelines.emulating.processors import Processor
 from pipelines.modelling.blocks import Interval
 from pipelines.modelling.counting import count
 from pipelines.modelling.memory import NO_MEMORY, Memory
+from pipelines.modelling.plugin import plugin
 
 Array = np.ndarray[Any, Any]
 
@@ -63,13 +65,32 @@ def run(
 ) -> list[Ran]:
     """Run models, each with its inputs, one after another in one process of an engine.
 
-    UserError says what is not installed, or what the engine said that failed.
+    What ran once is remembered. UserError says what is not installed, or what the engine said that
+    failed.
     """
+    ingredients = [
+        *(guest.title, userland.folder().name, *astuple(found), memory.options()),
+        *(plugin().name, processors.qemu_version("aarch64"), keys.digest(_script(guest))),
+    ]
+    key = remembering.key_of(ingredients, models)
+    kept = remembering.recall(key)
+    if kept is None:
+        kept = _run(guest, models, found, memory)
+        remembering.keep(key, kept)
+    return [Ran(outputs, interval) for outputs, interval in kept]
+
+
+def _run(
+    guest: Guest,
+    models: Sequence[tuple[bytes, Sequence[Array]]],
+    found: Processor,
+    memory: Memory,
+) -> list[tuple[list[Array], Interval]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bitkiln-guest-")))
         root = stack.enter_context(processors.root(found))
-        scripts = files("pipelines.emulating") / "guests"
-        script = stack.enter_context(as_file(scripts / guest.script))
+        script = folder / guest.script
+        script.write_bytes(_script(guest))
         for index, (model, inputs) in enumerate(models):
             (folder / f"{index:05d}.{guest.form}").write_bytes(model)
             np.savez(folder / f"{index:05d}.npz", *inputs)
@@ -88,9 +109,13 @@ def run(
             env=environment,
         )
         return [
-            Ran(_arrays(folder / f"{index:05d}.out.npz"), interval)
+            (_arrays(folder / f"{index:05d}.out.npz"), interval)
             for index, interval in enumerate(intervals)
         ]
+
+
+def _script(guest: Guest) -> bytes:
+    return files("pipelines.emulating").joinpath("guests", guest.script).read_bytes()
 
 
 def _arrays(path: Path) -> list[Array]:

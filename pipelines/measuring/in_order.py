@@ -60,6 +60,8 @@ def _uses(step: Step) -> dict[str, float]:
         uses["ls"] = float(step.cycles)
         if step.cycles > 1:
             uses["slot0"] = uses.get("slot0", 0.0) + step.cycles - 1
+        if step.unit == "load" and step.kind == "vector":  # no product starts beside it
+            uses |= {f"mul_{half}": 1.0 for half in _HALVES}
         return uses
     halves = [f"{step.unit}_{half}" for half in _HALVES]
     uses |= dict.fromkeys(halves, 1.0) if step.halves == 2 else {"+".join(sorted(halves)): 1.0}

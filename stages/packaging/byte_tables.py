@@ -2,7 +2,7 @@
 
 VPERMI2B finds 64 bytes among 128; two of them, and the sign bit says which. VPSHUFB finds bytes
 among 16: of sixteen of them, all but one find 0, because saturation sets the sign bit of an index
-that is not among their own.
+that is not among their own. TBL finds bytes among 64 (`stages.packaging.register_tables`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from hw.isa import Isa, Part, isa_of
 from hw.profile import Hardware
 from stages.codegen import Text
 from stages.packaging.kernel import Kernel
+from stages.packaging.register_tables import looks_up_fours, name_of, text_of
 from stages.packaging.rows import line_kernel
 from stages.qnn.builder import outputs_of
 from stages.qnn.composites import calls_in
+from stages.qnn.infer import limits
 from stages.qnn.llvm import FunctionText
 from stages.qnn.registry import dtype_of, is_op, shape_of
 from stages.qnn.rescale import BYTES
@@ -31,13 +33,15 @@ PAIR, NIBBLE = Part.LOOKUP_PAIR, Part.LOOKUP
 """Parts of an instruction set that look bytes up."""
 ENTRIES = 16
 """What a nibble looks up."""
+LINE = 512
+"""Bytes that are looked up with one load of a table that takes 16 registers."""
 OUTSIDE = 112
 """What makes a byte of 16 and more, and no smaller one, 128 or more."""
 
 
 def looks_up(isa: Isa) -> bool:
-    """Whether an instruction set looks up registers of bytes: x86 does, from AVX2 on."""
-    return PAIR in isa or (NIBBLE in isa and isa.lanes > 4)
+    """Whether an instruction set looks up registers of bytes: x86 from AVX2 on, and AArch64."""
+    return PAIR in isa or (NIBBLE in isa and isa.lanes > 4) or looks_up_fours(isa)
 
 
 def looked_up_name(dtype: str, count: int) -> str:
@@ -58,14 +62,52 @@ def is_table(function: Any, isa: Isa) -> bool:
 
 
 def lower_table(function: Any, symbol: str, hardware: Hardware) -> Kernel:
-    """The kernel: items of work are registers of bytes, the last of them perhaps in part."""
+    """The kernel: items of work are registers of bytes, the last of them perhaps in part.
+
+    Where a table takes many registers, items are as many bytes as are worth loading it.
+    """
     (call,), isa = calls_in(function), isa_of(hardware)
+    if looks_up_fours(isa):
+        return _lower_lines(call, function.params, symbol, isa)
     dtype, size = dtype_of(call.args[0].ty), prod(shape_of(call.ty))
     definition, declarations = looked_up_text(isa, dtype, isa.bytes)
     text = "\n".join([*declarations, definition])
     piece = partial(_piece, call, size, isa.bytes)
     lines, result = -(-size // isa.bytes), (size, dtype_of(call.ty))
     return line_kernel(symbol, function.params, result, lines, piece, text=text)
+
+
+def _lower_lines(call: Any, parameters: Any, symbol: str, isa: Isa) -> Kernel:
+    """The kernel whose items are lines of bytes; the last one has the rest of them too."""
+    dtype, size = dtype_of(call.args[0].ty), prod(shape_of(call.ty))
+    lines = max(1, size // LINE)
+    begin = (lines - 1) * LINE
+    lengths = {LINE, size - begin} if lines > 1 else {size}
+    texts = [text_of(isa, dtype, limits(dtype), n) for n in sorted(lengths) if n >= isa.bytes]
+    text = "\n".join(dict.fromkeys(line for body, more in texts for line in (*more, body)))
+
+    def line(arguments: Mapping[Any, Any], result: Any, number: Any) -> None:
+        data, values = (arguments[argument] for argument in call.args)
+
+        def look_up(length: int) -> None:
+            places = values[0], data[number * LINE], result[number * LINE]
+            name = name_of(dtype, limits(dtype), length)
+            T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
+
+        if size < isa.bytes:
+            with T.serial(0, size) as place:
+                entry = tirx.Cast("int32", data[place]) + _first(dtype)
+                T.buffer_store(result, values[entry], [place])
+        elif len(lengths) == 1:
+            look_up(*lengths)
+        else:
+            with T.If(number < lines - 1):
+                with T.Then():
+                    look_up(LINE)
+                with T.Else():
+                    look_up(size - begin)
+
+    return line_kernel(symbol, parameters, (size, dtype_of(call.ty)), lines, line, text=text)
 
 
 def _piece(

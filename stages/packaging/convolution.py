@@ -217,10 +217,14 @@ class Convolution(Widening):
     def _strip(
         self, block: Any, part: Any, strip: Any, run: Any, tile: Any, sums: Sequence[Any]
     ) -> None:
-        """The sums of a tile's channels in a strip, and what follows, pixel by pixel."""
+        """The sums of a tile's channels in a strip, and what follows."""
         operands = *self.operands(block, part, run, tile), *self.beginning(strip * self.strip)
         places = [T.address_of(pixel[0]) for pixel in sums]
         T.evaluate(T.call_extern("void", APART, *operands, *places))
+        self.finish_strip(strip, run, tile, sums)
+
+    def finish_strip(self, strip: Any, run: Any, tile: Any, sums: Sequence[Any]) -> None:
+        """What follows the sums of a tile's channels in a strip, pixel by pixel."""
         scratch = self.scratch
         for m, pixel in enumerate(sums):
             T.evaluate(T.call_extern("void", PAUSE))

@@ -10,7 +10,9 @@ from hw.isa import Isa
 from stages.packaging.byte_tables import gives_bytes, looks_up
 from stages.packaging.composite import Composite
 from stages.packaging.narrowing import packs
+from stages.qnn.elementwise import ELEMENTWISE
 from stages.qnn.expressions import saturates
+from stages.qnn.infer import limits
 from stages.qnn.packed import stored_row
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
@@ -75,6 +77,8 @@ class Finish:
     """Whether these are int32 that instructions saturate."""
     table: Any
     """The parameter of a composite with a value for each byte; None if nothing is looked up."""
+    bounds: tuple[int, int] = (0, 0)
+    """The smallest and the largest byte that is looked up, if something is."""
 
     @property
     def dtype(self) -> str:
@@ -84,12 +88,20 @@ class Finish:
 
 def finish_of(composite: Composite, output: Any, isa: Isa) -> Finish:
     """How a composite's output is finished."""
-    variable, table = _moved(composite, composite.results[output]), None
+    variable, table, bounds = _moved(composite, composite.results[output]), None, (0, 0)
     call: Any = composite.calls.get(variable)
     if gives_bytes(call) and looks_up(isa):
         variable, table = _moved(composite, call.args[0]), call.args[1]
         call = composite.calls.get(variable)
-    return Finish(variable, packs(isa) and call is not None and saturates(call), table)
+        bounds = _bounds(call, dtype_of(variable.ty))
+    return Finish(variable, packs(isa) and call is not None and saturates(call), table, bounds)
+
+
+def _bounds(call: Any, dtype: str) -> tuple[int, int]:
+    """The smallest and the largest byte that an operator gives, None for no operator."""
+    smallest, largest = limits(dtype)
+    attrs = {} if call is None or str(call.op.name) not in ELEMENTWISE else attributes(call)
+    return max(smallest, attrs.get("low", smallest)), min(largest, attrs.get("high", largest))
 
 
 def _moved(composite: Composite, variable: Any) -> Any:

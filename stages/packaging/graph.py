@@ -13,7 +13,7 @@ from tvm.ir import Call as RelaxCall
 from tvm.ir import GlobalVar
 
 from hw.profile import Hardware
-from stages.codegen import compile_object
+from stages.codegen import compile_object, tuning_of
 from stages.kinds import Model, Table
 from stages.packaging.composite import Composite
 from stages.packaging.kernel import Kernel, digest_of
@@ -235,12 +235,14 @@ class _Linearizer:
 
 def code_ingredients(hardware: Hardware) -> dict[str, Any]:
     """What of a hardware profile decides the code of a kernel whose schedule is fixed."""
+    tuning = tuning_of(hardware)
     return {
         "triple": hardware.triple,
         "cpu": hardware.cpu,
         "features": list(hardware.features),
         "float_abi": hardware.float_abi,
         "isa": hardware.isa,
+        **({"tuning": list(tuning)} if tuning else {}),
     }
 
 

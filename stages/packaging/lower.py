@@ -215,6 +215,10 @@ class Lowering:
     def tile(self, block: Any, run: Any, tile: Any) -> None:
         """Emit a tile: its sums, then its epilogue."""
         self.start(block, run, tile)
+        self.finish_tile(block, run, tile)
+
+    def finish_tile(self, block: Any, run: Any, tile: Any) -> None:
+        """Emit the epilogue of a tile whose sums are in scratch."""
         finish = self.finisher(block, run, tile, 0)
         with T.serial(0, self.rows) as m:
             finish(m)

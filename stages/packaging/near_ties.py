@@ -75,8 +75,8 @@ class _NearTies:
         squares = T.alloc_buffer((1,), "int32")
         T.buffer_store(squares, tirx.const(0, "int32"), [0])
         with T.serial(0, self.depth) as k:
-            value = shared(self._value(first + k))
-            T.buffer_store(squares, squares[0] + value * value, [0])
+            value = self._value(first + k)
+            T.buffer_store(squares, shared(squares[0] + value * value), [0])
         root = tirx.sqrt(squares[0].astype("float32"))
         return T.bind(root * tirx.const(self.attrs["data_scale"], "float32"))
 
@@ -101,13 +101,13 @@ class _NearTies:
         at = self.buffers
         bounds = limits_of(self.attrs)
         total = at["sums"][place + channel]
-        found = shared(level(TIR, total, at["slope"][channel], at["offset"][channel], bounds))
-        whole = shared(TIR.round_even(found))
+        found = level(TIR, total, at["slope"][channel], at["offset"][channel], bounds)
+        whole = TIR.round_even(found)
         is_one = is_near(TIR, found, whole, at["reach"][channel], norm, at["least"][channel])
         one, none = (tirx.const(bit, "int8") for bit in (1, 0))
         T.buffer_store(near, shared(tirx.Select(is_one, one, none)), [lane])
         integer = whole.astype("int32") + tirx.const(self.attrs["point"], "int32")
-        T.buffer_store(result, integer.astype(self.dtype), [place + channel])
+        T.buffer_store(result, shared(integer.astype(self.dtype)), [place + channel])
 
     def _in_order(self, result: Any, first: Any, place: Any, channel: Any) -> None:
         """The byte of one pixel and channel, of a float32 sum."""

@@ -20,7 +20,6 @@ from stages.packaging.finishing import (
     SAME,
     Finish,
     Position,
-    finish_of,
     halo_of,
     surroundings,
 )
@@ -29,6 +28,7 @@ from stages.packaging.interleaving import Pixel
 from stages.packaging.kernel import Kernel
 from stages.packaging.narrowing import SATURATED, saturating_text
 from stages.packaging.plain import on_stack, with_vectors
+from stages.packaging.tile_tables import TileTables
 from stages.qnn.elementwise import WHOLE, WIDENED
 from stages.qnn.expressions import clipped, saturates, scalar, unsaturated
 from stages.qnn.llvm import NEAREST, FunctionText
@@ -55,7 +55,7 @@ class Computed:
     """An int32 that saturating makes it of, if there is one."""
 
 
-class Products(Convolution):
+class Products(TileTables, Convolution):
     """A convolution whose epilogue is TIR."""
 
     least_strip = 1
@@ -82,9 +82,10 @@ class Products(Convolution):
         for finish in self.finishes.values():
             if finish.packs:
                 self.include(*saturating_text(finish.dtype))
-            if finish.table is not None:
+            if finish.table is not None and not self.keeps_bytes:
                 for width in LOOKED_UP_AT_ONCE:
                     self.include(*looked_up_text(self.isa, finish.dtype, width))
+        self.include_tables()
         # The steps of one value wait for each other: with registers to spare, two take turns.
         together = 2 if self.isa.registers > FEW_REGISTERS else 1
         self.lanes = max(MIN_LANES, self.isa.lanes * together)
@@ -148,6 +149,9 @@ class Products(Convolution):
 
     def _channels(self, strip: Any, y: Any, x: Any, sums: Any, count: int) -> None:
         """So many channels of a strip, by vectors as long as there are channels for one."""
+        if self.is_looked_up:
+            self.store_kept(self._position(strip, y, x, 0), count)
+            return
         first = 0
         for width, times in widths(count, self.lanes):
             parts = T.unroll if self.is_direct else T.serial
@@ -160,6 +164,7 @@ class Products(Convolution):
                     packed = {output: T.alloc_buffer((BLOCK,), "int32") for output in wide}
                 with loop(0, width) as inner:
                     at = self._position(strip, y, x, lane + inner)
+                    self.kept_at = self.number * self.strip + lane + inner
                     self._channel(at, self.scratch[sums + lane + inner], packed, inner, width)
                 self._finish(packed, self._position(strip, y, x, lane), width)
             first += width * times
@@ -181,30 +186,31 @@ class Products(Convolution):
                 bare = values[finish.bytes].unsaturated
                 T.buffer_store(packed[output], shared(bare), [lane])
                 continue
+            if output in self.kept:
+                self.keep(output, shared(values[finish.bytes].value))
+                continue
             found = values[self.composite.results[output]].value
-            if finish.table is not None and width in LOOKED_UP_AT_ONCE:
+            if self._looks_up(finish, width):
                 found = values[finish.bytes].value.astype(str(result.dtype))
-            T.buffer_store(result, shared(found), [self._place(output, at)])
+            T.buffer_store(result, shared(found), [self.place(output, at)])
 
-    def _place(self, output: Any, at: Position) -> Any:
+    def _looks_up(self, finish: Finish, width: int) -> bool:
+        """Whether so many channels are looked up together as they are stored."""
+        return finish.table is not None and not self.keeps_bytes and width in LOOKED_UP_AT_ONCE
+
+    def place(self, output: Any, at: Position) -> Any:
         """Where an output has what is at a position."""
         around = surroundings(self.composite.store_of(output))
         return at.place(around.halo, around.phases) if around else at.place()
-
-    @cached_property
-    def finishes(self) -> dict[Any, Finish]:
-        """How each output is finished."""
-        composite = self.composite
-        return {output: finish_of(composite, output, self.isa) for output in composite.outputs}
 
     def _finish(self, packed: dict[Any, Any], at: Position, width: int) -> None:
         """Store what is packed, and look up values of bytes, from the first channel at a position
         on."""
         for result, output in zip(self.results, self.composite.outputs, strict=True):
-            finish, place = self.finishes[output], result[self._place(output, at)]
+            finish, place = self.finishes[output], result[self.place(output, at)]
             if output in packed:
                 self._call(SATURATED + finish.dtype, packed[output][0], place)
-            if finish.table is not None and width in LOOKED_UP_AT_ONCE:
+            if self._looks_up(finish, width):
                 values = self.arguments[finish.table.name][0]
                 self._call(looked_up_name(finish.dtype, width), values, place, place)
 

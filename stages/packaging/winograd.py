@@ -36,6 +36,9 @@ few sets of a cache."""
 class Winograd(Convolution):
     """A convolution of windows of 3x3 pixels on tiles of a picture."""
 
+    number: Any
+    """Of the current pixel, among those of one of Winograd's tiles."""
+
     def include_bodies(self, bodies: Table) -> None:
         """The micro-kernel of the signature, for the channels of this layer, and the transform."""
         self.signature = self.composite.signature
@@ -94,19 +97,24 @@ class Winograd(Convolution):
         first = T.bind(tirx.min(run * self.rows, self.squares - self.rows))
         self._multiply(block, first)
         place = self.transform.products * self.product
-        outputs = self.transform.outputs
         with T.serial(0, self.rows) as m:
             with T.serial(0, BLOCK // self.isa.lanes) as part:
                 lane = part * self.isa.lanes
                 pointers = self.scratch[m * BLOCK + lane], self.scratch[place + lane]
                 T.evaluate(T.call_extern("void", SUMS, *map(T.address_of, pointers)))
-            row, x = divided(first + m, self.across)
-            picture, y = divided(row, self.down)
-            with T.serial(0, outputs) as down, T.serial(0, outputs) as right:
-                line, column = y * outputs + down, x * outputs + right
-                with T.If(tirx.all(line < self.height, column < self.width)), T.Then():
-                    sums = place + (down * outputs + right) * BLOCK
-                    self._pixel(block, picture * self.height + line, column, sums)
+            self.finish_square(block, first + m, place)
+
+    def finish_square(self, block: Any, number: Any, place: Any) -> None:
+        """The epilogues of the pixels of one of Winograd's tiles, whose sums are at a place."""
+        row, x = divided(number, self.across)
+        picture, y = divided(row, self.down)
+        outputs = self.transform.outputs
+        with T.serial(0, outputs) as down, T.serial(0, outputs) as right:
+            line, column = y * outputs + down, x * outputs + right
+            with T.If(tirx.all(line < self.height, column < self.width)), T.Then():
+                self.number = down * outputs + right
+                sums = place + self.number * BLOCK
+                self._pixel(block, picture * self.height + line, column, sums)
 
     def _multiply(self, block: Any, first: Any) -> None:
         """The products of tiles from the `first` one on, int32 [products][rows][32]."""
@@ -130,3 +138,13 @@ class Winograd(Convolution):
 
 class WinogradProducts(Winograd, Products):
     """The same with an epilogue in TIR."""
+
+    @property
+    def pixels_together(self) -> int:
+        """Those of one of Winograd's tiles."""
+        return self.transform.outputs**2
+
+    def finish_square(self, block: Any, number: Any, place: Any) -> None:
+        """The epilogues of some pixels, and what is looked up of all of them."""
+        finish = super().finish_square
+        self.looked_up(lambda: finish(block, number, place))

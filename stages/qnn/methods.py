@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,6 @@ WORD_LIMIT = 1 << 15
 that use all of it), and of 16 bits."""
 Element = Literal["int8", "int16", "float32", "bfloat16"]
 """What weights of products are."""
-_PER_WORD: dict[Element, int] = {"int8": 4, "int16": 2, "float32": 1, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -60,77 +59,6 @@ def code_for(bits: int, encoding: Encoding) -> WeightCode | None:
     needed = bits + (encoding == "unipolar")
     width = next((width for width in WIDTHS if width >= needed), None)
     return None if width is None else WeightCode(width, encoding == "bipolar")
-
-
-@dataclass(frozen=True)
-class Products:
-    """How products of bytes, or of floats, are accumulated.
-
-    `group` neighbouring channels go to one lane in one step; `bits` is the width of the lane they
-    are added up in (32: no flush needed). Narrow lanes, and pairs that are added up in 16 bits on
-    the way to wide ones, rely on `activation_bits` and on no weight being larger than
-    `weight_limit`. Kernels of matrix tiles (AMX) multiply `tile` words at a time;
-    0 is a kernel of vectors. Floats are multiplied one channel a lane, bfloat16 two. Integers of 16
-    bits, signed ones, are what transforms make of pixels and weights, or bytes that were widened;
-    floats `are_transformed` too (`stages.qnn.winograd`). Where there is a `code`, it says
-    how weights are stored, 64 at a time, that are bytes when they are multiplied. Bytes of
-    activations are unsigned unless `is_signed`. A register of a pixel may hold several `words`, by
-    one of which at a time what multiplies by a lane of it multiplies (Arm).
-    """
-
-    group: int
-    bits: int = 32
-    activation_bits: int = 8
-    weight_limit: int = BYTE_LIMIT
-    tile: int = 0
-    element: Element = "int8"
-    are_transformed: bool = False
-    code: WeightCode | None = None
-    is_signed: bool = False
-    words: int = 1
-
-    @property
-    def offset(self) -> int:
-        """What is taken off activations before they are multiplied: 0, or what makes all levels of
-        8 bits signed bytes."""
-        return BYTE_LIMIT if self.is_signed and self.activation_bits == BYTE_BITS else 0
-
-    @property
-    def channels_per_word(self) -> int:
-        """Channels whose weights are in one word."""
-        return _PER_WORD[self.element]
-
-    @property
-    def is_widened(self) -> bool:
-        """Whether it multiplies bytes as integers of 16 bits, which they are made beforehand."""
-        return self.element == "int16" and not self.are_transformed
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether sums of two products, of small weights, are taken in 16 bits before 32."""
-        return self.bits == 32 and self.weight_limit < BYTE_LIMIT
-
-    @property
-    def name(self) -> str:
-        """The method's name in the grammar."""
-        if self.code is not None:
-            return f"{replace(self, code=None).name}_{self.code.name}"
-        if self.tile:
-            return f"tile{self.tile}"
-        several = f"_by{self.words}" if self.words > 1 else ""
-        if self.are_transformed:
-            return f"winograd_dot{self.group}{several}"
-        if self.bits == 32:
-            kind = "wide_dot" if self.is_widened else "dot"
-            limited = self.weight_limit != BYTE_LIMIT
-            narrowed = self.is_signed and self.activation_bits < BYTE_BITS
-            return (
-                f"{'s' * self.is_signed}{kind}{self.group}"
-                + (f"_a{self.activation_bits}" if narrowed else "")
-                + (f"_w{self.weight_limit}" if limited else "")
-                + several
-            )
-        return f"narrow{self.bits}_a{self.activation_bits}_w{self.weight_limit}"
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from pydantic import TypeAdapter
 
 from stages.kinds import Table
 from stages.options import Algorithm, Encoding
+from stages.qnn.families import Family
 from stages.qnn.geometry import Geometry, tile_count
 from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BYTES
-from stages.qnn.signature import BLOCK, Family, Flush, KernelSignature
+from stages.qnn.signature import BLOCK, Flush, KernelSignature
 from stages.qnn.winograd import BY_ONE, TRANSFORMS, WINDOW, Transform, transforms_of
 
 LINE = 64

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter
 from tvm import te, tirx
 
+from stages.qnn.family_text import from_plain, to_plain
 from stages.qnn.groups import groups_of, put_back
 from stages.qnn.integer import windows
 from stages.qnn.methods import WORD_BITS, Stored
@@ -63,12 +64,17 @@ def is_convolution(call: Any) -> bool:
 
 def signature_text(signature: KernelSignature) -> str:
     """A signature as canonical JSON, the form it has as an attribute."""
-    return json.dumps(asdict(signature), sort_keys=True, separators=(",", ":"))
+    data = asdict(signature)
+    data["products"] = None if signature.products is None else to_plain(signature.products)
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
 def parse_signature(text: str) -> KernelSignature:
     """Undo `signature_text`."""
-    return _SIGNATURE.validate_json(text)
+    data = json.loads(text)
+    if data["products"] is not None:
+        data["products"] = from_plain(data["products"])
+    return _SIGNATURE.validate_python(data)
 
 
 def reads_of(attrs: Attrs, signature: KernelSignature) -> tuple[int, ...]:

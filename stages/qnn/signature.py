@@ -21,7 +21,7 @@ A signature's name is a grammar:
     problem := "a" bits "w" bits "_" encoding [step]
     step    := "_by" words
     method  := ("dot" | "wide_dot") group ["_w" limit] [step] | "winograd_dot" group [step]
-             | "sdot" group ["_a" bits] [step]
+             | ("sdot" | "pairs") group ["_a" bits] [step]
              | ("dot" group | "tile" words) ["_" ("odd" | "signed") bits]
              | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
@@ -39,12 +39,20 @@ from typing import Any, Literal
 import numpy as np
 
 from hw.isa import tiles
+from stages.qnn.families import (
+    BytePairs,
+    Dots,
+    Family,
+    Products,
+    SignedDots,
+    TileDots,
+    TransformedDots,
+    WideDots,
+)
 from stages.qnn.methods import (
     BYTE_BITS,
     WORD_BITS,
     WORD_BYTES,
-    Element,
-    Products,
     Stored,
     WeightCode,
 )
@@ -66,15 +74,8 @@ room for them, which is handed over where other kernels are told what to fetch."
 FALLBACK_ROWS = 14
 """Pixels that 28 registers of 16 lanes can add up for 32 channels; four are left."""
 
-Family = Literal["popcount", "lookup", "mac8", "mac16", "macf32", "macbf16"]
 Form = Literal["planes", "tables", "balanced_tables", "bytes", "floats"]
 """How levels, or floats, are stored."""
-_FAMILIES: dict[Element, Family] = {
-    "int8": "mac8",
-    "int16": "mac16",
-    "float32": "macf32",
-    "bfloat16": "macbf16",
-}
 Flush = Literal["window", "row", "chunk", "none"]
 
 
@@ -116,7 +117,7 @@ class KernelSignature:
     def family(self) -> Family:
         """Popcounts of bit planes, entries of tables, or products of bytes or floats."""
         if self.products is not None:
-            return "mac8" if self.is_widened else _FAMILIES[self.products.element]
+            return self.products.family
         return "popcount" if self.tables is None else "lookup"
 
     @property
@@ -142,12 +143,12 @@ class KernelSignature:
     def is_transformed(self) -> bool:
         """Whether it multiplies transformed pixels and weights: a tile of it are tiles of pixels,
         and its sums are yet to be transformed."""
-        return self.products is not None and self.products.are_transformed
+        return isinstance(self.products, TransformedDots)
 
     @property
     def is_widened(self) -> bool:
         """Whether it reads bytes as integers of 16 bits, which its caller makes of them."""
-        return self.products is not None and self.products.is_widened
+        return isinstance(self.products, WideDots)
 
     @property
     def multiplies_words(self) -> bool:
@@ -157,9 +158,9 @@ class KernelSignature:
     @property
     def reads_lanes(self) -> bool:
         """Whether it multiplies by one lane of a register of a pixel's words (ARM)."""
-        if self.products is None:
-            return False
-        return self.products.words > 1 or (self.multiplies_words and self.products.group == 1)
+        if isinstance(self.products, Dots | SignedDots | BytePairs):
+            return self.products.words > 1
+        return self.products is not None and self.multiplies_words and self.products.group == 1
 
     @property
     def offset(self) -> int:
@@ -169,7 +170,7 @@ class KernelSignature:
     @property
     def is_tiled(self) -> bool:
         """Whether it is a kernel of matrix tiles (AMX)."""
-        return self.products is not None and self.products.tile > 0
+        return isinstance(self.products, TileDots)
 
     @property
     def counts_sums(self) -> bool:
@@ -210,9 +211,8 @@ class KernelSignature:
             return self.tables.words
         if self.plan is not None:
             return self.words
-        if self.products is None:
-            return 1
-        return self.products.tile if self.is_tiled else self.products.words
+        steps = Dots | SignedDots | BytePairs | WideDots | TransformedDots | TileDots
+        return self.products.words if isinstance(self.products, steps) else 1
 
     @property
     def row_unit(self) -> int:
@@ -233,7 +233,7 @@ class KernelSignature:
     @property
     def code(self) -> WeightCode | None:
         """How weights are stored, where that is in fewer bits than they are multiplied in."""
-        return None if self.products is None else self.products.code
+        return self.products.code if isinstance(self.products, Dots | TileDots) else None
 
     @property
     def expansion(self) -> int:
@@ -311,10 +311,10 @@ class KernelSignature:
 
         Its tile, as even a part of the other's as can be, fits the registers of any AVX-512.
         """
-        if self.products is None or not self.is_tiled:
+        if not isinstance(self.products, TileDots):
             return None
         parts = -(-self.rows // FALLBACK_ROWS)
-        return replace(self, products=replace(self.products, tile=0), rows=-(-self.rows // parts))
+        return replace(self, products=self.products.by_vectors, rows=-(-self.rows // parts))
 
     @property
     def alone(self) -> KernelSignature:

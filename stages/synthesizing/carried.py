@@ -10,12 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hw.isa import Isa, Part, Vector
-from stages.qnn.methods import BYTE_BITS, SPAN_LIMIT, WORD_BITS, WORD_LIMIT, Products
+from stages.qnn.families import (
+    BytePairs,
+    Dots,
+    PairedDots,
+    Products,
+    SignedDots,
+    TransformedDots,
+    WideDots,
+)
+from stages.qnn.methods import BYTE_BITS, SPAN_LIMIT
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
 from stages.synthesizing.counting import emptied, popcount_body
 from stages.synthesizing.looked_up import lookup_body
+from stages.synthesizing.pairs import pairs_body
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.tiles import tiles_body
 
@@ -65,6 +75,8 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
         return tiles_body(signature)
     if signature.family == "popcount" and signature.step > 1:
         return carry_save_body(signature, isa)
+    if isinstance(signature.products, BytePairs):
+        return pairs_body(signature, isa)
     if signature.products is not None:
         return products_body(signature, isa)
     bodies = {"popcount": popcount_body, "lookup": lookup_body}
@@ -81,7 +93,7 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
     vectors = signature.channels // isa.lanes
     tile = [(m, n) for m in range(signature.rows) for n in range(vectors)]
     sums = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}
-    for part in range(products.words * products.channels_per_word // products.group):
+    for part in range(signature.step * products.channels_per_word // products.group):
         for first in range(0, len(tile), TOGETHER):
             places = tile[first : first + TOGETHER]
             factors = [
@@ -95,12 +107,13 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
 
 
 def _step_for(products: Products, isa: Isa) -> _Step:
-    if products.is_paired:
+    if isinstance(products, PairedDots):
         return _Step(PAIRED)
-    dots = {(dot.group, dot.is_signed): dot.part for dot in isa.dots[1:]}
-    part = dots.get((products.group, products.is_signed))
-    if part is not None and (products.element, products.bits) == ("int8", WORD_BITS):
-        return _Step((part,))
+    if isinstance(products, Dots | SignedDots):
+        wanted = products.group, isinstance(products, SignedDots)
+        for dot in isa.dots[1:]:
+            if (dot.group, dot.is_signed) == wanted:
+                return _Step((dot.part,))
     step = _first(isa, _ELEMENTS.get(products.element, _STEPS[products.bits]))
     assert step is not None
     return step
@@ -150,57 +163,46 @@ def _first(isa: Isa, ways: Sequence[tuple[Part, ...]]) -> _Step | None:
     return next((_Step(parts) for parts in ways if all(part in isa for part in parts)), None)
 
 
-def paired_products(isa: Isa) -> Products | None:
+def paired_products(isa: Isa) -> PairedDots | None:
     """Four products a lane by way of sums of two, where nothing multiplies four at once."""
     if isa.dot_group == PAIRED_GROUP or not all(part in isa for part in PAIRED):
         return None
-    return Products(PAIRED_GROUP, weight_limit=PAIRED_LIMIT)
+    return PairedDots(PAIRED_GROUP, PAIRED_LIMIT)
 
 
-def dots_of_bytes(isa: Isa, activation_bits: int) -> list[Products]:
+def dots_of_bytes(isa: Isa, activation_bits: int) -> list[Dots | SignedDots]:
     """Dot products of bytes beside the first, for levels of so many bits; several words at a time
     where a register of a pixel holds them. Levels of fewer bits are signed bytes as they are."""
     levels = BYTE_BITS if activation_bits == BYTE_BITS else BYTE_BITS - 1
     return [
-        Products(
-            dot.group,
-            activation_bits=levels if dot.is_signed else BYTE_BITS,
-            is_signed=dot.is_signed,
-            words=words,
-        )
+        SignedDots(dot.group, levels, words) if dot.is_signed else Dots(dot.group, words)
         for dot in isa.dots[1:]
         for words in WORDS
     ]
 
 
-def transformed_products(isa: Isa) -> Products:
+def transformed_products(isa: Isa) -> TransformedDots:
     """Products of transformed pixels and weights (`stages.qnn.winograd`)."""
     group = isa[Part.DOT_16].operands[2].lanes // isa.lanes
-    return Products(
-        group,
-        activation_bits=16,
-        weight_limit=WORD_LIMIT,
-        element="int16",
-        are_transformed=True,
-    )
+    return TransformedDots(group)
 
 
-def widened_products(isa: Isa) -> Products | None:
+def widened_products(isa: Isa) -> WideDots | None:
     """Bytes that were widened, where nothing multiplies more of them at once than of words."""
     group = transformed_products(isa).group
-    return None if isa.dot_group > group else Products(group, element="int16")
+    return None if isa.dot_group > group else WideDots(group)
 
 
-def by_words(products: Products) -> list[Products]:
+def by_words(products: WideDots | TransformedDots) -> list[WideDots | TransformedDots]:
     """The same a word of a pixel at a time, or as many as a register of its lanes holds (ARM)."""
     if products.group > 1:
         return [products]
     return [replace(products, words=words) for words in WORDS]
 
 
-def spanning_products(isa: Isa) -> Products:
+def spanning_products(isa: Isa) -> WideDots:
     """Bytes that were widened, times weights that no byte holds."""
-    return Products(transformed_products(isa).group, weight_limit=SPAN_LIMIT, element="int16")
+    return WideDots(transformed_products(isa).group, SPAN_LIMIT)
 
 
 def narrow_products(isa: Isa, bits: int) -> int:

@@ -37,7 +37,7 @@ def explanation(signature: KernelSignature) -> list[str]:
             f"a * w by products of {products.element} matrices, {signature.step} words of {what} a "
             "step:",
             "a row of the one is a pixel, a row of the other a word of 16 output channels",
-            *_stored(products.code),
+            *_stored(signature.code),
         ]
     if signature.is_float:
         return [
@@ -55,8 +55,16 @@ def explanation(signature: KernelSignature) -> list[str]:
         f"a * w by multiplication of {what}, {products.group} neighbouring channels a step, "
         f"added up in lanes of {products.bits} bits",
         f"for a of {products.activation_bits} bits and w of at most {products.weight_limit}",
-        *_stored(products.code),
+        *_less(signature.offset),
+        *_stored(signature.code),
     ]
+
+
+def _less(offset: int) -> list[str]:
+    """What is multiplied instead of levels, where an instruction takes signed bytes."""
+    if not offset:
+        return []
+    return [f"multiplied is a - {offset}, a signed byte; the bias has {offset} times the sum of w"]
 
 
 def _stored(code: WeightCode | None) -> list[str]:

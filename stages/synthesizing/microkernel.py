@@ -84,7 +84,8 @@ class MicroKernel(Operands):
                 self.code.load(self.word.llvm, "%begin", 4, n * self.isa.bytes)
                 for n in range(self.vectors)
             ]
-            return [first[n] for _, n in self.tile]
+            parts = [part for value in first for part in self._begun(value)]
+            return [parts[n] for _, n in self.tile]
         if factor == 0:
             return ["zeroinitializer"] * len(self.tile)
         if factor == 1:
@@ -92,6 +93,24 @@ class MicroKernel(Operands):
         return [
             self.code.let(f"mul {kind.llvm} {c}, {kind.splat(factor)}")
             for kind, c in zip(self.kinds, counters, strict=True)
+        ]
+
+    def _begun(self, first: str) -> list[str]:
+        """Counters that are emptied to what sums begin with: half of their lanes begin with 0."""
+        together, lanes = self.body.together, self.isa.lanes
+        if together == 1:
+            return [first]
+        places = [
+            [n // together if n % together == 0 else lanes for n in range(part, part + lanes)]
+            for part in range(0, together * lanes, lanes)
+        ]
+        kind = self.word.llvm
+        return [
+            self.code.let(
+                f"shufflevector {kind} {first}, {kind} zeroinitializer, "
+                f"<{lanes} x i32> <{', '.join(f'i32 {place}' for place in each)}>"
+            )
+            for each in places
         ]
 
     def _pass(self, one: Pass, window: str, initial: list[str]) -> list[str]:

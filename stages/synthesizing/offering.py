@@ -14,7 +14,16 @@ import numpy as np
 from hw.costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, Products, code_for
+from stages.qnn.families import (
+    BytePairs,
+    Dots,
+    FloatDots,
+    NarrowDots,
+    PairedDots,
+    Products,
+    TransformedDots,
+)
+from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, code_for
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.terms import weight_values
@@ -34,9 +43,10 @@ from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.operands import CACHE_LINE
+from stages.synthesizing.pairs import byte_pairs
 from stages.synthesizing.pricing import offer_of
 from stages.synthesizing.recounting import Recount, recount_loops
-from stages.synthesizing.tiles import BYTES, tile_offer, tile_signatures
+from stages.synthesizing.tiles import tile_offer, tile_signatures
 from stages.synthesizing.transforming import stream_of, transformed_offer
 
 MAX_BITS = 3
@@ -46,7 +56,7 @@ LONG_ROWS = (10, 12, 14)
 """Pixels of longer tiles, which pictures are often multiples of. Only registers as wide as a line
 of the cache gain by them: there the weights of a step are the most that has to come from one."""
 BYTE_MAX = 255
-FLOAT_PRODUCTS = {FLOATS: Products(1, element="float32"), BFLOATS: Products(2, element="bfloat16")}
+FLOAT_PRODUCTS = {FLOATS: FloatDots(1), BFLOATS: FloatDots(2, "bfloat16")}
 SPARE = 3
 """Registers beside counters and planes."""
 NEAR = 1.3
@@ -156,7 +166,7 @@ def _promising(
 def _rivals(offer: Offer) -> Hashable:
     """What offers of one method and another have in common that may replace each other."""
     signature, products = offer.signature, offer.signature.products
-    is_paired = products is not None and products.is_paired
+    is_paired = isinstance(products, PairedDots | BytePairs)
     return (
         offer.algorithm,
         signature.rows,
@@ -177,33 +187,34 @@ def tiles_of(problem: Problem, isa: Isa) -> list[KernelSignature]:
     if problem == FLOATS or problem.spans:
         return []
     code = None if problem.is_float else code_for(problem.weight_bits, problem.weights)
-    return tile_signatures(isa, FLOAT_PRODUCTS.get(problem, BYTES), code)
+    return tile_signatures(isa, "bfloat16" if problem.is_float else "int8", code)
 
 
 def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
     """Signatures of all plans and tiles, whether they fit the registers or not."""
     for rows, vectors in _tiles(isa):
         blank = KernelSignature(
-            isa.name, None, Products(isa.dot_group), rows, vectors * isa.lanes, "none", 0
+            isa.name, None, Dots(isa.dot_group), rows, vectors * isa.lanes, "none", 0
         )
         if problem.is_float:
-            products = FLOAT_PRODUCTS[problem]
-            yield replace(blank, products=products)
+            floats = FLOAT_PRODUCTS[problem]
+            yield replace(blank, products=floats)
             if problem == FLOATS:
-                yield replace(blank, products=replace(products, are_transformed=True))
+                yield replace(blank, products=TransformedDots(floats.group, "float32"))
             continue
         if problem.spans:
-            for products in by_words(spanning_products(isa)):
-                yield replace(blank, products=products)
+            for spanning in by_words(spanning_products(isa)):
+                yield replace(blank, products=spanning)
             continue
         yield blank
-        for products in by_words(transformed_products(isa)):
-            yield replace(blank, products=products)
+        for transformed in by_words(transformed_products(isa)):
+            yield replace(blank, products=transformed)
         if (wide := widened_products(isa)) is not None:
-            for products in by_words(wide):
-                yield replace(blank, products=products)
-        for products in dots_of_bytes(isa, problem.activation_bits):
-            yield replace(blank, products=products)
+            for each in by_words(wide):
+                yield replace(blank, products=each)
+        ways = dots_of_bytes(isa, problem.activation_bits)
+        for way in (*ways, *byte_pairs(isa, problem.activation_bits)):
+            yield replace(blank, products=way)
         if problem.activation_bits == BYTE_BITS and (paired := paired_products(isa)) is not None:
             yield replace(blank, products=paired)
         for products, period in _narrow(problem, isa):
@@ -225,7 +236,7 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
                 yield replace(signature, words=words, flush_period=period)
 
 
-def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[Products, int]]:
+def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[NarrowDots, int]]:
     """Ways to add up products in lanes of less than 32 bits, and how many words fit."""
     top = (1 << problem.activation_bits) - 1
     limit = int(np.abs(weight_values(problem.weights, problem.weight_bits)).max())
@@ -239,12 +250,12 @@ def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[Products, int]]:
         per_word = 4 * bits // 32 * top * limit
         period = ((1 << (bits - 1)) - 1) // per_word
         if period:
-            yield Products(group, bits, problem.activation_bits, limit), period
+            yield NarrowDots(group, bits, problem.activation_bits, limit), period
 
 
 def whole_products(isa: Isa) -> list[Products]:
     """Ways to add products up in lanes of 32 bits, one of each family."""
-    return [Products(isa.dot_group), transformed_products(isa), *FLOAT_PRODUCTS.values()]
+    return [Dots(isa.dot_group), transformed_products(isa), *FLOAT_PRODUCTS.values()]
 
 
 def _tiles(isa: Isa) -> Iterator[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hw.isa import Isa, Vector
+from stages.qnn.families import BytePairs
 from stages.qnn.llvm import NEAREST, SECOND, FunctionText
 from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import ENTRIES
@@ -78,7 +79,7 @@ class Operands:
             loaded = self._lanes(place) if is_bytes else self.code.load(seen.llvm, place, 2)
             hidden = self.code.hidden(seen.llvm, loaded)
             self.pixels[data, m] = self._signed(hidden, seen) if self.offset else hidden
-        copies = kind.bytes * 8 // seen.bits
+        copies = kind.bytes // (seen.bits // 8)
         mask = f"<{copies} x i32> <{', '.join([f'i32 {lane}'] * copies)}>"
         words = f"{seen.llvm} {self.pixels[data, m]}"
         found = self.code.let(f"shufflevector {words}, {seen.llvm} poison, {mask}")
@@ -100,13 +101,13 @@ class Operands:
 
         `kind` has bytes, of which a step takes one, two or all four, or one channel in 16 bits.
         """
-        code, group = self.code, kind.lanes // self.isa.lanes
+        code, group = self.code, self._group(kind)
         if kind.bits == 8:
-            element = f"i{8 * group}"
+            element, copies = f"i{8 * group}", kind.lanes // group
             shifted = code.let(f"lshr i32 {word}, {part * 8 * group}") if part else word
             value = shifted if group == 4 else code.let(f"trunc i32 {shifted} to {element}")
-            splat = code.splat(value, element, self.isa.lanes)
-            return code.bitcast(splat, f"<{self.isa.lanes} x {element}>", kind.llvm)
+            splat = code.splat(value, element, copies)
+            return code.bitcast(splat, f"<{copies} x {element}>", kind.llvm)
         shifted = code.let(f"lshr i32 {word}, {part * 8}") if part else word
         low = code.let(f"and i32 {shifted}, 255")
         return code.splat(code.let(f"trunc i32 {low} to i16"), "i16", kind.lanes)
@@ -150,7 +151,7 @@ class Operands:
             return code.load(kind.llvm, pointer, 4, n * self.isa.bytes)
         if self.signature.code is not None:
             return load_expanded(code, self.signature, self.isa, pointer, n)
-        group = kind.lanes // self.isa.lanes
+        group = self._group(kind)
         if self.signature.multiplies_words:
             offset = 2 * (plane * channels * group + n * kind.lanes)
             return code.load(kind.llvm, pointer, 4, offset)
@@ -159,6 +160,12 @@ class Operands:
         if kind.bits == 8:
             return value
         return code.let(f"sext {loaded.llvm} {value} to {kind.llvm}")
+
+    def _group(self, kind: Vector) -> int:
+        """Channels of a register's lane of 32 bits, of which there may be half as many."""
+        products = self.signature.products
+        is_half = isinstance(products, BytePairs)
+        return kind.lanes // (self.isa.lanes // 2 if is_half else self.isa.lanes)
 
     @property
     def fetches(self) -> bool:

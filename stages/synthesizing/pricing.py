@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from hw.costs import CoreCosts
 from hw.isa import Isa, Part
+from stages.qnn.families import BytePairs
 from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import ENTRIES
@@ -32,6 +33,7 @@ def offer_of(
         counts += _spread(signature, one.word, isa)
         if signature.offset:
             counts[isa[Part.XOR].name] += signature.rows
+        counts[isa[Part.AND].name] += _copied(signature)
         widening = {f"load_{isa.bytes}": _widening(signature, isa)}
         word += costs.block(_added(counts, widening), LOOP, _chain(one.word, costs))
     word = (word + _copying(isa, copies, costs)) / signature.step
@@ -68,6 +70,13 @@ def _chain(word: Program, costs: CoreCosts) -> float:
             latency = max(waits) + costs.latency(step.instruction.name)
             through |= dict.fromkeys(step.result, latency)
     return max(through[part] for register in word.outputs.values() for part in register)
+
+
+def _copied(signature: KernelSignature) -> int:
+    """Words that are copied from a register of several, of what does not multiply by lanes."""
+    products = signature.products
+    is_copied = isinstance(products, BytePairs) and products.words > 1
+    return signature.rows * signature.step if is_copied else 0
 
 
 def _filling(signature: KernelSignature, isa: Isa) -> str:

@@ -11,11 +11,12 @@ once for all calls, by `shaping_text`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hw.costs import CoreCosts
 from hw.isa import Isa, Vector, tiles
-from stages.qnn.methods import WORD_BYTES, Products, WeightCode
+from stages.qnn.families import TileDots, TileElement
+from stages.qnn.methods import WORD_BYTES, WeightCode
 from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
 from stages.synthesizing.body import Body, Pass
@@ -33,6 +34,8 @@ SUMS = 4
 """Registers of sums, at most."""
 STEPS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16)
 """Words of a window's row that are taken at a time; a row must be a multiple."""
+GROUPS: dict[TileElement, int] = {"int8": 4, "bfloat16": 2}
+"""Channels that are multiplied into one lane."""
 LOOP = 6
 """Scalar instructions of the loop over steps: addresses, a comparison and a branch."""
 LEAST = 9
@@ -41,8 +44,6 @@ LEAST = 9
 STREAM, STREAM_ONCE = 8.0, 6.2
 """Cycles for 64 bytes of weights from beyond the second cache, if they are fetched while the block
 before is multiplied, and if they are read once: 20 and 26 GB/s at 2.5 GHz, as timed on a Xeon."""
-BYTES = Products(4)
-"""Products of bytes; those of bfloat16 have tiles too."""
 
 
 @dataclass(frozen=True)
@@ -103,20 +104,18 @@ def tiles_body(signature: KernelSignature) -> Body:
 
 
 def tile_signatures(
-    isa: Isa, products: Products = BYTES, code: WeightCode | None = None
+    isa: Isa, of: TileElement = "int8", code: WeightCode | None = None
 ) -> list[KernelSignature]:
     """Every kernel of tiles for products, where the instruction set has them.
 
     Those that read weights once have another that makes bytes of them, if a `code` stores them all.
     """
-    blank = KernelSignature(isa.name, None, products, 1, BLOCK, "none", 0)
-    once = [products]
-    if code is not None and can_expand(code, isa):
-        once.append(replace(products, code=code))
-    shapes = [(rows, BLOCK, products) for rows in PIXELS]
+    once = [None, code] if code is not None and can_expand(code, isa) else [None]
+    shapes: list[tuple[int, int, WeightCode | None]] = [(rows, BLOCK, None) for rows in PIXELS]
     shapes += [(rows, tiles.COLUMNS, one) for rows in WHOLE for one in once]
+    group = GROUPS[of]
     return [
-        replace(blank, products=replace(one, tile=step), rows=rows, channels=channels)
+        KernelSignature(isa.name, None, TileDots(group, step, of, one), rows, channels, "none", 0)
         for rows, channels, one in shapes
         for step in STEPS
         if isa.tiles

@@ -11,6 +11,7 @@ from hw.isa import Isa
 from hw.isa.exact import BitsLane
 from hw.isa.sums import Group, Place, SumLane, Vector
 from hw.isa.tiles import COLUMNS
+from stages.qnn.families import BytePairs
 from stages.qnn.methods import BYTE_LIMIT, WORD_BYTES, WORD_LIMIT
 from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
@@ -126,16 +127,17 @@ def corners(
         if signature.is_tiled:
             groups = _in_tile(name[0], place, kind.lanes, signature, body.distance)
         else:
-            groups = _in_vector(name[0], part, place, kind.lanes // isa.lanes, isa)
+            lanes = kind.bytes // WORD_BYTES if isinstance(products, BytePairs) else isa.lanes
+            groups = _in_vector(name[0], part, place, kind.lanes // lanes, lanes)
         operands[name] = [SumLane(kind.bits, {g: a if name[0] == "a" else w}) for g in groups]
     return operands, a * w
 
 
-def _in_vector(operand: str, part: int, place: int, per_lane: int, isa: Isa) -> list[Group]:
+def _in_vector(operand: str, part: int, place: int, per_lane: int, lanes: int) -> list[Group]:
     """Bytes of a register: a lane of 32 bits is an output channel, and the pixel is in all."""
     groups = []
-    for lane in range(isa.lanes):
-        row = place * isa.lanes + lane if operand == "w" else None
+    for lane in range(lanes):
+        row = place * lanes + lane if operand == "w" else None
         pixel = place if operand == "a" else None
         groups += [Group(row, pixel, part * per_lane + byte, 1) for byte in range(per_lane)]
     return groups

@@ -320,7 +320,7 @@ def run(isa: Isa, steps: Sequence[tuple[int, ...]], seed: int) -> list[Value]:
 
 
 STEPS = st.lists(
-    st.tuples(st.integers(0, 99), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)),
+    st.tuples(st.integers(0, 99), *[st.integers(0, 5)] * 6),  # a row has six operands at most
     min_size=12,
     max_size=24,
 )

@@ -37,6 +37,8 @@ from tests.targets import (
 
 Array = np.ndarray[Any, Any]
 ROUNDS = 24
+LOOKUPS = Part.LOOKUP_FOUR, Part.LOOKUP_FOUR_ELSE
+"""Rows of so many operands that their extremes have too many combinations."""
 OWN_ROWS = {
     AMX_GFNI: [row.name for row in EXPANSIONS.values()],
     AVX512BF16: ["vdpbf16ps"],
@@ -94,6 +96,16 @@ def floats(row: Instruction) -> list[Array]:
     return [np.ascontiguousarray(values, np.float32).view(np.uint32) for values in found]
 
 
+def tables(row: Instruction) -> list[Array]:
+    """Registers of a table, of random bytes, and last of all indices: every byte, then any."""
+    rng = np.random.default_rng(13)
+    kind = row.result
+    shape = 256 // kind.lanes + 2 * ROUNDS, kind.lanes
+    found = [rng.integers(0, 256, shape, np.uint8) for _ in row.operands]
+    found[-1].reshape(-1)[:256] = np.arange(256)
+    return found
+
+
 def operands(isa: Isa, row: Instruction) -> list[Array]:
     """Registers [round, lane] of each operand: combinations of extremes, then random values.
 
@@ -103,6 +115,8 @@ def operands(isa: Isa, row: Instruction) -> list[Array]:
         return floats(row)
     if row.name == isa[Part.BFLOAT16_DOT].name:
         return pairs_of_bfloat16(row)
+    if row.name in (isa[part].name for part in LOOKUPS if part in isa):
+        return tables(row)
     rng = np.random.default_rng(len(row.name))
     ranges = limits(isa, row)
     extremes = [sorted({low, 1, high // 2, high // 2 + 1, high}) for _, low, high in ranges]

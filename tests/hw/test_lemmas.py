@@ -25,7 +25,7 @@ from tests.targets import I8MM, PROFILES
 
 Array = np.ndarray[Any, Any]
 BITWISE = {"and", "or", "xor", "select", "bit_sum", "bit_carry", "count"}
-PRODUCTS = {"dot", "mac", "products"}
+PRODUCTS = {"dot", "mac", "multiply", "products"}
 FLOATS = {"float_mac", "bfloat16_dot"}
 LOOKUPS = {"lookup", "low_nibble", "high_nibble"}
 """See `tests.hw.test_lookups`."""

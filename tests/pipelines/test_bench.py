@@ -336,5 +336,3 @@ def test_what_can_neither_be_timed_nor_emulated_is_refused() -> None:
 def test_what_only_emulated_boards_heed_is_refused() -> None:
     with pytest.raises(UserError, match=r"^pin=: instructions of emulated boards are pinned, and"):
         check(pin="why")
-    with pytest.raises(UserError, match=r"^peers=: with layer= the package's own kernels are"):
-        check(peers="all", layer="all")

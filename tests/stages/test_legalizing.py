@@ -19,7 +19,7 @@ from stages.legalizing.choice import ON_BYTES, Layer, bitserial_obstacle, choose
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
-from stages.qnn.methods import Products
+from stages.qnn.families import Dots
 from stages.qnn.offers import Method, Offer, from_table, to_table
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import KernelSignature
@@ -111,7 +111,7 @@ def made(found: Layer, popcounts: float, products: float) -> Table:
     plan = plain_plan("and", found.activation_bits, found.weight_bits, "unipolar")
     signatures = (
         KernelSignature("sse2", plan, None, 1, 32, "none", 0),
-        KernelSignature("sse2", None, Products(4), 1, 32, "none", 0),
+        KernelSignature("sse2", None, Dots(4), 1, 32, "none", 0),
     )
     costs = (popcounts, products)
     offers = [Offer(s, cost, 0.0) for s, cost in zip(signatures, costs, strict=True)]
@@ -181,7 +181,7 @@ def test_readers_that_all_move_by_two_may_share_bytes_in_phases() -> None:
     beside = replace(wide, weight=np.zeros((64, 1, 1, 64), np.uint8))
     plan = plain_plan("and", 1, 1, "unipolar")
     popcount = KernelSignature("avx2", plan, None, 1, 32, "window", 99)
-    dot = KernelSignature("avx2", None, Products(4), 7, 32, "none", 0)
+    dot = KernelSignature("avx2", None, Dots(4), 7, 32, "none", 0)
     # Of rows in phases 55 positions are computed for 49 pixels, of others 97.
     found = [Offer(popcount, 2.0, 0.0), Offer(dot, 10.0, 0.0), Offer(replace(dot, rows=14), 1.0, 0)]
     offers = {"a1w1_unipolar": to_table(found)}

@@ -56,6 +56,18 @@ SIZES = {
 }
 
 
+ROW = {"what": "package", "instructions_emulated": 2_500_000, "cycles_modelled": 3_000_000}
+EMULATED = {key: value for key, value in SIZES.items() if key != "seconds"} | {
+    "processor": "A board, emulated",
+    "core": "cortex-a53",
+    "emulated": {"qemu": "7.2.22", "cpu": "cortex-a53"},
+    "rows": [ROW],
+    "layers": [{"layer": "a", "kind": "1x1", "macs": 2_000_000, "sides": {"package": ROW}}],
+    "kinds": [{"kind": "1x1", "layers": 1, "macs": 2_000_000, "sides": {"package": ROW}}],
+    "refused": [],
+}
+
+
 @pytest.mark.parametrize("path", page.files(), ids=lambda path: path.name)
 def test_is_fresh(path: Path) -> None:
     fresh = page.files()[path]
@@ -91,6 +103,17 @@ def test_a_section_a_machine_and_a_table_a_result() -> None:
     ):
         assert said in text
     assert text.endswith(page.EARLIER.read_text(encoding="utf-8"))
+
+
+def test_what_was_emulated_says_so_of_every_figure() -> None:
+    text = page.render([EMULATED])
+    assert "## A board, emulated (cortex-a53), 1 CPU\n" in text
+    assert " QEMU 7.2.22, -cpu cortex-a53.\n" in text
+    assert "| what | M instructions (emulated) | M cycles (modelled) |" in text
+    assert "| package | 2.5 | 3.0 |" in text
+    assert "By kind of layer, M cycles (modelled):\n" in text
+    assert "| 1x1 | 2.00 | 3.000 | 1.500 |" in text
+    assert page.kept(EMULATED) == EMULATED
 
 
 def on_openvino(*names: str) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from hw import host
 from pipelines.measuring.kernels import PEAK, timings
 from pipelines.measuring.peaks import peaks
-from stages.qnn.methods import Products
+from stages.qnn.families import TileDots
 from stages.qnn.signature import KernelSignature
 from tests import tiles
 from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
@@ -35,7 +35,7 @@ def test_the_peak_of_tiles_is_measured_where_there_are_any() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("granted")
 def test_kernels_of_tiles_are_timed() -> None:
-    kernel = KernelSignature(AMX.isa, None, Products(4, tile=16), 16, 32, "none", 0)
+    kernel = KernelSignature(AMX.isa, None, TileDots(4, 16), 16, 32, "none", 0)
     found = timings([kernel], AMX, 2)
     assert set(found) == {kernel.name, PEAK}
     assert all(timing.median > 0 for timing in found.values())

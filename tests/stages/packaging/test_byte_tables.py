@@ -10,11 +10,13 @@ from tvm import relax
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.kinds import Model
 from stages.packaging.byte_tables import looks_up
-from stages.qnn import linear, onnx, rescale
+from stages.qnn import integer, linear, onnx, rescale
 from stages.qnn.builder import bindings_of
 from stages.qnn.registry import is_op
-from tests.stages.packaging.programs import assert_exact, pack
+from tests.stages.packaging.listings import count, innermost_loops, listing
+from tests.stages.packaging.programs import assert_exact, lowered, pack
 from tests.stages.packaging.test_plain import Net
 from tests.targets import (
     AARCH64,
@@ -31,7 +33,7 @@ PROFILES = [
     AVX2,
     AVX512BW,
     AVX512VBMI,
-    pytest.param(AARCH64, marks=pytest.mark.slow),
+    AARCH64,
     pytest.param(ARMV7, marks=pytest.mark.slow),
 ]
 EVERY = pytest.mark.parametrize("hardware", PROFILES, ids=lambda item: item.name)
@@ -57,12 +59,19 @@ def silu(net: Net, data: Any, name: str) -> Any:
 
 
 @EVERY
-@pytest.mark.parametrize("size", [1, 31, 64, 200, 4096])
+@pytest.mark.parametrize("size", [1, 31, 64, 200, 1023, 4096])
 @pytest.mark.parametrize("kinds", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8")])
 def test_every_byte(kinds: tuple[str, str], size: int, hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     net = Net((1, size), kinds[0])
     assert_exact(net.model(looked_up(net, net.x, "t", kinds[1])), net.inputs(), hardware)
+
+
+@pytest.mark.parametrize("size", [15, 16, 17, 33, 63, 65, 511, 513, 1040])
+def test_lines_of_registers_end_anywhere(size: int) -> None:
+    skip_unless_runnable(AARCH64)
+    net = Net((1, size))
+    assert_exact(net.model(looked_up(net, net.x, "t", "uint8")), net.inputs(), AARCH64)
 
 
 @EVERY
@@ -74,6 +83,74 @@ def test_behind_products(channels: int, hardware: Hardware) -> None:
     x = silu(net, net.conv(net.x, "a", channels), "a.silu")
     y = looked_up(net, net.conv(x, "b", channels, dtype="uint8"), "b.table")
     assert_exact(net.model(y, net.conv(y, "c", 8, kernel=1)), net.inputs(), hardware)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "kernel"),
+    [
+        pytest.param((1, 12, 12, 32), 40, 3, id="winograd"),
+        pytest.param((2, 5, 5, 32), 20, 1, id="joined rows"),
+        pytest.param((1, 1, 1, 64), 100, 1, id="one pixel"),
+        pytest.param((1, 5, 5, 32), 9, 3, id="channels that are no eight"),
+    ],
+)
+def test_bytes_of_tiles_are_looked_up_together(
+    shape: tuple[int, ...], channels: int, kernel: int
+) -> None:
+    skip_unless_runnable(AARCH64)
+    net = Net(shape)
+    y = net.conv(net.x, "a", channels, kernel=kernel, dtype="uint8")
+    assert_exact(net.model(looked_up(net, y, "a.table"), y), net.inputs(), AARCH64)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "fours"),
+    [(-128, 127, 4), (-9, 54, 1), (64, 127, 1), (-9, 55, 2), (-128, -127, 1), (-60, 127, 3)],
+)
+def test_as_many_registers_as_there_are_bytes(low: int, high: int, fours: int) -> None:
+    """A look-up finds 64 bytes, wherever they begin."""
+    skip_unless_runnable(AARCH64)
+    net = Net((1, 4, 4, 32))
+    weights = net.builder.tensor("w", net.rng.integers(-128, 128, (32, 1, 1, 32)).astype(np.int8))
+    scale = net.builder.tensor("scale", np.full(32, 1e-3, np.float32))
+    attrs = {"strides": [1, 1], "padding": [0] * 4, "groups": 1, "pad_value": 0}
+    points = {"data_zero_point_x2": 0, "weight_zero_point_x2": 0}
+    sums = net.emit(integer.conv2d(net.x, weights, **attrs, **points), "sums")
+    y = rescale.rescale(sums, scale, zero_point=5, low=low, high=high, dtype="int8", fits=True)
+    model = net.model(looked_up(net, net.emit(y, "bytes"), "t"))
+    assert_exact(model, net.inputs(), AARCH64)
+    lines = code_of(model)
+    assert count(lines, "tbl") and count(lines, "tbx") == (fours - 1) * count(lines, "tbl")
+
+
+def test_a_table_of_its_own_is_looked_up_by_seven_instructions_a_register() -> None:
+    """Two registers a turn, whose table was loaded in front of all."""
+    net = Net((1, 4096))
+    loops = [
+        loop
+        for loop in innermost_loops(code_of(net.model(looked_up(net, net.x, "t"))))
+        if count(loop, "tbl")
+    ]
+    for loop in loops:
+        assert [count(loop, name) for name in ("tbl", "tbx", "ldp", "stp")] == [2, 6, 1, 1]
+        assert len(loop) <= 22
+    assert loops
+
+
+def test_the_code_of_an_epilogue() -> None:
+    """For a tile of 64 bytes 16 look-ups, and not a byte that is looked up alone."""
+    net = Net((1, 6, 8, 32))
+    lines = code_of(net.model(looked_up(net, net.conv(net.x, "a", 32), "t")))
+    assert (count(lines, "tbl"), count(lines, "tbx")) == (4, 12)
+    assert not any(".b }[" in line for line in lines)
+    assert not count(lines, "ldrb")
+
+
+def code_of(model: Model) -> list[str]:
+    """The assembly of all kernels."""
+    kernels = lowered(pack(model, AARCH64), AARCH64).values()
+    functions = [f for k in kernels for f in (k.function, *(h.function for h in k.helpers))]
+    return [line for function in functions for line in listing(function, AARCH64)]
 
 
 @EVERY
@@ -137,6 +214,7 @@ def test_bytes_of_other_positions_are_not_the_same() -> None:
     assert "qlinear_mul" in str(packed.module)
 
 
-def test_x86_looks_up_registers() -> None:
-    found = [p.name for p in (SSE2, AVX2, AVX512BW, AVX512VBMI) if looks_up(isa_of(p))]
-    assert found == [AVX2.name, AVX512BW.name, AVX512VBMI.name]
+def test_which_sets_look_up_registers() -> None:
+    profiles = (SSE2, AVX2, AVX512BW, AVX512VBMI, AARCH64, ARMV7)
+    found = [p.name for p in profiles if looks_up(isa_of(p))]
+    assert found == [AVX2.name, AVX512BW.name, AVX512VBMI.name, AARCH64.name]

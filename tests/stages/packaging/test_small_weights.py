@@ -9,7 +9,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages import synthesizing
 from stages.kinds import Model
-from stages.qnn.methods import Products
+from stages.qnn.families import PairedDots, Products, WideDots
 from stages.synthesizing.carried import PAIRED_LIMIT, paired_products
 from tests.stages.packaging.kernel_cases import MAC
 from tests.stages.packaging.programs import assert_exact, pack
@@ -47,13 +47,13 @@ def test_small_weights_are_multiplied_in_pairs(hardware: Hardware) -> None:
     model, net = network(PAIRED_LIMIT)
     for value in (np.full(net.shape, 255, np.uint8), net.inputs()["x"]):
         packed, _ = assert_exact(model, {"x": value}, hardware, MAC)
-    assert methods(packed) == {Products(4, weight_limit=64)}
+    assert methods(packed) == {PairedDots(4, 64)}
 
 
 @pytest.mark.parametrize("hardware", (AVX2, AVX512BW), ids=lambda item: item.name)
 def test_larger_weights_are_not(hardware: Hardware) -> None:
     model, _ = network(PAIRED_LIMIT + 1)
-    assert methods(pack(model, hardware, MAC)) == {Products(2, element="int16")}
+    assert methods(pack(model, hardware, MAC)) == {WideDots(2)}
 
 
 def test_only_where_nothing_multiplies_four_bytes_at_once() -> None:

@@ -21,7 +21,7 @@ from stages.qnn import (
 )
 from stages.qnn import floats as products_of_floats
 from stages.qnn.collecting import collect
-from stages.qnn.methods import Products
+from stages.qnn.families import Dots, TransformedDots
 from stages.qnn.near_ties import near_ties
 from stages.qnn.packing import pack_weights
 from stages.qnn.settling import settle
@@ -47,10 +47,10 @@ CONV = {
 }
 POOL = {"kernel": [3, 2], "strides": [2, 1], "padding": [1, 0, 1, 1]}
 _TRANSFORMED = KernelSignature(
-    "avx2", None, Products(2, 32, 16, 1 << 15, element="int16", are_transformed=True), 2, 8,
+    "avx2", None, TransformedDots(2), 2, 8,
     "none", 0,
 )  # fmt: skip
-_PAIRS = KernelSignature("avx2", None, Products(2), 2, 8, "none", 0)
+_PAIRS = KernelSignature("avx2", None, Dots(2), 2, 8, "none", 0)
 _LEVELS = RNG.integers(0, 256, (1, 10, 6, 4))
 _TILES = np.pad(BY_ONE.squares_of(_LEVELS).reshape(36, -1), [(0, 0), (0, 32)])
 _PICTURE = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32), "float32"

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from stages.qnn.methods import Products, Stored
+from stages.qnn.families import Dots, NarrowDots
+from stages.qnn.methods import Stored
 from stages.qnn.signature import KernelSignature, stored_by
 from stages.qnn.terms import TermPlan, weight_values
 from tests.stages.synthesizing.plans import PLANS
@@ -22,14 +23,14 @@ def popcount(plan: TermPlan, channels: int = 8, rows: int = 1) -> KernelSignatur
 
 def mac8(group: int, channels: int = 8) -> KernelSignature:
     """A signature of 8-bit products."""
-    return KernelSignature("sse2", None, Products(group), 1, channels, "none", 0)
+    return KernelSignature("sse2", None, Dots(group), 1, channels, "none", 0)
 
 
 def narrow(
     group: int, bits: int, activation_bits: int, weight_limit: int, channels: int
 ) -> KernelSignature:
     """A signature of products of small levels in narrow lanes."""
-    products = Products(group, bits, activation_bits, weight_limit)
+    products = NarrowDots(group, bits, activation_bits, weight_limit)
     return KernelSignature("neon_aarch64", None, products, 2, channels, "window", 3)
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from stages.qnn.families import Dots
 from stages.qnn.geometry import Geometry
 from stages.qnn.measured import Subject, Workload, order_of, pick, products_problem
-from stages.qnn.methods import Products
 from stages.qnn.offers import Offer
 from stages.qnn.signature import KernelSignature
 
-CHEAP = Offer(KernelSignature("avx2", None, Products(2), 2, 32, "none", 0), 1.0, 0.0)
-DEAR = Offer(KernelSignature("avx2", None, Products(2), 1, 32, "none", 0), 2.0, 0.0)
-WIDE = Offer(KernelSignature("avx2", None, Products(2), 8, 8, "none", 0), 9.0, 0.0)
+CHEAP = Offer(KernelSignature("avx2", None, Dots(2), 2, 32, "none", 0), 1.0, 0.0)
+DEAR = Offer(KernelSignature("avx2", None, Dots(2), 1, 32, "none", 0), 2.0, 0.0)
+WIDE = Offer(KernelSignature("avx2", None, Dots(2), 8, 8, "none", 0), 9.0, 0.0)
 OFFERS = (DEAR, WIDE, CHEAP)
 WORKLOAD = Workload("u8s8", Geometry((3, 3), 64, 7, 7, (2, 1)), 128)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw.profile import Hardware
+from stages.qnn.families import Dots
 from stages.qnn.geometry import Geometry
-from stages.qnn.methods import Products
 from stages.qnn.offers import (
     FLOATS,
     Offer,
@@ -31,7 +31,7 @@ from tests.targets import AARCH64, AVX2, AVX512VPOPCNTDQ
 
 PLAN = plain_plan("and", 2, 2, "unipolar")
 POPCOUNT = KernelSignature("sse2", PLAN, None, 2, 16, "window", 15)
-DOT = KernelSignature("sse2", None, Products(2), 1, 8, "none", 0)
+DOT = KernelSignature("sse2", None, Dots(2), 1, 8, "none", 0)
 
 
 @given(SIGNATURES, st.integers(0, 20), st.integers(1, 9), st.integers(1, 99))
@@ -212,9 +212,12 @@ def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
         {"narrow8_a3_w4", "narrow16_a3_w4"},
         {"dot1", "wide_dot1"},
     )
-    assert methods(2, 1) == small | middle | whole
-    assert methods(1, 0) == small | middle | whole
-    assert methods(2, 2) == methods(3, 4) == middle | whole
-    assert methods(3, 5) == methods(4, 1) == methods(8, 128) == whole
+    seven, eight = ({f"pairs4{a}{by}" for by in ("", "_by2", "_by4")} for a in ("_a7", ""))
+    assert methods(2, 1) == small | middle | whole | seven | eight
+    assert methods(1, 0) == small | middle | whole | seven | eight
+    assert methods(2, 2) == methods(3, 4) == middle | whole | seven | eight
+    assert methods(3, 5) == methods(4, 1) == whole | seven | eight
+    assert methods(8, 127) == whole | eight
+    assert methods(8, 128) == whole
     names = [o.signature.name for o in products_for(table, 1, np.array([1]))]
     assert names == sorted(set(names))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stages.qnn.families import TransformedDots
 from stages.qnn.integer import convolve
-from stages.qnn.methods import Products
 from stages.qnn.signature import KernelSignature
 from stages.qnn.winograd import (
     BY_ONE,
@@ -144,7 +144,7 @@ def test_weights_fit_up_to_the_last_bit(one: Transform, value: int) -> None:
 @pytest.mark.parametrize("channels", (4, 8, 16, 32))
 @pytest.mark.parametrize("group", (1, 2))
 def test_packed_weights_are_the_transformed_ones(one: Transform, group: int, channels: int) -> None:
-    products = Products(group, 32, 16, 1 << 15, element="int16", are_transformed=True)
+    products = TransformedDots(group)
     signature = KernelSignature("avx2", None, products, 2, channels, "none", 0)
     q = np.random.default_rng(1).integers(-128, 128, (40, 3, 3, 6)).astype(np.int8)
     packed = pack_transformed(signature, q, one)

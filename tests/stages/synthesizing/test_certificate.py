@@ -9,6 +9,7 @@ import pytest
 from hw.isa import Part, isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
+from stages.qnn.families import NarrowDots
 from stages.qnn.offers import Problem
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing import synthesized
@@ -46,7 +47,7 @@ def test_pairs_of_larger_weights_cannot_be_proved(hardware: Hardware) -> None:
     assert paired is not None and paired.weight_limit == 64
     one = replace(mac8(hardware), products=paired)
     assert prove(one, isa, body_of(one, isa))["weight_limit"] == 64
-    larger = replace(one, products=replace(paired, weight_limit=65))
+    larger = replace(one, products=replace(paired, limit=65))
     with pytest.raises(ProofError, match="bits"):
         prove(larger, isa, body_of(larger, isa))
 
@@ -118,12 +119,12 @@ def test_products_of_larger_levels_than_promised_are_refused() -> None:
     isa = isa_of(AARCH64)
     for signature in candidates(Problem(3, 3, "bipolar"), isa):
         products = signature.products
-        if products is None or products.bits == 32 or signature.rows > 1:
+        if not isinstance(products, NarrowDots) or signature.rows > 1:
             continue
         body = body_of(signature, isa)
         for wrong in (
-            replace(products, activation_bits=products.activation_bits + 1),
-            replace(products, weight_limit=2 * products.weight_limit),
+            replace(products, level_bits=products.level_bits + 1),
+            replace(products, limit=2 * products.limit),
         ):
             with pytest.raises(ProofError):
                 prove(replace(signature, products=wrong), isa, body)

@@ -12,7 +12,7 @@ import pytest
 from hw.isa import ISAS, Isa, isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
-from stages.qnn.methods import Products
+from stages.qnn.families import TransformedDots, WideDots
 from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
@@ -66,7 +66,7 @@ NAME = re.compile(
     r"(popcount_(and|xor|choose_a|choose_w|mix)[1-9][0-9]*"
     rf"_a[1-3]{PLANES}_w[1-3]{PLANES}_(?P<encoding>unipolar|bipolar|signed)(_of{PLANES}{SUMS})?"
     r"(_by([468]|1[26]))?"
-    r"|mac8_(s?dot[124](_a7)?(_w64)?(_by[24])?|wide_dot[12](_by[24])?|narrow(8|16)_a[1-7]_w[1-9][0-9]*)|mac16_winograd_dot[12](_by[24])?)"
+    r"|mac8_((s?dot|pairs)[124](_a7)?(_w64)?(_by[24])?|wide_dot[12](_by[24])?|narrow(8|16)_a[1-7]_w[1-9][0-9]*)|mac16_winograd_dot[12](_by[24])?)"
     r"_(?P<tile>([1-8]|1[024])x(4|8|16|32))_(?P<flush>window|row|chunk|none)"
     rf"_(?P<isa>{'|'.join(ISAS)})"
 )
@@ -157,7 +157,7 @@ def test_products_of_bytes_at_their_extremes(hardware: Hardware) -> None:
 @EVERY
 @pytest.mark.parametrize("products", [spanning_products, transformed_products])
 def test_products_of_words_at_their_extremes(
-    products: Callable[[Isa], Products], hardware: Hardware
+    products: Callable[[Isa], WideDots | TransformedDots], hardware: Hardware
 ) -> None:
     """Of bytes with weights that no byte holds; of transformed pixels, whose sums wrap around."""
     skip_unless_runnable(hardware)

@@ -1,4 +1,4 @@
-"""Dot products of signed bytes: activations less 128, a word or several lanes at a time."""
+"""Products of signed bytes, dots and pairs: activations less 128, a word or several at a time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import pytest
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
-from stages.qnn.methods import Products
+from stages.qnn.families import BytePairs, Dots, SignedDots
 from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK
 from stages.synthesizing.carried import body_of, dots_of_bytes
 from stages.synthesizing.certificate import ProofError, prove
+from stages.synthesizing.listing import explanation
 from stages.synthesizing.microkernel import MicroKernel, kernel_text
 from stages.synthesizing.offering import candidates, offers_for
+from stages.synthesizing.pairs import byte_pairs
 from tests.stages.synthesizing.bodies import Case, compile_cases, same, sums_of
 from tests.stages.synthesizing.plans import mac8
-from tests.targets import AARCH64, DOTPROD, I8MM, skip_unless_runnable
+from tests.targets import AARCH64, ARMV7, DOTPROD, I8MM, skip_unless_runnable
 
 BITS = (2, 8)
 """Of activations: those of few bits are signed bytes as they are."""
@@ -29,14 +31,16 @@ def cases(hardware: Hardware) -> list[Case]:
     """Every way to take dot products of bytes, on windows that its steps divide."""
     found = []
     for bits in BITS:
-        for number, products in enumerate(dots_of_bytes(isa_of(hardware), bits)):
+        isa = isa_of(hardware)
+        ways = dots_of_bytes(isa, bits) or byte_pairs(isa, bits)
+        for number, products in enumerate(ways):
             kernel = mac8(hardware, 1 + number % 3, (1, 4, 8)[number % 3])
             words = products.words * (1 + number % 2)
             found.append(Case(replace(kernel, products=products), 2, 3, words, 1 + number % 2))
     return found
 
 
-@pytest.mark.parametrize("hardware", [DOTPROD, I8MM], ids=lambda item: item.name)
+@pytest.mark.parametrize("hardware", [AARCH64, ARMV7, DOTPROD, I8MM], ids=lambda item: item.name)
 def test_sums_are_those_of_levels_less_their_offset(hardware: Hardware) -> None:
     """At the extremes of both factors, and beginning with something."""
     skip_unless_runnable(hardware)
@@ -46,10 +50,11 @@ def test_sums_are_those_of_levels_less_their_offset(hardware: Hardware) -> None:
         products = case.signature.products
         assert products is not None
         top = (1 << products.activation_bits) - 1
-        pairs = [(level, weight) for level in (0, top) for weight in (-128, 127)]
+        limit = products.weight_limit
+        pairs = [(level, weight) for level in (0, top) for weight in (-limit, min(limit, 127))]
         for data, weights in (*(case.full(*pair) for pair in pairs), case.random(rng)):
-            offset = 128 if top == 255 and products.is_signed else 0
-            signed = replace(case, signature=replace(case.signature, products=Products(4)))
+            offset = 128 if top == 255 and isinstance(products, SignedDots | BytePairs) else 0
+            signed = replace(case, signature=replace(case.signature, products=Dots(4)))
             lacking = offset * weights.reshape(BLOCK, -1).astype(np.int64).sum(1)
             plain = expected(signed, data, weights) - lacking
             same(sums_of(case, library, data, weights), plain.astype(np.int32), case)
@@ -65,7 +70,7 @@ def expected(case: Case, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.stack(flat) @ weights.reshape(BLOCK, -1).astype(np.int64).T
 
 
-@pytest.mark.parametrize("hardware", [DOTPROD, I8MM], ids=lambda item: item.name)
+@pytest.mark.parametrize("hardware", [AARCH64, ARMV7, DOTPROD, I8MM], ids=lambda item: item.name)
 def test_every_way_is_proved(hardware: Hardware) -> None:
     isa = isa_of(hardware)
     for case in cases(hardware):
@@ -76,7 +81,7 @@ def test_every_way_is_proved(hardware: Hardware) -> None:
 def test_levels_that_no_signed_byte_holds_are_refused() -> None:
     """Unsigned bytes of 8 bits, which SDOT would take for negative ones."""
     isa, kernel = isa_of(DOTPROD), cases(DOTPROD)[-1].signature
-    wrong = replace(kernel, products=replace(kernel.products, activation_bits=9))  # type: ignore[type-var]
+    wrong = replace(kernel, products=SignedDots(4, 9))
     with pytest.raises(ProofError, match="holds 0 to 511, not -128 to 127"):
         prove(wrong, isa, body_of(wrong, isa))
 
@@ -104,6 +109,14 @@ def test_dot_products_are_the_cheapest_where_there_are_any() -> None:
     assert best["i8mm"].signature.name.startswith("mac8_dot4_by4_")
     plain = best.pop("rpi3").cycles_per_mac
     assert all(offer.cycles_per_mac < plain / 6 for offer in best.values())
+
+
+def test_what_is_multiplied_is_said() -> None:
+    said = [explanation(case.signature)[-1] for case in cases(DOTPROD)]
+    assert {line for line in said if "128" in line} == {
+        "for a of 7 bits and w of at most 128",
+        "multiplied is a - 128, a signed byte; the bias has 128 times the sum of w",
+    }
 
 
 def test_text_of_a_processor_without_them_stays() -> None:

@@ -10,8 +10,9 @@ import pytest
 from hw.costs import core_costs
 from hw.isa import isa_of
 from hw.isa.expanding import WIDTHS
+from stages.qnn.families import Dots, TileDots
 from stages.qnn.geometry import Geometry, tile_count
-from stages.qnn.methods import Products, WeightCode
+from stages.qnn.methods import WeightCode
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem, best
 from stages.qnn.packing import pack_weights, unpack_weights
 from stages.qnn.signature import KernelSignature
@@ -25,18 +26,18 @@ from tests.targets import AMX, AMX_GFNI, AVX512VNNI, skip_unless_runnable
 
 ISA, EXPANDING = isa_of(AMX), isa_of(AMX_GFNI)
 BYTES = Problem(8, 8, "signed")
-BLANK = KernelSignature(ISA.name, None, Products(4, tile=16), 32, 32, "none", 0)
+BLANK = KernelSignature(ISA.name, None, TileDots(4, 16), 32, 32, "none", 0)
 
 
 def signature(rows: int, step: int, channels: int = 32) -> KernelSignature:
-    return replace(BLANK, rows=rows, channels=channels, products=Products(4, tile=step))
+    return replace(BLANK, rows=rows, channels=channels, products=TileDots(4, step))
 
 
 SOME = [signature(*tile) for tile in ((32, 16), (28, 12), (14, 7), (7, 3), (16, 9))]
 WHOLES = [signature(rows, 16 - 4 * n, 16) for n, rows in enumerate(WHOLE)]
 CODES = [WeightCode(bits, is_odd) for bits in WIDTHS for is_odd in (False, True)]
 CODED = [
-    replace(kernel, products=Products(4, tile=kernel.step, code=code))
+    replace(kernel, products=TileDots(4, kernel.step, code=code))
     for kernel, code in zip([*WHOLES, *WHOLES], CODES, strict=True)
 ]
 ALL = [(rows, 32) for rows in PIXELS] + [(rows, 16) for rows in WHOLE]
@@ -109,7 +110,7 @@ def test_a_kernel_comes_with_what_shapes_its_registers() -> None:
     # Four registers of sums, two of 14 rows of data, two of 12 rows of weights.
     assert r"\40\00\40\00\40\00\40\00\30\00\30\00\40\00\40\00" in entry["shaping"][0]
     assert r"\0E\0E\0E\0E\0E\0E\0C\0C" in entry["shaping"][0]
-    assert "shaping" not in synthesized(replace(kernel, products=Products(4), rows=4), AMX)
+    assert "shaping" not in synthesized(replace(kernel, products=Dots(4), rows=4), AMX)
 
 
 @pytest.mark.parametrize(("rows", "channels"), [(33, 32), (48, 32), (65, 16), (32, 8)])
@@ -130,7 +131,7 @@ def test_registers_hold_all_pixels(rows: int, channels: int) -> None:
 def test_the_fallback_reads_the_same_weights(rows: int, channels: int) -> None:
     kernel = replace(BLANK, rows=rows, channels=channels)
     other = kernel.fallback
-    assert other is not None and other.products == Products(4)
+    assert other is not None and other.products == Dots(4)
     assert other.channels == kernel.channels and other.rows <= 14
     assert other.rows * tile_count(rows, other.rows) - rows <= 4 and other.fallback is None
     rng = np.random.default_rng(1)
