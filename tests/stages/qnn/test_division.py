@@ -35,7 +35,9 @@ def test_what_is_proved_holds_for_all_floats(scale: float, point: int, random: A
     rng = np.random.default_rng(random.getrandbits(32) if random else 0)
     x = rng.uniform((least - 1) * scale, (most + 1) * scale, 20_000).astype(np.float32)
     ties = ((np.arange(least, most) + 0.5) * scale).astype(np.float32)
-    x = np.clip(np.concatenate([x, ties]), *(np.float32([least, most]) * np.float32(scale)))
+    x = np.clip(
+        np.concatenate([x, ties]), *(np.array([least, most], np.float32) * np.float32(scale))
+    )
     found = quotient_by_products(NUMPY, x, np.float32(scale))
     assert np.array_equal(np.rint(found), np.rint(x / np.float32(scale)))
 
@@ -57,7 +59,7 @@ def test_arm_quantizes_without_a_division(hardware: Hardware) -> None:
     kernel = over_a_vector(_quantized(scale, point), "uint8", hardware)
     library = Library({"over.o": compile_object({"over": kernel}, hardware)}, hardware)
     ties = ((np.arange(-130, 150) + 0.5) * scale).astype(np.float32)
-    far = np.float32([np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-40, 0, -0.0])
+    far = np.array([np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-40, 0, -0.0], np.float32)
     x = np.concatenate([ties, np.nextafter(ties, far[0]), np.nextafter(ties, far[1]), far])
     x = np.resize(x, (-(-len(x) // 32), 32))
     found = np.zeros(x.shape, np.uint8)
