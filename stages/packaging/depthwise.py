@@ -192,11 +192,9 @@ def _add_rows(
     """Add one tap after the other, row by row: so few weights are needed at a time that all sums
     stay in registers.
 
-    A row's bytes are widened a load at a time, for all windows that they are in. Where registers
-    are few, sums keep this order: LLVM would end those of one pixel before it begins those of the
-    next, and keep all that is loaded.
+    A row's bytes are widened a load at a time, for all windows that they are in.
     """
-    counter, kind, _ = dot.operands
+    _, kind, _ = dot.operands
     whole = Vector(tile.channels, kind.bits)
     columns, height, vectors = len(tile.columns), len(tile.rows), tile.channels // isa.lanes
     for y, row in enumerate(tile.rows):
@@ -215,9 +213,25 @@ def _add_rows(
                 for m, x in windows:
                     weight = code.lanes(whole.llvm, weights[x], n * isa.lanes, isa.lanes)
                     totals[m, n] = code.apply(dot, totals[m, n], part, weight)
-            if isa.registers <= FEW_REGISTERS:
-                for m, n in dict.fromkeys((m, n) for n in range(vectors) for m, _ in windows):
-                    totals[m, n] = code.held(counter.llvm, totals[m, n])
+            _keep_order(code, isa, windows, totals)
+
+
+def _keep_order(
+    code: FunctionText,
+    isa: Isa,
+    windows: Sequence[tuple[int, int]],
+    totals: dict[tuple[int, int], str],
+) -> None:
+    """Have the sums of windows made before what follows, where registers are few.
+
+    LLVM would end those of one pixel before it begins those of the next, and keep all that is
+    loaded.
+    """
+    if isa.registers > FEW_REGISTERS:
+        return
+    pixels = dict.fromkeys(m for m, _ in windows)
+    for m, n in [place for place in totals if place[0] in pixels]:
+        totals[m, n] = code.held(f"<{isa.lanes} x i32>", totals[m, n])
 
 
 def _add_pairs(
@@ -251,6 +265,7 @@ def _add_pairs(
                     widen(m, code.apply(more, waiting.pop(m), value, weights[x]))
                 else:
                     waiting[m] = code.apply(multiply, value, weights[x])
+            _keep_order(code, isa, windows, totals)
     for m, last in waiting.items():
         widen(m, last)
 
