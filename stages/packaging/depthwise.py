@@ -19,7 +19,7 @@ from hw.isa import Instruction, Isa, Part, Vector
 from stages.kinds import Table
 from stages.packaging.convolution import Convolution
 from stages.packaging.direct import Called
-from stages.packaging.products import Products
+from stages.packaging.products import FEW_REGISTERS, Products
 from stages.qnn.depthwise import takes_pairs
 from stages.qnn.geometry import tile_count
 from stages.qnn.llvm import FunctionText
@@ -201,9 +201,11 @@ def _add_rows(
         places = [(x * height + y) * BLOCK * kind.bits // 8 for x in range(columns)]
         weights = [code.load(whole.llvm, "%weights", 1, place) for place in places]
         for place, windows in _readers(tile):
-            taps = code.load(f"<{tile.channels} x i8>", "%data", 1, place + row)
+            bytes_ = f"<{tile.channels} x i8>"
+            # For ARMv7 LLVM would load what it is to widen by way of the stack.
+            taps = code.hidden(bytes_, code.load(bytes_, "%data", 1, place + row))
             extend = "sext" if tile.is_signed else "zext"
-            value = code.let(f"{extend} <{tile.channels} x i8> {taps} to {whole.llvm}")
+            value = code.let(f"{extend} {bytes_} {taps} to {whole.llvm}")
             # LLVM would widen each half from its bytes anew, by four instructions in place of none.
             value = code.hidden(whole.llvm, value)
             for n in range(vectors):
@@ -211,6 +213,25 @@ def _add_rows(
                 for m, x in windows:
                     weight = code.lanes(whole.llvm, weights[x], n * isa.lanes, isa.lanes)
                     totals[m, n] = code.apply(dot, totals[m, n], part, weight)
+            _keep_order(code, isa, windows, totals)
+
+
+def _keep_order(
+    code: FunctionText,
+    isa: Isa,
+    windows: Sequence[tuple[int, int]],
+    totals: dict[tuple[int, int], str],
+) -> None:
+    """Have the sums of windows made before what follows, where registers are few.
+
+    LLVM would end those of one pixel before it begins those of the next, and keep all that is
+    loaded.
+    """
+    if isa.registers > FEW_REGISTERS:
+        return
+    pixels = dict.fromkeys(m for m, _ in windows)
+    for m, n in [place for place in totals if place[0] in pixels]:
+        totals[m, n] = code.held(f"<{isa.lanes} x i32>", totals[m, n])
 
 
 def _add_pairs(
@@ -244,6 +265,7 @@ def _add_pairs(
                     widen(m, code.apply(more, waiting.pop(m), value, weights[x]))
                 else:
                     waiting[m] = code.apply(multiply, value, weights[x])
+            _keep_order(code, isa, windows, totals)
     for m, last in waiting.items():
         widen(m, last)
 

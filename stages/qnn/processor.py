@@ -46,6 +46,11 @@ def narrows_by_words() -> bool:
     return _architecture() == "aarch64"
 
 
+def divides_by_products() -> bool:
+    """Whether vectors of floats are best divided by products: Arm's, where these are fused."""
+    return not clips_integers() and has_fma()
+
+
 def clips_integers() -> bool:
     """Whether bytes are best clipped as the integers of 32 bits that floats were rounded to."""
     return not (rounds_by_sums() or narrows_by_words())
