@@ -12,7 +12,7 @@ from hw.profile import Hardware
 from stages.kinds import Model
 from stages.qnn.builder import bindings_of, calls_of, outputs_of
 from stages.qnn.composites import PLAIN
-from stages.qnn.depthwise import MAX_TAPS, pack_depthwise
+from stages.qnn.depthwise import MAX_TAPS, PAIR_LIMIT, pack_depthwise, takes_pairs
 from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
@@ -75,10 +75,13 @@ def _made(
         return None
     levels = model.params[str(stored.name)][:, :, 0].astype(np.int32)
     levels = levels - attributes(inner.value)["weight_zero_point"]
-    packed = taps_for(isa_of(hardware), levels)
-    if packed is None:
-        return None
-    offset = SHIFT if packed.dtype == np.int8 and dtype_of(data.ty) == "int8" else 0
+    isa, dtype = isa_of(hardware), dtype_of(data.ty)
+    packed, offset = pack_depthwise(levels, 1, "int8"), -SHIFT if dtype == "uint8" else 0
+    if not takes_pairs(isa) or np.abs(levels).max(initial=0) > PAIR_LIMIT:
+        taps = taps_for(isa, levels)
+        if taps is None:
+            return None
+        packed, offset = taps, SHIFT if taps.dtype == np.int8 and dtype == "int8" else 0
     correction = (-offset * levels.sum(axis=(0, 1))).astype(np.int32)
     return Depthwise(function, actual, inner, packed, offset, correction)
 

@@ -25,12 +25,16 @@ from stages.qnn import direct, integer
 from stages.qnn.algebra import factor, numerators
 from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import fits_bytes, takes_bits, takes_products
+from stages.qnn.division import rounds_alike
+from stages.qnn.linear import quantize_linear
+from stages.qnn.numbers import NUMPY
 from stages.qnn.rebase import SHIFT, rebase
 from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.rescale import table
 from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
+QUANTIZE = "relax.qnn.quantize_linear"
 MOVES = ("relax.permute_dims", "relax.reshape")
 """Operators that only move what they read."""
 INT32_MAX = np.iinfo(np.int32).max
@@ -92,7 +96,21 @@ class _Walk(Rewriting):
             moved = remap(call, {origin: self._rebased(origin)})
             self.mapping[binding.var] = self.builder.emit(moved, str(binding.var.name))
             return
+        if is_op(call, QUANTIZE) and self._rounds_alike(call):
+            attrs = {**attributes(call), "rounds_alike": True}
+            again = quantize_linear(*map(self.remapped, call.args), **attrs)
+            self.mapping[binding.var] = self.builder.emit(again, str(binding.var.name))
+            return
         self.copy(binding)
+
+    def _rounds_alike(self, call: Any) -> bool:
+        """Whether products give the same integers as a division by a constant scale."""
+        scale, point = (self.constants.get(argument) for argument in call.args[1:])
+        attrs = attributes(call)
+        if scale is None or point is None or attrs.get("reciprocal") or scale.size + point.size > 2:
+            return False
+        bounds = (attrs[name] - int(point.item()) for name in ("low", "high"))
+        return rounds_alike(NUMPY, float(scale.item()), *bounds)
 
     def _is_moved(self, binding: Any) -> bool:
         """Whether signed bytes are only moved about, for products on bytes alone.

@@ -19,7 +19,8 @@ from hw.isa import Instruction, Isa, Part, Vector
 from stages.kinds import Table
 from stages.packaging.convolution import Convolution
 from stages.packaging.direct import Called
-from stages.packaging.products import Products
+from stages.packaging.products import FEW_REGISTERS, Products
+from stages.qnn.depthwise import takes_pairs
 from stages.qnn.geometry import tile_count
 from stages.qnn.llvm import FunctionText
 from stages.qnn.rebase import SHIFT
@@ -81,7 +82,9 @@ class _Taps(Convolution):
         limits = np.iinfo(dtype_of(weights.ty))
         dot = isa.dot_for(limits.min, limits.max)
         assert dot is not None
-        self.called = Called(NAME, depthwise_text(tile, isa, dot), 3, begins=True)
+        is_pairs = takes_pairs(isa) and limits.bits == 8
+        text = depthwise_text(tile, isa, None if is_pairs else dot)
+        self.called = Called(NAME, text, 3, begins=True)
 
     @property
     def begins(self) -> bool:
@@ -153,19 +156,20 @@ class DepthwiseLevels(_Taps):
             T.evaluate(T.call_extern("void", self.inner, *pointers))
 
 
-def depthwise_text(tile: Tile, isa: Isa, dot: Instruction) -> tuple[str, list[str]]:
+def depthwise_text(tile: Tile, isa: Isa, dot: Instruction | None) -> tuple[str, list[str]]:
     """`void bk_depthwise(data, weights, sums, begin)` and the declarations it needs.
 
-    Products are added up by `dot`.
+    Products are added up by `dot`, or without one as pairs of signed bytes.
     `data` points at the first pixel's window, `weights` at the tile's channels of a block
     ([columns * steps, 32, group]), `sums` at int32 [pixels][32], which begin with int32 [channels].
     """
     code = FunctionText()
-    counter, _, weights = dot.operands
-    group, vectors = weights.lanes // counter.lanes, tile.channels // isa.lanes
+    counter, vectors = Vector(isa.lanes, 32), tile.channels // isa.lanes
     begin = [code.load(counter.llvm, "%begin", 4, n * isa.bytes) for n in range(vectors)]
     totals = {(m, n): begin[n] for m in range(tile.pixels) for n in range(vectors)}
-    if group == 1:
+    if dot is None:
+        _add_pairs(code, tile, isa, totals)
+    elif dot.operands[2].lanes == counter.lanes:
         _add_rows(code, tile, isa, dot, totals)
     else:
         _add_columns(code, tile, isa, dot, totals)
@@ -197,9 +201,11 @@ def _add_rows(
         places = [(x * height + y) * BLOCK * kind.bits // 8 for x in range(columns)]
         weights = [code.load(whole.llvm, "%weights", 1, place) for place in places]
         for place, windows in _readers(tile):
-            taps = code.load(f"<{tile.channels} x i8>", "%data", 1, place + row)
+            bytes_ = f"<{tile.channels} x i8>"
+            # For ARMv7 LLVM would load what it is to widen by way of the stack.
+            taps = code.hidden(bytes_, code.load(bytes_, "%data", 1, place + row))
             extend = "sext" if tile.is_signed else "zext"
-            value = code.let(f"{extend} <{tile.channels} x i8> {taps} to {whole.llvm}")
+            value = code.let(f"{extend} {bytes_} {taps} to {whole.llvm}")
             # LLVM would widen each half from its bytes anew, by four instructions in place of none.
             value = code.hidden(whole.llvm, value)
             for n in range(vectors):
@@ -207,6 +213,61 @@ def _add_rows(
                 for m, x in windows:
                     weight = code.lanes(whole.llvm, weights[x], n * isa.lanes, isa.lanes)
                     totals[m, n] = code.apply(dot, totals[m, n], part, weight)
+            _keep_order(code, isa, windows, totals)
+
+
+def _keep_order(
+    code: FunctionText,
+    isa: Isa,
+    windows: Sequence[tuple[int, int]],
+    totals: dict[tuple[int, int], str],
+) -> None:
+    """Have the sums of windows made before what follows, where registers are few.
+
+    LLVM would end those of one pixel before it begins those of the next, and keep all that is
+    loaded.
+    """
+    if isa.registers > FEW_REGISTERS:
+        return
+    pixels = dict.fromkeys(m for m, _ in windows)
+    for m, n in [place for place in totals if place[0] in pixels]:
+        totals[m, n] = code.held(f"<{isa.lanes} x i32>", totals[m, n])
+
+
+def _add_pairs(
+    code: FunctionText, tile: Tile, isa: Isa, totals: dict[tuple[int, int], str]
+) -> None:
+    """Add two taps after the other in 16 bits, then both in 32, row by row.
+
+    What is read is less 128, where that makes it signed. A row's last tap waits for the next row's
+    first one.
+    """
+    multiply, more = isa[Part.MULTIPLY_8], isa[Part.MAC_16]
+    kind, product = multiply.operands[0], multiply.result
+    wide, vectors = Vector(isa.lanes, 32), tile.channels // isa.lanes
+    waiting: dict[int, str] = {}
+
+    def widen(m: int, pair: str) -> None:
+        for n in range(vectors):
+            half = code.lanes(product.llvm, pair, n * isa.lanes, isa.lanes)
+            value = code.let(f"sext <{isa.lanes} x i16> {half} to {wide.llvm}")
+            totals[m, n] = code.let(f"add {wide.llvm} {totals[m, n]}, {value}")
+
+    for y, row in enumerate(tile.rows):
+        places = [(x * len(tile.rows) + y) * BLOCK for x in range(len(tile.columns))]
+        weights = [code.load(kind.llvm, "%weights", 1, place) for place in places]
+        for place, windows in _readers(tile):
+            value = code.load(kind.llvm, "%data", 1, place + row)
+            if tile.offset:
+                value = code.let(f"xor {kind.llvm} {value}, {kind.splat(-SHIFT)}")
+            for m, x in windows:
+                if m in waiting:
+                    widen(m, code.apply(more, waiting.pop(m), value, weights[x]))
+                else:
+                    waiting[m] = code.apply(multiply, value, weights[x])
+            _keep_order(code, isa, windows, totals)
+    for m, last in waiting.items():
+        widen(m, last)
 
 
 def _readers(tile: Tile) -> list[tuple[int, list[tuple[int, int]]]]:

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from hw.isa import Isa
 from stages.codegen import Text
 from stages.packaging.addressing import widths
 from stages.packaging.interleaving import Interleaving, Window
@@ -56,9 +57,10 @@ class Widening(Interleaving):
     def widen_windows(self, pixel: int) -> None:
         """Have the windows of a tile widened, of pixels of so many bytes."""
         attrs = attributes(self.composite.main)
-        lies = widened(self.rows, attrs["window"], attrs["strides"][1], pixel)
+        unit = self.signature.row_unit
+        lies = widened(self.rows, attrs["window"], attrs["strides"][1], pixel, unit)
         rows, words, *_, apart, _, share = self.strides[:6]
-        self.include(*widening_text(lies, self.rows_apart(pixel), apart, self.isa.lanes))
+        self.include(*widening_text(lies, self.rows_apart(pixel), apart, self.isa))
         wide = Apart(2 * lies.row)
         if self.reads:
             wide = wide.by_pixels(2 * pixel, attrs["window"][1])
@@ -94,23 +96,22 @@ class Widening(Interleaving):
         return T.address_of(buffer[place + channel // 2])
 
 
-def widening_text(windows: Widened, rows: Apart, apart: int, lanes: int) -> Text:
+def widening_text(windows: Widened, rows: Apart, apart: int, isa: Isa) -> Text:
     """`void bk_widen(data, wide)`: the windows of a tile, uint8 to int16.
 
-    Pieces of a row of windows are `apart` bytes from one another; `lanes` are those of 32 bits in a
-    register.
+    Pieces of a row of windows are `apart` bytes from one another.
     """
     code = FunctionText()
     for y in range(windows.height):
         source = code.pointer("%data", str(rows.start(y)))
         target = code.pointer("%wide", str(2 * y * windows.row))
-        _pieces(code, windows, source, target, apart, 2 * lanes)
+        _pieces(code, windows, source, target, apart, isa)
     code.do("ret void")
     return code.function(WIDEN, ["ptr noalias readonly %data", "ptr noalias %wide"]), []
 
 
 def _pieces(
-    code: FunctionText, windows: Widened, source: str, target: str, apart: int, most: int
+    code: FunctionText, windows: Widened, source: str, target: str, apart: int, isa: Isa
 ) -> None:
     """Widen the pieces of a row of windows, `apart` bytes from one another."""
 
@@ -118,7 +119,7 @@ def _pieces(
         read = code.pointer(source, code.let(f"mul nuw nsw i64 {number}, {apart}"))
         written = code.pointer(target, code.let(f"mul nuw nsw i64 {number}, {2 * windows.pitch}"))
         first = 0
-        for count, times in widths(windows.elements, most):
+        for count, times in widths(windows.elements, 2 * isa.lanes):
 
             def register(
                 number: str, _: list[str], first: int = first, n: int = count
@@ -126,6 +127,9 @@ def _pieces(
                 at = code.let(f"mul nuw nsw i64 {number}, {n}")
                 at = code.let(f"add nuw nsw i64 {at}, {first}")
                 value = code.load(f"<{n} x i8>", code.pointer(read, at), 1)
+                if isa.architecture == "armv7" and n == 2 * isa.lanes:
+                    # LLVM would load what it is to widen by way of the stack.
+                    value = code.hidden(f"<{n} x i8>", value)
                 wide = code.let(f"zext <{n} x i8> {value} to <{n} x i16>")
                 place = code.pointer(written, code.let(f"mul nuw nsw i64 {at}, 2"))
                 code.store(f"<{n} x i16>", wide, place, 2)

@@ -11,7 +11,8 @@ overwrites it; two more count and add. So four do what takes six word by word. `
 weights alone, a constant of the channel; `x1 ^ x2` is of the pixel alone, counted once for all
 channels of a tile.
 
-Weights are stored as w1 and ~(w1 ^ w2), four channels of each side by side. Activations stay as they are.
+Weights are stored as w1 and ~(w1 ^ w2), four channels of each side by side. Activations stay as
+they are.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hw.isa import Isa, Part
 from stages.qnn import infer
 from stages.qnn.integer import convolve
 from stages.qnn.packing import round_up
@@ -22,6 +23,13 @@ from stages.qnn.signature import BLOCK
 Array = np.ndarray[Any, Any]
 MAX_TAPS = 49
 """Windows up to 7x7: all taps are instructions in a row."""
+PAIR_LIMIT = 127
+"""The largest weight of which two, times -128, fit 16 bits."""
+
+
+def takes_pairs(isa: Isa) -> bool:
+    """Whether products of signed bytes are added by two in 16 bits, before they are widened."""
+    return Part.MULTIPLY_8 in isa and Part.MAC_16 in isa
 
 
 def pack_depthwise(levels: Array, group: int, dtype: str) -> Array:
@@ -68,7 +76,8 @@ def packed_depthwise(
 
     `data` is [N, Hp, Wp, C], or one picture without N, `bias` int32 [Cp]. The first window begins
     at `origin`, and there are as many as `output` says, or as there are.
-    `offset` is 128 where the instruction multiplies unsigned bytes and the data is signed.
+    `offset` is 128 where the instruction multiplies unsigned bytes and the data is signed, -128
+    where it is the other way round.
     """
     channels = data.shape[-1]
     filters = unpack_depthwise(weights, window, channels).transpose(2, 0, 1)[..., None]

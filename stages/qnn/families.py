@@ -167,10 +167,11 @@ class PairedDots(_Products):
 
 @dataclass(frozen=True)
 class WideDots(_Products):
-    """Bytes as integers of 16 bits, which they are made beforehand."""
+    """Bytes as integers of 16 bits, which they are made beforehand; `words` as of `Dots`."""
 
     group: int
     limit: int = BYTE_LIMIT
+    words: int = 1
     kind: Literal["wide_dots"] = "wide_dots"
 
     @property
@@ -191,7 +192,8 @@ class WideDots(_Products):
     @property
     def name(self) -> str:
         """The method's name in the grammar."""
-        return f"wide_dot{self.group}" + (f"_w{self.limit}" if self.limit != BYTE_LIMIT else "")
+        limited = f"_w{self.limit}" if self.limit != BYTE_LIMIT else ""
+        return f"wide_dot{self.group}{limited}{_step(self.words)}"
 
 
 @dataclass(frozen=True)
@@ -228,10 +230,11 @@ class NarrowDots(_Products):
 @dataclass(frozen=True)
 class TransformedDots(_Products):
     """What transforms make of pixels and weights: signed integers of 16 bits, or floats
-    (`stages.qnn.winograd`)."""
+    (`stages.qnn.winograd`); `words` as of `Dots`."""
 
     group: int
     of: Literal["int16", "float32"] = "int16"
+    words: int = 1
     kind: Literal["transformed_dots"] = "transformed_dots"
 
     @property
@@ -252,7 +255,7 @@ class TransformedDots(_Products):
     @property
     def name(self) -> str:
         """The method's name in the grammar."""
-        return f"winograd_dot{self.group}"
+        return f"winograd_dot{self.group}{_step(self.words)}"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ def to_plain(products: Products) -> Table:
     }
     if isinstance(products, SignedDots | BytePairs):
         data["is_signed"] = True
-    if isinstance(products, Dots | SignedDots | BytePairs) and products.words > 1:
+    several = Dots | SignedDots | BytePairs | WideDots | TransformedDots
+    if isinstance(products, several) and products.words > 1:
         data["words"] = products.words
     return data
 
@@ -51,9 +52,9 @@ def from_plain(data: Table) -> Table:
     if data["tile"]:
         return _fields(TileDots, group=group, words=data["tile"], of=element, code=data["code"])
     if data["are_transformed"]:
-        return _fields(TransformedDots, group=group, of=element)
+        return _fields(TransformedDots, group=group, of=element, words=words)
     if element == "int16":
-        return _fields(WideDots, group=group, limit=limit)
+        return _fields(WideDots, group=group, limit=limit, words=words)
     if element != "int8":
         return _fields(FloatDots, group=group, of=element)
     if data.get("is_signed", False):

@@ -8,6 +8,7 @@ from math import inf
 
 from stages.qnn.groups import WHOLE, Groups
 from stages.qnn.methods import WORD_BYTES
+from stages.qnn.packing import round_up
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.widening import Widened, widened
 from stages.qnn.winograd import WINDOW, Transform, transforms_of
@@ -106,7 +107,8 @@ class Geometry:
         if reads := self.groups.reads(signature):
             height, width = self.window
             return height * width, reads[0] // signature.channels_per_word
-        return self.window[0], self.row_words(signature.channels_per_word)
+        words = self.row_words(signature.channels_per_word)
+        return self.window[0], round_up(words, signature.row_unit // signature.channels_per_word)
 
     def row_words(self, channels_per_word: int) -> int:
         """Words of one row of the window."""
@@ -114,11 +116,11 @@ class Geometry:
         pixel = self.stacked * -(-self.channels // unit) * unit
         return -(-self.window[1] * pixel // channels_per_word)
 
-    def widened(self, rows: int) -> Widened:
-        """What the windows of a tile of so many pixels become where they are widened."""
+    def widened(self, signature: KernelSignature) -> Widened:
+        """What the windows of a tile become where they are widened."""
         unit = 1 if self.is_unpadded else self.unit
         pixel = self.stacked * -(-self.channels // unit) * unit
-        return widened(rows, self.window, self.strides[1], pixel)
+        return widened(signature.rows, self.window, self.strides[1], pixel, signature.row_unit)
 
     def takes(self, signature: KernelSignature) -> bool:
         """Whether a kernel's tile is no longer than rows are, and its step a part of a window's.
@@ -127,17 +129,19 @@ class Geometry:
         """
         if signature.is_transformed:
             is_plain = self.window == (WINDOW, WINDOW) and (self.stacked, self.phases) == (1, 1)
-            is_plain = is_plain and not self.is_grouped
+            words = self.row_words(signature.channels_per_word) // WINDOW
+            is_plain = is_plain and not self.is_grouped and words % signature.step == 0
             return is_plain and self.channels >= LEAST_VECTOR and bool(self.transforms(signature))
         if signature.code is not None and self.channels % BLOCK:
             return False  # what fills a word up has no weight of 0
         if self.groups.reads(signature) and signature.is_tiled:
             return False
-        if signature.is_widened and not self.widened(signature.rows).stays_near:
+        if signature.is_widened and not self.widened(signature).stays_near:
             return False
         step, as_words = signature.step, replace(self, unit=signature.channels_per_word)
-        rows = {one.row_words(signature.channels_per_word) for one in (self, as_words)}
-        rows.add(self.rows_for(signature)[1])
+        rows = {self.rows_for(signature)[1]}
+        if self.has_matrices or not signature.is_widened:
+            rows |= {one.row_words(signature.channels_per_word) for one in (self, as_words)}
         if any(words % step for words in rows):
             return False
         if signature.is_whole:

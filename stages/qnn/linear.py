@@ -15,6 +15,7 @@ zero point's dtype; dtypes below 8 bits are stored in bytes like everywhere in t
 
 from __future__ import annotations
 
+from stages.qnn.division import quotient_by_products
 from stages.qnn.elementwise import elementwise, of_type
 from stages.qnn.numbers import Numbers, Value
 
@@ -31,14 +32,15 @@ DEQUANTIZED = (*QUANTIZED, "int32")
 )  # fmt: skip
 def quantize_linear(
     m: Numbers, x: Value, scale: Value, zero_point: Value, *, low: int, high: int,
-    reciprocal: bool = False,
+    reciprocal: bool = False, rounds_alike: bool = False,
 ) -> Value:  # fmt: skip
     """`clip(round_half_even(x / scale) + zero_point, low, high)`, all in float32 up to the sum.
 
     ONNX's QuantizeLinear as ONNX Runtime's MLAS computes it: a division, a clip (NaN becomes
     `low`), a rounding, the zero point. `low` and `high` are the dtype's own limits, or narrower as
     in PyTorch's `quant_min` and `quant_max`. With `reciprocal`, x is multiplied by
-    `float32(1) / scale`, as `quantized_decomposed.quantize_per_tensor` does.
+    `float32(1) / scale`, as `quantized_decomposed.quantize_per_tensor` does. If it `rounds_alike`,
+    products give the same integers as the division (`stages.qnn.division`).
     """
     point = m.cast(zero_point, "int32")
     if reciprocal:
@@ -46,6 +48,11 @@ def quantize_linear(
     else:
         scaled = m.quotient(x, scale)
     smallest, largest = (m.cast(limit - point, "float32") for limit in (low, high))
+    if rounds_alike and m.divides_by_products():
+        ends = (m.product(bound, scale) for bound in (smallest, largest))
+        x = m.where(x > (least := next(ends)), x, least)
+        x = m.where(x < (most := next(ends)), x, most)
+        return m.nearest(quotient_by_products(m, x, scale)) + point
     bounded = m.where(scaled > smallest, scaled, smallest)
     bounded = m.where(bounded < largest, bounded, largest)
     return m.nearest(bounded) + point

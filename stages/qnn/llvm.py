@@ -65,6 +65,10 @@ class FunctionText:
         """A value that LLVM knows nothing about, in a register of ARM's."""
         return self.let(f'call {kind} asm "", "=w,0"({kind} {value})')
 
+    def held(self, kind: str, value: str) -> str:
+        """A value in a register of ARM's, made before those that are held after it."""
+        return self.let(f'call {kind} asm sideeffect "", "=w,0"({kind} {value})')
+
     def waiting(self, kind: str, value: str, other: str) -> str:
         """A value that is there once `other`, with its type, is: registers of x86.
 

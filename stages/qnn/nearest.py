@@ -21,6 +21,7 @@ _PURE = 1
 
 register_op_attr(NAME, "TVectorizable", True)
 register_op_attr(NAME, "TCallEffectKind", _PURE)
+register_op_attr(NAME, "TScriptPrinterName", NAME)
 
 
 def nearest_by_fcvtns(x: Any) -> Any:
@@ -28,7 +29,7 @@ def nearest_by_fcvtns(x: Any) -> Any:
     return tirx.call_intrin("int32", NAME, x)
 
 
-@register_intrin_lowering(NAME, "llvm")  # type: ignore[untyped-decorator]
+@register_intrin_lowering(NAME, "llvm")
 def _lowered(call: Any) -> Any:
     return _converted(call.args[0], int(call.args[0].ty.dtype.lanes))
 

@@ -19,6 +19,7 @@ from tvm.ir import register_op_attr
 
 from stages.qnn.processor import (
     byte_by_words,
+    divides_by_products,
     has_fma,
     narrows_by_saturation,
     narrows_by_words,
@@ -72,6 +73,9 @@ class Numbers(Protocol):
 
     def quotient(self, left: Value, right: Value) -> Value:
         """A quotient of floats, or one of integers rounded towards zero."""
+
+    def divides_by_products(self) -> bool:
+        """Whether products are cheaper than a division of floats."""
 
     def round_even(self, x: Value) -> Value:
         """Floats to the nearest integer, halves to the even one; the result is still float."""
@@ -152,6 +156,10 @@ class NumpyNumbers:
             return left / right
         magnitude = np.abs(left) // np.abs(right)
         return np.where((left < 0) != (right < 0), -magnitude, magnitude).astype(result_type)
+
+    def divides_by_products(self) -> bool:
+        """A division says what is meant."""
+        return False
 
     def round_even(self, x: Value) -> Value:
         """`np.rint`."""
@@ -239,6 +247,10 @@ class TirNumbers:
         """Float division, or integer division towards zero."""
         is_float = self.dtype(left).startswith("float")
         return left / right if is_float else tirx.truncdiv(left, right)
+
+    def divides_by_products(self) -> bool:
+        """On Arm's cores, which divide for as long as they take for ten products or more."""
+        return divides_by_products()
 
     def round_even(self, x: Value) -> Value:
         """LLVM's nearbyint."""

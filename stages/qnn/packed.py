@@ -93,8 +93,9 @@ def rows_of(call: Any, signature: KernelSignature) -> tuple[int, int]:
     height, columns = attrs["window"]
     if reads := reads_of(attrs, signature):
         return height * columns, reads[0] * size // signature.stored_bytes
+    words = signature.row_unit // signature.channels_per_word
     row = columns * shape_of(data)[-1] * size
-    return height, -(-row // signature.stored_bytes)
+    return height, round_up(-(-row // signature.stored_bytes), words)
 
 
 def border_classes(size: int, before: int, after: int) -> Array:

@@ -105,7 +105,7 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
     outputs = round_up(o, BLOCK)
     padded = np.pad(
         q if signature.is_float else q.astype(np.int32),
-        [(0, outputs - o), (0, 0), (0, 0), (0, round_up(c, signature.channels_per_word) - c)],
+        [(0, outputs - o), (0, 0), (0, 0), (0, round_up(c, signature.row_unit) - c)],
     )
     blocks = outputs // signature.channels
     if signature.is_float:
@@ -145,7 +145,7 @@ def unpack_weights(
         depth = round_up(c, signature.channels_per_word)
         return elements.reshape(-1, kh, kw, depth)[:o, ..., :c]
     if signature.form == "bytes":
-        row = round_up(kw * c, signature.channels_per_word)
+        row = round_up(kw * c, signature.row_unit)
         rows = _unpack_bytes(signature, packed, (kh, row))
         return rows[:o, :, : kw * c].reshape(shape)
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word

@@ -31,7 +31,7 @@ def nearest(x: Any) -> Any:
     """
     if _architecture() == "x86_64":
         return tirx.call_llvm_pure_intrin("int32", "llvm.lrint", x)
-    if _architecture() == "aarch64":
+    if _architecture() == "aarch64" and str(x.ty.dtype).startswith("float32"):
         return nearest_by_fcvtns(x)
     return tirx.nearbyint(x).astype("int32")
 
@@ -44,6 +44,11 @@ def rounds_by_sums() -> bool:
 def narrows_by_words() -> bool:
     """Whether integers become bytes by way of 16 bits, saturated twice (SQXTN, SQXTUN of A64)."""
     return _architecture() == "aarch64"
+
+
+def divides_by_products() -> bool:
+    """Whether vectors of floats are best divided by products: Arm's, where these are fused."""
+    return not clips_integers() and has_fma()
 
 
 def clips_integers() -> bool:

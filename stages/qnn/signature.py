@@ -20,7 +20,7 @@ A signature's name is a grammar:
     sums    := ("s" value ("_" value)*)*         "m" for a minus
     problem := "a" bits "w" bits "_" encoding [step]
     step    := ("_by" | "_coupled") words
-    method  := ("dot" | "wide_dot") group ["_w" limit] [step] | "winograd_dot" group
+    method  := ("dot" | "wide_dot") group ["_w" limit] [step] | "winograd_dot" group [step]
              | ("sdot" | "pairs") group ["_a" bits] [step]
              | ("dot" group | "tile" words) ["_" ("odd" | "signed") bits]
              | "narrow" bits "_a" bits "_w" limit
@@ -218,8 +218,14 @@ class KernelSignature:
             return self.tables.words
         if self.plan is not None:
             return self.words
-        steps = Dots | SignedDots | BytePairs | TileDots
+        steps = Dots | SignedDots | BytePairs | WideDots | TransformedDots | TileDots
         return self.products.words if isinstance(self.products, steps) else 1
+
+    @property
+    def row_unit(self) -> int:
+        """Channels that rows of a window are filled up to a multiple of, by weights of 0: words, or
+        steps where what is read behind a row is scratch."""
+        return self.channels_per_word * (self.step if self.is_widened else 1)
 
     @property
     def pixel_registers(self) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 LINE = 32
 """Elements of a line of the caches."""
 BEHIND = 2
-"""Elements behind a window that a kernel may read, though it uses none."""
+"""Elements behind a window that a kernel may read, though it uses none, or as many as its step."""
 MOST_BYTES = 1 << 16
 """Of the windows of a tile: more would not stay in the nearest caches."""
 
@@ -34,12 +34,14 @@ class Widened:
     """Elements of a piece."""
     step: int
     """Bytes that a window lies further on than the one before it."""
+    behind: int = BEHIND
+    """Elements behind a window that a kernel may read."""
 
     @property
     def pitch(self) -> int:
         """Elements from a piece to the next one: an odd number of lines, or all would be in the
         same few sets of a cache."""
-        return (-(-(self.elements + BEHIND) // LINE) | 1) * LINE
+        return (-(-(self.elements + self.behind) // LINE) | 1) * LINE
 
     @property
     def moved(self) -> int:
@@ -62,11 +64,15 @@ class Widened:
         return 2 * self.size <= MOST_BYTES
 
 
-def widened(rows: int, window: Sequence[int], stride: int, pixel: int) -> Widened:
+def widened(
+    rows: int, window: Sequence[int], stride: int, pixel: int, unit: int = BEHIND
+) -> Widened:
     """What the windows of a tile of so many pixels are, of pixels of so many bytes.
 
-    `stride` is how many of these windows move by. A row of a window is a whole number of words.
+    `stride` is how many of these windows move by. A kernel reads a multiple of `unit` elements of
+    each row of a window.
     """
     height, width = window
     pieces, columns = (rows, 1) if width == 1 else (1, (rows - 1) * stride + width)
-    return Widened(height, pieces, columns * pixel + width * pixel % 2, stride * pixel)
+    elements = columns * pixel + width * pixel % 2
+    return Widened(height, pieces, elements, stride * pixel, max(BEHIND, unit))

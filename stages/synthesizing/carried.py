@@ -7,7 +7,7 @@ emptied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hw.isa import Isa, Part, Vector
 from stages.qnn.families import (
@@ -34,6 +34,7 @@ __all__ = [
     "Body",
     "Pass",
     "body_of",
+    "by_words",
     "dots_of_bytes",
     "narrow_products",
     "paired_products",
@@ -193,6 +194,13 @@ def widened_products(isa: Isa) -> WideDots | None:
     """Bytes that were widened, where nothing multiplies more of them at once than of words."""
     group = transformed_products(isa).group
     return None if isa.dot_group > group else WideDots(group)
+
+
+def by_words(products: WideDots | TransformedDots) -> list[WideDots | TransformedDots]:
+    """The same a word of a pixel at a time, or as many as a register of its lanes holds (ARM)."""
+    if products.group > 1:
+        return [products]
+    return [replace(products, words=words) for words in WORDS]
 
 
 def spanning_products(isa: Isa) -> WideDots:

@@ -30,6 +30,7 @@ from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import (
     body_of,
+    by_words,
     dots_of_bytes,
     narrow_products,
     paired_products,
@@ -204,12 +205,15 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
                 yield replace(blank, products=TransformedDots(floats.group, "float32"))
             continue
         if problem.spans:
-            yield replace(blank, products=spanning_products(isa))
+            for spanning in by_words(spanning_products(isa)):
+                yield replace(blank, products=spanning)
             continue
         yield blank
-        yield replace(blank, products=transformed_products(isa))
+        for transformed in by_words(transformed_products(isa)):
+            yield replace(blank, products=transformed)
         if (wide := widened_products(isa)) is not None:
-            yield replace(blank, products=wide)
+            for each in by_words(wide):
+                yield replace(blank, products=each)
         ways = dots_of_bytes(isa, problem.activation_bits)
         for way in (*ways, *byte_pairs(isa, problem.activation_bits)):
             yield replace(blank, products=way)

@@ -76,16 +76,17 @@ class Operands:
         return self.moved(self.moved(data, "%plane", stored), "%pixel", int(m))
 
     def _lane(self, data: str, m: int, lane: int, kind: Vector) -> str:
-        """One of the words of a pixel, in every lane of a register of four (ARM).
+        """One of the words, or of the 16 bits, of a pixel, in every lane of a register (ARM).
 
         What multiplies by one lane of a register needs no register of copies. LLVM must not know
         that some lanes are not used, or it would bring each of the others by itself.
         """
         is_bytes = kind.bits == 8
-        seen = self.word if is_bytes else kind
+        step = self.signature.step * self.signature.channels_per_word
+        seen = self.word if is_bytes else Vector(max(kind.lanes, step), kind.bits)
         if (data, m) not in self.pixels:
             place = self.moved(data, "%pixel", m) if m else data
-            loaded = self._lanes(place) if is_bytes else self.code.load(kind.llvm, place, 2)
+            loaded = self._lanes(place) if is_bytes else self.code.load(seen.llvm, place, 2)
             hidden = self.code.hidden(seen.llvm, loaded)
             self.pixels[data, m] = self._signed(hidden, seen) if self.offset else hidden
         copies = kind.bytes // (seen.bits // 8)

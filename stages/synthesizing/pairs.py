@@ -47,7 +47,9 @@ def pairs_body(signature: KernelSignature, isa: Isa) -> Body:
     tile = [(m, n) for n in halves for m in range(signature.rows)]
     sums = {place: program.input(f"c{place[0]}.{place[1]}", counter) for place in tile}
     for word in range(0, products.words, 2):
-        parts = range(word, min(word + 2, products.words))
+        parts = list(range(word, min(word + 2, products.words)))
+        if signature.rows == 1:  # of one pixel LLVM turns the order of words round, and of loads
+            parts.reverse()
         for first in range(0, len(tile), AHEAD):
             places = tile[first : first + AHEAD]
             found: dict[tuple[int, int], Register] = {}
@@ -55,7 +57,7 @@ def pairs_body(signature: KernelSignature, isa: Isa) -> Body:
                 for m, n in places:
                     a = program.input(f"a{part}.{m}", kind)
                     w = program.input(f"w{part}.{n}", kind)
-                    before = () if part == word else (found[m, n],)
+                    before = () if part == parts[0] else (found[m, n],)
                     found[m, n] = program.apply(more if before else multiply, *before, a, w)
             for place in places:
                 sums[place] = program.apply(widen, sums[place], found[place])

@@ -31,10 +31,16 @@ EVERY: list[Products] = [
         PairedDots(4, 64),
         WideDots(1),
         WideDots(2, 256),
+        WideDots(1, words=4),
         NarrowDots(2, 16, 3, 4),
     ),
-    *(TransformedDots(1), TransformedDots(1, "float32"), TileDots(4, 16)),
-    *(TileDots(4, 8, code=WeightCode(1, False)), TileDots(2, 8, "bfloat16"), FloatDots(1)),
+    *(TransformedDots(1), TransformedDots(1, words=2), TransformedDots(1, "float32")),
+    *(
+        TileDots(4, 16),
+        TileDots(4, 8, code=WeightCode(1, False)),
+        TileDots(2, 8, "bfloat16"),
+        FloatDots(1),
+    ),
     FloatDots(2, "bfloat16"),
 ]
 

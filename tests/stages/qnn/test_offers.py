@@ -210,7 +210,7 @@ def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
     small, middle, whole = (
         {"narrow8_a2_w1", "narrow16_a2_w1"},
         {"narrow8_a3_w4", "narrow16_a3_w4"},
-        {"dot1", "wide_dot1"},
+        {"dot1", "wide_dot1", "wide_dot1_by2", "wide_dot1_by4"},
     )
     seven, eight = ({f"pairs4{a}{by}" for by in ("", "_by2", "_by4")} for a in ("_a7", ""))
     assert methods(2, 1) == small | middle | whole | seven | eight

@@ -18,6 +18,7 @@ from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
 from stages.synthesizing.carried import (
     body_of,
+    by_words,
     paired_products,
     spanning_products,
     transformed_products,
@@ -68,7 +69,7 @@ NAME = re.compile(
     r"(popcount_(and|xor|choose_a|choose_w|mix)[1-9][0-9]*"
     rf"_a[1-3]{PLANES}_w[1-3]{PLANES}_(?P<encoding>unipolar|bipolar|signed)(_of{PLANES}{SUMS})?"
     r"(_by([468]|1[26])|_coupled[24])?"
-    r"|mac8_((s?dot|pairs)[124](_a7)?(_w64)?(_by[24])?|wide_dot[12]|narrow(8|16)_a[1-7]_w[1-9][0-9]*)|mac16_winograd_dot[12])"
+    r"|mac8_((s?dot|pairs)[124](_a7)?(_w64)?(_by[24])?|wide_dot[12](_by[24])?|narrow(8|16)_a[1-7]_w[1-9][0-9]*)|mac16_winograd_dot[12](_by[24])?)"
     r"_(?P<tile>([1-8]|1[024])x(4|8|16|32))_(?P<flush>window|row|chunk|none)"
     rf"_(?P<isa>{'|'.join(ISAS)})"
 )
@@ -170,8 +171,10 @@ def test_products_of_bytes_at_their_extremes(hardware: Hardware) -> None:
         small = replace(one, products=paired), replace(three, products=paired)
         cases += [Case(small[0], 3, 3, 16), Case(small[1], 2, 3, 5, 2)]
     if (wide := widened_products(isa_of(hardware))) is not None:
-        kernels = replace(one, products=wide), replace(three, products=wide)
-        cases += [Case(kernels[0], 3, 3, 16), Case(kernels[1], 2, 3, 5, 2)]
+        for products in by_words(wide):
+            kernels = replace(one, products=products), replace(three, products=products)
+            words = products.words * 5
+            cases += [Case(kernels[0], 3, 3, 16), Case(kernels[1], 2, 3, words, 2)]
     check(cases, hardware)
 
 
@@ -182,11 +185,14 @@ def test_products_of_words_at_their_extremes(
 ) -> None:
     """Of bytes with weights that no byte holds; of transformed pixels, whose sums wrap around."""
     skip_unless_runnable(hardware)
-    kernels = [
-        replace(mac8(hardware, rows, vectors), products=products(isa_of(hardware)))
-        for rows, vectors in ((1, 1), (3, tiles(hardware)[-1]))
-    ]
-    check([Case(kernels[0], 1, 1, 40), Case(kernels[1], 2, 3, 5, 2)], hardware)
+    isa, cases = isa_of(hardware), []
+    for each in by_words(products(isa)):
+        kernels = [
+            replace(mac8(hardware, rows, vectors), products=each)
+            for rows, vectors in ((1, 1), (3, tiles(hardware)[-1]))
+        ]
+        cases += [Case(kernels[0], 1, 1, 40), Case(kernels[1], 2, 3, each.words * 5, 2)]
+    check(cases, hardware)
 
 
 def narrow_cases(hardware: Hardware, periods: range) -> Iterator[Case]:
