@@ -21,6 +21,7 @@ _PURE = 1
 
 register_op_attr(NAME, "TVectorizable", True)
 register_op_attr(NAME, "TCallEffectKind", _PURE)
+register_op_attr(NAME, "TScriptPrinterName", NAME)
 
 
 def nearest_by_fcvtns(x: Any) -> Any:

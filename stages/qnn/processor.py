@@ -31,7 +31,7 @@ def nearest(x: Any) -> Any:
     """
     if _architecture() == "x86_64":
         return tirx.call_llvm_pure_intrin("int32", "llvm.lrint", x)
-    if _architecture() == "aarch64":
+    if _architecture() == "aarch64" and str(x.ty.dtype).startswith("float32"):
         return nearest_by_fcvtns(x)
     return tirx.nearbyint(x).astype("int32")
 
