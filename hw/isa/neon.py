@@ -116,7 +116,7 @@ def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[
         Part.AND: operator(f"{name}and", "and", word, lambda x, y: x & y),
         Part.OR: operator(f"{name}orr", "or", word, lambda x, y: x | y),
         Part.XOR: operator(f"{name}eor", "xor", word, lambda x, y: x ^ y),
-        Part.SELECT: _select(name, byte, prefix),
+        Part.SELECT: _select(name, byte if "arm." in prefix else word, prefix),
         Part.COUNT: popcount(f"{name}cnt", byte),
         Part.MAC_8: helper(
             f"{name}mla.8",

@@ -17,6 +17,7 @@ import numpy as np
 
 from hw.isa.expanding import REGISTER
 from stages.options import Encoding
+from stages.qnn.coupling import couple, left_out, uncouple
 from stages.qnn.floats import float64_of
 from stages.qnn.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
 from stages.qnn.signature import BLOCK, KernelSignature
@@ -117,7 +118,8 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         patterns = padded & ((1 << signature.plan.weight_bits) - 1)
         planes = pack_planes(patterns, signature.plan.weight_planes)
         by_block = planes.reshape(len(planes), blocks, signature.channels, -1)
-        return np.ascontiguousarray(by_block.transpose(1, 0, 3, 2))
+        laid_out = np.ascontiguousarray(by_block.transpose(1, 0, 3, 2))
+        return couple(laid_out) if signature.coupled else laid_out
     assert signature.products is not None
     group, per_word = signature.products.group, signature.channels_per_word
     elements = padded.astype(signature.products.element)
@@ -148,7 +150,9 @@ def unpack_weights(
         return rows[:o, :, : kw * c].reshape(shape)
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:
-        planes = packed.transpose(1, 0, 3, 2).reshape(len(plan.weight_planes), -1, kh, kw, words)
+        by_word = uncouple(packed) if signature.coupled else packed
+        by_channel = by_word.transpose(1, 0, 3, 2)
+        planes = by_channel.reshape(len(plan.weight_planes), -1, kh, kw, words)
         q = unpack_planes(planes, plan.weight_planes, plan.weight_bits).astype(np.int32)
         return _stored(q, plan.weight_bits, plan.weights)[:o, ..., :c]
     tables = signature.tables
@@ -203,7 +207,8 @@ def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     """What a kernel computes over one window, activation sums included: int32 [..., O].
 
     `data` holds unsigned levels [..., K] and `weights` stored integers [O, K]. This is the meaning
-    of the term plan or the tables themselves, level pair by level pair. Sums of floats are float32
+    of the term plan or the tables themselves, level pair by level pair, less what coupled words
+    leave out. Sums of floats are float32
     of sums in float64: kernels round after every product.
     """
     if signature.products is not None:
@@ -216,4 +221,6 @@ def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     total = np.zeros((*data.shape[:-1], weights.shape[0]), np.float64)
     for pattern in range(table.shape[1]):
         total += table[:, pattern][data] @ (patterns == pattern).astype(np.float64).T
+    if signature.coupled:
+        total -= left_out(signature, weights)
     return total.astype(np.int32)

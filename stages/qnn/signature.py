@@ -19,7 +19,7 @@ A signature's name is a grammar:
     planes  := ("x" table)*             the truth table of each plane over levels, hexadecimal
     sums    := ("s" value ("_" value)*)*         "m" for a minus
     problem := "a" bits "w" bits "_" encoding [step]
-    step    := "_by" words
+    step    := ("_by" | "_coupled") words
     method  := ("dot" | "wide_dot") group ["_w" limit] [step] | "winograd_dot" group [step]
              | ("sdot" | "pairs") group ["_a" bits] [step]
              | ("dot" group | "tile" words) ["_" ("odd" | "signed") bits]
@@ -71,6 +71,8 @@ RING = 4
 RING_BYTES = RING * tiles.ROWS * tiles.ROW_BYTES
 """Steps whose weights are bytes at a time, where kernels of tiles make these of fewer bits; and the
 room for them, which is handed over where other kernels are told what to fetch."""
+COUPLE = 2
+"""Words that are counted as one, where they are (`stages.qnn.coupling`)."""
 FALLBACK_ROWS = 14
 """Pixels that 28 registers of 16 lanes can add up for 32 channels; four are left."""
 
@@ -98,20 +100,25 @@ class KernelSignature:
     tables: Tables | None = None
     """What a look-up kernel looks up."""
     words: int = 1
-    """Words of a window whose bits a popcount kernel adds up before it counts."""
+    """Words of a window that a popcount kernel takes at a time."""
+    coupled: bool = False
+    """Whether a popcount kernel counts the bits of two words as one (`stages.qnn.coupling`); else
+    it adds up the bits of those that it takes at a time before it counts."""
 
     def __post_init__(self) -> None:
         if BLOCK % self.channels:
             raise ValueError(f"a tile of {self.channels} channels does not divide {BLOCK}")
         if sum(way is not None for way in (self.plan, self.tables, self.products)) != 1:
             raise ValueError("a signature has a term plan, tables, or a way to add up products")
+        if self.coupled and self.words % COUPLE:
+            raise ValueError(f"{self.words} words are no couples")
         if self.plan is not None and self.stored is None:
             object.__setattr__(self, "stored", stored_by(self.plan))
 
     @property
     def method(self) -> Hashable:
         """What is added up and how, whatever the tile."""
-        return self.words, self.plan, self.tables, self.products
+        return self.words, self.coupled, self.plan, self.tables, self.products
 
     @property
     def family(self) -> Family:
@@ -331,7 +338,7 @@ class KernelSignature:
             return f"lookup_{self.tables.name}_{tile}"
         assert self.plan is not None and self.stored is not None
         among = "" if self == self.alone else f"_of{_tables(self.stored)}"
-        several = f"_by{self.words}" if self.words > 1 else ""
+        several = f"_{'coupled' if self.coupled else 'by'}{self.words}" if self.words > 1 else ""
         return f"popcount_{self.plan.name}{among}{several}_{tile}"
 
 

@@ -24,6 +24,7 @@ from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
 from stages.synthesizing.counting import emptied, popcount_body
+from stages.synthesizing.coupled import coupled_body
 from stages.synthesizing.looked_up import lookup_body
 from stages.synthesizing.pairs import pairs_body
 from stages.synthesizing.program import Program, Register
@@ -73,6 +74,8 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
     """The body of a signature, whichever its family."""
     if signature.is_tiled:
         return tiles_body(signature)
+    if signature.coupled:
+        return coupled_body(signature, isa)
     if signature.family == "popcount" and signature.step > 1:
         return carry_save_body(signature, isa)
     if isinstance(signature.products, BytePairs):

@@ -25,12 +25,12 @@ from hw.isa.fingerprint import fingerprint
 from hw.isa.sums import Group, InexactError, Place, SumLane, Vector, zero_lane
 from stages.kinds import Table
 from stages.qnn.methods import WORD_BITS, WORD_BYTES
-from stages.qnn.signature import KernelSignature
+from stages.qnn.signature import COUPLE, KernelSignature
 from stages.synthesizing.body import Body
 from stages.synthesizing.expanding import prove_expansion
 from stages.synthesizing.program import Program
 from stages.synthesizing.quotient import residual
-from stages.synthesizing.unknowns import corners, looked_up, planes
+from stages.synthesizing.unknowns import corners, coupled_planes, looked_up, planes
 
 SUM_LIMIT = (1 << 31) - 1
 
@@ -78,8 +78,14 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         table = plan.table()
         if plan.activation_sum:
             table = table - np.array(plan.activation_sum)[:, None]
-        totals, largest = _simulated(signature, isa, body, planes(plan, signature, isa))
-        _compare(totals, table.ravel(), WORD_BYTES * signature.step, 8, isa)
+        if signature.coupled:
+            operands, sums = coupled_planes(plan, signature, isa)
+            facts["coupled"] = COUPLE
+        else:
+            operands, sums = planes(plan, signature, isa), table.ravel()
+        totals, largest = _simulated(signature, isa, body, operands)
+        words = signature.step // (COUPLE if signature.coupled else 1)
+        _compare(totals, sums, WORD_BYTES * words, 8, isa)
     elif (tables := signature.tables) is not None:
         facts = {
             "weights_alone": [int(x) for x in tables.residual()],
@@ -100,8 +106,8 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         if signature.code is not None:
             prove_expansion(signature.code, isa)
             facts["expanded"] = signature.code.name
-        operands, products = corners(signature, isa, body)
-        totals, largest = _simulated(signature, isa, body, operands)
+        numbers, products = corners(signature, isa, body)
+        totals, largest = _simulated(signature, isa, body, numbers)
         if signature.is_transformed and not signature.is_float:
             facts["sums"], largest = "modulo 2^32, however many", 1
         channels = signature.channels_per_word * signature.step

@@ -18,6 +18,7 @@ from stages.synthesizing.beginning import BEGIN, from_nothing
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.operands import Operands
+from stages.synthesizing.pipelining import loop_of
 from stages.synthesizing.tile_kernel import TileKernel
 
 PARAMETERS = (
@@ -61,7 +62,7 @@ class MicroKernel(Operands):
         Sums that can begin with something have another one, which `signature.beginning` names.
         """
         for m in range(self.signature.rows):
-            for n in range(0 if self.signature.counts_sums else self.vectors):
+            for n in range(0 if self._stores_first else self.vectors):
                 self._store(m, n, "zeroinitializer")
         window = self.code.let("mul nuw nsw i64 %kh, %kw")
         counters: list[str] = []
@@ -126,7 +127,7 @@ class MicroKernel(Operands):
                 unroll=flush == "window",
             )
             if one.ends_chain:
-                self._add(one.coefficient, counters)
+                self._add(one.coefficient, counters, one is self.body.passes[0])
             return counters
         zeros = ["zeroinitializer"] * len(self.tile)
 
@@ -164,6 +165,8 @@ class MicroKernel(Operands):
         code, step = self.code, self.signature.step
         row = row_start(code, ky)
         row_words = code.let(f"mul nuw nsw i64 {ky}, %kw")
+        if self.signature.coupled:
+            return self._pipelined(one, window, row, row_words, first, count, counters)
 
         def one_word(index: str, carried: list[str]) -> list[str]:
             done = self.times(index, step) if step > 1 else index
@@ -189,6 +192,26 @@ class MicroKernel(Operands):
         # A body is as long as the registers allow; several in a row would spill.
         return code.loop(steps, self._typed(counters), one_word, unroll=False)
 
+    def _pipelined(
+        self,
+        one: Pass,
+        window: str,
+        row: str,
+        row_words: str,
+        first: str,
+        count: str,
+        counters: list[str],
+    ) -> list[str]:
+        """The same as a loop that is not left to LLVM."""
+        code, loop = self.code, loop_of(self.signature, one.word, self.isa)
+        moved = self.times(first, self.signature.word_bytes)
+        data = code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
+        word = code.let(f"add nuw nsw i64 {first}, {row_words}")
+        places = [self.place(name, data, word, window) for name in loop.pointers]
+        turns = code.let(f"udiv exact i64 {count}, {self.signature.step}")
+        done = code.let(loop.call([kind.llvm for kind in self.kinds], counters, places, turns))
+        return [code.let(f"extractvalue {loop.result} {done}, {n}") for n in range(len(counters))]
+
     def _typed(self, counters: Sequence[str]) -> list[tuple[str, str]]:
         return [(kind.llvm, value) for kind, value in zip(self.kinds, counters, strict=True)]
 
@@ -200,14 +223,20 @@ class MicroKernel(Operands):
     def _store(self, m: int, n: int, value: str) -> None:
         self.code.store(self.word.llvm, value, "%sums", 4, self._place(m, n))
 
-    def _increase(self, m: int, n: int, value: str) -> None:
-        if self.signature.counts_sums:
+    @property
+    def _stores_first(self) -> bool:
+        """Whether the first pass stores each sum, once, so that none need be 0 before."""
+        is_once = self.signature.coupled and self.signature.flush == "window"
+        return self.signature.counts_sums or is_once
+
+    def _increase(self, m: int, n: int, value: str, is_first: bool = False) -> None:
+        if is_first and self._stores_first:
             self._store(m, n, value)
             return
         before = self.code.load(self.word.llvm, "%sums", 4, self._place(m, n))
         self._store(m, n, self.code.let(f"add {self.word.llvm} {before}, {value}"))
 
-    def _add(self, coefficient: int, counters: Sequence[str]) -> None:
+    def _add(self, coefficient: int, counters: Sequence[str], is_first: bool = False) -> None:
         """Empty counters into the sums, times their coefficient."""
         together, registers = self.body.together, self.body.registers
         for first in range(0, len(counters), together):
@@ -217,7 +246,8 @@ class MicroKernel(Operands):
                 if coefficient != 1:
                     factor = self.word.splat(coefficient)
                     total = self.code.let(f"mul {self.word.llvm} {total}, {factor}")
-                self._increase(m, n // together * registers + int(name[1:]), total)
+                place = n // together * registers + int(name[1:])
+                self._increase(m, place, total, is_first or self.signature.counts_sums)
 
     def _add_activation_sums(self, index: int) -> None:
         """Add what the producer summed over activations: contiguous words, one loop a pixel."""

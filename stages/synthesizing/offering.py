@@ -25,7 +25,7 @@ from stages.qnn.families import (
 )
 from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, code_for
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.qnn.signature import BLOCK, COUPLE, KernelSignature
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import (
@@ -39,11 +39,13 @@ from stages.synthesizing.carried import (
     widened_products,
 )
 from stages.synthesizing.carry_save import MOST_PIXELS, steps_of
+from stages.synthesizing.coupled import coupled_steps
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.operands import CACHE_LINE
 from stages.synthesizing.pairs import byte_pairs
+from stages.synthesizing.pipelining import fits
 from stages.synthesizing.pricing import offer_of
 from stages.synthesizing.recounting import Recount, recount_loops
 from stages.synthesizing.tiles import tile_offer, tile_signatures
@@ -231,6 +233,9 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
                 period = BYTE_MAX // (BYTE_BITS * plan.widest)
                 signature = replace(signature, flush="window", flush_period=period)
             yield signature
+            for words in coupled_steps(plan, isa):
+                period = BYTE_MAX // (BYTE_BITS * plan.widest) * COUPLE // words * words
+                yield replace(signature, words=words, coupled=True, flush_period=period)
             for words in steps_of(plan, isa) if rows <= MOST_PIXELS else ():
                 period = BYTE_MAX // BYTE_BITS * words
                 yield replace(signature, words=words, flush_period=period)
@@ -270,8 +275,10 @@ def _fits(signature: KernelSignature, body: Body, isa: Isa) -> bool:
 
     LLVM loads the planes of a word all at once, however few are in use at one time; a constant, a
     count and the result of a choice need registers too. Steps of several words and products load
-    part by part.
+    part by part. Loops that are not left to LLVM say themselves what they need.
     """
+    if signature.coupled:
+        return all(fits(signature, one.word, isa) for one in body.passes)
     parts = max(isa.bytes // one.word.part for one in body.passes)
     if any(one.word.live() + parts > isa.registers * parts for one in body.passes):
         return False

@@ -65,6 +65,16 @@ class Operands:
         word = self.code.load("i32", place, 4, 4 * number)
         return self.code.splat(word, "i32", self.isa.lanes)
 
+    def place(self, pointer: str, data: str, word: str, window: str) -> str:
+        """Where one of the pointers of a loop begins: `a{plane}.{m}` or `w{plane}`."""
+        plane, _, m = pointer[1:].partition(".")
+        if pointer[0] == "w":
+            start = self.times(window, int(plane))
+            at = self.code.let(f"add nuw nsw i64 {start}, {word}")
+            return self.code.pointer("%weights", self.times(at, self.signature.channels * 4))
+        stored = self.signature.plane_index(int(plane))
+        return self.moved(self.moved(data, "%plane", stored), "%pixel", int(m))
+
     def _lane(self, data: str, m: int, lane: int, kind: Vector) -> str:
         """One of the words, or of the 16 bits, of a pixel, in every lane of a register (ARM).
 

@@ -117,7 +117,9 @@ def _loads(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]:
     filling = _filling(signature, isa)
     counts = Counter[str]()
     for name, kind in word.types.items():
-        if name[0] == "w":
+        if name[0] == "w" and signature.coupled:  # by halves (`pipelining`)
+            counts[f"load_{kind.bytes // 2}"] += 2
+        elif name[0] == "w":
             counts[f"load_{kind.bytes}"] += 1
         elif name[0] == "a" and (name.startswith("a0.") or not signature.reads_lanes):
             counts[f"{filling}_{kind.bytes}"] += 1

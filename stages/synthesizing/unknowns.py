@@ -13,7 +13,7 @@ from hw.isa.sums import Group, Place, SumLane, Vector
 from hw.isa.tiles import COLUMNS
 from stages.qnn.families import BytePairs
 from stages.qnn.methods import BYTE_LIMIT, WORD_BYTES, WORD_LIMIT
-from stages.qnn.signature import KernelSignature
+from stages.qnn.signature import COUPLE, KernelSignature
 from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
 from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.body import Body
@@ -41,6 +41,41 @@ def planes(plan: TermPlan, signature: KernelSignature, isa: Isa) -> dict[str, li
                     for lane in range(isa.lanes)
                 ]
     return result
+
+
+def coupled_planes(
+    plan: TermPlan, signature: KernelSignature, isa: Isa
+) -> tuple[dict[str, list[BitsLane]], Vector]:
+    """Every plane of the words of a step, two of which are at the same positions, and their sums.
+
+    What is unknown of a position are two levels and two weights. Weights are the plane of the first
+    word and where those of both are alike (`stages.qnn.coupling`).
+    """
+    n, m = plan.activation_bits, plan.weight_bits
+    case = np.arange(1 << COUPLE * (n + m))
+    levels = [case >> COUPLE * m + n * word & (1 << n) - 1 for word in range(COUPLE)]
+    weights = [case >> m * word & (1 << m) - 1 for word in range(COUPLE)]
+    result: dict[str, list[BitsLane]] = {}
+    for number in range(signature.step):
+        couple, word = divmod(number, COUPLE)
+        for plane, table in enumerate(plan.activation_planes):
+            bits = packed_table(plane_bits(table, 1 << n)[levels[word]])
+            for pixel in range(signature.rows):
+                lane = BitsLane(_groups(None, pixel, couple), bits, len(case))
+                result[f"a{plane * signature.step + number}.{pixel}"] = [lane] * isa.lanes
+        for plane, table in enumerate(plan.weight_planes):
+            first, second = (plane_bits(table, 1 << m)[weight] for weight in weights)
+            bits = packed_table(1 - (first ^ second) if word else first)
+            for register in range(signature.channels // isa.lanes):
+                result[f"w{plane * signature.step + number}.{register}"] = [
+                    BitsLane(_groups(register * isa.lanes + lane, None, couple), bits, len(case))
+                    for lane in range(isa.lanes)
+                ]
+    sums = sum(plan.table()[a, w] for a, w in zip(levels, weights, strict=True))
+    for term in plan.terms:
+        own = plane_bits(plan.weight_planes[term.weights[0]], 1 << m)
+        sums = sums - term.coefficient * (own[weights[0]] ^ own[weights[1]])
+    return result, np.asarray(sums)
 
 
 def looked_up(

@@ -17,6 +17,7 @@ from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.qnn.terms import TermPlan
 from stages.synthesizing.carried import (
+    body_of,
     by_words,
     paired_products,
     spanning_products,
@@ -24,8 +25,10 @@ from stages.synthesizing.carried import (
     widened_products,
 )
 from stages.synthesizing.carry_save import WORDS, steps_of
+from stages.synthesizing.coupled import STEPS
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
+from stages.synthesizing.pipelining import fits
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same, sums_of
 from tests.stages.synthesizing.plans import (
     PLANS,
@@ -36,7 +39,7 @@ from tests.stages.synthesizing.plans import (
     plan_named,
     popcount,
 )
-from tests.targets import AVX512BITALG, AVX512BW, EVERY, PROFILES, skip_unless_runnable
+from tests.targets import AARCH64, AVX512BITALG, AVX512BW, EVERY, PROFILES, skip_unless_runnable
 
 FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
 SOME_PLANS = [
@@ -65,7 +68,7 @@ SUMS = r"(sm?[0-9]+(_m?[0-9]+)*)*"
 NAME = re.compile(
     r"(popcount_(and|xor|choose_a|choose_w|mix)[1-9][0-9]*"
     rf"_a[1-3]{PLANES}_w[1-3]{PLANES}_(?P<encoding>unipolar|bipolar|signed)(_of{PLANES}{SUMS})?"
-    r"(_by([468]|1[26]))?"
+    r"(_by([468]|1[26])|_coupled[24])?"
     r"|mac8_((s?dot|pairs)[124](_a7)?(_w64)?(_by[24])?|wide_dot[12](_by[24])?|narrow(8|16)_a[1-7]_w[1-9][0-9]*)|mac16_winograd_dot[12](_by[24])?)"
     r"_(?P<tile>([1-8]|1[024])x(4|8|16|32))_(?P<flush>window|row|chunk|none)"
     rf"_(?P<isa>{'|'.join(ISAS)})"
@@ -135,6 +138,27 @@ def test_bits_that_are_added_up_before_they_are_counted(hardware: Hardware) -> N
             cases += [filled(signature, flush), Case(signature, 3, 1, words, 2)]
     assert {case.signature.words for case in cases} == {*WORDS}
     check(cases, hardware)
+
+
+def test_words_that_are_counted_as_one() -> None:
+    """Coupled words of pixels and channels in any number, until counts fill their bytes."""
+    hardware = AARCH64
+    skip_unless_runnable(hardware)
+    cases: list[Case] = []
+    for bits in ((1, 1), (2, 1), (2, 2), (3, 3)):
+        offered = candidates(Problem(*bits, "bipolar"), isa_of(hardware))
+        found = [s for s in offered if s.coupled and (s.rows + s.channels) % 5 == bits[0]]
+        found = [s for s in found if _is_offered(s, isa_of(hardware))][:6]
+        for number, signature in enumerate(found):
+            cases.append(filled(signature, FLUSHES[number % 3]))
+            by_row = signature.flushed("row")
+            cases.append(Case(by_row, 3, 3, signature.step, 1 + number % 2))
+    assert {case.signature.words for case in cases} == {*STEPS}
+    check(cases, hardware)
+
+
+def _is_offered(signature: KernelSignature, isa: Isa) -> bool:
+    return all(fits(signature, one.word, isa) for one in body_of(signature, isa).passes)
 
 
 @EVERY

@@ -1,0 +1,107 @@
+"""Bodies that count the bits of two words as one; `stages.qnn.coupling` says why that is right."""
+
+from __future__ import annotations
+
+from hw.isa import Isa, Part, Vector
+from stages.qnn.coupling import is_coupled
+from stages.qnn.signature import COUPLE, KernelSignature
+from stages.qnn.terms import Term, TermPlan
+from stages.synthesizing.body import Body, Pass
+from stages.synthesizing.counting import widened
+from stages.synthesizing.program import Program, Register
+
+STEPS = (COUPLE, 2 * COUPLE)
+"""Words of a step: with two couples, those of one are loaded beside the arithmetic of the other."""
+
+
+def coupled_steps(plan: TermPlan, isa: Isa) -> tuple[int, ...]:
+    """Words that a step may have: none but on Arm as yet, whose choice overwrites what chooses."""
+    is_arm = isa.name == "neon_aarch64"
+    return STEPS if is_arm and is_coupled(plan) else ()
+
+
+def coupled_body(signature: KernelSignature, isa: Isa) -> Body:
+    """The body of a term plan whose kernels take couples of words: a pass a coefficient."""
+    plan = signature.plan
+    assert plan is not None
+    passes = tuple(
+        Pass(coefficient, _Step(signature, plan.of(coefficient), isa).program, 0, True)
+        for coefficient in plan.coefficients
+    )
+    return Body(passes, _emptied(signature.channels // isa.lanes, isa))
+
+
+class _Step:
+    """What the terms of one coefficient in a step of words add to the counters of a tile.
+
+    Of a pixel's counters `c{m}.{n}` the last one counts where its own two words differ.
+    """
+
+    def __init__(self, signature: KernelSignature, terms: tuple[Term, ...], isa: Isa) -> None:
+        self.isa, self.step = isa, signature.step
+        self.program = Program(part=isa.bytes)
+        registers = signature.channels // isa.lanes
+        self.counters = {
+            (m, n): self.program.input(f"c{m}.{n}", isa[Part.COUNT].result)
+            for m in range(signature.rows)
+            for n in range(registers + 1)
+        }
+        for number in range(0, signature.step, COUPLE):
+            for term in terms:
+                self._couple(term, number, signature.rows, registers)
+        self.program.outputs = {f"c{m}.{n}": count for (m, n), count in self.counters.items()}
+
+    def _couple(self, term: Term, number: int, rows: int, registers: int) -> None:
+        """Count two words of all pixels and channels: of what there is less, all are in registers
+        at a time, of the other one by one."""
+        pixels = [self._pixel(term, number, m) for m in range(rows)] if rows < registers else []
+        if pixels:
+            for n in range(registers):
+                for m, pixel in enumerate(pixels):
+                    self._beside(term, number, m, n, pixel)
+        else:
+            for m in range(rows):
+                pixels.append(self._pixel(term, number, m))
+                for n in range(registers):
+                    self._beside(term, number, m, n, pixels[m])
+                self._count(m, registers, pixels[m][1])
+            return
+        for m, (_, differ) in enumerate(pixels):
+            self._count(m, registers, differ)
+
+    def _pixel(self, term: Term, number: int, m: int) -> tuple[Register, Register]:
+        """The second word of a pixel, and where it differs from the first."""
+        (plane,) = term.activations
+        first, second = (self._word("a", plane, number + word, m) for word in range(COUPLE))
+        return second, self.program.apply(self.isa[Part.XOR], first, second)
+
+    def _beside(
+        self, term: Term, number: int, m: int, n: int, pixel: tuple[Register, Register]
+    ) -> None:
+        """Count two words of a pixel beside those of a register of channels."""
+        program, isa, (plane,), (second, differ) = self.program, self.isa, term.weights, pixel
+        own, alike = (self._word("w", plane, number + word, n) for word in range(COUPLE))
+        chosen = program.apply(isa[Part.XOR], second, own)
+        self._count(m, n, program.apply(isa[Part.SELECT], chosen, alike, differ))
+
+    def _count(self, m: int, n: int, bits: Register) -> None:
+        counted = self.program.apply(self.isa[Part.COUNT], bits)
+        added = self.program.apply(self.isa[Part.ADD_8], self.counters[m, n], counted)
+        self.counters[m, n] = added
+
+    def _word(self, operand: str, plane: int, number: int, place: int) -> Register:
+        name = f"{operand}{plane * self.step + number}.{place}"
+        return self.program.input(name, Vector(self.isa.lanes, 32))
+
+
+def _emptied(registers: int, isa: Isa) -> Program:
+    """All counters of a pixel as 32-bit lanes: twice each but the last one, less that."""
+    program = Program(part=isa.bytes)
+    kind = isa[Part.COUNT].result
+    counts = [program.input(f"c{n}", kind) for n in range(registers + 1)]
+    *totals, differ = (widened(program, isa, count, kind.bits) for count in counts)
+    for n, total in enumerate(totals):
+        twice = program.apply(isa[Part.ADD_32], total, total)
+        less = program.apply(isa[Part.SCALE_ADD_32], twice, differ, immediate=-1)
+        program.outputs[f"s{n}"] = less
+    return program
