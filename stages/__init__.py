@@ -68,6 +68,7 @@ STAGES: tuple[Stage, ...] = (
         "model",
         takes={"model": "quantizing", "offers": "offering", "choices": "measuring"},
         options={"options": "LegalizeOptions"},
+        hardware=True,
         tools=_TVM,
     ),
     Stage(

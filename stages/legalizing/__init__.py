@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from hw.profile import Hardware
 from stages.errors import StageError
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, ON_BYTES, Layer, choose, layer_of, shared, subject
@@ -36,7 +37,9 @@ NAMED = (*LINEAR, *ON_FLOATS, batched.BATCH_DENSE)
 """Operators whose algorithm a recipe may name."""
 
 
-def run(*, model: Model, options: LegalizeOptions, offers: Table, choices: Table) -> Model:
+def run(
+    *, model: Model, options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware
+) -> Model:
     """Choose an algorithm per layer; StageError for a pattern without a match or a bad override."""
     if is_plain(model):
         for wish in options.layers:
@@ -47,7 +50,8 @@ def run(*, model: Model, options: LegalizeOptions, offers: Table, choices: Table
                     hint="leave algorithm out, or write mac8 or winograd; models trained with "
                     "quantizers have the choice",
                 )
-        return legalize(model, set(_wishes(model.module["main"], options)), offers, choices)
+        wanted = set(_wishes(model.module["main"], options))
+        return legalize(model, wanted, offers, choices, hardware)
     wishes = _wishes(model.module["main"], options)
     result = Legalizer(model, wishes, offers, choices).run()
     check(result)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, choose, layer_of
 from stages.qnn import direct, integer
@@ -34,28 +35,38 @@ from stages.qnn.rescale import table
 from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
+ARM = ("aarch64", "armv7")
+"""Architectures whose processors had rather multiply than divide."""
 QUANTIZE = "relax.qnn.quantize_linear"
 MOVES = ("relax.permute_dims", "relax.reshape")
 """Operators that only move what they read."""
 INT32_MAX = np.iinfo(np.int32).max
 
 
-def legalize(model: Model, on_bytes: Collection[str], offers: Table, choices: Table) -> Model:
+def legalize(
+    model: Model, on_bytes: Collection[str], offers: Table, choices: Table, hardware: Hardware
+) -> Model:
     """The model with `direct_*` products where their weights are constants.
 
     Some layers are `on_bytes` whatever is predicted for them.
     """
-    return _Walk(model, on_bytes, offers, choices).run()
+    return _Walk(model, on_bytes, offers, choices, hardware).run()
 
 
 class _Walk(Rewriting):
     """One pass over `main`."""
 
     def __init__(
-        self, source: Model, on_bytes: Collection[str], offers: Table, choices: Table
+        self,
+        source: Model,
+        on_bytes: Collection[str],
+        offers: Table,
+        choices: Table,
+        hardware: Hardware,
     ) -> None:
         super().__init__(source)
         self.on_bytes, self.offers, self.choices = on_bytes, offers, choices
+        self.divides_by_products = hardware.architecture in ARM
         self.rebased: dict[Any, Any] = {}
         self.readers: dict[Any, list[Any]] = {}
         self.origins: dict[Any, Any] = {}
@@ -96,7 +107,7 @@ class _Walk(Rewriting):
             moved = remap(call, {origin: self._rebased(origin)})
             self.mapping[binding.var] = self.builder.emit(moved, str(binding.var.name))
             return
-        if is_op(call, QUANTIZE) and self._rounds_alike(call):
+        if self.divides_by_products and is_op(call, QUANTIZE) and self._rounds_alike(call):
             attrs = {**attributes(call), "rounds_alike": True}
             again = quantize_linear(*map(self.remapped, call.args), **attrs)
             self.mapping[binding.var] = self.builder.emit(again, str(binding.var.name))

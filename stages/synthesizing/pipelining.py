@@ -36,6 +36,8 @@ ADDRESSED = 4
 """Cycles from the calculation of an address to the load."""
 ADDRESSES = 6
 """General registers for addresses that are calculated."""
+POINTERS = 18
+"""General registers for pointers, beside these, a count, and what LLVM keeps for itself."""
 
 
 class CrowdedError(ValueError):
@@ -295,7 +297,10 @@ def loop_of(signature: KernelSignature, program: Program, isa: Isa) -> Loop:
             offset = COUPLE * (couple * row + place * isa.bytes) + word * isa.bytes
             loads[name] = Load(f"w{plane}", offset, isa.bytes)
     pointers = {load.pointer for load in loads.values() if load.bytes == isa.bytes}
-    return Loop(program, loads, dict.fromkeys(pointers, step * row))
+    loop = Loop(program, loads, dict.fromkeys(pointers, step * row))
+    if len(loop.pointers) > POINTERS:
+        raise CrowdedError(f"{len(loop.pointers)} pointers")
+    return loop
 
 
 def fits(signature: KernelSignature, program: Program, isa: Isa) -> bool:

@@ -83,7 +83,9 @@ def stages(
     quantized = quantizing.run(model=source)
     offers = offers_of(quantized, profile)
     options = options or LegalizeOptions()
-    legalized = legalizing.run(model=quantized, options=options, offers=offers, choices={})
+    legalized = legalizing.run(
+        model=quantized, options=options, offers=offers, choices={}, hardware=profile
+    )
     canonical = canonicalizing.run(model=legalized)
     packed = bitpacking.run(
         model=canonical, options=options, offers=offers, choices={}, hardware=profile

@@ -23,7 +23,11 @@ def legalized(source: Model, options: LegalizeOptions | None = None) -> Model:
     quantized = quantizing.run(model=source)
     offers = offers_of(quantized, board("rpi3"))
     return legalizing.run(
-        model=quantized, options=options or LegalizeOptions(), offers=offers, choices={}
+        model=quantized,
+        options=options or LegalizeOptions(),
+        offers=offers,
+        choices={},
+        hardware=board("rpi3"),
     )
 
 

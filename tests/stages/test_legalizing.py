@@ -44,9 +44,13 @@ def legalize(
     source: Model, hardware: Hardware | None = None, options: LegalizeOptions | None = None
 ) -> Model:
     quantized = quantizing.run(model=source)
-    offers = offers_of(quantized, hardware or board("rpi3"))
+    profile = hardware or board("rpi3")
     return legalizing.run(
-        model=quantized, options=options or LegalizeOptions(), offers=offers, choices={}
+        model=quantized,
+        options=options or LegalizeOptions(),
+        offers=offers_of(quantized, profile),
+        choices={},
+        hardware=profile,
     )
 
 
@@ -309,7 +313,13 @@ def test_operators_that_come_with_their_arithmetic_leave_no_choice() -> None:
     net.op(relax.op.nn.relu(net.x), "relu")
     model = net.builder.model([net.x], ["y"], attrs={"numerics": "tflite"})
     with pytest.raises(StageError, match=r"cannot choose bitserial.*write mac8 or winograd"):
-        legalizing.run(model=model, options=options(("conv1", "bitserial")), offers={}, choices={})
+        legalizing.run(
+            model=model,
+            options=options(("conv1", "bitserial")),
+            offers={},
+            choices={},
+            hardware=board("rpi3"),
+        )
 
 
 # -- operands ------------------------------------------------------------------------------------

@@ -132,8 +132,8 @@ def test_a_table_of_its_own_is_looked_up_by_seven_instructions_a_register() -> N
         if count(loop, "tbl")
     ]
     for loop in loops:
-        assert [count(loop, name) for name in ("tbl", "tbx", "ldp", "stp")] == [2, 6, 1, 1]
-        assert len(loop) <= 22
+        assert [count(loop, name) for name in ("tbl", "tbx", "stp")] == [2, 6, 1]
+        assert len(loop) <= 23  # a Cortex-A53 loads both registers by themselves
     assert loops
 
 

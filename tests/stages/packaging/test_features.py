@@ -40,7 +40,8 @@ def test_every_board_has_an_answer(path: Path) -> None:
     if board.get("detect"):
         pytest.skip("what it is depends on the machine")
     base = {"x86_64": X86_64, "aarch64": AARCH64, "armv7": ARMV7}[board["architecture"]]
-    hardware = changed(base, cpu=board["cpu"], features=tuple(board.get("features", ())))
+    features = tuple(board.get("features", ()))
+    hardware = changed(base, cpu=board["cpu"], core=board["core"], features=features)
     assert set(needed(hardware)) <= CHECKS[hardware.architecture].keys()
 
 
