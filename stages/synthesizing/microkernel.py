@@ -98,21 +98,16 @@ class MicroKernel(Operands):
 
     def _begun(self, first: str) -> list[str]:
         """Counters that are emptied to what sums begin with: half of their lanes begin with 0."""
-        together, lanes = self.body.together, self.isa.lanes
+        together, lanes, kind = self.body.together, self.isa.lanes, self.word.llvm
         if together == 1:
             return [first]
-        places = [
-            [n // together if n % together == 0 else lanes for n in range(part, part + lanes)]
-            for part in range(0, together * lanes, lanes)
-        ]
-        kind = self.word.llvm
-        return [
-            self.code.let(
-                f"shufflevector {kind} {first}, {kind} zeroinitializer, "
-                f"<{lanes} x i32> <{', '.join(f'i32 {place}' for place in each)}>"
-            )
-            for each in places
-        ]
+        # As a wider integer: where zips are slow (Cortex-A72), widening is not.
+        narrow, size = f"<{lanes // together} x i32>", 32 * together
+        wide, found = f"<{lanes // together} x i{size}>", []
+        for part in range(0, lanes, lanes // together):
+            own = self.code.lanes(kind, first, part, lanes // together)
+            found.append(self.code.let(f"zext {narrow} {own} to {wide}"))
+        return [self.code.bitcast(each, wide, kind) for each in found]
 
     def _pass(self, one: Pass, window: str, initial: list[str]) -> list[str]:
         """One pass over the window; its counters, for a chain that goes on."""

@@ -162,6 +162,9 @@ class Operands:
         if self.signature.code is not None:
             return load_expanded(code, self.signature, self.isa, pointer, n)
         group = self._group(kind)
+        if isinstance(self.signature.products, BytePairs) and plane and n == 0:
+            # Lines in the order in which they lie: no prefetching follows another one.
+            code.do('call void asm sideeffect "", "~{memory}"()')
         if self.signature.multiplies_words:
             offset = 2 * (plane * channels * group + n * kind.lanes)
             return code.load(kind.llvm, pointer, 4, offset)
