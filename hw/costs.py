@@ -72,6 +72,9 @@ class CoreCosts(BaseModel):
     line: float = Field(default=0, ge=0)
     """Cycles that 64 bytes from the second cache take beside arithmetic; its source is `line`. 0
     where nobody measured it."""
+    memory: float = Field(default=0, ge=0)
+    """Cycles that 64 bytes from memory take, or to it, beside arithmetic; its source is `memory`. 0
+    where nobody measured it."""
     late: float = Field(default=0, ge=0)
     """Cycles that each register of a tile's sums takes alone, of which results are not computed
     beside the products of the next tile; its source is `late`. 0 where nobody measured it."""
@@ -91,7 +94,7 @@ class CoreCosts(BaseModel):
                     raise ValueError(f"{name} uses {pipes} {count} times")
             if not set(costs.source.split("+")) <= self.sources.keys():
                 raise ValueError(f"{name} has an unknown source: {costs.source}")
-        optional = (name for name in ("line", "late") if getattr(self, name))
+        optional = (name for name in ("line", "memory", "late") if getattr(self, name))
         for figure in ("issue", *optional):
             if figure not in self.sources:
                 raise ValueError(f"nothing says where the figure '{figure}' comes from")

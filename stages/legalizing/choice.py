@@ -171,13 +171,20 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
         return None
     alone = sum(min(cost.values()) for cost in costs)
     if "lookup" in own:
-        alone += readers[0].table_lines * TABLE_LINE
+        alone += readers[0].table_lines * _table_line(readers[0], offered[0])
     common = set.intersection(*(set(cost) for cost in costs))
     totals = {algorithm: sum(cost[algorithm] for cost in costs) for algorithm in sorted(common)}
     if "mac8" in totals and (phased := _in_phases(works, offered)) < PHASED * totals["mac8"]:
         totals["mac8"] = phased
     best = min(totals, key=lambda algorithm: totals[algorithm])
     return best if totals[best] < alone else None
+
+
+def _table_line(layer: Layer, offers: Sequence[Offer]) -> float:
+    """Cycles for 64 bytes of tables; those that the second cache does not hold go to memory, and
+    come from there."""
+    is_far = any(layer.table_lines * LINE > offer.second for offer in offers)
+    return TABLE_LINE + is_far * 2 * max((offer.memory for offer in offers), default=0.0)
 
 
 def _in_phases(works: Sequence[Workload], offered: Sequence[Sequence[Offer]]) -> float:

@@ -83,6 +83,8 @@ class Offer:
     """What results of a tile take that are not computed beside the next one's products."""
     line: float = 0.0
     """What 64 bytes of activations take that come from the second cache."""
+    memory: float = 0.0
+    """What 64 bytes take that come from memory, or go there."""
     cache: int = 0
     """Bytes of the first cache."""
     second: int = 0
@@ -118,7 +120,8 @@ class Offer:
         if self.signature.is_transformed:
             fitting = self._transforms(geometry, outputs)
             return min((self._transformed(geometry, outputs, one) for one in fitting), default=inf)
-        return self.cycles(geometry) * geometry.height * blocks
+        words = prod(geometry.rows_for(self.signature))
+        return self.cycles(geometry) * geometry.height * blocks + self._read(words) * blocks
 
     def transform(self, geometry: Geometry, outputs: int) -> Transform:
         """The cheapest of Winograd's for a layer that the kernel's tile fits."""
@@ -138,7 +141,12 @@ class Offer:
         """A layer of transformed products: its pixels once, then block by block."""
         each = self.before[TRANSFORMS.index(transform)]
         before = geometry.squares(transform) * geometry.channels / BLOCK * each
-        total = self._block(geometry, transform) * -(-outputs // BLOCK) + before
+        blocks = -(-outputs // BLOCK)
+        total = self._block(geometry, transform) * blocks + before
+        total += self._read(self._words(geometry, transform)) * blocks
+        pixels = 2 * geometry.squares(transform) * transform.products * geometry.channels
+        if pixels > self.cache:  # written once, and read once a block
+            total += (1 + blocks) * pixels / LINE * self.line
         return total * WORTH if self.signature.is_float else total
 
     def cycles(self, geometry: Geometry) -> float:
@@ -159,12 +167,22 @@ class Offer:
     def _block(self, geometry: Geometry, transform: Transform) -> float:
         """A block of channels, whose weights are read once from beyond the second cache."""
         signature, squares = self.signature, geometry.squares(transform)
-        words = transform.products * geometry.row_words(signature.channels_per_word) // WINDOW
+        words = self._words(geometry, transform)
         tiles = tile_count(squares, signature.rows) * (BLOCK // signature.channels)
         products = tiles * (words * self.word + transform.products * self.empty)
         waiting = max(0, self._streaming(words) - OVERLAP * products)
         behind = squares * self.behind[TRANSFORMS.index(transform)]
         return products + behind + waiting
+
+    def _words(self, geometry: Geometry, transform: Transform) -> int:
+        """Words of weights of an output channel that are transformed."""
+        row = geometry.row_words(self.signature.channels_per_word)
+        return transform.products * row // WINDOW
+
+    def _read(self, words: int) -> float:
+        """Cycles until the weights of a block have come from memory, once an inference."""
+        parts = BLOCK // self.signature.channels
+        return words * parts * self.signature.weight_bytes / LINE * self.memory
 
     def _streaming(self, words: int) -> float:
         """Cycles until the weights of a block, so many words of a window, are there."""

@@ -96,8 +96,10 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
 def _around(offer: Offer, isa: Isa, costs: CoreCosts) -> Offer:
     """An offer with what it costs beside its kernel."""
     if offer.signature.is_transformed:
-        return transformed_offer(offer, isa, costs)
-    near = replace(offer, line=costs.line, late=_late(offer.signature, isa, costs))
+        line, memory = (costs.line, costs.memory) if costs.memory else (0.0, 0.0)
+        return replace(transformed_offer(offer, isa, costs), line=line, memory=memory)
+    late = _late(offer.signature, isa, costs)
+    near = replace(offer, line=costs.line, memory=costs.memory, late=late)
     return replace(near, stream=stream_of(isa)) if offer.signature.is_widened else near
 
 
