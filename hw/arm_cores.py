@@ -30,6 +30,9 @@ class ArmCore:
     """Whether 32-bit systems run on it."""
     tuning: tuple[str, ...] = ()
     """LLVM's features that make code faster there, and run everywhere."""
+    converts_slowly: bool = False
+    """Whether four integers take longer to become floats, or floats integers, than two additions
+    of floats: its guide has half a conversion of 128 bits a cycle, and two additions."""
 
 
 ARM_CORES: Mapping[Core, ArmCore] = {
@@ -61,6 +64,7 @@ ARM_CORES: Mapping[Core, ArmCore] = {
         caches=(64, 512),
         issue=(4, "Arm Cortex-A76" + _GUIDE + "dispatches four macro-operations"),
         stand_in="neoverse-n1",
+        converts_slowly=True,
     ),
     "neoverse-n1": ArmCore(
         "Arm Neoverse N1, out of order, SDOT",
@@ -68,6 +72,7 @@ ARM_CORES: Mapping[Core, ArmCore] = {
         features=_DOT,
         caches=(64, 1024),
         issue=(4, "Arm Neoverse N1" + _GUIDE + "dispatches four macro-operations"),
+        converts_slowly=True,
     ),
     "neoverse-v1": ArmCore(
         "Arm Neoverse V1, out of order, SDOT and USDOT",
@@ -75,6 +80,7 @@ ARM_CORES: Mapping[Core, ArmCore] = {
         features=_MATRIX,
         caches=(64, 1024),
         issue=(8, "Arm Neoverse V1" + _GUIDE + "dispatches eight macro-operations"),
+        converts_slowly=True,
     ),
     "neoverse-v2": ArmCore(
         "Arm Neoverse V2, out of order, SDOT and USDOT",
@@ -82,6 +88,7 @@ ARM_CORES: Mapping[Core, ArmCore] = {
         features=_MATRIX,
         caches=(64, 2048),
         issue=(8, "Arm Neoverse V2" + _GUIDE + "dispatches eight macro-operations"),
+        converts_slowly=True,
     ),
     "generic-aarch64": ArmCore(
         "A 64-bit Arm core about which nothing is known; costs as for Cortex-A72",

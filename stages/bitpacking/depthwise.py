@@ -9,10 +9,12 @@ import numpy as np
 
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
+from stages.bitpacking.rounding import most_of
 from stages.kinds import Model
 from stages.qnn.builder import bindings_of, calls_of, outputs_of
 from stages.qnn.composites import PLAIN
 from stages.qnn.depthwise import MAX_TAPS, PAIR_LIMIT, pack_depthwise, takes_pairs
+from stages.qnn.infer import limits
 from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
@@ -34,6 +36,13 @@ class Depthwise:
     """What the kernel adds to activations."""
     correction: Array
     """What that adds to the sums, negated: int32 [C]."""
+    levels: Array
+    """The weights less their zero point, int32 [KH, KW, C]."""
+
+    def most(self, constant: Array) -> Array:
+        """The largest size of the sums of a channel plus a constant, int64 [C]."""
+        ends = limits(dtype_of(self.inner.value.args[0].ty))
+        return most_of(np.moveaxis(self.levels, -1, 0), ends, constant)
 
 
 def depthwise_of(model: Model, hardware: Hardware) -> dict[Any, Depthwise]:
@@ -83,7 +92,7 @@ def _made(
             return None
         packed, offset = taps, SHIFT if taps.dtype == np.int8 and dtype == "int8" else 0
     correction = (-offset * levels.sum(axis=(0, 1))).astype(np.int32)
-    return Depthwise(function, actual, inner, packed, offset, correction)
+    return Depthwise(function, actual, inner, packed, offset, correction, levels)
 
 
 def taps_for(isa: Isa, levels: Array) -> Array | None:

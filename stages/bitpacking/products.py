@@ -32,6 +32,7 @@ from stages.bitpacking.handing import (
 from stages.bitpacking.matrices import Matrix, matrices
 from stages.bitpacking.narrow import is_narrow
 from stages.bitpacking.results import epilogue, laid_out, stored
+from stages.bitpacking.rounding import Marks, converts_slowly, marks_of
 from stages.bitpacking.tiles import convolve, transforming
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
@@ -91,6 +92,7 @@ class _Packer(Rewriting):
         self.products = products_of(source, options, offers, choices)
         self.handed = handed(source, self.products)
         self.depthwise = depthwise_of(source, hardware)
+        self.converts_slowly = converts_slowly(hardware)
         found = narrow.sources(source, readers)
         others = (p for p in self.products.values() if not self._lies_so(p.data, p.edge))
         narrowed = (p for p in others if is_narrow(p.edge) and reads_once(p.function))
@@ -143,6 +145,8 @@ class _Packer(Rewriting):
         added, constant = self._added(product.function, product.inner.var, product.actual)
         if len(constant):
             bias = bias + np.pad(constant, (0, bias.shape[1] - len(constant)))
+        marks, moved = self._marks(product.function, added, product.most(constant), product.actual)
+        bias = bias + bias.dtype.type(moved)
         stored = self._edge(product.data, edge, layer)
         arguments = [
             self._tiles(stored, product, layer) if signature.is_transformed else stored,
@@ -168,7 +172,7 @@ class _Packer(Rewriting):
             value = builder.emit(relax.op.reshape(value, shape), "shaped")
         inside = {product.inner.var: value, added: value}
         results = epilogue(
-            product.function, inside, product.actual, builder, arguments, self._found
+            product.function, inside, product.actual, builder, arguments, self._found, marks
         )
         wanted = self.handed.get(variable, Handed())
         plain = [] if wanted.is_written else results
@@ -197,6 +201,8 @@ class _Packer(Rewriting):
         bias = np.zeros(round_up(channels, BLOCK), np.int32)
         for one in (constant, found.correction):
             bias[: len(one)] += one
+        marks, moved = self._marks(found.function, added, found.most(constant), found.actual)
+        bias += np.int32(moved)
         builder = FunctionBuilder()
         arguments = [
             self.read(found.actual[data]),
@@ -214,7 +220,9 @@ class _Packer(Rewriting):
             packed.take_channels(builder.emit(sums, "sums"), channels=channels), "taken"
         )
         inside = {found.inner.var: value, added: value}
-        results = epilogue(found.function, inside, found.actual, builder, arguments, self._found)
+        results = epilogue(
+            found.function, inside, found.actual, builder, arguments, self._found, marks
+        )
         return self._call(builder.finish(results, {"composite": DEPTHWISE}), arguments, layer)
 
     def _added(self, function: Any, sums: Any, actual: dict[Any, Any]) -> tuple[Any, Array]:
@@ -235,6 +243,14 @@ class _Packer(Rewriting):
         if constant.shape[-1:] != (channels,) or constant.size != channels:
             return none
         return readers[0].var, constant.reshape(channels)
+
+    def _marks(
+        self, function: Any, sums: Any, most: Array | None, actual: dict[Any, Any]
+    ) -> tuple[Marks, int]:
+        """How what reads sums is computed, and what is added to these, if it gains by that."""
+        if most is None or not self.converts_slowly:
+            return {}, 0
+        return marks_of(function, sums, most, lambda p: self.source.params.get(str(actual[p].name)))
 
     def _hand_on(self, variable: Any, wanted: Handed, value: Any) -> Any:
         """Note what the readers of a product find of it; return what is read as it is."""

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import relax
+from tvm.ir import Call
 
 from stages.bitpacking.edges import Layout, load, store
 from stages.bitpacking.handing import Handed
+from stages.bitpacking.rounding import Marks
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import PLAIN
-from stages.qnn.registry import dtype_of, shape_of
+from stages.qnn.registry import attributes, dtype_of, shape_of
 
 
 def epilogue(
@@ -21,10 +23,11 @@ def epilogue(
     builder: FunctionBuilder,
     arguments: list[Any],
     found: Callable[[Any], tuple[Any, Layout | None]],
+    marks: Marks,
 ) -> list[Any]:
     """Emit what follows the product; its other operands become parameters.
 
-    They are `found` as they are, or inside an edge.
+    They are `found` as they are, or inside an edge. Operators with `marks` get these attributes.
     """
     outputs = outputs_of(function)
     for binding in bindings_of(function):
@@ -37,7 +40,10 @@ def epilogue(
                 arguments.append(tensor)
                 value = builder.param(name, shape_of(kind), dtype_of(kind))
                 inside[argument] = builder.emit(load(value, edge), "data") if edge else value
-        inside[binding.var] = builder.emit(remap(binding.value, inside), "v")
+        call = remap(binding.value, inside)
+        if marked := marks.get(binding.var):
+            call = Call(call.op, call.args, {**attributes(call), **marked})
+        inside[binding.var] = builder.emit(call, "v")
     returned = {b.var: b.value for b in bindings_of(function) if b.var in outputs}
     return [inside[returned[output]] for output in outputs]
 

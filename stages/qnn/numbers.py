@@ -18,7 +18,7 @@ from tvm import tirx
 from tvm.ir import register_op_attr
 
 from stages.qnn.processor import (
-    byte_by_words,
+    byte_of_word,
     divides_by_products,
     has_fma,
     narrows_by_saturation,
@@ -27,6 +27,7 @@ from stages.qnn.processor import (
     rounded_once,
     rounds_by_sums,
     saturated,
+    word_of,
 )
 
 # TIR's own list of what a loop may become vectors around has `floor` and `round`, but not this.
@@ -83,8 +84,16 @@ class Numbers(Protocol):
     def nearest(self, x: Value) -> Value:
         """The int32 nearest to a float32, of two the even one; it must fit."""
 
-    def saturated(self, x: Value, zero_point: int, low: int, high: int) -> Value:
-        """`nearest(clip(x, low - zero_point, high - zero_point)) + zero_point` of a float32."""
+    def saturated(
+        self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
+    ) -> Value:
+        """`nearest(clip(x, low - zero_point, high - zero_point)) + zero_point` of a float32.
+
+        What `fits_word` is known to be at most `WORD` in size, rounded.
+        """
+
+    def float_of_moved(self, x: Value) -> Value:
+        """`x - MAGIC_BITS` as float32, of an int32 that is at most `SMALL` in size then."""
 
     def floor(self, x: Value) -> Value:
         """Floats to the integer below."""
@@ -169,9 +178,15 @@ class NumpyNumbers:
         """`np.rint`, then the cast."""
         return np.rint(x).astype(np.int32)
 
-    def saturated(self, x: Value, zero_point: int, low: int, high: int) -> Value:
+    def saturated(
+        self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
+    ) -> Value:
         """As it stands there."""
         return clipped(self, x, zero_point, low, high)
+
+    def float_of_moved(self, x: Value) -> Value:
+        """As it stands there."""
+        return (x - np.int32(MAGIC_BITS)).astype(np.float32)
 
     def floor(self, x: Value) -> Value:
         """`np.floor`."""
@@ -260,17 +275,29 @@ class TirNumbers:
         """In the form that the processor has as one instruction, if any."""
         return nearest(x)
 
-    def saturated(self, x: Value, zero_point: int, low: int, high: int) -> Value:
+    def saturated(
+        self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
+    ) -> Value:
         """Clipped as integers where narrowing saturates."""
         if narrows_by_saturation() and (low, high) == (0, 255):
             return saturated(x, zero_point)
         if narrows_by_words() and BYTE[0] <= low <= zero_point <= high <= BYTE[1]:
-            return byte_by_words(x, zero_point, low, high)
+            word = self._word(x) if fits_word else word_of(x)
+            return byte_of_word(word, zero_point, low, high)
         if rounds_by_sums() and max(zero_point - low, high - zero_point) <= SMALL:
             least, most = (self.constant(bound - zero_point, "float32") for bound in (low, high))
             moved = self.minimum(self.maximum(x, least), most) + self.constant(MAGIC, "float32")
             return self.bits_of(fence(moved), "int32") - (MAGIC_BITS - zero_point)
         return clipped(self, x, zero_point, low, high)
+
+    def _word(self, x: Value) -> Value:
+        """The int16 nearest to a float32, which it fits: the last bits of a sum with `MAGIC`."""
+        moved = fence(x + self.constant(MAGIC, "float32"))
+        return self.cast(self.bits_of(moved, "int32"), "int16")
+
+    def float_of_moved(self, x: Value) -> Value:
+        """The bits of a float, of which `MAGIC` is taken away."""
+        return self.bits_of(x, "float32") - self.constant(MAGIC, "float32")
 
     def floor(self, x: Value) -> Value:
         """LLVM's floor."""
@@ -307,6 +334,8 @@ MAGIC = 1.5 * 2**23
 """Added to a float32 below 2^22 in size, it leaves no room for a fraction: the sum is rounded to
 the nearest integer, half to even."""
 SMALL = 2**22 - 1
+WORD = 2**15 - 256
+"""What is at most so large fits 16 bits, and with any zero point of a byte added."""
 MAGIC_BITS = int(np.float32(MAGIC).view(np.int32))
 """The bits of it; those of a sum are as many more as its integer."""
 
@@ -314,7 +343,9 @@ MAGIC_BITS = int(np.float32(MAGIC).view(np.int32))
 class WholeNumbers(TirNumbers):
     """TIR expressions whose result, if it is `saturated`, stays float32 for one more float step."""
 
-    def saturated(self, x: Value, zero_point: int, low: int, high: int) -> Value:
+    def saturated(
+        self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
+    ) -> Value:
         """The same whole number as a float32; the zero point is added as `MAGIC` is taken away."""
         least, most = (self.constant(bound - zero_point, "float32") for bound in (low, high))
         moved = self.minimum(self.maximum(x, least), most) + self.constant(MAGIC, "float32")
@@ -327,7 +358,9 @@ class UnsaturatedNumbers(TirNumbers):
     So that saturating makes the same of it, what is rounded must fit 31 bits.
     """
 
-    def saturated(self, x: Value, zero_point: int, low: int, high: int) -> Value:
+    def saturated(
+        self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
+    ) -> Value:
         """Not yet."""
         return self.nearest(x) + zero_point
 

@@ -56,14 +56,18 @@ def clips_integers() -> bool:
     return not (rounds_by_sums() or narrows_by_words())
 
 
-def byte_by_words(x: Any, zero_point: int, low: int, high: int) -> Any:
-    """float32 rounded to the nearest integer, plus a zero point, within the bounds of a byte.
+def word_of(x: Any) -> Any:
+    """float32 rounded to the nearest int16.
 
-    Everything saturates, FCVTNS too: what 16 bits cannot hold is beyond the bounds with any zero
-    point, and stays so.
+    Everything saturates, FCVTNS too: what 16 bits cannot hold is beyond the bounds of a byte with
+    any zero point, and stays so.
     """
     limits = (tirx.const(limit, "int32") for limit in (-(1 << 15), (1 << 15) - 1))
-    word = tirx.min(tirx.max(nearest(x), next(limits)), next(limits)).astype("int16")
+    return tirx.min(tirx.max(nearest(x), next(limits)), next(limits)).astype("int16")
+
+
+def byte_of_word(word: Any, zero_point: int, low: int, high: int) -> Any:
+    """An int16 plus a zero point, saturated, within the bounds of a byte."""
     if zero_point:
         point = tirx.const(zero_point, "int16")
         word = tirx.call_llvm_pure_intrin("int16", "llvm.sadd.sat", word, point)

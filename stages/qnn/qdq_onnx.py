@@ -11,6 +11,7 @@ convolution of integers, which ONNX Runtime computes in float.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from stages.qnn.session import DEFAULT, INTEGERS, UNOPTIMIZED, Island
 Array = np.ndarray[Any, Any]
 WRONG_POOL = "QLinearAveragePool, which divides by wrong counts where it rounds sizes up"
 FLOAT_SUMS = "a convolution or product of floats: an int8 tensor at it has several readers"
+CUT = "operators of floats: a Relu or Clip within the grid is before the quantizer"
 TO_UNSIGNED = 128
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
 _SHIFTS = ("relax.reshape", "relax.permute_dims", "relax.strided_slice")
@@ -43,10 +45,17 @@ def fused(graph: Rewriting, variable: Any, out: Grid) -> Any | None:
         variable = graph.expressions[variable].args[0]
     if not graph.is_read_once(variable) or low > high:
         return None
+    before = len(graph.islands)
     result = _operator(graph, variable, out)
     if result is None or (low, high) == out.limits:
         return result
+    graph.islands[before:] = map(_in_float, graph.islands[before:])
     return graph.builder.emit(relax.op.clip(result, low, high), name)
+
+
+def _in_float(island: Island) -> Island:
+    """An island whose Relu or Clip cuts its result within the grid, so that it is not fused."""
+    return island if island.runtime == FLOAT_SUMS else replace(island, runtime=CUT, gives=INTEGERS)
 
 
 def _bounds(graph: Rewriting, variable: Any, out: Grid) -> tuple[int, int] | None:

@@ -28,14 +28,16 @@ def fits(most: int | Array, multiplier: Array, moved: Array) -> bool:
 def rescale(
     m: Numbers, data: Value, scale: Value, *,
     zero_point: int, low: int, high: int, dtype: str, fits: bool = False,
+    fits_word: bool = False, is_moved: bool = False,
 ) -> Value:  # fmt: skip
     """Requantize in float32: `clip(round_half_even(float32(data) * scale) + zero_point)`.
 
     ONNX Runtime's MLAS does so for QLinearConv and its like: the zero point comes after rounding.
-    What `fits` is known to have products of at most 2^30 in size.
+    What `fits` is known to have products of at most 2^30 in size, and what `fits_word` of at most
+    `numbers.WORD`. Data that `is_moved` is at most `numbers.SMALL` in size, plus `MAGIC_BITS`.
     """
-    scaled = m.product(m.cast(data, "float32"), scale)
-    return m.saturated(scaled, zero_point, low, high)
+    real = m.float_of_moved(data) if is_moved else m.cast(data, "float32")
+    return m.saturated(m.product(real, scale), zero_point, low, high, fits_word=fits_word)
 
 
 def _line(missed: int) -> Callable[..., Any]:

@@ -42,14 +42,21 @@ def recount(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, Reco
 
 
 def recount_loops(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, Recount]:
-    """Count those of the innermost loops of micro-kernels, each loop once."""
-    lines = assembly(functions, 4, hardware, _STRIDES)
-    return {
-        name: _counted(list(_innermost(body)), hardware.architecture)
-        for name, body in lines.items()
+    """Count those of the innermost loops of micro-kernels, each loop once.
+
+    Problems have kernels in common, so what was counted is kept while the process lives.
+    """
+    texts = {
+        name: (hardware, function, "\n".join(declared))
+        for name, (function, declared) in functions.items()
     }
+    new = {name: functions[name] for name, text in texts.items() if text not in _KNOWN}
+    for name, body in (assembly(new, 4, hardware, _STRIDES) if new else {}).items():
+        _KNOWN[texts[name]] = _counted(list(_innermost(body)), hardware.architecture)
+    return {name: _KNOWN[text] for name, text in texts.items()}
 
 
+_KNOWN: dict[tuple[Hardware, str, str], Recount] = {}
 _STRIDES = (3, 1000, 1 << 16, 1 << 6, 1 << 20, 8, 1, 0)
 """A window too long to be unrolled."""
 

@@ -17,7 +17,8 @@ from pipelines.overrides import Variables
 from stages import importing
 from stages.importing.onnx_session import NBITS
 from stages.options import GoldenOptions
-from stages.qnn.session import CLOSE, DEFAULT, UNOPTIMIZED, islands_of
+from stages.qnn.qdq_onnx import CUT
+from stages.qnn.session import CLOSE, DEFAULT, INTEGERS, UNOPTIMIZED, islands_of
 from tests.stages.importing.integer_graphs import build, compare, imported, kind_of
 from tests.stages.importing.test_qdq_files import SEEDS, Graph
 from tests.stages.importing.test_qoperators import has_vnni
@@ -126,6 +127,22 @@ def test_what_is_fused_is_said() -> None:
         "QLinearSoftmax": 1,
         "one": 1,
     }
+
+
+@pytest.mark.parametrize(("point", "operator"), [(0, "QLinearConv"), (57, "FusedConv")])
+def test_a_relu_within_the_grid_is_said(point: int, operator: str, tmp_path: Path) -> None:
+    """The session fuses a Relu that cuts nothing off the grid; with any other it stays in float."""
+    net = Graph(0)
+    y = net.apply(
+        "Conv", [net.input("x", (1, 4, 6, 6)), net.weight("w", (4, 4, 3, 3), None, "int8")], "c"
+    )
+    y = net.dequantize(net.quantize(net.apply("Relu", [y], "r"), 0.3, point))
+    source = build(net.nodes, net.inputs, net.constants, {y: ("float32", 4)})
+    assert operator in optimized(source, tmp_path / "optimized.onnx")
+    (island,) = islands_of(imported(source))
+    assert (island.runtime, island.gives) == (
+        ("QLinearConv", DEFAULT) if point == 0 else (CUT, INTEGERS)
+    )
 
 
 def dynamic(first: str) -> bytes:

@@ -96,12 +96,15 @@ class Graph:
 @settings(max_examples=6)
 @given(seed=SEEDS, per_channel=st.booleans(), group=st.sampled_from([1, 2, 8]))
 def test_convolution_with_relu(dtype: str, seed: int, per_channel: bool, group: int) -> None:
+    """A Relu that cuts within the grid keeps the runtime's convolution in float: ties differ."""
     net = Graph(seed, dtype)
     x = net.input("x", (1, 8, 7, 7))
     w = net.weight("w", (8, 8 // group, 3, 3), 0 if per_channel else None, "int8")
     bias = net.bias("b", 8, net.constants["w.s"] * np.float32(0.05))
     y = net.apply("Conv", [x, w, bias], "conv", pads=[1, 1, 1, 1], strides=[2, 2], group=group)
-    left = net.check(net.apply("Relu", [y], "relu"), 4, scale=0.3)
+    lowest = int(np.iinfo(dtype).min)
+    point = lowest if seed % 2 else int(net.draw.values(dtype))
+    left = net.check(net.apply("Relu", [y], "relu"), 4, point != lowest, scale=0.3, point=point)
     assert "relax.qnn.rescale" in left and "relax.nn.conv2d" not in left
 
 
@@ -114,7 +117,7 @@ def test_convolution_in_one_dimension(per_channel: bool, seed: int, group: int) 
     w = net.weight("w", (8, 8 // group, 3), 0 if per_channel else None, "int8")
     bias = net.bias("b", 8, net.constants["w.s"] * np.float32(0.05))
     y = net.apply("Conv", [x, w, bias], "conv", pads=[1, 1], strides=[2], group=group)
-    left = net.check(net.apply("Relu", [y], "relu"), 3, scale=0.3)
+    left = net.check(net.apply("Relu", [y], "relu"), 3, scale=0.3, point=-128)
     assert "relax.qnn.rescale" in left and "relax.nn.conv2d" not in left
 
 
