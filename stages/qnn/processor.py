@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
+from hw.arm_cores import ARM_CORES
 from stages.qnn.nearest import nearest_by_fcvtns
 
 if TYPE_CHECKING:
@@ -43,6 +44,18 @@ def rounds_by_sums() -> bool:
 
 def narrows_by_words() -> bool:
     """Whether integers become bytes by way of 16 bits, saturated twice (SQXTN, SQXTUN of A64)."""
+    return _architecture() == "aarch64"
+
+
+def converts_slowly() -> bool:
+    """Whether it takes longer to convert between integers and floats than to add floats twice."""
+    target = Target.current()
+    core = ARM_CORES.get("" if target is None else target.attrs.get("mcpu", ""))  # type: ignore[call-overload]
+    return narrows_by_words() and core is not None and core.converts_slowly
+
+
+def widens_bytes() -> bool:
+    """Whether LLVM makes two permutations of each four bytes that become floats at once (A64)."""
     return _architecture() == "aarch64"
 
 
