@@ -203,6 +203,12 @@ class KernelSignature:
         return self.rows == 2 and isinstance(self.products, BytePairs)
 
     @property
+    def reads_ahead(self) -> bool:
+        """Whether it loads a pixel's words a step before it multiplies them: those of byte pairs,
+        for which a core that runs in order would wait at the beginning of each step."""
+        return isinstance(self.products, BytePairs) and self.reads_lanes
+
+    @property
     def begins(self) -> bool:
         """Whether its sums can begin with integers instead of 0."""
         return self.counts_sums and self.family == "mac8"
