@@ -20,7 +20,7 @@ from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program, Register
 
 GROUP = 4
-WORDS = (1, 2, 4)
+WORDS = (1, 2, 3, 4)
 """Words of a pixel that are loaded at a time."""
 PARTS = (Part.MULTIPLY_8, Part.MAC_16, Part.PAIR_WIDEN_ADD_SIGNED_16, Part.PAIR_ADD_32)
 """Rows that it is made of (SMULL, SMLAL, SADALP, ADDP)."""
