@@ -50,8 +50,8 @@ def narrows_by_words() -> bool:
 def converts_slowly() -> bool:
     """Whether it takes longer to convert between integers and floats than to add floats twice."""
     target = Target.current()
-    core = ARM_CORES.get("" if target is None else target.attrs.get("mcpu", ""))  # type: ignore[call-overload]
-    return narrows_by_words() and core is not None and core.converts_slowly
+    name = "" if target is None else str(target.attrs.get("mcpu", ""))
+    return any(core.converts_slowly for known, core in ARM_CORES.items() if known == name)
 
 
 def widens_bytes() -> bool:
