@@ -63,7 +63,7 @@ class Convolution(Placing):
         self.strides = (
             *rows_of(self.composite.main, self.signature),
             rows.row,
-            attrs["strides"][1] * pixel,
+            self.distance * attrs["strides"][1] * pixel,
             self.input_height * self.input_width * pixel,
             self._share,
             rows.per,

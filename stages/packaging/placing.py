@@ -3,6 +3,7 @@ one pixel after the other, whatever row these are in."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,8 @@ class Placing(Widening):
     """Whether tiles go on from row to row, over what lies in between."""
     turns = False
     """Whether tiles of two pixels go on from the last of a row to the first of the next one."""
+    distance = 1
+    """Results of a row from one pixel of a tile to the next one."""
     input_height: int
     input_width: int
     phases: int
@@ -39,6 +42,15 @@ class Placing(Widening):
         if is_direct and self.signature.turns and not self.has_matrices:
             self.turns = self.pixels_in_line.tiles < self.runs * self.tiles
             self.is_joined = self.is_joined and not self.turns
+            self.distance = self._distance
+
+    @property
+    def _distance(self) -> int:
+        """Half a row where two pixels have nothing in common: each is then read on from where the
+        tile before ended, which cores notice that fetch ahead."""
+        is_alone = math.prod(attributes(self.composite.main)["window"]) == 1
+        goes_on = self.is_joined or self.turns
+        return self.width // 2 if is_alone and not goes_on and self.width % 2 == 0 else 1
 
     def rows_apart(self, pixel: int) -> Apart:
         """Where the rows of a window lie, of pixels of so many bytes.
@@ -90,6 +102,8 @@ class Placing(Widening):
 
     def finisher(self, block: Any, run: Any, tile: Any, place: Any) -> Callable[[Any], None]:
         """The epilogue of a pixel; those of joined rows that are in the halo are left out."""
+        if self.distance > 1:
+            return lambda m: self._pixel(block, run, tile + m * self.distance, place + m * BLOCK)
         if not self.is_joined and not self.turns:
             return super().finisher(block, run, tile, place)
         line = self.pixels_in_line if self.turns else self.line
@@ -119,6 +133,9 @@ class Placing(Widening):
             apart = T.Cast("int64", (second - first) * pixel)
             return Window(first, run, lambda m: places(m)[:2], apart=apart)
         picture, _ = self.line_of(run)
+        if self.distance > 1:
+            first, before = self._place_of(run, tile), run * self.tiles + tile
+            return Window(first, before, lambda m: (run, tile + m * self.distance), picture)
         x = self.column_of(tile)
         before = run * self.tiles + tirx.truncdiv(x + self.rows - 1, self.rows)
         return Window(self._place_of(run, x), before, lambda m: (run, x + m), picture)
