@@ -86,6 +86,30 @@ def test_rows_that_are_joined_give_the_same_bits(hardware: Hardware) -> None:
     assert joined
 
 
+def strided(size: tuple[int, int, int]) -> Model:
+    """Windows of 3x3, by one pixel and by two, and of 1x1, of 64 channels."""
+    net = Net((*size, 64))
+    x = net.conv(net.x, "window", 64, limit=127, strides=[2, 2])
+    y = net.conv(x, "further", 96, limit=127)
+    return net.model(net.conv(y, "point", 64, kernel=1, limit=127), y)
+
+
+def test_tiles_of_two_pixels_lie_anywhere() -> None:
+    """One goes on from the end of a row to the next one's begin, also into the next picture; of
+    single pixels, two are half a row apart."""
+    skip_unless_runnable(AARCH64)
+    turns, apart = 0, set()
+    for size in ((1, 14, 14), (2, 10, 10), (1, 6, 12), (3, 5, 2)):
+        net = Net((*size, 64))
+        packed, _ = assert_exact(strided(size), net.inputs(), AARCH64, MAC)
+        made = convolutions(packed, AARCH64)
+        turns += sum(one.turns for one in made)
+        apart |= {one.distance for one in made}
+        assert all(one.rows <= one.width or one.is_joined or one.turns for one in made)
+    assert turns
+    assert apart > {1}
+
+
 @pytest.mark.parametrize("hardware", (AVX512VNNI, AARCH64), ids=lambda item: item.name)
 def test_bits_of_rows_that_are_joined(hardware: Hardware) -> None:
     """Tiles of planes and tables go on from row to row as well."""
