@@ -212,7 +212,7 @@ def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
         {"narrow8_a3_w4", "narrow16_a3_w4"},
         {"dot1", "wide_dot1", "wide_dot1_by2", "wide_dot1_by4"},
     )
-    seven, eight = ({f"pairs4{a}{by}" for by in ("", "_by2", "_by4")} for a in ("_a7", ""))
+    seven, eight = ({f"pairs4{a}{by}" for by in ("", "_by2", "_by3", "_by4")} for a in ("_a7", ""))
     assert methods(2, 1) == small | middle | whole | seven | eight
     assert methods(1, 0) == small | middle | whole | seven | eight
     assert methods(2, 2) == methods(3, 4) == middle | whole | seven | eight
