@@ -167,6 +167,11 @@ class _Packer(Rewriting):
         )
         sums = builder.emit(call, "sums")
         value = builder.emit(packed.take_channels(sums, channels=q.shape[0]), "taken")
+        if signature.offset and is_batched(product.inner.value):
+            arguments.append(self._offsets(product, layer))
+            kind = arguments[-1].ty
+            offsets = builder.param(f"p{len(arguments) - 1}", shape_of(kind), dtype_of(kind))
+            value = builder.emit(relax.op.add(value, offsets), "moved")
         shape = shape_of(product.inner.var.ty)
         if shape_of(value.ty) != shape:
             value = builder.emit(relax.op.reshape(value, shape), "shaped")
@@ -184,13 +189,30 @@ class _Packer(Rewriting):
         """The weights of a product, packed when the package is built or, if computed, by it."""
         signature, call = product.chosen.signature, product.inner.value
         if is_batched(call):
-            source = product.actual[call.args[1]]
-            found = self.matrices.get(source, Matrix(source))
+            found = self._matrix(product)
             depth = round_up(product.edge.padded_channels, signature.channels_per_word)
             function = found.packed(signature, depth)
             return self._call(function, [self.read(found.source)], f"{layer}.weights")
         weights = stored_weights(signature, product.q, product.edge, product.chosen)
         return self.builder.tensor(f"{layer}.weights", weights)
+
+    def _offsets(self, product: Product, layer: str) -> Any:
+        """What sums of levels less an offset lack, where weights are computed: [N, 1, 1, O]."""
+        call, offset = product.inner.value, product.chosen.signature.offset
+        found = self._matrix(product)
+        base = attributes(call)["weight_zero_point_x2"] // 2
+        constant = -offset * base * shape_of(call.args[1].ty)[-1]
+        numbers = {"offset": offset, "constant": constant}
+        operands = [
+            self.builder.tensor(f"{layer}.{name}", np.asarray(value, np.int32))
+            for name, value in numbers.items()
+        ]
+        return self._call(found.offsets(), [self.read(found.source), *operands], f"{layer}.offsets")
+
+    def _matrix(self, product: Product) -> Matrix:
+        """The computed weights of a product."""
+        source = product.actual[product.inner.value.args[1]]
+        return self.matrices.get(source, Matrix(source))
 
     def _depthwise(self, variable: Any, found: Depthwise) -> Any:
         """A composite around a depthwise convolution whose taps lie side by side."""
@@ -355,11 +377,12 @@ class _Packer(Rewriting):
 def _corrected(product: Product, attrs: dict[str, Any]) -> tuple[int, Array, list[int]]:
     """What raw sums are multiplied by, what is added, and around which border other rows of it.
 
-    Floats have neither zero points nor scales.
+    Floats have neither zero points nor scales, and nobody knows the sums of computed weights.
     """
     signature, outputs = product.chosen.signature, product.q.shape[0]
-    if signature.is_float:
-        return 1, np.zeros((1, round_up(outputs, BLOCK)), np.float32), [0, 0, 0, 0]
+    if signature.is_float or is_batched(product.inner.value):
+        dtype = np.float32 if signature.is_float else np.int32
+        return 1, np.zeros((1, round_up(outputs, BLOCK)), dtype), [0, 0, 0, 0]
     edge, window = product.edge, product.chosen.window
     return corrected(signature, product.q, edge.padded_channels, attrs, edge.fill, window)
 
