@@ -10,7 +10,7 @@ from hw import timings
 from hw.profile import Hardware
 from pipelines.errors import UserError
 from pipelines.modelling import pricing
-from pipelines.modelling.blocks import Block, executed
+from pipelines.modelling.blocks import Block, executed, joined
 from pipelines.modelling.memory import NO_MEMORY, Memory
 
 
@@ -66,6 +66,8 @@ class Pricing:
         """Return what each group of blocks costs."""
         if self.lack:
             return {name: Cost(executed(blocks)) for name, blocks in groups.items()}
+        if self.architecture == "aarch64":
+            groups = {name: joined(blocks) for name, blocks in groups.items()}
         together = [block for blocks in groups.values() for block in blocks]
         # The cycles of all code are computed at once: each call of the model's tools takes seconds.
         priced = iter(pricing.cycles(together, self.core, self.architecture))

@@ -30,6 +30,7 @@ from pipelines.errors import UserError, did_you_mean
 from pipelines.load import Resolved, load_recipe
 from pipelines.measuring import native
 from pipelines.modelling import pricing
+from pipelines.modelling.blocks import joined
 from pipelines.runners.package import open_package
 from stages.importing import zoo
 
@@ -132,7 +133,7 @@ def _litert(network: str, core: str) -> float:
     sample = np.random.default_rng(0).random(shape).astype(np.float32)
     found = processors.PROCESSORS[core]
     (ran,) = peers.run(peers.GUESTS["litert"], [(model, [sample])], found, pricing.memory(core))
-    return sum(one.cycles for one in pricing.cycles(ran.interval, core))
+    return sum(one.cycles for one in pricing.cycles(joined(ran.interval), core))
 
 
 def _timed(recipe: Path) -> Iterator[Row]:

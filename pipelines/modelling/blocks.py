@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
@@ -71,3 +72,40 @@ def executed(blocks: Iterable[Block]) -> int:
 def events(blocks: Iterable[Block]) -> Events:
     """What the loads and stores of some blocks met, together."""
     return sum((block.events for block in blocks), Events())
+
+
+def joined(blocks: Iterable[Block]) -> list[Block]:
+    """Blocks of A64, with what the emulator took apart where there is no branch in one.
+
+    It does so at the end of a page, and where its own code becomes too long; a core does neither.
+    What ran as often as the parts in front of it together ran after one of these each time.
+    """
+    ordered = sorted(blocks, key=lambda block: block.address)
+    starts = Counter(block.address for block in ordered)
+    found: list[Block] = []
+    ends: dict[int, list[int]] = {}
+    for block in ordered:
+        fronts = ends.pop(block.address, [])
+        is_rest = sum(found[number].count for number in fronts) == block.count
+        if is_rest and starts[block.address] == 1:
+            most = max(fronts, key=lambda number: found[number].count)
+            for number in fronts:
+                found[number] = _whole(found[number], block, number == most)
+        else:
+            fronts = [len(found)]
+            found.append(block)
+        if not _branches(block.code):
+            ends.setdefault(block.address + len(block.code), []).extend(fronts)
+    return found
+
+
+def _branches(code: bytes) -> bool:
+    """Whether A64 code ends in a branch, or calls the system: 101 in bits 28 to 26."""
+    return code[-1] >> 2 & 7 == 0b101
+
+
+def _whole(front: Block, rest: Block, has_events: bool) -> Block:
+    """A block that ends in the rest of it, with all that this met or nothing of it."""
+    events = front.events + rest.events if has_events else front.events
+    code, count = front.code + rest.code, front.instructions + rest.instructions
+    return Block(front.address, count, front.count, code, events)

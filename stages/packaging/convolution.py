@@ -5,7 +5,7 @@ A tile's pixels are neighbours in an output row, or in the line that rows are jo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -15,22 +15,23 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import caller
 from stages.kinds import Table
-from stages.packaging.direct import NAME as APART
+from stages.packaging.direct import NAME as SUMS_APART
 from stages.packaging.direct import PAUSE, SUMS, Called, apart, pause, tile_function
 from stages.packaging.interleaving import Pixel, Window
-from stages.packaging.joining import Line
 from stages.packaging.kernel import Helper, Kernel, digest_of
+from stages.packaging.placing import Placing
 from stages.packaging.plain import on_stack
-from stages.packaging.widening import Apart, Widening
-from stages.qnn.geometry import are_joinable
 from stages.qnn.groups import first_read
 from stages.qnn.methods import WORD_BYTES
-from stages.qnn.packed import WEIGHTS_RANK, reads_of, rows_of, stored_row
+from stages.qnn.packed import WEIGHTS_RANK, reads_of, rows_of
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK, RING_BYTES
 
+APART = 3
+"""Where strides say how far from one another the pixels of a tile are."""
 
-class Convolution(Widening):
+
+class Convolution(Placing):
     """Sums by a micro-kernel.
 
     It stays out of the loops over tiles, alone or with one tile's epilogue, unless its counters are
@@ -39,8 +40,6 @@ class Convolution(Widening):
 
     least_strip = BLOCK
     """Channels that an epilogue can finish alone: those of a word of bits."""
-    is_joined = False
-    """Whether tiles go on from row to row."""
 
     def include_bodies(self, bodies: Table) -> None:
         """The micro-kernel of the signature, for the strides of this layer."""
@@ -57,15 +56,14 @@ class Convolution(Widening):
         window = attrs["window"]
         self.phases = attrs["phases"]
         self.reads = reads_of(attrs, self.signature)
-        joinable = are_joinable(window, attrs["strides"], self.composite.pictures, self.phases)
-        self.is_joined = joinable and not self.has_matrices and self.line.is_shorter
+        self.place_tiles(self.is_direct)
         rows = self.rows_apart(pixel)
         if self.reads:
             rows = rows.by_pixels(pixel, window[1])
         self.strides = (
             *rows_of(self.composite.main, self.signature),
             rows.row,
-            attrs["strides"][1] * pixel,
+            self.distance * attrs["strides"][1] * pixel,
             self.input_height * self.input_width * pixel,
             self._share,
             rows.per,
@@ -78,46 +76,12 @@ class Convolution(Widening):
             self.widen_windows(pixel)
         text = body["text"], body["declarations"]
         name = self.signature.beginning if self.begins else self.signature.name
-        self.called = Called(name, text, 4, self.strides, self.begins)
+        numbers = [None if self.turns and n == APART else s for n, s in enumerate(self.strides)]
+        self.called = Called(name, text, 4, numbers, self.begins)
         if self.is_interleaved:
             self.include(*text)
         elif not self.is_direct:
             self.help(self.called)
-
-    def rows_apart(self, pixel: int) -> Apart:
-        """Where the rows of a window lie, of pixels of so many bytes.
-
-        Of data in two phases odd rows are where the other phase is, in front or behind.
-        """
-        line = self.input_width * pixel
-        if self.phases == 1:
-            return Apart(line)
-        top, _ = attributes(self.composite.main)["origin"]
-        first, second = (stored_row(top + y, self.input_height, self.phases) for y in (0, 1))
-        row = (second - first) * line
-        return Apart(row, self.phases, line - self.phases * row)
-
-    @property
-    def has_matrices(self) -> bool:
-        """Whether each picture has weights of its own."""
-        return len(shape_of(self.composite.main.args[1].ty)) > WEIGHTS_RANK
-
-    @property
-    def line(self) -> Line:
-        """The results of all pictures as one line."""
-        pitch = self.input_width // self.phases
-        pictures = self.composite.pictures
-        return Line(self.height, self.width, pictures, self.input_height, pitch, self.rows)
-
-    @property
-    def runs(self) -> int:
-        """Work items of a block: rows, or tiles where rows are joined."""
-        return self.line.tiles if self.is_joined else self.lines
-
-    @property
-    def calls(self) -> int:
-        """Tiles of a block of channels."""
-        return self.runs * self.tiles
 
     @property
     def _share(self) -> int:
@@ -140,9 +104,10 @@ class Convolution(Widening):
 
     def help(self, called: Called) -> None:
         """Have a function compute sums, with constants behind its pointers."""
-        problem = {"name": called.name, "text": called.text, "strides": called.constants}
+        problem = {"name": called.name, "text": called.text, "strides": list(called.constants)}
         self.inner = f"sums_{digest_of(problem)}"
-        taken = called.text, called.pointers, called.constants, int(called.begins)
+        numbers = [number for number in called.constants if number is not None]
+        taken = called.text, called.pointers, numbers, int(called.begins)
         function = caller(self.inner, called.name, *taken)
         self.helpers.append(Helper(self.inner, function, problem))
 
@@ -220,7 +185,7 @@ class Convolution(Widening):
         """The sums of a tile's channels in a strip, and what follows."""
         operands = *self.operands(block, part, run, tile), *self.beginning(strip * self.strip)
         places = [T.address_of(pixel[0]) for pixel in sums]
-        T.evaluate(T.call_extern("void", APART, *operands, *places))
+        T.evaluate(T.call_extern("void", SUMS_APART, *operands, *places))
         self.finish_strip(strip, run, tile, sums)
 
     def finish_strip(self, strip: Any, run: Any, tile: Any, sums: Sequence[Any]) -> None:
@@ -252,11 +217,6 @@ class Convolution(Widening):
         """Channels of the result, with those that fill up the last block."""
         return self.blocks * BLOCK
 
-    @property
-    def tiles(self) -> int:
-        """Tiles of a work item."""
-        return 1 if self.is_joined else super().tiles
-
     def start(self, block: Any, run: Any, tile: Any) -> None:
         """The sums of a tile, int32 [rows][32]."""
         window = self.window(run, tile)
@@ -279,47 +239,12 @@ class Convolution(Widening):
     def fetch(self, block: Any, pixel: Pixel) -> None:
         """Bring closer what the epilogue of a tile will read."""
 
-    def finisher(self, block: Any, run: Any, tile: Any, place: Any) -> Callable[[Any], None]:
-        """The epilogue of a pixel; those of joined rows that are in the halo are left out."""
-        if not self.is_joined:
-            return super().finisher(block, run, tile, place)
-        places = self.line.places(self.line.first(run))
-
-        def finish(m: Any) -> None:
-            y, x, is_inside = map(T.bind, places(m))
-            with T.If(is_inside), T.Then():
-                self._pixel(block, y, x, place + m * BLOCK)
-
-        return finish
-
-    def window(self, run: Any, tile: Any) -> Window:
-        """The windows of a tile."""
-        strides = attributes(self.composite.main)["strides"]
-        if self.is_joined:
-            first = self.line.first(run)
-            places = self.line.places(first)
-            return Window(first * strides[1], run, lambda m: places(m)[:2])
-        picture, line = self.line_of(run)
-        x = self.column_of(tile)
-        row = picture * self.input_height + line * (strides[0] // self.phases)
-        before = run * self.tiles + tirx.truncdiv(x + self.rows - 1, self.rows)
-        first = row * self.input_width + x * strides[1]
-        return Window(first, before, lambda m: (run, x + m), picture)
-
     def pointers(self, block: Any, part: Any, window: Window, place: Any) -> tuple[Any, ...]:
         """A call's data, weights, sums and the weights to fetch, or where bytes are made of them;
         `part` of the block's channels."""
         reads = self._reads(block, part, window)
         sums = T.address_of(self.scratch[place + part * self.signature.channels])
         return *reads[:SUMS], sums, *reads[SUMS:]
-
-    def data_of(self, window: Window, channel: Any = 0) -> Any:
-        """A pointer to where the first window of a tile begins, or to a channel there."""
-        data = self.composite.main.args[0]
-        top, left = attributes(self.composite.main)["origin"]
-        row = stored_row(top, self.input_height, self.phases)
-        position = row * self.input_width + left + window.first
-        return T.address_of(self.arguments[data.name][position * shape_of(data.ty)[-1] + channel])
 
     def _first(self, output: Any) -> Any:
         """The first channel that a tile of output channels reads."""
@@ -341,4 +266,5 @@ class Convolution(Widening):
         first = self.wide_at(channel) if self.wide_words else self.data_of(window, channel)
         read = self.arguments[weights.name]
         later = self.made if self.made_words else T.address_of(read[fetched])
-        return first, T.address_of(read[own]), later
+        told = () if window.apart is None else (window.apart,)
+        return first, T.address_of(read[own]), later, *told

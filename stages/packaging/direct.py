@@ -42,7 +42,8 @@ class Called:
     name: str
     text: Text
     pointers: int
-    constants: Sequence[int] = ()
+    constants: Sequence[int | None] = ()
+    """None is a number that is told with the pointers, after them."""
     begins: bool = False
     """Whether a pointer follows to what the sums of a pixel begin with."""
 
@@ -50,16 +51,17 @@ class Called:
 def apart(called: Called, pixels: int, channels: int) -> Text:
     """`void bk_apart(pointer…, sums…)`: calls a micro-kernel that writes sums [pixels][32].
 
-    Its other pointers are in front, then what sums begin with if it takes that, and one to the sums
-    [channels] of each pixel. As TVM puts all this where it is called, nothing of it is left in
-    memory.
+    Its other pointers are in front, then a number if one is told, what sums begin with if it takes
+    that, and a pointer to the sums [channels] of each pixel. As TVM puts all this where it is
+    called, nothing of it is left in memory.
     """
     function, declarations = called.text
     code = FunctionText()
     sums = code.let(f"alloca [{pixels * BLOCK} x i32], align 64")
     reads = [f"ptr %p{number}" for number in range(called.pointers - 1)]
     writes = [f"ptr %s{m}" for m in range(pixels)]
-    numbers = [f"i64 {number}" for number in called.constants]
+    told = ["i64 %told"] * (None in called.constants)
+    numbers = [f"i64 {'%told' if number is None else number}" for number in called.constants]
     begin = ["ptr %begin"] * called.begins
     arguments = ", ".join([*reads[:SUMS], f"ptr {sums}", *reads[SUMS:], *numbers, *begin])
     code.do(f"call void @{called.name}({arguments})")
@@ -67,7 +69,7 @@ def apart(called: Called, pixels: int, channels: int) -> Text:
     for m in range(pixels):
         code.store(kind, code.load(kind, sums, 4, m * BLOCK * 4), f"%s{m}", 4)
     code.do("ret void")
-    return f"{function}\n{code.function(NAME, [*reads, *begin, *writes])}", declarations
+    return f"{function}\n{code.function(NAME, [*reads, *told, *begin, *writes])}", declarations
 
 
 def tile_function(

@@ -34,6 +34,8 @@ class Window:
     pixel: Pixel
     picture: Any = 0
     """Of a batch, the picture that they are in."""
+    apart: Any = None
+    """Bytes from one to the next, if they are not always the same."""
 
 
 class Interleaving(Lowering):

@@ -13,12 +13,13 @@ from tvm import te, tirx, topi
 
 from stages.qnn.elementwise import ARITHMETIC, element
 from stages.qnn.infer import limits
-from stages.qnn.numbers import TIR, UNSATURATED_TIR, WHOLE_TIR, fence
+from stages.qnn.numbers import TIR, fence
 from stages.qnn.processor import clips_integers
 from stages.qnn.rearranged import REARRANGED, Expression, Tensor, ints_of
 from stages.qnn.reductions import REDUCTIONS
 from stages.qnn.registry import OPERATORS, attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.rescale import BYTES
+from stages.qnn.unstored import UNSATURATED_TIR, WHOLE_TIR
 
 
 def expression(call: Any, tensors: Sequence[Any]) -> Any:

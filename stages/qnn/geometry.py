@@ -153,12 +153,15 @@ class Geometry:
         rest = tile_count(self._positions, rows) * rows - self._positions
         return rows == self._positions or (rows < self._positions <= 2 * rows and rest <= rows // 4)
 
-    def tiles(self, rows: int) -> float:
+    def tiles(self, rows: int, turns: bool = False) -> float:
         """Tiles of so many pixels that an output row needs, on average.
 
-        Rows are joined where that takes fewer, as if nobody else needed a wider halo.
+        Rows are joined where that takes fewer, as if nobody else needed a wider halo. Where a tile
+        `turns` it goes on from the last pixel of a row to the next one's first.
         """
         by_rows = tile_count(self.output_width, rows) if rows <= self.output_width else inf
+        if turns and not self.has_matrices:
+            by_rows = tile_count(self.height * self.output_width, rows) / self.height
         if rows > self._positions:
             return by_rows
         return min(by_rows, tile_count(self._positions, rows) / self.height)

@@ -27,6 +27,7 @@ from stages.qnn.processor import (
     rounded_once,
     rounds_by_sums,
     saturated,
+    widens_bytes,
     word_of,
 )
 
@@ -225,7 +226,10 @@ class TirNumbers:
         return tirx.const(value, dtype)
 
     def cast(self, x: Value, dtype: str) -> Value:
-        """A cast."""
+        """A cast; bytes widen first where LLVM would take them apart otherwise."""
+        if dtype == "float32" and widens_bytes() and self.dtype(x) in ("int8", "uint8"):
+            bits = fence(self.bits_of(x.astype("int32"), "float32"))
+            return self.bits_of(bits, "int32").astype("float32")
         return x.astype(dtype)
 
     def where(self, condition: Value, yes: Value, no: Value) -> Value:
@@ -340,35 +344,8 @@ MAGIC_BITS = int(np.float32(MAGIC).view(np.int32))
 """The bits of it; those of a sum are as many more as its integer."""
 
 
-class WholeNumbers(TirNumbers):
-    """TIR expressions whose result, if it is `saturated`, stays float32 for one more float step."""
-
-    def saturated(
-        self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
-    ) -> Value:
-        """The same whole number as a float32; the zero point is added as `MAGIC` is taken away."""
-        least, most = (self.constant(bound - zero_point, "float32") for bound in (low, high))
-        moved = self.minimum(self.maximum(x, least), most) + self.constant(MAGIC, "float32")
-        return fence(moved) - self.constant(MAGIC - zero_point, "float32")
-
-
-class UnsaturatedNumbers(TirNumbers):
-    """TIR expressions whose result, where it is `saturated`, may lie outside of the bounds.
-
-    So that saturating makes the same of it, what is rounded must fit 31 bits.
-    """
-
-    def saturated(
-        self, x: Value, zero_point: int, low: int, high: int, *, fits_word: bool = False
-    ) -> Value:
-        """Not yet."""
-        return self.nearest(x) + zero_point
-
-
 NUMPY: Numbers = NumpyNumbers()
 TIR: Numbers = TirNumbers()
-WHOLE_TIR: Numbers = WholeNumbers()
-UNSATURATED_TIR: Numbers = UnsaturatedNumbers()
 
 
 def fence(value: Any) -> Any:

@@ -157,7 +157,7 @@ class Offer:
         times = {"none": 1, "window": 1, "row": rows}.get(flush)
         if times is None:
             times = rows * -(-row_words // signature.flush_period)
-        tiles = geometry.tiles(signature.rows) * (BLOCK // signature.channels)
+        tiles = geometry.tiles(signature.rows, signature.turns) * (BLOCK // signature.channels)
         lines = self._far_bytes(geometry) / LINE
         words = rows * row_words
         products, streaming = tiles * (words * self.word), self._streaming(words) / geometry.height

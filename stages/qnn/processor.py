@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
+from hw.arm_cores import ARM_CORES
 from stages.qnn.nearest import nearest_by_fcvtns
 
 if TYPE_CHECKING:
@@ -43,6 +44,18 @@ def rounds_by_sums() -> bool:
 
 def narrows_by_words() -> bool:
     """Whether integers become bytes by way of 16 bits, saturated twice (SQXTN, SQXTUN of A64)."""
+    return _architecture() == "aarch64"
+
+
+def converts_slowly() -> bool:
+    """Whether it takes longer to convert between integers and floats than to add floats twice."""
+    target = Target.current()
+    name = "" if target is None else str(target.attrs.get("mcpu", ""))
+    return any(core.converts_slowly for known, core in ARM_CORES.items() if known == name)
+
+
+def widens_bytes() -> bool:
+    """Whether LLVM makes two permutations of each four bytes that become floats at once (A64)."""
     return _architecture() == "aarch64"
 
 

@@ -197,6 +197,18 @@ class KernelSignature:
         return self.is_direct or (self.plan is not None and self.flush == "none")
 
     @property
+    def turns(self) -> bool:
+        """Whether the two pixels of a tile may be any distance apart, so that one is the last of a
+        row and the other the first of the next one."""
+        return self.rows == 2 and isinstance(self.products, BytePairs)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether it loads a pixel's words a step before it multiplies them: those of byte pairs,
+        for which a core that runs in order would wait at the beginning of each step."""
+        return isinstance(self.products, BytePairs) and self.reads_lanes
+
+    @property
     def begins(self) -> bool:
         """Whether its sums can begin with integers instead of 0."""
         return self.counts_sums and self.family == "mac8"

@@ -98,21 +98,16 @@ class MicroKernel(Operands):
 
     def _begun(self, first: str) -> list[str]:
         """Counters that are emptied to what sums begin with: half of their lanes begin with 0."""
-        together, lanes = self.body.together, self.isa.lanes
+        together, lanes, kind = self.body.together, self.isa.lanes, self.word.llvm
         if together == 1:
             return [first]
-        places = [
-            [n // together if n % together == 0 else lanes for n in range(part, part + lanes)]
-            for part in range(0, together * lanes, lanes)
-        ]
-        kind = self.word.llvm
-        return [
-            self.code.let(
-                f"shufflevector {kind} {first}, {kind} zeroinitializer, "
-                f"<{lanes} x i32> <{', '.join(f'i32 {place}' for place in each)}>"
-            )
-            for each in places
-        ]
+        # As a wider integer: where zips are slow (Cortex-A72), widening is not.
+        narrow, size = f"<{lanes // together} x i32>", 32 * together
+        wide, found = f"<{lanes // together} x i{size}>", []
+        for part in range(0, lanes, lanes // together):
+            own = self.code.lanes(kind, first, part, lanes // together)
+            found.append(self.code.let(f"zext {narrow} {own} to {wide}"))
+        return [self.code.bitcast(each, wide, kind) for each in found]
 
     def _pass(self, one: Pass, window: str, initial: list[str]) -> list[str]:
         """One pass over the window; its counters, for a chain that goes on."""
@@ -168,14 +163,23 @@ class MicroKernel(Operands):
         if self.signature.coupled:
             return self._pipelined(one, window, row, row_words, first, count, counters)
 
-        def one_word(index: str, carried: list[str]) -> list[str]:
+        steps = code.let(f"udiv exact i64 {count}, {step}") if step > 1 else count
+        pixels = range(self.signature.rows if self.signature.reads_ahead else 0)
+
+        def place(index: str) -> tuple[str, str]:
+            """The word that a step begins with, and where it is."""
             done = self.times(index, step) if step > 1 else index
             position = code.let(f"add nuw nsw i64 {done}, {first}")
             moved = self.times(position, self.signature.word_bytes)
-            data = code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
+            return position, code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
+
+        def one_word(index: str, carried: list[str]) -> list[str]:
+            position, data = place(index)
+            for m in pixels:
+                self.pixels[data, m] = carried[len(self.tile) + m]
             word = code.let(f"add nuw nsw i64 {position}, {row_words}")
 
-            counters = {f"c{m}.{n}": c for (m, n), c in zip(self.tile, carried, strict=True)}
+            counters = {f"c{m}.{n}": c for (m, n), c in zip(self.tile, carried, strict=False)}
             if self.fetches and one is self.body.passes[0]:
                 self.fetch(word)
 
@@ -186,11 +190,21 @@ class MicroKernel(Operands):
                 return self.weights(name, word, window, kind) if name[0] == "w" else counters[name]
 
             outputs = one.word.emit(code, operand)
-            return [outputs[f"c{m}.{n}"] for m, n in self.tile]
+            ahead = place(self._next(index, steps))[1] if pixels else ""
+            later = [self.pixel(ahead, m, self.word) for m in pixels]
+            return [*(outputs[f"c{m}.{n}"] for m, n in self.tile), *later]
 
-        steps = code.let(f"udiv exact i64 {count}, {step}") if step > 1 else count
+        begin = place("0")[1] if pixels else ""
+        earlier = [(self.word.llvm, self.pixel(begin, m, self.word)) for m in pixels]
         # A body is as long as the registers allow; several in a row would spill.
-        return code.loop(steps, self._typed(counters), one_word, unroll=False)
+        found = code.loop(steps, [*self._typed(counters), *earlier], one_word, unroll=False)
+        return found[: len(self.tile)]
+
+    def _next(self, index: str, steps: str) -> str:
+        """The number of the next step, or that of the last one again."""
+        following = self.code.let(f"add nuw nsw i64 {index}, 1")
+        is_last = self.code.let(f"icmp eq i64 {following}, {steps}")
+        return self.code.let(f"select i1 {is_last}, i64 {index}, i64 {following}")
 
     def _pipelined(
         self,

@@ -86,15 +86,19 @@ class Operands:
         step = self.signature.step * self.signature.channels_per_word
         seen = self.word if is_bytes else Vector(max(kind.lanes, step), kind.bits)
         if (data, m) not in self.pixels:
-            place = self.moved(data, "%pixel", m) if m else data
-            loaded = self._lanes(place) if is_bytes else self.code.load(seen.llvm, place, 2)
-            hidden = self.code.hidden(seen.llvm, loaded)
-            self.pixels[data, m] = self._signed(hidden, seen) if self.offset else hidden
+            self.pixels[data, m] = self.pixel(data, m, seen)
         copies = kind.bytes // (seen.bits // 8)
         mask = f"<{copies} x i32> <{', '.join([f'i32 {lane}'] * copies)}>"
         words = f"{seen.llvm} {self.pixels[data, m]}"
         found = self.code.let(f"shufflevector {words}, {seen.llvm} poison, {mask}")
         return self.code.bitcast(found, Vector(copies, seen.bits).llvm, kind.llvm)
+
+    def pixel(self, data: str, m: int, kind: Vector) -> str:
+        """A register of a pixel's channels, of a kind."""
+        place = self.moved(data, "%pixel", m) if m else data
+        loaded = self._lanes(place) if kind.bits == 32 else self.code.load(kind.llvm, place, 2)
+        hidden = self.code.hidden(kind.llvm, loaded)
+        return self._signed(hidden, kind) if self.offset else hidden
 
     def _lanes(self, place: str) -> str:
         """The words of a step as lanes of a register, whose others are any."""
@@ -163,6 +167,9 @@ class Operands:
         if self.signature.code is not None:
             return load_expanded(code, self.signature, self.isa, pointer, n)
         group = self._group(kind)
+        if isinstance(self.signature.products, BytePairs) and plane and n == 0:
+            # Lines in the order in which they lie: no prefetching follows another one.
+            code.do('call void asm sideeffect "", "~{memory}"()')
         if self.signature.multiplies_words:
             offset = 2 * (plane * channels * group + n * kind.lanes)
             return code.load(kind.llvm, pointer, 4, offset)

@@ -20,7 +20,7 @@ from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program, Register
 
 GROUP = 4
-WORDS = (1, 2, 4)
+WORDS = (1, 2, 3, 4)
 """Words of a pixel that are loaded at a time."""
 PARTS = (Part.MULTIPLY_8, Part.MAC_16, Part.PAIR_WIDEN_ADD_SIGNED_16, Part.PAIR_ADD_32)
 """Rows that it is made of (SMULL, SMLAL, SADALP, ADDP)."""
@@ -47,9 +47,7 @@ def pairs_body(signature: KernelSignature, isa: Isa) -> Body:
     tile = [(m, n) for n in halves for m in range(signature.rows)]
     sums = {place: program.input(f"c{place[0]}.{place[1]}", counter) for place in tile}
     for word in range(0, products.words, 2):
-        parts = list(range(word, min(word + 2, products.words)))
-        if signature.rows == 1:  # of one pixel LLVM turns the order of words round, and of loads
-            parts.reverse()
+        parts = range(word, min(word + 2, products.words))
         for first in range(0, len(tile), AHEAD):
             places = tile[first : first + AHEAD]
             found: dict[tuple[int, int], Register] = {}

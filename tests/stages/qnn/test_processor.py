@@ -16,9 +16,10 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import compile_object, target_of
-from stages.qnn.numbers import NUMPY, TIR, WHOLE_TIR
+from stages.qnn.numbers import NUMPY, TIR, Numbers
 from stages.qnn.onnx import qlinear_add
 from stages.qnn.rescale import rescale
+from stages.qnn.unstored import WHOLE_TIR
 from tests.compiled import Library
 from tests.stages.packaging.listings import calls, count, fused, listing
 from tests.stages.qnn.examples import Example
@@ -29,6 +30,7 @@ from tests.targets import (
     ARMV7,
     AVX2,
     AVX512BW,
+    DOTPROD,
     SSE2,
     obstacle,
     skip_unless_runnable,
@@ -109,14 +111,15 @@ POINTS = ((0, 0, 255), (3, 0, 255), (-128, -128, 127), (7, -128, 127), (17, 17, 
 """Zero points, with the bounds of what is saturated."""
 
 
+@pytest.mark.parametrize("numbers", (TIR, WHOLE_TIR), ids=("stored", "read next"))
 @pytest.mark.parametrize("hardware", (AARCH64, ARMV7), ids=lambda item: item.name)
-def test_arm_saturates_what_is_beyond_every_integer(hardware: Hardware) -> None:
+def test_arm_saturates_what_is_beyond_every_integer(hardware: Hardware, numbers: Numbers) -> None:
     skip_unless_runnable(hardware)
     sizes = np.float32(2) ** np.arange(-140, 128, dtype=np.float32)
     halves = np.arange(-600, 601, dtype=np.float32) / 2
     x = np.concatenate([sizes, -sizes, halves, np.nextafter(halves, np.float32(9)), [0, -0.0]])
     x = np.resize(x, -(-len(x) // 32) * 32).astype(np.float32)
-    emitted = {f"over{i}": _saturated_to(*point) for i, point in enumerate(POINTS)}
+    emitted = {f"over{i}": _saturated_to(numbers, *point) for i, point in enumerate(POINTS)}
     objects = {
         f"{name}.o": compile_object(
             {name: over_a_vector(emit, "int32", hardware).with_attr("global_symbol", name)},
@@ -133,8 +136,8 @@ def test_arm_saturates_what_is_beyond_every_integer(hardware: Hardware) -> None:
         np.testing.assert_array_equal(found.ravel(), exact)
 
 
-def _saturated_to(zero_point: int, low: int, high: int) -> Any:
-    return lambda x, _: TIR.saturated(x, zero_point, low, high)
+def _saturated_to(numbers: Numbers, zero_point: int, low: int, high: int) -> Any:
+    return lambda x, _: numbers.saturated(x, zero_point, low, high).astype("int32")
 
 
 def test_arm_narrows_by_instructions_that_saturate() -> None:
@@ -158,14 +161,21 @@ def test_bytes_are_clipped_from_above_as_they_narrow() -> None:
     assert not count(lines, "vminps")
 
 
-@pytest.mark.parametrize("hardware", (AVX512BW, AVX2, AARCH64), ids=lambda item: item.name)
+@pytest.mark.parametrize("hardware", (AVX512BW, AVX2, DOTPROD), ids=lambda item: item.name)
 def test_what_a_float_step_reads_is_rounded_as_a_float(hardware: Hardware) -> None:
     """By two sums that nothing has folded into one."""
     kernel = over_a_vector(lambda x, _: WHOLE_TIR.saturated(x, 3, 0, 255), "float32", hardware)
     lines = listing(kernel, hardware)
     assert not any(count(lines, name) for name in ("vcvtps2dq", "vcvtdq2ps", "fcvtns", "scvtf"))
-    names = ("fadd", "fsub") if hardware is AARCH64 else ("vaddps", "vsubps")
+    names = ("fadd", "fsub") if hardware is DOTPROD else ("vaddps", "vsubps")
     assert sum(count(lines, name) for name in names) == 2 * 32 * 4 // isa_of(hardware).bytes
+
+
+def test_what_a_float_step_reads_is_clipped_as_integers_where_floats_are_rounded() -> None:
+    kernel = over_a_vector(lambda x, _: WHOLE_TIR.saturated(x, 3, 0, 255), "float32", AARCH64)
+    lines = listing(kernel, AARCH64)
+    assert [count(lines, name) for name in ("fcvtns", "smax", "smin")] == [8, 8, 8]
+    assert not any(count(lines, name) for name in ("fmaxnm", "fminnm", "fadd", "fsub"))
 
 
 def _saturated(x: Any, _: Any) -> Any:
