@@ -5,17 +5,30 @@ from __future__ import annotations
 import json
 
 from pipelines import atomic, building, execute, keys, roots
+from pipelines.errors import UserError, did_you_mean
 from pipelines.load import Resolved
 from pipelines.plan import Plan
 
+OWN = ("int8", "float32")
+"""Precisions that a network of a recipe may be built at beside the recipe's."""
 FOLDER = keys.ROOT / "artifacts" / "benching"
 """Where model files and recipes of other precisions and sizes are written."""
 
 
-def built(kind: str, source: bytes, form: str, resolved: Resolved) -> Plan:
+def wanted(stated: str) -> list[str]:
+    """Return the precisions that `own=` names; UserError for one that there is not."""
+    names = [name for name in stated.split(",") if name and name != "none"]
+    for name in names:
+        if name not in OWN:
+            raise UserError(f"own={name}: no such precision{did_you_mean(name, [*OWN, 'none'])}")
+    return names
+
+
+def built(kind: str, source: bytes, form: str, resolved: Resolved, library: str = "shared") -> Plan:
     """Build and publish the package of a model file for the recipe's hardware, as `PACKAGE_KIND`.
 
-    It is one of the recipe's packages: the folder's name tells what the command line changed.
+    It has a `library` of one form. It is one of the recipe's packages: the folder's name tells what
+    the command line changed.
     """
     name = f"{resolved.package}_{kind}"
     model, recipe = FOLDER / f"{name}.{form}", FOLDER / f"{name}.yaml"
@@ -24,7 +37,7 @@ def built(kind: str, source: bytes, form: str, resolved: Resolved) -> Plan:
         f"model: {{file: {json.dumps(model.name)}}}",
         f"hardware: {json.dumps(resolved.board)}",
         "golden: {samples: 1, seed: 0}",
-        f"package: {{name: own_{kind}, formats: [shared]}}",
+        f"package: {{name: own_{kind}, formats: [{library}]}}",
     ]
     atomic.replace(recipe, ("\n".join(lines) + "\n").encode())
     made = building.published(recipe)

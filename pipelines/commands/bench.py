@@ -33,7 +33,6 @@ from stages.kinds import Golden
 Array = np.ndarray[Any, Any]
 
 REPEAT = 20
-OWN = ("int8", "float32")
 INSTALL = "run: pip install -e '.[peers]'"
 
 
@@ -219,11 +218,7 @@ def _wanted(stated: str | None, python: str | None = None) -> list[Engine]:
 
 def _wanted_of_own(stated: str, files: list[Variant]) -> list[Variant]:
     """Return the other precisions that a package of ours is built for: own=int8,float32 or none."""
-    names = [name for name in stated.split(",") if name and name != "none"]
-    for name in names:
-        if name not in OWN:
-            known = [*OWN, "none"]
-            raise UserError(f"own={name}: no such precision{did_you_mean(name, known)}")
+    names = own.wanted(stated)
     return [each for each in files if each.precision in names and not each.is_same]
 
 

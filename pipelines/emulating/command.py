@@ -6,6 +6,7 @@ from typing import Any
 
 from hw.profile import Hardware
 from pipelines import tables
+from pipelines.benching import own
 from pipelines.emulating import comparing, pinning, telling, userland
 from pipelines.emulating.peers import GUESTS, Guest
 from pipelines.emulating.processors import processor, qemu_version
@@ -17,7 +18,7 @@ from pipelines.plan import Plan
 from pipelines.runners.replay import qemu_lacks
 
 ARCHITECTURES = ("aarch64", "armv7")
-_OF_TIMES = ("own", "repeat", "threads", "peers.larq", "primitives", "grow")
+_OF_TIMES = ("repeat", "threads", "peers.larq", "primitives", "grow")
 
 
 def check(resolved: Resolved, variables: Variables) -> None:
@@ -44,6 +45,7 @@ def check(resolved: Resolved, variables: Variables) -> None:
             f"apt install {' '.join(lacking)}"
         )
     _wanted(hardware, given.get("peers"))
+    own.wanted(given.get("own", "none"))
 
 
 def run(plan: Plan, resolved: Resolved, variables: Variables) -> None:
@@ -53,7 +55,9 @@ def run(plan: Plan, resolved: Resolved, variables: Variables) -> None:
         return
     hardware, stated = resolved.hardware, variables.command.get("peers")
     wanted = _wanted(hardware, stated)
-    compared = comparing.compare(plan, resolved, wanted)
+    compared = comparing.compare(
+        plan, resolved, wanted, own.wanted(variables.command.get("own", "none"))
+    )
     if not wanted and stated in (None, "all"):
         compared.notes.append(f"no other engine is emulated: {_lack(hardware)}")
     result = {**_about(resolved, variables, wanted), **telling.data(compared)}

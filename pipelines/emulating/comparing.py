@@ -15,6 +15,7 @@ import numpy as np
 
 from pipelines import actions, verifying
 from pipelines.benching.engines import ENGINES, load
+from pipelines.benching.own import built
 from pipelines.benching.sides import PACKAGE, first_sample
 from pipelines.benching.variants import Variant, variants
 from pipelines.emulating import attributing, kinds, peers, program, splitting
@@ -59,9 +60,12 @@ class Compared:
     notes: list[str] = field(default_factory=list)
 
 
-def compare(plan: Plan, resolved: Resolved, wanted: Sequence[Guest]) -> Compared:
+def compare(
+    plan: Plan, resolved: Resolved, wanted: Sequence[Guest], own: Sequence[str] = ()
+) -> Compared:
     """Emulate a published package, and engines on the files that they can run of its network.
 
+    `own` are precisions that our own package of the network is emulated at, too, if it has them.
     UserError says what is not installed, or that the package's outputs are not right.
     """
     package = open_package(actions.published(plan))
@@ -71,7 +75,13 @@ def compare(plan: Plan, resolved: Resolved, wanted: Sequence[Guest]) -> Compared
     compared = Compared([ours], layers)
     if pricing.lack:
         compared.notes.append(f"no cycles are modelled: {pricing.lack}")
-    files = _very_files(variants(plan, resolved)) if wanted else []
+    every = variants(plan, resolved) if wanted or own else []
+    for variant in every:
+        if variant.precision in own and not variant.is_same:
+            compared.sides.append(_own(variant, resolved, found, pricing))
+    missing = set(own).difference(variant.precision for variant in every)
+    compared.notes += [f"the network is not known in {precision}" for precision in sorted(missing)]
+    files = _very_files(every) if wanted else []
     for guest in wanted:
         told = len(compared.sides) + len(compared.refused)
         for file in filter(None, (_file(guest, variant, compared) for variant in files)):
@@ -89,6 +99,16 @@ def compare(plan: Plan, resolved: Resolved, wanted: Sequence[Guest]) -> Compared
 def _very_files(files: Sequence[Variant]) -> Sequence[Variant]:
     """Return the recipe's own file where engines can run that, else its network otherwise."""
     return [variant for variant in files if variant.is_same] or files
+
+
+def _own(variant: Variant, resolved: Resolved, found: Processor, pricing: Pricing) -> Side:
+    """Emulate our own package of a network at another precision."""
+    made = built(variant.precision, variant.source, variant.form, resolved, "static")
+    package = open_package(actions.published(made))
+    inputs = first_sample(package)
+    ran = program.run(package, resolved.hardware, inputs, found.qemu, pricing.memory)
+    cost = total(pricing.costs(ran.functions).values())
+    return Side(f"bitkiln, {variant.precision}", cost)
 
 
 def _package(

@@ -224,9 +224,7 @@ def _of_matrices(work: Work, offers: Table) -> Subject:
         return Subject((Workload(problem, geometry, outputs),), tuple(offered))
     problem = products_problem(BYTE_BITS, weight_limit_of(work.weight))
     geometry = replace(geometry, in_blocks=work.in_blocks, is_unpadded=True)
-    found = products_for(offers, BYTE_BITS, work.weight, {"mac8"})
-    # Nobody knows the sums of weights that are computed, by which signed levels are corrected.
-    offered = [o for o in _wished(work, geometry, found) if not o.signature.offset]
+    offered = _wished(work, geometry, products_for(offers, BYTE_BITS, work.weight, {"mac8"}))
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
     longer = [o.signature for o in offered if o.signature.step > 1]
     units = sorted({signature.step * signature.channels_per_word for signature in longer})

@@ -16,9 +16,10 @@ from tvm.ir import Call
 
 from stages.bitpacking.window import Chosen
 from stages.qnn import packed
-from stages.qnn.builder import bindings_of, composite_of
+from stages.qnn.builder import FunctionBuilder, bindings_of, composite_of
 from stages.qnn.methods import WORD_BITS, WORD_BYTES, Stored
 from stages.qnn.packing import round_up
+from stages.qnn.rebase import SHIFT, less_shift
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK, Form
 from stages.qnn.tables import ENTRIES, GROUP
@@ -52,6 +53,8 @@ class Layout:
     """Rows that lie one behind the other, as channels of one; more than one only as bytes."""
     phases: int = 1
     """Kinds of rows, by number modulo so many, those of each together; more only as bytes."""
+    rebased: bool = False
+    """Whether its bytes are signed ones, of levels less 128."""
 
     @property
     def is_picture(self) -> bool:
@@ -99,8 +102,21 @@ def pictures(tensor_type: Any) -> int:
     return shape[0] if len(shape) == 4 else 1
 
 
+def emit_store(builder: FunctionBuilder, value: Any, layout: Layout, name: str = "bytes") -> Any:
+    """Write levels [1, H, W, C] as an edge is laid out."""
+    if layout.rebased:
+        value = builder.emit(less_shift(value), "less")
+    return builder.emit(store(value, layout), name)
+
+
+def emit_load(builder: FunctionBuilder, stored: Any, layout: Layout) -> Any:
+    """The levels inside an edge of bytes or planes."""
+    value = builder.emit(load(stored, layout), "data")
+    return builder.emit(less_shift(value), "levels") if layout.rebased else value
+
+
 def store(value: Any, layout: Layout) -> Any:
-    """The call that writes levels [1, H, W, C] as an edge is laid out.
+    """The call that writes levels [1, H, W, C], or what is stored of them, as an edge is laid out.
 
     Floats lie so, but for channels that fill up words, and pixels that fill up tiles.
     """
@@ -125,14 +141,14 @@ def store(value: Any, layout: Layout) -> Any:
         value,
         halo=layout.halo,
         channels=layout.padded_channels,
-        fill=layout.fill,
+        fill=layout.fill ^ (SHIFT * layout.rebased),
         stacked=layout.stacked,
         phases=layout.phases,
     )
 
 
 def load(stored: Any, layout: Layout) -> Any:
-    """The call that gives the levels inside an edge of bytes or planes."""
+    """The call that gives what is stored inside an edge of bytes or planes."""
     place = {"origin": layout.halo[:2], "size": [layout.height, layout.width]}
     if layout.stored is not None:
         planes = list(layout.stored.planes)

@@ -8,6 +8,7 @@ else.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -152,15 +153,17 @@ def _sharing(products: dict[Any, Product]) -> dict[Any, Product]:
     return found
 
 
-def handed(model: Model, products: dict[Any, Product]) -> dict[Any, Handed]:
+def handed(
+    model: Model, products: dict[Any, Product], more: Collection[Any] = ()
+) -> dict[Any, Handed]:
     """Variable of `main` → how it is read, for every product or maximum pool of bytes with one
-    result that is a picture."""
+    result that is a picture, and for `more` of them."""
     main = model.module["main"]
     functions = {binding.var: function for binding, function in calls_of(model)}
     found = {
         variable: Handed()
         for variable, function in functions.items()
-        if (variable in products or max_pool_of(function) is not None)
+        if (variable in products or variable in more or max_pool_of(function) is not None)
         and isinstance(variable.ty, relax.TensorType)
         and len(shape_of(variable.ty)) == 4
     }
@@ -196,12 +199,14 @@ def _read(
 
 
 def _is_haloed(variable: Any, call: Any, reader: Product) -> bool:
-    """Whether all that a product reads of a picture is the picture with a halo around it."""
+    """Whether all that a product reads of a picture is the picture with a halo around it, or
+    rebased."""
     edge = reader.edge
     is_data = reader.data.same_as(variable) and sum(variable.same_as(a) for a in call.args) == 1
     is_bytes = edge.form == "bytes" and dtype_of(variable.ty) == "uint8"
     is_whole = edge.padded_channels == edge.channels and edge.stacked == 1
-    return is_data and is_bytes and is_whole and (any(edge.halo) or edge.phases > 1)
+    is_own = any(edge.halo) or edge.phases > 1 or edge.rebased
+    return is_data and is_bytes and is_whole and is_own
 
 
 def _is_added(variable: Any, reader: Product) -> bool:

@@ -13,7 +13,7 @@ from tvm import relax
 from stages.bitpacking.handing import Product, turn_of
 from stages.kinds import Model
 from stages.qnn.builder import FunctionBuilder, bindings_of, calls_of
-from stages.qnn.composites import MATRICES, is_batched, is_reshape
+from stages.qnn.composites import MATRICES, PLAIN, is_batched, is_reshape
 from stages.qnn.matrices import pack_matrices
 from stages.qnn.packed import signature_text
 from stages.qnn.registry import dtype_of, shape_of
@@ -36,14 +36,32 @@ class Matrix:
     def packed(self, signature: KernelSignature, depth: int) -> Any:
         """The composite that packs them for a kernel, with zeros up to so many terms."""
         builder = FunctionBuilder()
+        value = self._value(builder)
+        call = pack_matrices(value, signature=signature_text(signature), depth=depth)
+        return builder.finish([builder.emit(call, "packed")], {"composite": MATRICES})
+
+    def offsets(self) -> Any:
+        """The composite of what sums of levels less an offset lack, int32 [N, 1, 1, O]: those of
+        the weights times the offset, its second parameter, and its third one."""
+        builder = FunctionBuilder()
+        wide = builder.emit(relax.op.astype(self._value(builder), "int32"), "wide")
+        sums = builder.emit(relax.op.sum(wide, [-1]), "sums")
+        count, outputs = shape_of(sums.ty)
+        view = builder.emit(relax.op.reshape(sums, (count, 1, 1, outputs)), "view")
+        offset, constant = (builder.param(name, (), "int32") for name in ("p1", "p2"))
+        product = builder.emit(relax.op.multiply(view, offset), "product")
+        total = builder.emit(relax.op.add(product, constant), "offsets")
+        return builder.finish([total], {"composite": PLAIN})
+
+    def _value(self, builder: FunctionBuilder) -> Any:
+        """The weights, of the one parameter of a composite."""
         kind = self.source.ty
         value = builder.param("p0", shape_of(kind), dtype_of(kind))
         if self.order:
             value = builder.emit(relax.op.permute_dims(value, list(self.order)), "turned")
             if shape_of(value.ty) != self.shape:
                 value = builder.emit(relax.op.reshape(value, self.shape), "matrices")
-        call = pack_matrices(value, signature=signature_text(signature), depth=depth)
-        return builder.finish([builder.emit(call, "packed")], {"composite": MATRICES})
+        return value
 
 
 def matrices(

@@ -18,12 +18,11 @@ from hw.profile import Hardware
 from stages.bitpacking import narrow
 from stages.bitpacking.choosing import in_phases, subject_of
 from stages.bitpacking.depthwise import Depthwise, depthwise_of
-from stages.bitpacking.edges import Layout, load, store
+from stages.bitpacking.edges import Layout, emit_load, emit_store
 from stages.bitpacking.folding import corrected, stored_weights
 from stages.bitpacking.handing import (
     Handed,
     Product,
-    handed,
     products_of,
     reads_once,
     turned,
@@ -31,6 +30,7 @@ from stages.bitpacking.handing import (
 )
 from stages.bitpacking.matrices import Matrix, matrices
 from stages.bitpacking.narrow import is_narrow
+from stages.bitpacking.rebasing import rebased
 from stages.bitpacking.results import epilogue, laid_out, stored
 from stages.bitpacking.rounding import Marks, converts_slowly, marks_of
 from stages.bitpacking.tiles import convolve, transforming
@@ -89,9 +89,9 @@ class _Packer(Rewriting):
         """Variable of `main` → what it names the memory of anew."""
         readers = Counter(v for b in bindings_of(self.main) for v in variables_in(b.value))
         self.turned = turned(source, readers)
-        self.products = products_of(source, options, offers, choices)
-        self.handed = handed(source, self.products)
         self.depthwise = depthwise_of(source, hardware)
+        products = products_of(source, options, offers, choices)
+        self.products, self.handed = rebased(source, products, self.depthwise)
         self.converts_slowly = converts_slowly(hardware)
         found = narrow.sources(source, readers)
         others = (p for p in self.products.values() if not self._lies_so(p.data, p.edge))
@@ -122,7 +122,7 @@ class _Packer(Rewriting):
             if binding.var in self.products:
                 return self._products(binding.var, self.products[binding.var])
             if binding.var in self.depthwise:
-                return self._depthwise(name, self.depthwise[binding.var])
+                return self._depthwise(binding.var, self.depthwise[binding.var])
             function = self.source.module[expr.op]
             arguments = [self.read(argument) for argument in expr.args]
             wanted = self.handed.get(binding.var, Handed())
@@ -167,6 +167,11 @@ class _Packer(Rewriting):
         )
         sums = builder.emit(call, "sums")
         value = builder.emit(packed.take_channels(sums, channels=q.shape[0]), "taken")
+        if signature.offset and is_batched(product.inner.value):
+            arguments.append(self._offsets(product, layer))
+            kind = arguments[-1].ty
+            offsets = builder.param(f"p{len(arguments) - 1}", shape_of(kind), dtype_of(kind))
+            value = builder.emit(relax.op.add(value, offsets), "moved")
         shape = shape_of(product.inner.var.ty)
         if shape_of(value.ty) != shape:
             value = builder.emit(relax.op.reshape(value, shape), "shaped")
@@ -184,16 +189,34 @@ class _Packer(Rewriting):
         """The weights of a product, packed when the package is built or, if computed, by it."""
         signature, call = product.chosen.signature, product.inner.value
         if is_batched(call):
-            source = product.actual[call.args[1]]
-            found = self.matrices.get(source, Matrix(source))
+            found = self._matrix(product)
             depth = round_up(product.edge.padded_channels, signature.channels_per_word)
             function = found.packed(signature, depth)
             return self._call(function, [self.read(found.source)], f"{layer}.weights")
         weights = stored_weights(signature, product.q, product.edge, product.chosen)
         return self.builder.tensor(f"{layer}.weights", weights)
 
-    def _depthwise(self, layer: str, found: Depthwise) -> Any:
+    def _offsets(self, product: Product, layer: str) -> Any:
+        """What sums of levels less an offset lack, where weights are computed: [N, 1, 1, O]."""
+        call, offset = product.inner.value, product.chosen.signature.offset
+        found = self._matrix(product)
+        base = attributes(call)["weight_zero_point_x2"] // 2
+        constant = -offset * base * shape_of(call.args[1].ty)[-1]
+        numbers = {"offset": offset, "constant": constant}
+        operands = [
+            self.builder.tensor(f"{layer}.{name}", np.asarray(value, np.int32))
+            for name, value in numbers.items()
+        ]
+        return self._call(found.offsets(), [self.read(found.source), *operands], f"{layer}.offsets")
+
+    def _matrix(self, product: Product) -> Matrix:
+        """The computed weights of a product."""
+        source = product.actual[product.inner.value.args[1]]
+        return self.matrices.get(source, Matrix(source))
+
+    def _depthwise(self, variable: Any, found: Depthwise) -> Any:
         """A composite around a depthwise convolution whose taps lie side by side."""
+        layer = str(variable.name)
         call = found.inner.value
         data, weight = call.args
         attrs, channels = attributes(call), shape_of(data.ty)[3]
@@ -223,7 +246,10 @@ class _Packer(Rewriting):
         results = epilogue(
             found.function, inside, found.actual, builder, arguments, self._found, marks
         )
-        return self._call(builder.finish(results, {"composite": DEPTHWISE}), arguments, layer)
+        wanted = self.handed.get(variable, Handed())
+        results = ([] if wanted.is_written else results) + laid_out(results[0], wanted, builder)
+        rewritten = builder.finish(results, {"composite": DEPTHWISE})
+        return self._hand_on(variable, wanted, self._call(rewritten, arguments, layer))
 
     def _added(self, function: Any, sums: Any, actual: dict[Any, Any]) -> tuple[Any, Array]:
         """What to read for the sums of a composite, once a constant per channel is added to them.
@@ -313,7 +339,8 @@ class _Packer(Rewriting):
         if len(value.ty.shape) == 2:
             shape = (1, 1, *shape_of(value.ty))
             value = builder.emit(relax.op.reshape(value, shape), "pixels")
-        function = builder.finish([builder.emit(store(value, edge), "bytes")], {"composite": PLAIN})
+        written = emit_store(builder, value, edge)
+        function = builder.finish([written], {"composite": PLAIN})
         return self._call(function, [self.read(origin)], f"{layer}.bytes")
 
     def _origin(self, source: Any) -> tuple[Any, list[int] | None]:
@@ -323,6 +350,8 @@ class _Packer(Rewriting):
     def _lies_so(self, source: Any, edge: Layout) -> bool:
         """Whether a tensor that the package computes lies in memory as an edge wants it."""
         # What is the user's may end where it ends: kernels read some bytes further.
+        if edge.rebased:
+            return False
         is_ours = source not in self.turned and self._viewed(source) not in list(self.main.params)
         is_whole = dtype_of(source.ty) == edge.dtype and edge.padded_channels == edge.channels
         return is_ours and is_whole and edge.is_picture and not any(edge.halo)
@@ -339,8 +368,8 @@ class _Packer(Rewriting):
         data = self._edge(source, inner, layer)
         builder = FunctionBuilder()
         value = builder.param("p0", shape_of(data.ty), dtype_of(data.ty))
-        levels = builder.emit(load(value, inner), "data")
-        written = builder.emit(store(levels, edge), edge.form)
+        levels = emit_load(builder, value, inner)
+        written = emit_store(builder, levels, edge, edge.form)
         function = builder.finish([written], {"composite": "elementwise"})
         return self._call(function, [data], f"{layer}.{edge.form}")
 
@@ -348,11 +377,12 @@ class _Packer(Rewriting):
 def _corrected(product: Product, attrs: dict[str, Any]) -> tuple[int, Array, list[int]]:
     """What raw sums are multiplied by, what is added, and around which border other rows of it.
 
-    Floats have neither zero points nor scales.
+    Floats have neither zero points nor scales, and nobody knows the sums of computed weights.
     """
     signature, outputs = product.chosen.signature, product.q.shape[0]
-    if signature.is_float:
-        return 1, np.zeros((1, round_up(outputs, BLOCK)), np.float32), [0, 0, 0, 0]
+    if signature.is_float or is_batched(product.inner.value):
+        dtype = np.float32 if signature.is_float else np.int32
+        return 1, np.zeros((1, round_up(outputs, BLOCK)), dtype), [0, 0, 0, 0]
     edge, window = product.edge, product.chosen.window
     return corrected(signature, product.q, edge.padded_channels, attrs, edge.fill, window)
 
@@ -364,5 +394,5 @@ def _declared(builder: FunctionBuilder, arguments: list[Any]) -> list[Any]:
 
 
 def _key(source: Any, edge: Layout) -> tuple[Any, ...]:
-    place = tuple(edge.halo), edge.fill, edge.block, edge.stored, edge.stacked, edge.phases
-    return (source, edge.form, *place)
+    place = edge.fill, edge.block, edge.stored, edge.stacked, edge.phases, edge.rebased
+    return (source, edge.form, *edge.halo, *place)

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.edges import Layout, load, store
+from stages.bitpacking.edges import Layout, emit_load, emit_store
 from stages.bitpacking.handing import Handed
 from stages.bitpacking.rounding import Marks
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
@@ -39,7 +39,7 @@ def epilogue(
                 name, kind = f"p{len(arguments)}", tensor.ty
                 arguments.append(tensor)
                 value = builder.param(name, shape_of(kind), dtype_of(kind))
-                inside[argument] = builder.emit(load(value, edge), "data") if edge else value
+                inside[argument] = emit_load(builder, value, edge) if edge else value
         call = remap(binding.value, inside)
         if marked := marks.get(binding.var):
             call = Call(call.op, call.args, {**attributes(call), **marked})
@@ -50,7 +50,7 @@ def epilogue(
 
 def laid_out(value: Any, wanted: Handed, builder: FunctionBuilder) -> list[Any]:
     """Emit a result as its readers want it: edges, then paddings."""
-    edges = [builder.emit(store(value, edge), "bytes") for edge in wanted.edges]
+    edges = [emit_store(builder, value, edge) for edge in wanted.edges]
     pads = [builder.emit(remap(call, {call.args[0]: value}), "padded") for _, call in wanted.pads]
     return edges + pads
 
@@ -70,5 +70,5 @@ def stored(function: Any, edge: Layout) -> Any:
     """A plain composite with its result laid out as an edge."""
     builder = FunctionBuilder()
     operands = [builder.param(str(p.name), shape_of(p.ty), dtype_of(p.ty)) for p in function.params]
-    value = store(computed(function, operands, builder), edge)
-    return builder.finish([builder.emit(value, "bytes")], {"composite": PLAIN})
+    value = emit_store(builder, computed(function, operands, builder), edge)
+    return builder.finish([value], {"composite": PLAIN})

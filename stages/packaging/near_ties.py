@@ -1,12 +1,15 @@
 """From a composite of sums near ties (`stages.qnn.near_ties`) to one PrimFunc.
 
-A vector of channels becomes bytes at once, and it is noted which of them lie near a tie; where one
-does, which is rare, the float32 sum of that channel is taken step by step.
+A vector of channels becomes bytes at once, and it is noted which of them lie near a tie. Where one
+does, which is rare, what the steps of its float32 sum may lose is bounded anew, by sums of every
+few channels; that float32 sum is taken step by step where this does not tell either.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from tvm import tirx
@@ -18,12 +21,24 @@ from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.rows import line_kernel
 from stages.qnn.builder import bindings_of
-from stages.qnn.near_ties import NEAR_TIES, OPERANDS, QUANTIZE, is_near, level, limits_of
-from stages.qnn.numbers import TIR
+from stages.qnn.near_ties import (
+    ABOVE,
+    NEAR_TIES,
+    OPERANDS,
+    QUANTIZE,
+    ROUNDINGS,
+    ULP,
+    is_near,
+    level,
+    limits_of,
+)
+from stages.qnn.numbers import MAGIC, MAGIC_BITS, TIR, fence
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.sharing import shared
 
 MOST_LANES = 64
+PART = 16
+"""Channels that a bound is taken of at a time."""
 
 
 def is_of_near_ties(function: Any) -> bool:
@@ -95,18 +110,79 @@ class _NearTies:
         """Take those bytes of a tile anew that are near a tie."""
         first, place, channel = at
         with T.serial(0, self.lanes) as lane, T.If(near[lane] != 0), T.Then():
-            self._in_order(result, first, place, channel + lane)
+            lost = self._lost(first, channel + lane)
+            with T.If(self._is_near(lost, place, channel + lane)), T.Then():
+                self._in_order(result, first, place, channel + lane)
+
+    def _is_near(self, lost: Any, place: Any, channel: Any) -> Any:
+        """Whether a byte may be another one if its sum loses that much, in sums of integers."""
+        at = self.buffers
+        slope = at["slope"][channel]
+        found = level(
+            TIR, at["sums"][place + channel], slope, at["offset"][channel], limits_of(self.attrs)
+        )
+        reach = TIR.absolute(slope) * tirx.const(ABOVE * ULP, "float32")
+        return is_near(TIR, found, TIR.round_even(found), reach, lost, at["least"][channel])
+
+    def _lost(self, first: Any, channel: Any) -> Any:
+        """The sizes of what is rounded for one channel, added up: float32, of sums of integers.
+
+        After each step that is at most the sum of all channels before its part, and all products
+        of the part, without their signs. Other roundings are of no more than all products.
+        """
+        sums, lost = T.alloc_buffer((2,), "int32"), T.alloc_buffer((1,), "float32")
+        products = T.alloc_buffer((PART,), "int32")
+        T.buffer_store(sums, tirx.const(0, "int32"), [1])
+        T.buffer_store(lost, tirx.const(0.0, "float32"), [0])
+        starts = range(0, self.depth, self.attrs["block"])
+        for start in starts:
+            T.buffer_store(sums, tirx.const(0, "int32"), [0])
+            count = min(self.attrs["block"], self.depth - start)
+            with T.serial(0, count // PART) as part:
+                self._part(sums, lost, products, (first, channel, start + part * PART), PART)
+            if rest := count % PART:
+                last = start + count - rest
+                self._part(sums, lost, products, (first, channel, last), rest)
+        others = tirx.const(ROUNDINGS + len(starts), "float32")
+        return T.bind(lost[0] + sums[1].astype("float32") * others)
+
+    def _part(
+        self, sums: Any, lost: Any, products: Any, at: tuple[Any, Any, Any], count: int
+    ) -> None:
+        """Some neighbouring channels of such a bound."""
+        first, channel, k = at
+        with self.loop(0, count) as lane:
+            weight = self.buffers["weight"][channel * self.depth + k + lane].astype("int32")
+            T.buffer_store(products, shared(self._value(first + k + lane) * weight), [lane])
+        before = T.bind(TIR.absolute(sums[0]))
+        T.buffer_store(sums, shared(sums[0] + self._reduced(products, count)), [0])
+        with self.loop(0, count) as lane:
+            T.buffer_store(products, shared(TIR.absolute(products[lane])), [lane])
+        size = T.bind(self._reduced(products, count))
+        T.buffer_store(sums, shared(sums[1] + size), [1])
+        most = (before + size).astype("float32") * tirx.const(count, "float32")
+        T.buffer_store(lost, shared(lost[0] + most), [0])
+
+    def _reduced(self, buffer: Any, count: int) -> Any:
+        """The sum of some integers."""
+        if count == PART and self.loop is not T.serial:
+            vector = buffer[tirx.Ramp(0, 1, count)]
+            return tirx.call_llvm_pure_intrin("int32", "llvm.vector.reduce.add", vector)
+        return reduce(operator.add, [buffer[lane] for lane in range(count)])
 
     def _lane(self, result: Any, near: Any, norm: Any, place: Any, channel: Any, lane: Any) -> None:
         at = self.buffers
         bounds = limits_of(self.attrs)
         total = at["sums"][place + channel]
         found = level(TIR, total, at["slope"][channel], at["offset"][channel], bounds)
-        whole = TIR.round_even(found)
+        # Levels are far below 2^22 in size: a sum rounds them, and has the integer in its bits.
+        moved = fence(found + tirx.const(MAGIC, "float32"))
+        whole = moved - tirx.const(MAGIC, "float32")
         is_one = is_near(TIR, found, whole, at["reach"][channel], norm, at["least"][channel])
         one, none = (tirx.const(bit, "int8") for bit in (1, 0))
         T.buffer_store(near, shared(tirx.Select(is_one, one, none)), [lane])
-        integer = whole.astype("int32") + tirx.const(self.attrs["point"], "int32")
+        point = tirx.const(self.attrs["point"] - MAGIC_BITS, "int32")
+        integer = TIR.bits_of(moved, "int32") + point
         T.buffer_store(result, shared(integer.astype(self.dtype)), [place + channel])
 
     def _in_order(self, result: Any, first: Any, place: Any, channel: Any) -> None:

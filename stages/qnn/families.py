@@ -63,6 +63,11 @@ class _Products:
         return 0
 
     @property
+    def takes_off(self) -> int:
+        """What of that a kernel takes off itself: all, but where it is off what is stored."""
+        return self.offset
+
+    @property
     def channels_per_word(self) -> int:
         """Channels whose weights are in one word."""
         return _PER_WORD[self.element]
@@ -95,11 +100,13 @@ class Dots(_Products):
 
 @dataclass(frozen=True)
 class _Signed(_Products):
-    """Bytes, both of which are signed: levels of 8 bits less 128."""
+    """Bytes, both of which are signed: levels of 8 bits less 128, which is what is stored of them
+    where they are `rebased`."""
 
     group: int
     level_bits: int = BYTE_BITS
     words: int = 1
+    rebased: bool = False
 
     @property
     def activation_bits(self) -> int:
@@ -110,6 +117,11 @@ class _Signed(_Products):
     def offset(self) -> int:
         """What makes all levels of 8 bits signed bytes."""
         return BYTE_LIMIT if self.level_bits == BYTE_BITS else 0
+
+    @property
+    def takes_off(self) -> int:
+        """Nothing of what is rebased."""
+        return 0 if self.rebased else self.offset
 
     @property
     def levels(self) -> str:
@@ -126,7 +138,7 @@ class SignedDots(_Signed):
     @property
     def name(self) -> str:
         """The method's name in the grammar."""
-        return f"sdot{self.group}{self.levels}{_step(self.words)}"
+        return f"sdot{self.group}{self.levels}{_step(self.words)}{_rebased(self)}"
 
 
 @dataclass(frozen=True)
@@ -143,7 +155,7 @@ class BytePairs(_Signed):
     @property
     def name(self) -> str:
         """The method's name in the grammar."""
-        return f"pairs{self.group}{self.levels}{_step(self.words)}"
+        return f"pairs{self.group}{self.levels}{_step(self.words)}{_rebased(self)}"
 
 
 @dataclass(frozen=True)
@@ -307,6 +319,10 @@ class FloatDots(_Products):
 
 def _step(words: int) -> str:
     return f"_by{words}" if words > 1 else ""
+
+
+def _rebased(products: _Signed) -> str:
+    return "_rebased" if products.rebased else ""
 
 
 def _stored(code: WeightCode | None) -> str:

@@ -39,6 +39,8 @@ def to_plain(products: Products) -> Table:
     }
     if isinstance(products, SignedDots | BytePairs):
         data["is_signed"] = True
+        if products.rebased:
+            data["rebased"] = True
     several = Dots | SignedDots | BytePairs | WideDots | TransformedDots
     if isinstance(products, several) and products.words > 1:
         data["words"] = products.words
@@ -59,7 +61,8 @@ def from_plain(data: Table) -> Table:
         return _fields(FloatDots, group=group, of=element)
     if data.get("is_signed", False):
         family = SignedDots if limit == BYTE_LIMIT else BytePairs
-        return _fields(family, group=group, level_bits=levels, words=words)
+        rebased = data.get("rebased", False)
+        return _fields(family, group=group, level_bits=levels, words=words, rebased=rebased)
     if bits < WORD_BITS:
         return _fields(NarrowDots, group=group, lane_bits=bits, level_bits=levels, limit=limit)
     if limit < BYTE_LIMIT:

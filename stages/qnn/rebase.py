@@ -15,3 +15,9 @@ SHIFT = 128
 def rebase(m: Numbers, data: Value) -> Value:
     """`data + 128` as uint8."""
     return m.cast(data, "int32") + SHIFT
+
+
+@elementwise("less_shift", ["data"], of_type("uint8"), accepts={"data": ["uint8"]})
+def less_shift(m: Numbers, data: Value) -> Value:
+    """`data - 128` as the bits of a signed byte, in uint8; twice, it is `data`."""
+    return data ^ m.constant(SHIFT, "uint8")

@@ -21,7 +21,7 @@ A signature's name is a grammar:
     problem := "a" bits "w" bits "_" encoding [step]
     step    := ("_by" | "_coupled") words
     method  := ("dot" | "wide_dot") group ["_w" limit] [step] | "winograd_dot" group [step]
-             | ("sdot" | "pairs") group ["_a" bits] [step]
+             | ("sdot" | "pairs") group ["_a" bits] [step] ["_rebased"]
              | ("dot" group | "tile" words) ["_" ("odd" | "signed") bits]
              | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
@@ -315,6 +315,17 @@ class KernelSignature:
         """Where the activations hold one of the plan's planes."""
         assert self.plan is not None and self.stored is not None
         return self.stored.planes.index(self.plan.activation_planes[plane])
+
+    @property
+    def is_rebased(self) -> bool:
+        """Whether its activations are stored as the signed bytes that it multiplies."""
+        return isinstance(self.products, SignedDots | BytePairs) and self.products.rebased
+
+    @property
+    def rebased(self) -> KernelSignature:
+        """The same kernel of levels of 8 bits on signed bytes, 128 less."""
+        assert isinstance(self.products, SignedDots | BytePairs) and self.offset
+        return replace(self, products=replace(self.products, rebased=True))
 
     def flushed(self, flush: Flush) -> KernelSignature:
         """The same kernel with its counters emptied elsewhere."""

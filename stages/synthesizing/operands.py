@@ -24,7 +24,8 @@ class Operands:
         self.signature, self.isa = signature, isa
         self.code = FunctionText()
         self.word = Vector(isa.lanes, 32)
-        self.offset = signature.offset
+        products = signature.products
+        self.offset = 0 if products is None else products.takes_off
         self.pixels: dict[tuple[str, int], str] = {}
         """Where the words of a step are, and pixel → registers of them."""
 

@@ -92,6 +92,7 @@ INTEGER: dict[str, Example] = {
         {"data_zero_point": 4, "weight_zero_point": -1, "dtype": "int64"},
     ),
     "rebase": Example(rebase.rebase, (integers(-128, 127, (1, 2, 3, 3), "int8"),), {}),
+    "less_shift": Example(rebase.less_shift, (integers(0, 255, (1, 2, 3, 3), "uint8"),), {}),
     "dense": Example(
         integer.dense,
         (integers(0, 1, (1, 9), "uint1"), integers(-127, 127, (4, 9), "int8")),

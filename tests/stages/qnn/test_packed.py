@@ -146,7 +146,7 @@ def packed_convolution(
     SEEDS,
 )
 def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
-    geometry: Geometry, channels: int, down: int, rows: dict[str, int], point: int, seed: int
+    geometry: Geometry, channels: int, down: int, rows: dict[str, Any], point: int, seed: int
 ) -> None:
     """Whatever of a stack, or of a phase, is in the halo or behind the window; and where pixels lie
     close together."""
@@ -156,7 +156,7 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
     q = rng.integers(-128, 128, (geometry.outputs, *geometry.kernel, channels)).astype(np.int8)
     stacked, phases = rows.get("stacked", 1), rows.get("phases", 1)
     around = window.halo(stacked, phases)
-    lying = {"block": 4} | rows
+    lying: dict[str, Any] = {"block": 4} | rows
     layout = Layout("bytes", *geometry.size, channels, 8, None, around, point, **lying)
     padded = layout.padded_channels
     data = in_bytes(x, around, padded, point, stacked=stacked, phases=phases)
