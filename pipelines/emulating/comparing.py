@@ -35,6 +35,8 @@ Array = np.ndarray[Any, Any]
 Costs = dict[str, Cost]
 
 TWIN = "TensorFlow Lite twin"
+OWN = "bitkiln, {}"
+OWN_FLOATS = OWN.format("float32")
 
 
 @dataclass
@@ -79,6 +81,7 @@ def compare(
     for variant in every:
         if variant.precision in own and not variant.is_same:
             compared.sides.append(_own(variant, resolved, found, pricing))
+    compared.notes += behind_floats(compared.sides)
     missing = set(own).difference(variant.precision for variant in every)
     compared.notes += [f"the network is not known in {precision}" for precision in sorted(missing)]
     files = _very_files(every) if wanted else []
@@ -96,6 +99,18 @@ def compare(
     return compared
 
 
+def behind_floats(sides: Sequence[Side]) -> list[str]:
+    """Say that the package, the first side, takes more cycles than our own float32 of its network.
+
+    Nothing is said where that was not emulated, or where no cycles are modelled.
+    """
+    ours = sides[0].cost.cycles
+    floats = next((side.cost.cycles for side in sides[1:] if side.what == OWN_FLOATS), None)
+    if ours is None or floats is None or ours <= floats:
+        return []
+    return [f"slower than its own float32: {ours / floats:.2f} of that package's modelled cycles"]
+
+
 def _very_files(files: Sequence[Variant]) -> Sequence[Variant]:
     """Return the recipe's own file where engines can run that, else its network otherwise."""
     return [variant for variant in files if variant.is_same] or files
@@ -108,7 +123,7 @@ def _own(variant: Variant, resolved: Resolved, found: Processor, pricing: Pricin
     inputs = first_sample(package)
     ran = program.run(package, resolved.hardware, inputs, found.qemu, pricing.memory)
     cost = total(pricing.costs(ran.functions).values())
-    return Side(f"bitkiln, {variant.precision}", cost)
+    return Side(OWN.format(variant.precision), cost)
 
 
 def _package(

@@ -10,7 +10,7 @@ import pytest
 
 from hw import host
 from pipelines.emulating import command, pinning, telling, userland
-from pipelines.emulating.comparing import Compared, Side
+from pipelines.emulating.comparing import OWN_FLOATS, Compared, Side, behind_floats
 from pipelines.emulating.costs import Cost
 from pipelines.emulating.kinds import DEPTHWISE, RUNTIME, Layer
 from pipelines.errors import UserError
@@ -140,3 +140,20 @@ def test_what_is_not_installed_is_said_before_anything_is_built(
         "emulating rpi3 needs qemu-user and libc6-arm64-cross; on Debian or Ubuntu: apt install "
         "qemu-user libc6-arm64-cross"
     )
+
+
+@pytest.mark.parametrize(
+    ("ours", "floats", "notes"),
+    [
+        (12.0, 10.0, ["slower than its own float32: 1.20 of that package's modelled cycles"]),
+        (10.0, 10.0, []),
+        (12.0, None, []),
+    ],
+    ids=["slower", "as fast", "no cycles"],
+)
+def test_a_package_behind_its_own_floats_is_told(
+    ours: float, floats: float | None, notes: list[str]
+) -> None:
+    sides = [Side("package", Cost(1, ours)), Side(OWN_FLOATS, Cost(1, floats))]
+    assert behind_floats(sides) == notes
+    assert behind_floats(sides[:1]) == []
