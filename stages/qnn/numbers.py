@@ -218,8 +218,8 @@ class TirNumbers:
     """Reads arithmetic as TIR expressions."""
 
     def dtype(self, x: Value) -> str:
-        """The expression's dtype."""
-        return str(x.ty.dtype)
+        """The expression's dtype, or that of an element of a tensor."""
+        return str(getattr(x, "ty", x).dtype)
 
     def constant(self, value: float, dtype: str) -> Value:
         """A literal."""
