@@ -22,6 +22,8 @@ from recipes.models.exported_deit import deit
 from recipes.models.exported_yolo import yolo
 from recipes.models.graphs import Net
 
+NETWORKS = {"yolo_like": yolo, "deit_like": deit}
+"""Name of a file, and of the recipe that `doit import` makes of it → what builds its network."""
 SAMPLES = 2
 """Random inputs that ranges are taken from."""
 
@@ -52,7 +54,7 @@ def quantized(net: Net, outputs: Sequence[str], path: Path) -> None:
 def main(folder: Path) -> None:
     """Write both files, and say what comes next."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, build in (("yolo_like", yolo), ("deit_like", deit)):
+    for name, build in NETWORKS.items():
         path = folder / f"{name}.onnx"
         quantized(*build(), path)
         print(f"{path}: doit import {path}")
