@@ -219,7 +219,7 @@ class TirNumbers:
 
     def dtype(self, x: Value) -> str:
         """The expression's dtype, or that of an element of a tensor."""
-        return str(getattr(x, "ty", x).dtype)
+        return str(x.ty.dtype if hasattr(x, "ty") else x.dtype)
 
     def constant(self, value: float, dtype: str) -> Value:
         """A literal."""
