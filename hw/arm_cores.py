@@ -99,3 +99,8 @@ ARM_CORES: Mapping[Core, ArmCore] = {
         stand_in="cortex-a72",
     ),
 }
+
+
+def arm_core(name: str) -> ArmCore | None:
+    """The core of a name, of ours or of LLVM's; None for any other."""
+    return next((core for known, core in ARM_CORES.items() if known == name), None)

@@ -13,7 +13,7 @@ from tvm.ir import PointerType, PrimType
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from hw.arm_cores import ARM_CORES
+from hw.arm_cores import arm_core
 from hw.profile import Hardware
 
 PIPELINE = "bitkiln.plain_c"
@@ -85,7 +85,8 @@ def tuning_of(hardware: Hardware) -> tuple[str, ...]:
     """LLVM's features that make code faster on the processor it is compiled for."""
     if hardware.architecture != "aarch64":
         return ()
-    return next((core.tuning for name, core in ARM_CORES.items() if name == hardware.cpu), ())
+    core = arm_core(hardware.cpu)
+    return () if core is None else core.tuning
 
 
 def build_library(functions: dict[str, Any], hardware: Hardware) -> Any:

@@ -17,14 +17,13 @@ from tvm import relax
 
 from stages.bitpacking.choosing import Work, in_phases, kernel_of
 from stages.bitpacking.edges import Layout, nhwc, pictures
-from stages.bitpacking.rounding import most_of
+from stages.bitpacking.rounding import ends_of, most_of
 from stages.bitpacking.window import Chosen
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
-from stages.qnn.algebra import factor, numerators, offset
+from stages.qnn.algebra import factor, numerators
 from stages.qnn.builder import bindings_of, calls_of, outputs_of, variables_in
 from stages.qnn.composites import PLAIN, PRODUCTS, is_batched, is_product, max_pool_of
-from stages.qnn.infer import limits
 from stages.qnn.methods import BYTE_LIMIT, WORD_BYTES
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.simplifying import order_of
@@ -59,11 +58,8 @@ class Product:
         call = self.inner.value
         if is_batched(call) or self.chosen.signature.is_float:
             return None
-        attrs = attributes(call)
-        point = attrs["data_zero_point_x2"]
-        ends = [factor(point) * end - offset(point) for end in limits(dtype_of(self.data.ty))]
-        levels = numerators(self.q, attrs["weight_zero_point_x2"])
-        return most_of(levels, (*ends, attrs.get("pad_value", 0)), constant)
+        levels = numerators(self.q, attributes(call)["weight_zero_point_x2"])
+        return most_of(levels, ends_of(call), constant)
 
 
 @dataclass

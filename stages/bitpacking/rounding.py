@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from hw.arm_cores import ARM_CORES
+from hw.arm_cores import arm_core
 from hw.profile import Hardware
+from stages.qnn.algebra import factor, offset
 from stages.qnn.builder import bindings_of, variables_in
+from stages.qnn.infer import limits
 from stages.qnn.numbers import MAGIC_BITS, SMALL, WORD
-from stages.qnn.registry import is_op
+from stages.qnn.registry import attributes, dtype_of, is_op
 
 Array = np.ndarray[Any, Any]
 Marks = Mapping[Any, Mapping[str, bool]]
@@ -26,8 +28,16 @@ Marks = Mapping[Any, Mapping[str, bool]]
 
 def converts_slowly(hardware: Hardware) -> bool:
     """Whether a processor gains by it."""
-    is_arm = hardware.architecture == "aarch64"
-    return is_arm and hardware.core in ARM_CORES and ARM_CORES[hardware.core].converts_slowly
+    core = arm_core(hardware.core)
+    return hardware.architecture == "aarch64" and core is not None and core.converts_slowly
+
+
+def ends_of(call: Any) -> tuple[int, ...]:
+    """Numerators that none of a product's activations lies outside of, padding among them."""
+    attrs, dtype = attributes(call), dtype_of(call.args[0].ty)
+    point = attrs["data_zero_point_x2"]
+    ends = (factor(point) * end - offset(point) for end in limits(dtype))
+    return (*ends, attrs.get("pad_value", 0))
 
 
 def most_of(weights: Array, ends: tuple[int, ...], constant: Array) -> Array:

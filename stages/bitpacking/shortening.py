@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from stages.bitpacking.edges import LINEAR
-from stages.qnn.algebra import factor, numerators, offset
+from stages.bitpacking.rounding import ends_of
+from stages.qnn.algebra import numerators
 from stages.qnn.composites import MOVED
 from stages.qnn.infer import limits
 from stages.qnn.registry import attributes, dtype_of, is_op
@@ -56,9 +57,7 @@ def _largest(dtype: str) -> int:
 
 def _of_sums(call: Any, q: Array) -> int:
     """Of the sums of a product with weights `q` [O, ...]."""
-    attrs = attributes(call)
-    point = attrs["data_zero_point_x2"]
-    ends = [factor(point) * end - offset(point) for end in limits(dtype_of(call.args[0].ty))]
-    largest = max(abs(number) for number in (*ends, attrs.get("pad_value", 0)))
-    weights = np.abs(numerators(q, attrs["weight_zero_point_x2"]).astype(np.int64))
+    largest = max(map(abs, ends_of(call)))
+    point = attributes(call)["weight_zero_point_x2"]
+    weights = np.abs(numerators(q, point).astype(np.int64))
     return largest * int(weights.reshape(q.shape[0], -1).sum(axis=1).max())

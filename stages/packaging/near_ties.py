@@ -32,7 +32,7 @@ from stages.qnn.near_ties import (
     level,
     limits_of,
 )
-from stages.qnn.numbers import MAGIC, MAGIC_BITS, TIR, fence
+from stages.qnn.numbers import MAGIC, MAGIC_BITS, TIR, rounded_by_sum
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.sharing import shared
 
@@ -176,7 +176,7 @@ class _NearTies:
         total = at["sums"][place + channel]
         found = level(TIR, total, at["slope"][channel], at["offset"][channel], bounds)
         # Levels are far below 2^22 in size: a sum rounds them, and has the integer in its bits.
-        moved = fence(found + tirx.const(MAGIC, "float32"))
+        moved = rounded_by_sum(found)
         whole = moved - tirx.const(MAGIC, "float32")
         is_one = is_near(TIR, found, whole, at["reach"][channel], norm, at["least"][channel])
         one, none = (tirx.const(bit, "int8") for bit in (1, 0))

@@ -290,14 +290,13 @@ class TirNumbers:
             return byte_of_word(word, zero_point, low, high)
         if rounds_by_sums() and max(zero_point - low, high - zero_point) <= SMALL:
             least, most = (self.constant(bound - zero_point, "float32") for bound in (low, high))
-            moved = self.minimum(self.maximum(x, least), most) + self.constant(MAGIC, "float32")
-            return self.bits_of(fence(moved), "int32") - (MAGIC_BITS - zero_point)
+            moved = rounded_by_sum(self.minimum(self.maximum(x, least), most))
+            return self.bits_of(moved, "int32") - (MAGIC_BITS - zero_point)
         return clipped(self, x, zero_point, low, high)
 
     def _word(self, x: Value) -> Value:
         """The int16 nearest to a float32, which it fits: the last bits of a sum with `MAGIC`."""
-        moved = fence(x + self.constant(MAGIC, "float32"))
-        return self.cast(self.bits_of(moved, "int32"), "int16")
+        return self.cast(self.bits_of(rounded_by_sum(x), "int32"), "int16")
 
     def float_of_moved(self, x: Value) -> Value:
         """The bits of a float, of which `MAGIC` is taken away."""
@@ -346,6 +345,11 @@ MAGIC_BITS = int(np.float32(MAGIC).view(np.int32))
 
 NUMPY: Numbers = NumpyNumbers()
 TIR: Numbers = TirNumbers()
+
+
+def rounded_by_sum(x: Any) -> Any:
+    """A float32 of at most `SMALL` in size plus `MAGIC`: its last bits are the nearest integer."""
+    return fence(x + tirx.const(MAGIC, "float32"))
 
 
 def fence(value: Any) -> Any:

@@ -19,7 +19,7 @@ from hw.isa.expanding import REGISTER
 from stages.options import Encoding
 from stages.qnn.coupling import couple, left_out, uncouple
 from stages.qnn.floats import float64_of
-from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BITS, Stored, WeightCode
+from stages.qnn.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
@@ -81,7 +81,7 @@ def unpack_planes(packed: Array, planes: Sequence[int], bits: int) -> Array:
 def unpack_activations(signature: KernelSignature, data: Array) -> Array:
     """Levels [..., C] of what a kernel reads, whichever its family."""
     if signature.is_rebased:
-        return data ^ np.uint8(BYTE_LIMIT)
+        return data ^ np.uint8(signature.offset)
     if (stored := signature.stored) is not None:
         return unpack_planes(data[: len(stored.planes)], stored.planes, stored.bits)
     return data if signature.tables is None else unpack_tables(data, signature.tables.is_balanced)

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
-from hw.arm_cores import ARM_CORES
+from hw.arm_cores import arm_core
 from stages.qnn.nearest import nearest_by_fcvtns
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def narrows_by_words() -> bool:
 def converts_slowly() -> bool:
     """Whether it takes longer to convert between integers and floats than to add floats twice."""
     target = Target.current()
-    name = "" if target is None else str(target.attrs.get("mcpu", ""))
-    return any(core.converts_slowly for known, core in ARM_CORES.items() if known == name)
+    core = arm_core("" if target is None else str(target.attrs.get("mcpu", "")))
+    return core is not None and core.converts_slowly
 
 
 def widens_bytes() -> bool:

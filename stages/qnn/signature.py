@@ -175,6 +175,11 @@ class KernelSignature:
         return 0 if self.products is None else self.products.offset
 
     @property
+    def takes_off(self) -> int:
+        """What of that it takes off itself, where it is not off what is stored."""
+        return 0 if self.products is None else self.products.takes_off
+
+    @property
     def is_tiled(self) -> bool:
         """Whether it is a kernel of matrix tiles (AMX)."""
         return isinstance(self.products, TileDots)

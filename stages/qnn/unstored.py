@@ -3,7 +3,7 @@ within bounds, as the dialect has it."""
 
 from __future__ import annotations
 
-from stages.qnn.numbers import MAGIC, Numbers, TirNumbers, Value, fence
+from stages.qnn.numbers import MAGIC, Numbers, TirNumbers, Value, rounded_by_sum
 from stages.qnn.processor import converts_slowly, narrows_by_words
 
 
@@ -22,8 +22,8 @@ class WholeNumbers(TirNumbers):
             clipped = self.minimum(self.maximum(self.nearest(x), least), most)
             return self.cast(clipped + zero_point, "float32")
         least, most = (self.constant(bound - zero_point, "float32") for bound in (low, high))
-        moved = self.minimum(self.maximum(x, least), most) + self.constant(MAGIC, "float32")
-        return fence(moved) - self.constant(MAGIC - zero_point, "float32")
+        moved = rounded_by_sum(self.minimum(self.maximum(x, least), most))
+        return moved - self.constant(MAGIC - zero_point, "float32")
 
 
 class UnsaturatedNumbers(TirNumbers):

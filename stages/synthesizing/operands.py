@@ -24,8 +24,7 @@ class Operands:
         self.signature, self.isa = signature, isa
         self.code = FunctionText()
         self.word = Vector(isa.lanes, 32)
-        products = signature.products
-        self.offset = 0 if products is None else products.takes_off
+        self.offset = signature.takes_off
         self.pixels: dict[tuple[str, int], str] = {}
         """Where the words of a step are, and pixel → registers of them."""
 

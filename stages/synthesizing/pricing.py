@@ -31,7 +31,7 @@ def offer_of(
     for one in body.passes:
         counts = one.word.counts() + _loads(signature, one.word, isa)
         counts += _spread(signature, one.word, isa)
-        if signature.offset and not signature.is_rebased:
+        if signature.takes_off:
             counts[isa[Part.XOR].name] += signature.rows
         counts[isa[Part.AND].name] += _copied(signature)
         widening = {f"load_{isa.bytes}": _widening(signature, isa)}
