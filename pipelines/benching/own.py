@@ -24,6 +24,11 @@ def wanted(stated: str) -> list[str]:
     return names
 
 
+def title(precision: str) -> str:
+    """Return what our own package at a precision is called in a table."""
+    return f"bitkiln, {precision}"
+
+
 def built(kind: str, source: bytes, form: str, resolved: Resolved, library: str = "shared") -> Plan:
     """Build and publish the package of a model file for the recipe's hardware, as `PACKAGE_KIND`.
 

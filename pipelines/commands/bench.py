@@ -85,7 +85,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         files = variants(plan, resolved)
         for variant in _wanted_of_own(variables.command.get("own", "int8"), files):
             made = own.built(variant.precision, variant.source, variant.form, resolved)
-            runners[f"bitkiln, {variant.precision}"] = _runner(stack, made)
+            runners[own.title(variant.precision)] = _runner(stack, made)
         for count in counts:
             found = sides.sides(runners, files, wanted, resolved.hardware, count)
             times = rounds.alternate(found.timed, repeat, f"{count} threads")

@@ -16,6 +16,7 @@ import numpy as np
 from pipelines import actions, verifying
 from pipelines.benching.engines import ENGINES, load
 from pipelines.benching.own import built
+from pipelines.benching.own import title as own_title
 from pipelines.benching.sides import PACKAGE, first_sample
 from pipelines.benching.variants import Variant, variants
 from pipelines.emulating import attributing, kinds, peers, program, splitting
@@ -35,8 +36,6 @@ Array = np.ndarray[Any, Any]
 Costs = dict[str, Cost]
 
 TWIN = "TensorFlow Lite twin"
-OWN = "bitkiln, {}"
-OWN_FLOATS = OWN.format("float32")
 
 
 @dataclass
@@ -105,7 +104,9 @@ def behind_floats(sides: Sequence[Side]) -> list[str]:
     Nothing is said where that was not emulated, or where no cycles are modelled.
     """
     ours = sides[0].cost.cycles
-    floats = next((side.cost.cycles for side in sides[1:] if side.what == OWN_FLOATS), None)
+    floats = next(
+        (side.cost.cycles for side in sides[1:] if side.what == own_title("float32")), None
+    )
     if ours is None or floats is None or ours <= floats:
         return []
     return [f"slower than its own float32: {ours / floats:.2f} of that package's modelled cycles"]
@@ -119,24 +120,17 @@ def _very_files(files: Sequence[Variant]) -> Sequence[Variant]:
 def _own(variant: Variant, resolved: Resolved, found: Processor, pricing: Pricing) -> Side:
     """Emulate our own package of a network at another precision."""
     made = built(variant.precision, variant.source, variant.form, resolved, "static")
-    package = open_package(actions.published(made))
-    inputs = first_sample(package)
-    ran = program.run(package, resolved.hardware, inputs, found.qemu, pricing.memory)
-    cost = total(pricing.costs(ran.functions).values())
-    return Side(OWN.format(variant.precision), cost)
+    ran = _ran(made, resolved, open_package(actions.published(made)), found, pricing)
+    return Side(own_title(variant.precision), total(pricing.costs(ran.functions).values()))
 
 
 def _package(
     plan: Plan, resolved: Resolved, package: Package, found: Processor, pricing: Pricing
 ) -> tuple[Side, list[Array], list[Layer]]:
-    """Emulate the package; its outputs must be those of its golden vectors."""
+    """Emulate the package, and tell what its layers take."""
     workshop = Workshop(plan)
     layers = kinds.of_model(workshop.load(plan.step("bitpacking")))
-    ran = program.run(package, resolved.hardware, first_sample(package), found.qemu, pricing.memory)
-    golden = Golden(*({k: v[:1] for k, v in part.items()} for part in package.golden()))
-    for item in verifying.compare(golden, lambda _: ran.outputs, verifying.tolerance(plan)):
-        if item.verdict == "departs":
-            raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
+    ran = _ran(plan, resolved, package, found, pricing)
     calls = package.manifest["layers"]
     users = attributing.users_of(
         package.file(f"lib{package.name}.a"), [call["kernel"] for call in calls]
@@ -144,6 +138,18 @@ def _package(
     costs = attributing.by_layer(pricing.costs(ran.functions), calls, layers, users)
     side = Side(PACKAGE, total(costs.values()), _merged(costs))
     return side, list(ran.outputs.values()), layers
+
+
+def _ran(
+    plan: Plan, resolved: Resolved, package: Package, found: Processor, pricing: Pricing
+) -> program.Ran:
+    """Emulate a package of ours; its outputs must be those of its golden vectors."""
+    ran = program.run(package, resolved.hardware, first_sample(package), found.qemu, pricing.memory)
+    golden = Golden(*({k: v[:1] for k, v in part.items()} for part in package.golden()))
+    for item in verifying.compare(golden, lambda _: ran.outputs, verifying.tolerance(plan)):
+        if item.verdict == "departs":
+            raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
+    return ran
 
 
 def _merged(costs: Mapping[str, Cost]) -> Costs:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from hw import host
+from pipelines.benching.own import title
 from pipelines.emulating import command, pinning, telling, userland
-from pipelines.emulating.comparing import OWN_FLOATS, Compared, Side, behind_floats
+from pipelines.emulating.comparing import Compared, Side, behind_floats
 from pipelines.emulating.costs import Cost
 from pipelines.emulating.kinds import DEPTHWISE, RUNTIME, Layer
 from pipelines.errors import UserError
@@ -154,6 +155,6 @@ def test_what_is_not_installed_is_said_before_anything_is_built(
 def test_a_package_behind_its_own_floats_is_told(
     ours: float, floats: float | None, notes: list[str]
 ) -> None:
-    sides = [Side("package", Cost(1, ours)), Side(OWN_FLOATS, Cost(1, floats))]
+    sides = [Side("package", Cost(1, ours)), Side(title("float32"), Cost(1, floats))]
     assert behind_floats(sides) == notes
     assert behind_floats(sides[:1]) == []
