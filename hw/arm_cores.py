@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from hw.costs import Core
 
 _GUIDE = " Software Optimization Guide: "
-_DOT, _MATRIX = ("+dotprod",), ("+dotprod", "+i8mm")
+_DOT = ("+dotprod", "+fullfp16")
+_MATRIX = (*_DOT, "+i8mm")
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class Layout:
     channels: int
     bits: int
     """Width of a level, or of a float."""
+    element: str = "float32"
+    """What floats are."""
     stored: Stored | None = None
     """What planes hold; None for other forms."""
     halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
@@ -83,7 +85,7 @@ class Layout:
     def dtype(self) -> str:
         """Element type of the stored tensor."""
         if self.form == "floats":
-            return "float32" if self.bits == 32 else "bfloat16"
+            return self.element
         return "uint32" if self.form == "planes" else "uint8"
 
 

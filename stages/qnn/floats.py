@@ -1,14 +1,15 @@
 """Products of floats that micro-kernels compute: NHWC pictures, constant OHWI weights.
 
 Pictures come with their padding. Both factors are float32, or both bfloat16: the upper halves of
-floats, stored as uint16. Meanings and tensor expressions take sums in float64 and round them once;
-kernels round after every product, so that the two differ in the last bits.
+floats, stored as uint16; or both float16 (IEEE 754 binary16). Meanings and tensor expressions take
+sums in float64 and round them once; kernels round after every product, so that the two differ in
+the last bits: of float32, but of float16 those of sums of `HALF_TERMS` products, which are float16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from tvm import te
@@ -21,6 +22,8 @@ from stages.qnn.registry import dtype_of, register, shape_of, tensor_type
 
 Array = np.ndarray[Any, Any]
 HALF = 1 << 16
+HALF_TERMS = 64
+"""Products that are added up in float16 at most, before their sum is added to others in float32."""
 
 
 @elementwise("to_bfloat16", ["x"], of_type("bfloat16"), accepts={"x": ["float32"]})
@@ -39,7 +42,27 @@ def from_bfloat16(m: Numbers, x: Value) -> Value:
     return m.bits_of(m.cast(x, "uint32") * m.constant(HALF, "uint32"), "float32")
 
 
+@elementwise("to_float16", ["x"], of_type("float16"), accepts={"x": ["float32"]})
+def to_float16(m: Numbers, x: Value) -> Value:
+    """The nearest float16, of two the even one; from 65520 on in size they are infinite."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return m.cast(x, "float16")
+
+
+@elementwise("from_float16", ["x"], of_type("float32"), accepts={"x": ["float16"]})
+def from_float16(m: Numbers, x: Value) -> Value:
+    """The same number as float32."""
+    return m.cast(x, "float32")
+
+
 FROM_BFLOAT16 = ARITHMETIC["relax.qnn.from_bfloat16"]
+Half = Literal["bfloat16", "float16"]
+HALVING: dict[Half, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "bfloat16": (to_bfloat16, from_bfloat16),
+    "float16": (to_float16, from_float16),
+}
+"""Floats of 16 bits → what rounds float32 to them, and back."""
+WIDENINGS = tuple(f"relax.qnn.from_{half}" for half in HALVING)
 
 
 def _conv_type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
@@ -52,7 +75,7 @@ def _conv_type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
 
 def _check(types: Sequence[Any]) -> None:
     kinds = {dtype_of(kind) for kind in types}
-    if kinds not in ({"float32"}, {"bfloat16"}):
+    if kinds not in ({"float32"}, {"bfloat16"}, {"float16"}):
         raise ValueError(f"factors of {' and '.join(sorted(kinds))}; one kind of float is expected")
 
 
@@ -63,7 +86,7 @@ def _wide(value: Any) -> Any:
 
 
 def float64_of(factor: Array) -> Array:
-    """float32, or bfloat16 stored as uint16, as float64."""
+    """float32, float16, or bfloat16 stored as uint16, as float64."""
     whole = FROM_BFLOAT16(NUMPY, factor) if factor.dtype == np.uint16 else factor
     return whole.astype(np.float64)
 

@@ -20,13 +20,14 @@ from stages.options import Encoding
 from stages.qnn.coupling import couple, left_out, uncouple
 from stages.qnn.floats import float64_of
 from stages.qnn.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
+from stages.qnn.registry import storage_dtype
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
 from stages.qnn.winograd import Transform, pack_transformed
 
 Array = np.ndarray[Any, Any]
-_WORD = {"float32": np.float32, "uint16": np.uint32}
+_WORD = {"float32": np.float32, "uint16": np.uint32, "float16": np.uint32}
 """Type of weights that are floats, or bits of bfloat16 → that of a word of them."""
 
 
@@ -94,7 +95,7 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
     that are looked up indices of them; mac8 weights are int8, or int16 where pixels are widened,
     and rows of a window are whole words. Those of mac16 are transformed (`stages.qnn.winograd`).
     Padded channels, input and output, are 0. Floats stay floats: float32 instead of uint32. Of
-    bfloat16, bits in uint16, two neighbours are a word.
+    bfloat16, bits in uint16, and of float16 two neighbours are a word.
     """
     if signature.is_transformed:
         assert transform is not None, "nothing says how weights are transformed"
@@ -142,8 +143,8 @@ def unpack_weights(
     o, kh, kw, c = shape
     if signature.is_float:
         by_channel = np.ascontiguousarray(packed[:, 0].transpose(0, 2, 1))
-        is_whole = signature.channels_per_word == 1
-        elements = by_channel if is_whole else by_channel.view(np.uint16)
+        assert signature.products is not None
+        elements = by_channel.view(storage_dtype(signature.products.element))
         depth = round_up(c, signature.channels_per_word)
         return elements.reshape(-1, kh, kw, depth)[:o, ..., :c]
     if signature.form == "bytes":

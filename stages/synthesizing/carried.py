@@ -23,7 +23,7 @@ from stages.qnn.methods import BYTE_BITS, SPAN_LIMIT
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
-from stages.synthesizing.counting import emptied, popcount_body
+from stages.synthesizing.counting import emptied, emptied_halves, popcount_body
 from stages.synthesizing.coupled import coupled_body
 from stages.synthesizing.looked_up import lookup_body
 from stages.synthesizing.pairs import pairs_body
@@ -56,6 +56,7 @@ _ELEMENTS: dict[str, tuple[tuple[Part, ...], ...]] = {
     "int16": (_WORDS, (Part.DOT_16,)),
     "float32": ((Part.FLOAT_MAC,),),
     "bfloat16": ((Part.BFLOAT16_DOT,),),
+    "float16": ((Part.HALF_MAC,),),
 }
 """What is multiplied, if not bytes → rows that add its products up."""
 TOGETHER = 2
@@ -106,6 +107,8 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
             totals = step.emit(program, isa, [sums[place] for place in places], factors)
             sums |= zip(places, totals, strict=True)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
+    if products.element == "float16":
+        return Body((Pass(1, program, 0, True),), emptied_halves(isa, min(vectors, 2)))
     return Body((Pass(1, program, 0, True),), emptied(isa, counter, signed=True))
 
 

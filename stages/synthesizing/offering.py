@@ -23,8 +23,9 @@ from stages.qnn.families import (
     Products,
     TransformedDots,
 )
+from stages.qnn.floats import HALF_TERMS
 from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, code_for
-from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
+from stages.qnn.offers import BFLOATS, FLOATS, HALVES, Offer, Problem
 from stages.qnn.signature import BLOCK, COUPLE, KernelSignature
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
@@ -58,7 +59,11 @@ LONG_ROWS = (10, 12, 14)
 """Pixels of longer tiles, which pictures are often multiples of. Only registers as wide as a line
 of the cache gain by them: there the weights of a step are the most that has to come from one."""
 BYTE_MAX = 255
-FLOAT_PRODUCTS = {FLOATS: FloatDots(1), BFLOATS: FloatDots(2, "bfloat16")}
+FLOAT_PRODUCTS = {
+    FLOATS: FloatDots(1),
+    BFLOATS: FloatDots(2, "bfloat16"),
+    HALVES: FloatDots(2, "float16"),
+}
 SPARE = 3
 """Registers beside counters and planes."""
 NEAR = 1.3
@@ -188,7 +193,7 @@ def _copies(body: Body, counted: Recount) -> float:
 
 def tiles_of(problem: Problem, isa: Isa) -> list[KernelSignature]:
     """Kernels of tiles for a problem; of float32, and of weights that no byte holds, are none."""
-    if problem == FLOATS or problem.spans:
+    if problem in (FLOATS, HALVES) or problem.spans:
         return []
     code = None if problem.is_float else code_for(problem.weight_bits, problem.weights)
     return tile_signatures(isa, "bfloat16" if problem.is_float else "int8", code)
@@ -202,6 +207,9 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         )
         if problem.is_float:
             floats = FLOAT_PRODUCTS[problem]
+            if problem == HALVES:
+                yield replace(blank, products=floats, flush="window", flush_period=HALF_TERMS)
+                continue
             yield replace(blank, products=floats)
             if problem == FLOATS:
                 yield replace(blank, products=TransformedDots(floats.group, "float32"))
@@ -262,7 +270,8 @@ def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[NarrowDots, int]]:
 
 def whole_products(isa: Isa) -> list[Products]:
     """Ways to add products up in lanes of 32 bits, one of each family."""
-    return [Dots(isa.dot_group), transformed_products(isa), *FLOAT_PRODUCTS.values()]
+    floats = [p for problem, p in FLOAT_PRODUCTS.items() if problem != HALVES]
+    return [Dots(isa.dot_group), transformed_products(isa), *floats]
 
 
 def _tiles(isa: Isa) -> Iterator[tuple[int, int]]:
