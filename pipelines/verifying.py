@@ -69,7 +69,7 @@ class Comparison:
 def tolerance(plan: Plan) -> float:
     """How near the source graph a recipe's float outputs must come."""
     stated = [data.get("floats") for step in plan.steps for data in step.options.values()]
-    return CLOSE_OF_BFLOAT16 if "bfloat16" in stated else CLOSE
+    return CLOSE_OF_BFLOAT16 if "bfloat16" in stated or "float16" in stated else CLOSE
 
 
 def compare(golden: Golden, run: Execute, tolerance: float = CLOSE) -> list[Comparison]:

@@ -22,7 +22,7 @@ from stages.qnn.registry import dtype_of, register, shape_of, tensor_type
 
 Array = np.ndarray[Any, Any]
 HALF = 1 << 16
-HALF_TERMS = 64
+HALF_TERMS = 32
 """Products that are added up in float16 at most, before their sum is added to others in float32."""
 
 
