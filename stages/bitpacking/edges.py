@@ -42,8 +42,6 @@ class Layout:
     channels: int
     bits: int
     """Width of a level, or of a float."""
-    element: str = "float32"
-    """What floats are."""
     stored: Stored | None = None
     """What planes hold; None for other forms."""
     halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
@@ -57,6 +55,8 @@ class Layout:
     """Kinds of rows, by number modulo so many, those of each together; more only as bytes."""
     rebased: bool = False
     """Whether its bytes are signed ones, of levels less 128."""
+    element: str = "float32"
+    """What floats are."""
 
     @property
     def is_picture(self) -> bool:

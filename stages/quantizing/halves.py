@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from stages.errors import StageError
@@ -18,7 +19,7 @@ from stages.kinds import Model
 from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import is_batched, is_float_product
 from stages.qnn.elementwise import ARITHMETIC
-from stages.qnn.floats import HALVING, Half
+from stages.qnn.floats import HALVING, LARGEST_HALF, Half
 from stages.qnn.numbers import NUMPY
 from stages.qnn.registry import attributes, is_op
 from stages.qnn.rewriting import Rewriting
@@ -107,5 +108,12 @@ class _Walk(Rewriting):
             return self.remapped(expr)
         data, weight = expr.args
         rounded = ARITHMETIC[f"relax.qnn.to_{self.half}"](NUMPY, self.constants[weight])
+        if self.half == "float16" and not np.isfinite(rounded).all():
+            largest = np.abs(self.constants[weight]).max()
+            raise StageError(
+                f"the weights '{weight.name}' are {largest:g} in size, and float16 ends at "
+                f"{LARGEST_HALF}",
+                hint="write floats: bfloat16, or float32",
+            )
         tensor = self.builder.tensor(str(weight.name), rounded, self.half)
         return remap(expr, {data: self.halves[data], weight: tensor})
