@@ -86,14 +86,18 @@ def _floats(plan: Plan) -> str:
     return next((floats for floats in stated if floats), "float32")
 
 
-def overflowing(workshop: Workshop) -> str:
-    """A sentence on tensors of golden samples that float16 is too small for; empty if none is."""
+def overflowing(workshop: Workshop, is_infinite: bool = False) -> str:
+    """A sentence on what of golden samples float16 is too small for; empty if nothing is.
+
+    Tensors are looked at. Of sums nothing is known but that they must be where outputs alone are
+    infinite.
+    """
     if _floats(workshop.plan) != "float16":
         return ""
     import numpy as np
 
     from stages.qnn import interpret
-    from stages.qnn.floats import LARGEST_HALF
+    from stages.qnn.floats import HALF_TERMS, LARGEST_HALF
 
     golden = workshop.load(workshop.plan.step(GOLDEN))
     model = workshop.load(workshop.plan.step(QUANTIZING))
@@ -106,12 +110,13 @@ def overflowing(workshop: Workshop) -> str:
     for index in range(len(next(iter(golden.inputs.values())))):
         sample = {name: array[index] for name, array in golden.inputs.items()}
         interpret.run(model, sample, observe=observe)
-    if not found:
+    if not found and not is_infinite:
         return ""
     others = f" and {len(found) - 1} others" if len(found) > 1 else ""
+    what = f"values of '{next(iter(found))}'{others}" if found else f"sums of {HALF_TERMS} products"
     return (
-        f"values of '{next(iter(found))}'{others} are beyond {LARGEST_HALF}, where float16 ends, "
-        "and count as infinite; write floats: bfloat16, or float32"
+        f"{what} are beyond {LARGEST_HALF}, where float16 ends, and count as infinite; write "
+        "floats: bfloat16, or float32"
     )
 
 
@@ -226,7 +231,8 @@ def build(plan: Plan) -> dict[str, Any]:
     for item in found:
         if item.verdict == "departs":
             since = f"`doit verify recipe={plan.recipe}` says since when"
-            raise UserError(f"{NAME}: {describe(item)}; {overflowing(workshop) or since}")
+            why = overflowing(workshop, item.largest_difference == float("inf"))
+            raise UserError(f"{NAME}: {describe(item)}; {why or since}")
     table = [asdict(item) for item in found]
     parts = artifacts.take_apart("table", table)
     with STORE.lock():

@@ -216,7 +216,8 @@ def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     """
     if signature.products is not None:
         if signature.is_float:
-            return (float64_of(data) @ float64_of(weights).T).astype(np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):
+                return (float64_of(data) @ float64_of(weights).T).astype(np.float32)
         levels = data.astype(np.float64) - signature.offset
         return (levels @ weights.astype(np.float64).T).astype(np.int32)
     table = signature.table().astype(np.float64)

@@ -85,7 +85,7 @@ class _Walk(Rewriting):
                 half = {binding.value.args[0]: self.halves[binding.value.args[0]]}
                 self.halves[variable] = self.builder.emit(remap(binding.value, half), name)
             else:
-                self.mapping[variable] = self.builder.emit(self._value(binding.value), name)
+                self.mapping[variable] = self.builder.emit(self._value(binding.value, name), name)
                 self._round(variable, name)
         results = [self.mapping[output] for output in outputs_of(self.main)]
         return self.builder.model_after(self.source, results)
@@ -103,7 +103,7 @@ class _Walk(Rewriting):
             return self.builder.emit(wide, f"{variable.name}.float32")
         return super().read(variable)
 
-    def _value(self, expr: Any) -> Any:
+    def _value(self, expr: Any, name: str) -> Any:
         if not _is_rounded(expr):
             return self.remapped(expr)
         data, weight = expr.args
@@ -111,8 +111,8 @@ class _Walk(Rewriting):
         if self.half == "float16" and not np.isfinite(rounded).all():
             largest = np.abs(self.constants[weight]).max()
             raise StageError(
-                f"the weights '{weight.name}' are {largest:g} in size, and float16 ends at "
-                f"{LARGEST_HALF}",
+                f"its weights are up to {largest:g} in size, and float16 ends at {LARGEST_HALF}",
+                layer=name,
                 hint="write floats: bfloat16, or float32",
             )
         tensor = self.builder.tensor(str(weight.name), rounded, self.half)

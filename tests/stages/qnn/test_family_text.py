@@ -42,6 +42,7 @@ EVERY: list[Products] = [
         FloatDots(1),
     ),
     FloatDots(2, "bfloat16"),
+    FloatDots(2, "float16"),
 ]
 
 
