@@ -288,7 +288,7 @@ def describe(item: Comparison) -> str:
 
 def _more(item: Comparison) -> str:
     """How far floats of 16 bits are from float32 otherwise; nothing where none were asked for."""
-    if item.tolerance == CLOSE or not item.differing:
+    if item.tolerance == CLOSE or not item.differing or item.largest_difference == float("inf"):
         return ""
     whole, mean = item.largest_value or 1.0, item.mean_difference
     return (
