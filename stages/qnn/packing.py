@@ -17,13 +17,14 @@ import numpy as np
 
 from hw.isa.expanding import REGISTER
 from stages.options import Encoding
-from stages.qnn.coupling import couple, left_out, uncouple
+from stages.qnn.coupling import left_out
 from stages.qnn.floats import float64_of
 from stages.qnn.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
 from stages.qnn.winograd import Transform, pack_transformed
+from stages.qnn.words import by_channels, in_words
 
 Array = np.ndarray[Any, Any]
 _WORD = {"float32": np.float32, "uint16": np.uint32}
@@ -120,8 +121,7 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         patterns = padded & ((1 << signature.plan.weight_bits) - 1)
         planes = pack_planes(patterns, signature.plan.weight_planes)
         by_block = planes.reshape(len(planes), blocks, signature.channels, -1)
-        laid_out = np.ascontiguousarray(by_block.transpose(1, 0, 3, 2))
-        return couple(laid_out) if signature.coupled else laid_out
+        return in_words(signature, by_block.transpose(1, 0, 2, 3))
     assert signature.products is not None
     group, per_word = signature.products.group, signature.channels_per_word
     elements = padded.astype(signature.products.element)
@@ -152,8 +152,7 @@ def unpack_weights(
         return rows[:o, :, : kw * c].reshape(shape)
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:
-        by_word = uncouple(packed) if signature.coupled else packed
-        by_channel = by_word.transpose(1, 0, 3, 2)
+        by_channel = by_channels(signature, packed).transpose(1, 0, 2, 3)
         planes = by_channel.reshape(len(plan.weight_planes), -1, kh, kw, words)
         q = unpack_planes(planes, plan.weight_planes, plan.weight_bits).astype(np.int32)
         return _stored(q, plan.weight_bits, plan.weights)[:o, ..., :c]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hw.isa import Isa, Vector
 from stages.qnn.families import BytePairs
 from stages.qnn.llvm import NEAREST, SECOND, FunctionText
+from stages.qnn.methods import BYTE_BITS, WORD_BYTES
 from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.expanding import load_expanded
@@ -36,7 +37,7 @@ class Operands:
         plane, m = _indices(name)
         place, number = data, 0
         if self.signature.plan is not None:
-            plane, number = divmod(plane, self.signature.step)
+            plane, number = divmod(plane, self.signature.counted)
             if stored := self.signature.plane_index(plane):
                 place = self.moved(place, "%plane", stored)
         if m:
@@ -62,8 +63,18 @@ class Operands:
             # Pixels of a picture of few channels may have as many bytes as channels.
             part = self._part(self.code.load("i32", place, 1), plane, kind)
             return self._signed(self.code.hidden(kind.llvm, part), kind) if self.offset else part
-        word = self.code.load("i32", place, 4, 4 * number)
-        return self.code.splat(word, "i32", self.isa.lanes)
+        return self._word(place, number, kind)
+
+    def _word(self, place: str, number: int, kind: Vector) -> str:
+        """A packed word of a step in every lane of its width, or as a whole register."""
+        bits = self.signature.word_bits
+        size, copies = bits // BYTE_BITS, kind.bytes * BYTE_BITS // bits
+        if copies == 1:
+            return self.code.load(kind.llvm, place, WORD_BYTES, size * number)
+        element = f"i{bits}"
+        word = self.code.load(element, place, min(size, WORD_BYTES), size * number)
+        splat = self.code.splat(word, element, copies)
+        return self.code.bitcast(splat, f"<{copies} x {element}>", kind.llvm)
 
     def place(self, pointer: str, data: str, word: str, window: str) -> str:
         """Where one of the pointers of a loop begins: `a{plane}.{m}` or `w{plane}`."""
@@ -153,12 +164,14 @@ class Operands:
         plane, n = _indices(name)
         code, channels = self.code, self.signature.channels
         if self.signature.products is None:
-            parts = 4 // tables.groups if (tables := self.signature.tables) else 1
-            plane, part = divmod(plane, parts * self.signature.step)
+            tables = self.signature.tables
+            parts = 4 // tables.groups * self.signature.step if tables else self.signature.counted
+            plane, part = divmod(plane, parts)
             start = self.times(window, plane) if plane else "0"
             at = code.let(f"add nuw nsw i64 {start}, {word}") if plane else word
             pointer = code.pointer("%weights", self.times(at, channels * 4))
-            offset = part * channels * 4 // parts + n * self.isa.bytes
+            step_bytes = channels * WORD_BYTES * self.signature.step
+            offset = part * step_bytes // parts + n * self.isa.bytes
             return code.load(kind.llvm, pointer, 4, offset)
         pointer = code.pointer("%weights", self.times(word, self.signature.weight_bytes))
         if self.signature.is_float:

@@ -11,15 +11,17 @@ arithmetic waiting for two cycles, one of 64 bits does not (see `hw/timing/corte
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hw.isa import Isa
-from stages.qnn.methods import WORD_BYTES
+from stages.qnn.methods import BYTE_BITS
 from stages.qnn.signature import COUPLE, KernelSignature
 from stages.synthesizing.program import Program, Step
 
 REGISTERS = 32
 VECTOR = "<16 x i8>"
+ARRANGEMENTS = {1: "16b", 2: "8h", 4: "4s", 8: "2d"}
+"""Bytes of what fills all lanes of a register → what its lanes are called (A64)."""
 WINDOW = 24
 """Instructions among which the next one is chosen."""
 LATENCIES = {"eor": 1, "bsl": 1, "cnt": 2, "add.8": 2}
@@ -46,12 +48,17 @@ class CrowdedError(ValueError):
 
 @dataclass(frozen=True)
 class Load:
-    """A register to be loaded: a word for all lanes (`bytes` 4), or a vector of 16 bytes."""
+    """A register to be loaded: a word of so many bytes for all lanes, or a vector of 16."""
 
     pointer: str
     """Which pointer it is at; words at one pointer are loaded one after the other."""
     offset: int
     bytes: int
+
+    @property
+    def is_word(self) -> bool:
+        """Whether all lanes are filled with it."""
+        return self.bytes in ARRANGEMENTS
 
 
 @dataclass
@@ -129,30 +136,46 @@ class Loop:
         """Place loads as late as what reads them allows, the latest first."""
         uses = self._uses()
         self.start: dict[int, int] = {}
+        self.addresses: dict[int, set[int]] = {}
         loaded = [v for v, name in self.numbers.items() if name in self.loads]
         before: dict[str, int] = {}
         count = 0
         for value in sorted(loaded, key=lambda v: (uses[v][0], self._load_of(v).offset))[::-1]:
             load, latest = self._load_of(value), uses[value][0] - LOADED
-            if load.bytes == 4:
+            if load.is_word:
                 latest = min(latest, before.get(load.pointer, latest + 1) - 1)
                 before[load.pointer] = self._place(value, "word", latest)
                 self.start[value] = before[load.pointer]
                 continue
-            high = self._place(value, "high", latest, count)
+            high = self._place(value, "high", latest)
             self.start[value] = self._place(value, "low", high - HALVED)
-            self._place(value, "address", high - ADDRESSED, count)
+            self._address(value, high, count)
             count += 1
+
+    def _address(self, value: int, high: int, number: int) -> None:
+        """Calculate the address of a high half, in a register that holds no other one by then."""
+        at = self._place(value, "address", high - ADDRESSED)
+        held = {t % self.length for t in range(at, high)}
+        for register in (number % ADDRESSES, *range(ADDRESSES)):
+            busy = self.addresses.setdefault(register, set())
+            if high - at < self.length and not busy & held:
+                busy |= held
+                for now in (at, high):
+                    moment = self.moments[now % self.length]
+                    assert moment.beside is not None
+                    moment.beside = replace(moment.beside, address=register)
+                return
+        raise CrowdedError("more addresses at a time than registers")
 
     def _load_of(self, value: int) -> Load:
         return self.loads[self.numbers[value]]
 
-    def _place(self, value: int, kind: str, latest: int, number: int = 0) -> int:
+    def _place(self, value: int, kind: str, latest: int) -> int:
         """Put an instruction beside arithmetic, in a cycle at or before the latest one."""
         for at in range(latest, latest - self.length, -1):
             moment = self.moments[at % self.length]
             if moment.beside is None:
-                moment.beside = _Beside(value, kind, at < 0, number % ADDRESSES)
+                moment.beside = _Beside(value, kind, at < 0)
                 return at
         raise CrowdedError("more loads than arithmetic")
 
@@ -267,7 +290,8 @@ class Loop:
         pointer, address = self._pointer(load.pointer), f"${self.first_address + beside.address}"
         offset = load.offset + turn * self.step_bytes.get(load.pointer, 0)
         if beside.kind == "word":
-            yield f"ld1r {{{register}.4s}}, [{pointer}], #4"
+            lanes = ARRANGEMENTS[load.bytes]
+            yield f"ld1r {{{register}.{lanes}}}, [{pointer}], #{load.bytes}"
         elif beside.kind == "low":
             yield f"ldr ${{{register[1:]}:d}}, [{pointer}, #{offset}]"
         elif beside.kind == "address":
@@ -285,22 +309,31 @@ class Loop:
 
 def loop_of(signature: KernelSignature, program: Program, isa: Isa) -> Loop:
     """The loop of a step of a popcount kernel; CrowdedError if it does not fit the registers."""
-    step, row = signature.step, signature.channels * WORD_BYTES
-    loads = {}
+    size, step = signature.word_bits // BYTE_BITS, signature.counted
+    row = signature.channels * size
+    loads, turns = {}, {}
     for name in program.inputs:
         operand, (part, place) = name[0], (int(x) for x in name[1:].split("."))
         plane, number = divmod(part, step)
         if operand == "a":
-            loads[name] = Load(f"a{plane}.{place}", number * WORD_BYTES, WORD_BYTES)
+            loads[name] = Load(f"a{plane}.{place}", number * size, size)
+            turns[f"a{plane}.{place}"] = step * size
         elif operand == "w":
             couple, word = divmod(number, COUPLE)
             offset = COUPLE * (couple * row + place * isa.bytes) + word * isa.bytes
             loads[name] = Load(f"w{plane}", offset, isa.bytes)
-    pointers = {load.pointer for load in loads.values() if load.bytes == isa.bytes}
-    loop = Loop(program, loads, dict.fromkeys(pointers, step * row))
+            turns[f"w{plane}"] = step * row
+    vectors = {load.pointer for load in loads.values() if not load.is_word}
+    loop = Loop(program, loads, {name: by for name, by in turns.items() if name in vectors})
     if len(loop.pointers) > POINTERS:
         raise CrowdedError(f"{len(loop.pointers)} pointers")
     return loop
+
+
+def ahead(signature: KernelSignature, program: Program, isa: Isa) -> int:
+    """How many instructions load, before the loop of a step, what its first turn reads."""
+    moments = loop_of(signature, program, isa).moments
+    return sum(m.beside is not None and m.beside.is_next for m in moments)
 
 
 def fits(signature: KernelSignature, program: Program, isa: Isa) -> bool:
