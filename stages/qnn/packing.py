@@ -49,14 +49,28 @@ def pack_planes(levels: Array, planes: Sequence[int]) -> Array:
 
 
 def pack_activations(stored: Stored, levels: Array) -> Array:
-    """Levels [..., C] as they are stored, uint32 [words, ..., CW]: planes, then sums."""
+    """Levels [..., C] as they are stored, uint32 [words, ..., CW]: planes, then sums; or planes
+    inside a pixel, [1, ..., words * CW]."""
     planes = pack_planes(levels, stored.planes)
     grouped = _in_words(levels)
     sums = [
         np.array(values, np.int64)[grouped].sum(-1).astype(np.int32).view(np.uint32)[None]
         for values in stored.sums
     ]
-    return np.concatenate([planes, *sums])
+    outermost = np.concatenate([planes, *sums])
+    if not stored.inner:
+        return outermost
+    parted = outermost.reshape(*outermost.shape[:-1], -1, stored.inner)
+    inside = np.ascontiguousarray(np.moveaxis(parted, 0, -2))
+    return inside.reshape(1, *outermost.shape[1:-1], -1)
+
+
+def _outermost(stored: Stored, data: Array) -> Array:
+    """Planes as the outermost axis, uint32 [words, ..., CW]."""
+    if not stored.inner:
+        return data
+    inside = data.reshape(*data.shape[1:-1], -1, stored.words, stored.inner)
+    return np.moveaxis(inside, -2, 0).reshape(stored.words, *data.shape[1:-1], -1)
 
 
 def _in_words(levels: Array) -> Array:
@@ -84,7 +98,8 @@ def unpack_activations(signature: KernelSignature, data: Array) -> Array:
     if signature.is_rebased:
         return data ^ np.uint8(signature.offset)
     if (stored := signature.stored) is not None:
-        return unpack_planes(data[: len(stored.planes)], stored.planes, stored.bits)
+        planes = _outermost(stored, data)[: len(stored.planes)]
+        return unpack_planes(planes, stored.planes, stored.bits)
     return data if signature.tables is None else unpack_tables(data, signature.tables.is_balanced)
 
 

@@ -15,7 +15,8 @@ A signature's name is a grammar:
     family  := "popcount_" plan | "lookup_" problem | macs "_" method
     macs    := "mac8" | "mac16" | "macf32" | "macbf16"
     plan    := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums] [packing]
-    packing := [step] ["_word" bits]    the latter of packed words that do not have 32
+    packing := [step] ["_word" bits] ["_inner" words]    of packed words that do not have 32, and of
+                                                         planes that are not outermost
     kind    := ("and" | "xor" | "choose_a" | "choose_w" | "mix") terms
     planes  := ("x" table)*             the truth table of each plane over levels, hexadecimal
     sums    := ("s" value ("_" value)*)*         "m" for a minus
@@ -123,7 +124,13 @@ class KernelSignature:
     @property
     def method(self) -> Hashable:
         """What is added up and how, whatever the tile."""
-        return self.words, self.coupled, self.word_bits, self.plan, self.tables, self.products
+        packing = self.words, self.coupled, self.word_bits, self.inner
+        return *packing, self.plan, self.tables, self.products
+
+    @property
+    def inner(self) -> int:
+        """As of what is stored."""
+        return self.stored.inner if self.stored is not None else 0
 
     @property
     def counted(self) -> int:
@@ -281,8 +288,10 @@ class KernelSignature:
 
     @property
     def word_bytes(self) -> int:
-        """Bytes of activations, as it reads them, for a word of weights (of one plane)."""
-        return WORD_BYTES if self.tables is None else WORD_BITS // GROUP * ENTRIES
+        """Bytes from the activations of a word of weights (of one plane) to those of the next."""
+        if self.tables is not None:
+            return WORD_BITS // GROUP * ENTRIES
+        return WORD_BYTES * self.stored.words if self.inner and self.stored else WORD_BYTES
 
     @property
     def stored_bytes(self) -> int:
@@ -292,7 +301,8 @@ class KernelSignature:
     @property
     def activation_bytes(self) -> int:
         """Bytes that are stored of activations for a word of the window, of all planes."""
-        return self.stored_bytes * (self.stored.words if self.stored is not None else 1)
+        apart = self.stored is not None and not self.inner
+        return self.stored_bytes * (self.stored.words if apart and self.stored else 1)
 
     @property
     def weight_planes(self) -> int:
@@ -364,7 +374,7 @@ class KernelSignature:
     @property
     def alone(self) -> KernelSignature:
         """The same kernel on a tensor that holds what it reads and no more."""
-        return self if self.plan is None else self.reading(stored_by(self.plan))
+        return self if self.plan is None else self.reading(stored_by(self.plan, self.inner))
 
     @property
     def name(self) -> str:
@@ -379,13 +389,14 @@ class KernelSignature:
         way = "coupled" if self.coupled else "by"
         several = f"_{way}{self.words}" if self.coupled or self.words > 1 else ""
         packed = f"_word{self.word_bits}" if self.word_bits != WORD_BITS else ""
+        packed += f"_inner{self.inner}" if self.inner else ""
         return f"popcount_{self.plan.name}{among}{several}{packed}_{tile}"
 
 
-def stored_by(plan: TermPlan) -> Stored:
-    """What a plan alone wants stored of its activations."""
+def stored_by(plan: TermPlan, inner: int = 0) -> Stored:
+    """What a plan alone wants stored of its activations, planes outermost or inside a pixel."""
     sums = (plan.activation_sum,) if plan.activation_sum else ()
-    return Stored(plan.activation_bits, plan.activation_planes, sums)
+    return Stored(plan.activation_bits, plan.activation_planes, sums, inner)
 
 
 def _tables(stored: Stored) -> str:

@@ -6,7 +6,7 @@ A term plan times a tile is a candidate if its program's live registers fit the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +25,7 @@ from stages.qnn.families import (
 )
 from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BITS, code_for
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
-from stages.qnn.signature import BLOCK, COUPLE, KernelSignature
+from stages.qnn.signature import BLOCK, COUPLE, KernelSignature, stored_by
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import (
@@ -169,7 +169,7 @@ def _promising(
     kept, counts = [], Counter[object]()
     for (method, *_), group in groups.items():
         is_near = group[0].cycles_per_mac < NEAR * cheapest[_rivals(group[0])]
-        is_other = group[0].signature.word_bits != WORD_BITS
+        is_other = group[0].signature.word_bits != WORD_BITS or bool(group[0].signature.inner)
         at_most = MOST_OTHERS if is_other and most is None else most
         if (is_near or not counts[method]) and (at_most is None or counts[method] < at_most):
             counts[method] += 1
@@ -261,21 +261,45 @@ def in_bytes(signature: KernelSignature) -> KernelSignature:
 def other_words(
     bodies: Mapping[KernelSignature, Body], isa: Isa, costs: CoreCosts
 ) -> Iterator[KernelSignature]:
-    """The cheapest plan, coupled and not, in packed words of all other widths.
+    """The cheapest plan, coupled and not, in packed words of all other widths, and with planes
+    inside pixels, on sets that have a choice of words (Arm).
 
     Tiles are those of most promise of as many registers: these fit alike, whatever their words.
     """
+    widths = word_widths(isa)
+    if not widths:
+        return
     planes = [s for s in bodies if s.plan is not None and (s.coupled or s.words == 1)]
     for coupled in (False, True):
         alike = [s for s in planes if s.coupled == coupled and s.counted in (1, COUPLE)]
         ranks = {s: _rank(offer_of(s, bodies[s], isa, costs, 0.0)) for s in alike}
         ordered = sorted(alike, key=ranks.__getitem__)
         tiles = [s for s in ordered if s.plan == ordered[0].plan]
-        for bits in word_widths(isa):
+        for bits in widths:
             scaled = [(s, s.channels * WORD_BITS // bits) for s in tiles]
             fitting = [(s, c) for s, c in scaled if c % isa.lanes == 0 and c <= BLOCK]
             for tile, channels in fitting[: MOST_OTHERS + 1]:
                 yield from with_words(replace(tile, channels=channels), isa, bits)
+        for bits in (WORD_BITS, *widths):
+            yield from _with_planes_inside(tiles, isa, bits)
+
+
+def _with_planes_inside(
+    tiles: Sequence[KernelSignature], isa: Isa, bits: int
+) -> Iterator[KernelSignature]:
+    """The first tile of those in packed words of so many bits, on planes that lie inside a pixel.
+
+    As whole words do, of a plan of several planes, or of one and sums.
+    """
+    for tile in tiles:
+        channels, plan = tile.channels * WORD_BITS // bits, tile.plan
+        if plan is None or bits < WORD_BITS or channels % isa.lanes:
+            continue
+        stored = stored_by(plan, bits // WORD_BITS)
+        if stored.inner:
+            found = with_words(replace(tile, channels=channels), isa, bits)
+            yield from (one.reading(stored) for one in found)
+        return
 
 
 def with_words(tile: KernelSignature, isa: Isa, bits: int) -> Iterator[KernelSignature]:

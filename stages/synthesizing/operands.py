@@ -38,8 +38,7 @@ class Operands:
         place, number = data, 0
         if self.signature.plan is not None:
             plane, number = divmod(plane, self.signature.counted)
-            if stored := self.signature.plane_index(plane):
-                place = self.moved(place, "%plane", stored)
+            place = self.plane(place, self.signature.plane_index(plane))
         if m:
             place = self.moved(place, "%pixel", m)
         if (tables := self.signature.tables) is not None:
@@ -69,10 +68,12 @@ class Operands:
         """A packed word of a step in every lane of its width, or as a whole register."""
         bits = self.signature.word_bits
         size, copies = bits // BYTE_BITS, kind.bytes * BYTE_BITS // bits
+        # Planes inside a pixel have no words narrower than 32 bits.
+        offset = number * size * (self.signature.word_bytes // WORD_BYTES)
         if copies == 1:
-            return self.code.load(kind.llvm, place, WORD_BYTES, size * number)
+            return self.code.load(kind.llvm, place, WORD_BYTES, offset)
         element = f"i{bits}"
-        word = self.code.load(element, place, min(size, WORD_BYTES), size * number)
+        word = self.code.load(element, place, min(size, WORD_BYTES), offset)
         splat = self.code.splat(word, element, copies)
         return self.code.bitcast(splat, f"<{copies} x {element}>", kind.llvm)
 
@@ -83,8 +84,25 @@ class Operands:
             start = self.times(window, int(plane))
             at = self.code.let(f"add nuw nsw i64 {start}, {word}")
             return self.code.pointer("%weights", self.times(at, self.signature.channels * 4))
-        stored = self.signature.plane_index(int(plane))
-        return self.moved(self.moved(data, "%plane", stored), "%pixel", int(m))
+        stored = self.plane(data, self.signature.plane_index(int(plane)))
+        return self.moved(stored, "%pixel", int(m))
+
+    def plane(self, place: str, number: int) -> str:
+        """Where one of the planes, or of the sums behind them, begins."""
+        if not number:
+            return place
+        if inner := self.signature.inner:
+            return self.code.pointer(place, str(number * inner * WORD_BYTES))
+        return self.moved(place, "%plane", number)
+
+    def word_place(self, word: str) -> str:
+        """How far from the first word of a plane another one is, in bytes."""
+        inner = self.signature.inner
+        if inner < 2:
+            return self.times(word, self.signature.word_bytes)
+        block, rest = (self.code.let(f"{op} i64 {word}, {inner}") for op in ("udiv", "urem"))
+        far = self.times(block, inner * self.signature.word_bytes)
+        return self.code.let(f"add i64 {far}, {self.times(rest, WORD_BYTES)}")
 
     def _lane(self, data: str, m: int, lane: int, kind: Vector) -> str:
         """One of the words, or of the 16 bits, of a pixel, in every lane of a register (ARM).

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hw.isa import Isa
-from stages.qnn.methods import BYTE_BITS
+from stages.qnn.methods import BYTE_BITS, WORD_BYTES
 from stages.qnn.signature import COUPLE, KernelSignature
 from stages.synthesizing.program import Program, Step
 
@@ -54,6 +54,8 @@ class Load:
     """Which pointer it is at; words at one pointer are loaded one after the other."""
     offset: int
     bytes: int
+    apart: int = 0
+    """Bytes from a word to the next one at its pointer."""
 
     @property
     def is_word(self) -> bool:
@@ -227,18 +229,19 @@ class Loop:
         """The loop as inline assembly, and its constraints.
 
         Operands are counters and other vectors, pointers as `pointers` has them, how many turns
-        there are, and general registers for addresses.
+        there are, general registers for addresses, and how far words are apart if they are.
         """
         vectors = len(self.counters) + self.temporaries
         general = len(self.pointers) + 1
         self.count = vectors + len(self.pointers)
         self.first_address = vectors + general
+        outputs = ["=&w"] * vectors + ["=&r"] * (general + ADDRESSES)
+        tied = [*range(len(self.counters)), *range(vectors, vectors + general)]
+        self.first_stride = len(outputs) + len(tied)
         lines = list(self._ahead())
         lines += [f"subs ${self.count}, ${self.count}, #1", "b.eq 2f"]
         lines += ["1:", *self._turn(False), "b.ne 1b", "2:", *self._turn(True)]
-        outputs = ["=&w"] * vectors + ["=&r"] * (general + ADDRESSES)
-        tied = [*range(len(self.counters)), *range(vectors, vectors + general)]
-        constraints = ",".join([*outputs, *map(str, tied), "~{cc}"])
+        constraints = ",".join([*outputs, *map(str, tied), *["r"] * len(self.strides), "~{cc}"])
         return "\\0A".join(lines), constraints
 
     @property
@@ -256,6 +259,7 @@ class Loop:
         text, constraints = self.text()
         given = [f"{kind} {count}" for kind, count in zip(kinds, counters, strict=True)]
         given += [*(f"ptr {place}" for place in places), f"i64 {turns}"]
+        given += [f"i64 {stride}" for stride in self.strides]
         asm = f'asm "{text}", "{constraints}"'
         return f"call {self.result} {asm}({', '.join(given)}) memory(argmem: read) nounwind"
 
@@ -263,6 +267,13 @@ class Loop:
     def pointers(self) -> list[str]:
         """The pointers that it reads at, in order."""
         return list(dict.fromkeys(load.pointer for load in self.loads.values()))
+
+    @property
+    def strides(self) -> list[int]:
+        """Bytes from word to word, where these do not lie one behind the other."""
+        far = {x.apart for x in self.loads.values() if x.is_word and x.apart != x.bytes}
+        assert len(far) <= 1, "words of one tensor are equally far apart"
+        return [*far]
 
     def _ahead(self) -> Iterable[str]:
         """What the first turn reads that a turn before it would have loaded."""
@@ -291,7 +302,9 @@ class Loop:
         offset = load.offset + turn * self.step_bytes.get(load.pointer, 0)
         if beside.kind == "word":
             lanes = ARRANGEMENTS[load.bytes]
-            yield f"ld1r {{{register}.{lanes}}}, [{pointer}], #{load.bytes}"
+            is_far = load.apart in self.strides
+            moved = f"${self.first_stride}" if is_far else f"#{load.bytes}"
+            yield f"ld1r {{{register}.{lanes}}}, [{pointer}], {moved}"
         elif beside.kind == "low":
             yield f"ldr ${{{register[1:]}:d}}, [{pointer}, #{offset}]"
         elif beside.kind == "address":
@@ -316,8 +329,9 @@ def loop_of(signature: KernelSignature, program: Program, isa: Isa) -> Loop:
         operand, (part, place) = name[0], (int(x) for x in name[1:].split("."))
         plane, number = divmod(part, step)
         if operand == "a":
-            loads[name] = Load(f"a{plane}.{place}", number * size, size)
-            turns[f"a{plane}.{place}"] = step * size
+            apart = size * signature.word_bytes // WORD_BYTES
+            loads[name] = Load(f"a{plane}.{place}", number * apart, size, apart)
+            turns[f"a{plane}.{place}"] = step * apart
         elif operand == "w":
             couple, word = divmod(number, COUPLE)
             offset = COUPLE * (couple * row + place * isa.bytes) + word * isa.bytes
@@ -325,7 +339,7 @@ def loop_of(signature: KernelSignature, program: Program, isa: Isa) -> Loop:
             turns[f"w{plane}"] = step * row
     vectors = {load.pointer for load in loads.values() if not load.is_word}
     loop = Loop(program, loads, {name: by for name, by in turns.items() if name in vectors})
-    if len(loop.pointers) > POINTERS:
+    if len(loop.pointers) + len(loop.strides) > POINTERS:
         raise CrowdedError(f"{len(loop.pointers)} pointers")
     return loop
 

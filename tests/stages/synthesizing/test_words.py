@@ -13,7 +13,7 @@ from hw.profile import Hardware
 from stages.qnn.methods import WORD_BITS
 from stages.qnn.offers import Problem
 from stages.qnn.packing import pack_weights, unpack_weights
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.qnn.signature import BLOCK, Flush, KernelSignature
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.emptying import WORDS, word_widths
@@ -31,7 +31,7 @@ PLANS = [
     plan_named("and4", 2, 2, "signed"),
     plan_named("choose_w6", 3, 3, "signed"),
 ]
-FLUSHES = ("window", "row", "chunk")
+FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
 
 
 def kernels(hardware: Hardware) -> Iterator[KernelSignature]:
