@@ -231,8 +231,8 @@ def build(plan: Plan) -> dict[str, Any]:
     for item in found:
         if item.verdict == "departs":
             since = f"`doit verify recipe={plan.recipe}` says since when"
-            why = overflowing(workshop, item.largest_difference == float("inf"))
-            raise UserError(f"{NAME}: {describe(item)}; {why or since}")
+            beyond = overflowing(workshop, item.largest_difference == float("inf"))
+            raise UserError(f"{NAME}: {describe(item)}; {beyond or since}")
     table = [asdict(item) for item in found]
     parts = artifacts.take_apart("table", table)
     with STORE.lock():
