@@ -56,23 +56,22 @@ def widened_half(name: str, part: int) -> Instruction:
     )
 
 
-def added_halves(name: str) -> Instruction:
-    """Sums of neighbours among eight floats of 16 bits of one register, then of another (A64)."""
+def added_halves(name: str, *, neighbours: bool) -> Instruction:
+    """Sums of two registers of eight floats of 16 bits, lane by lane, or of neighbours in the one
+    and then in the other (A64)."""
     kind, intrinsic = Vector(8, 16), "llvm.aarch64.neon.faddp.v8f16"
+    pairwise = f"call <8 x half> @{intrinsic}(<8 x half> %a, <8 x half> %b)"
     lines = [
         f"bitcast {kind.llvm} %0 to <8 x half>",
         f"bitcast {kind.llvm} %1 to <8 x half>",
-        f"call <8 x half> @{intrinsic}(<8 x half> %a, <8 x half> %b)",
+        pairwise if neighbours else "fadd <8 x half> %a, %b",
         f"bitcast <8 x half> %c to {kind.llvm}",
     ]
-    return helper(
-        name,
-        (kind, kind),
-        kind,
-        "\n".join(lines),
-        lambda x, y: [p.fadd(q) for p, q in pairs([*x, *y])],
-        f"declare <8 x half> @{intrinsic}(<8 x half>, <8 x half>)",
-    )
+    meaning: Meaning = each(lambda x, y: x.fadd(y))
+    if neighbours:
+        meaning = lambda x, y: [p.fadd(q) for p, q in pairs([*x, *y])]  # noqa: E731
+    declares = f"declare <8 x half> @{intrinsic}(<8 x half>, <8 x half>)" if neighbours else ""
+    return helper(name, (kind, kind), kind, "\n".join(lines), meaning, declares)
 
 
 def bfloat16_dot(product: Instruction) -> Instruction:

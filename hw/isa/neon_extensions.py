@@ -35,7 +35,8 @@ FP16 = Extension(
     (("+fullfp16",),),
     {
         Part.HALF_MAC: fused_halves("fmla.8h", 8),
-        Part.HALF_PAIR_ADD: added_halves("faddp.8h"),
+        Part.HALF_ADD: added_halves("fadd.8h", neighbours=False),
+        Part.HALF_PAIR_ADD: added_halves("faddp.8h", neighbours=True),
         Part.HALF_WIDEN_LOW: widened_half("fcvtl", 0),
         Part.HALF_WIDEN_HIGH: widened_half("fcvtl2", 1),
     },

@@ -307,11 +307,16 @@ class TileDots(_Products):
 
 @dataclass(frozen=True)
 class FloatDots(_Products):
-    """Floats, one channel a lane, or two of 16 bits; those of float16 are added up in lanes of
-    their own width, two an output channel, which are emptied into float32."""
+    """Floats, one channel a lane, or two of 16 bits.
+
+    Those of float16 are added up in lanes of their own width, which are emptied into float32: two
+    an output channel; or, by a lane of a register of several `words` of a pixel, one in each of two
+    registers.
+    """
 
     group: int
     of: Literal["float32", "bfloat16", "float16"] = "float32"
+    words: int = 1
     kind: Literal["float_dots"] = "float_dots"
 
     @property
@@ -327,7 +332,7 @@ class FloatDots(_Products):
     @property
     def name(self) -> str:
         """The method's name in the grammar."""
-        return f"dot{self.group}"
+        return f"dot{self.group}{_step(self.words)}"
 
 
 def _step(words: int) -> str:

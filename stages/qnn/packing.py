@@ -127,10 +127,6 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         [(0, outputs - o), (0, 0), (0, 0), (0, round_up(c, signature.row_unit) - c)],
     )
     blocks = outputs // signature.channels
-    if signature.is_float:
-        words = np.ascontiguousarray(padded).reshape(outputs, -1).view(_WORD[padded.dtype.name])
-        columns = words.reshape(blocks, signature.channels, -1).transpose(0, 2, 1)
-        return np.ascontiguousarray(columns)[:, None]
     if (tables := signature.tables) is not None:
         return pack_indices(tables, padded & ((1 << tables.weight_bits) - 1), signature.channels)
     if signature.plan is not None:
@@ -140,7 +136,7 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         return in_words(signature, by_block.transpose(1, 0, 2, 3))
     assert signature.products is not None
     group, per_word = signature.products.group, signature.channels_per_word
-    elements = padded.astype(signature.products.element)
+    elements = padded if signature.is_float else padded.astype(signature.products.element)
     parts = elements.reshape(blocks, signature.channels, -1, per_word // group, group)
     ordered = np.ascontiguousarray(parts.transpose(0, 2, 3, 1, 4))
     if (code := signature.code) is not None:
@@ -148,7 +144,8 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         return stored.view(np.uint32).reshape(
             blocks, 1, -1, signature.channels // signature.expansion
         )
-    return ordered.reshape(-1).view(np.uint32).reshape(blocks, 1, -1, signature.channels)
+    word = _WORD.get(elements.dtype.name, np.uint32)
+    return ordered.reshape(-1).view(word).reshape(blocks, 1, -1, signature.channels)
 
 
 def unpack_weights(
@@ -157,14 +154,11 @@ def unpack_weights(
     """Weights q int32, or floats, of `shape` [O, KH, KW, C]: undoes `pack_weights`."""
     o, kh, kw, c = shape
     if signature.is_float:
-        by_channel = np.ascontiguousarray(packed[:, 0].transpose(0, 2, 1))
-        assert signature.products is not None
-        elements = by_channel.view(storage_dtype(signature.products.element))
         depth = round_up(c, signature.channels_per_word)
-        return elements.reshape(-1, kh, kw, depth)[:o, ..., :c]
+        return _unpack_products(signature, packed, (kh, kw, depth))[:o, ..., :c]
     if signature.form == "bytes":
         row = round_up(kw * c, signature.row_unit)
-        rows = _unpack_bytes(signature, packed, (kh, row))
+        rows = _unpack_products(signature, packed, (kh, row)).astype(np.int32)
         return rows[:o, :, : kw * c].reshape(shape)
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:
@@ -179,15 +173,15 @@ def unpack_weights(
     return _stored(q, tables.weight_bits, tables.weights)[:o, ..., :c]
 
 
-def _unpack_bytes(signature: KernelSignature, packed: Array, window: tuple[int, int]) -> Array:
-    """Weights int32 [OCp, rows, bytes] of a window of so many rows, each of so many bytes."""
+def _unpack_products(signature: KernelSignature, packed: Array, window: tuple[int, ...]) -> Array:
+    """Weights [OCp, *window] of kernels of products, in the type that they are multiplied in."""
     assert signature.products is not None
     group, per_word = signature.products.group, signature.channels_per_word
-    elements = np.ascontiguousarray(packed).view(signature.products.element)
+    elements = np.ascontiguousarray(packed).view(storage_dtype(signature.products.element))
     if (code := signature.code) is not None:
         elements = _decoded(code, elements.reshape(-1, REGISTER.bytes // signature.expansion))
     by_lane = elements.reshape(len(packed), -1, per_word // group, signature.channels, group)
-    return by_lane.transpose(0, 3, 1, 2, 4).reshape(-1, *window).astype(np.int32)
+    return by_lane.transpose(0, 3, 1, 2, 4).reshape(-1, *window)
 
 
 def _coded(code: WeightCode, weights: Array) -> Array:

@@ -45,6 +45,7 @@ from stages.qnn.families import (
     BytePairs,
     Dots,
     Family,
+    FloatDots,
     Products,
     SignedDots,
     TileDots,
@@ -183,7 +184,7 @@ class KernelSignature:
     @property
     def reads_lanes(self) -> bool:
         """Whether it multiplies by one lane of a register of a pixel's words (ARM)."""
-        if isinstance(self.products, Dots | SignedDots | BytePairs):
+        if isinstance(self.products, Dots | SignedDots | BytePairs | FloatDots):
             return self.products.words > 1
         return self.products is not None and self.multiplies_words and self.products.group == 1
 
@@ -253,7 +254,7 @@ class KernelSignature:
             return self.tables.words
         if self.plan is not None:
             return self.words
-        steps = Dots | SignedDots | BytePairs | WideDots | TransformedDots | TileDots
+        steps = Dots | SignedDots | BytePairs | WideDots | TransformedDots | TileDots | FloatDots
         return self.products.words if isinstance(self.products, steps) else 1
 
     @property

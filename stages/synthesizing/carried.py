@@ -13,6 +13,7 @@ from hw.isa import Isa, Part, Vector
 from stages.qnn.families import (
     BytePairs,
     Dots,
+    FloatDots,
     PairedDots,
     Products,
     SignedDots,
@@ -25,7 +26,8 @@ from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
 from stages.synthesizing.counting import popcount_body
 from stages.synthesizing.coupled import coupled_body
-from stages.synthesizing.emptying import emptied, emptied_halves
+from stages.synthesizing.emptying import emptied
+from stages.synthesizing.halves import emptied_pairs, halves_body
 from stages.synthesizing.looked_up import lookup_body
 from stages.synthesizing.pairs import pairs_body
 from stages.synthesizing.program import Program, Register
@@ -82,6 +84,8 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
         return carry_save_body(signature, isa)
     if isinstance(signature.products, BytePairs):
         return pairs_body(signature, isa)
+    if isinstance(signature.products, FloatDots) and signature.reads_lanes:
+        return halves_body(signature, isa)
     if signature.products is not None:
         return products_body(signature, isa)
     bodies = {"popcount": popcount_body, "lookup": lookup_body}
@@ -109,7 +113,7 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
             sums |= zip(places, totals, strict=True)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
     if products.element == "float16":
-        return Body((Pass(1, program, 0, True),), emptied_halves(isa, min(vectors, 2)))
+        return Body((Pass(1, program, 0, True),), emptied_pairs(isa, min(vectors, 2)))
     return Body((Pass(1, program, 0, True),), emptied(isa, counter, signed=True))
 
 

@@ -88,16 +88,3 @@ def widened(
         value = program.apply(isa[Part.of("pair_widen" + "_signed" * signed, bits)], value)
         bits *= 2
     return value
-
-
-def emptied_halves(isa: Isa, together: int) -> Program:
-    """Counters of float16, two of each output channel, as float32: one register of counters, or two
-    `together`, which take the two slow conversions of one (Cortex-A76: 2 cycles each, of one pipe).
-    """
-    add = isa[Part.HALF_PAIR_ADD]
-    program = Program(part=isa.bytes)
-    counters = [program.input(f"c{i}", add.operands[0]) for i in range(together)]
-    both = program.apply(add, counters[0], counters[-1])
-    parts = (Part.HALF_WIDEN_LOW, Part.HALF_WIDEN_HIGH)[:together]
-    program.outputs = {f"s{i}": program.apply(isa[part], both) for i, part in enumerate(parts)}
-    return program

@@ -43,6 +43,7 @@ from stages.synthesizing.carry_save import MOST_PIXELS, steps_of
 from stages.synthesizing.coupled import coupled_steps
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.emptying import word_widths
+from stages.synthesizing.halves import ways_of_halves
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.operands import CACHE_LINE
@@ -60,11 +61,7 @@ LONG_ROWS = (10, 12, 14)
 """Pixels of longer tiles, which pictures are often multiples of. Only registers as wide as a line
 of the cache gain by them: there the weights of a step are the most that has to come from one."""
 BYTE_MAX = 255
-FLOAT_PRODUCTS = {
-    FLOATS: FloatDots(1),
-    BFLOATS: FloatDots(2, "bfloat16"),
-    HALVES: FloatDots(2, "float16"),
-}
+FLOAT_PRODUCTS = {FLOATS: FloatDots(1), BFLOATS: FloatDots(2, "bfloat16")}
 SPARE = 3
 """Registers beside counters and planes."""
 MOST_OTHERS = 2
@@ -216,10 +213,11 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             isa.name, None, Dots(isa.dot_group), rows, vectors * isa.lanes, "none", 0
         )
         if problem.is_float:
-            floats = FLOAT_PRODUCTS[problem]
             if problem == HALVES:
-                yield replace(blank, products=floats, flush="window", flush_period=HALF_TERMS)
+                for halves in ways_of_halves(isa, blank.channels):
+                    yield replace(blank, products=halves, flush="window", flush_period=HALF_TERMS)
                 continue
+            floats = FLOAT_PRODUCTS[problem]
             yield replace(blank, products=floats)
             if problem == FLOATS:
                 yield replace(blank, products=TransformedDots(floats.group, "float32"))
@@ -339,8 +337,7 @@ def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[NarrowDots, int]]:
 
 def whole_products(isa: Isa) -> list[Products]:
     """Ways to add products up in lanes of 32 bits, one of each family."""
-    floats = [p for problem, p in FLOAT_PRODUCTS.items() if problem != HALVES]
-    return [Dots(isa.dot_group), transformed_products(isa), *floats]
+    return [Dots(isa.dot_group), transformed_products(isa), *FLOAT_PRODUCTS.values()]
 
 
 def _tiles(isa: Isa) -> Iterator[tuple[int, int]]:
