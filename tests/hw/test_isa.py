@@ -46,7 +46,7 @@ OWN_ROWS = {
     AVX512VBMI: ["vpermt2b_columns0", "vpermt2b_columns1", "vpermi2b"],
     AVXVNNI: ["vpdpbusd_ymm"],
     DOTPROD: ["sdot"],
-    FP16: ["fmla.8h", "faddp.8h", "fcvtl", "fcvtl2"],
+    FP16: ["fmla.8h", "fadd.8h", "faddp.8h", "fcvtl", "fcvtl2"],
     I8MM: ["usdot"],
     VNNI_256: ["vpdpbusd_ymm"],
 }
@@ -239,6 +239,7 @@ MNEMONICS = [
     (DOTPROD, "dot.signed", "sdot"),
     (I8MM, "dot.mixed", "usdot"),
     (FP16, "half_mac", "fmla"),
+    (FP16, "half_add", "fadd"),
     (FP16, "half_pair_add", "faddp"),
     (FP16, "half_widen_low", "fcvtl"),
     (FP16, "half_widen_high", "fcvtl fcvtl2"),

@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 BITWISE = {"and", "or", "xor", "select", "bit_sum", "bit_carry", "count"}
 PRODUCTS = {"dot", "mac", "multiply", "products"}
 FLOATS = {"float_mac", "bfloat16_dot"}
-HALVES = {"half_mac", "half_pair_add", "half_widen_low", "half_widen_high"}
+HALVES = {"half_mac", "half_add", "half_pair_add", "half_widen_low", "half_widen_high"}
 """Floats of 16 bits."""
 LOOKUPS = {"lookup", "low_nibble", "high_nibble"}
 """See `tests.hw.test_lookups`."""

@@ -50,6 +50,10 @@ MODELS: dict[str, Any] = {
     "a row": lambda: deep(HALF_TERMS // 3 * 2, 9, 3),
     "long": lambda: deep(10 * HALF_TERMS + 2, 4, 1),
     "short": lambda: deep(1, 33, 1),
+    "lanes": lambda: deep(8, 17, 1),
+    "lanes, a row": lambda: deep(16, 24, 3),
+    "lanes, chunks": lambda: deep(HALF_TERMS + 8, 33, 3),
+    "lanes, long": lambda: deep(10 * HALF_TERMS, 4, 1),
 }
 
 
@@ -99,11 +103,13 @@ def test_a_layer_keeps_to_the_bound_of_its_roundings(name: str) -> None:
     assert not np.array_equal(found, exact)
     (kernel,) = kernels_of(packed)
     assert (kernel.family, kernel.flush_period) == ("macf16", HALF_TERMS)
+    assert kernel.reads_lanes == name.startswith("lanes")
 
 
 def test_sums_are_emptied_within_windows_and_rows_and_behind_them() -> None:
-    found = {name: kernels_of(pack_of(name))[0].flush for name in ("short", "a row", "chunks")}
-    assert found == {"short": "window", "a row": "row", "chunks": "chunk"}
+    expected = {"short": "window", "a row": "row", "chunks": "chunk", "lanes": "window"}
+    expected |= {"lanes, a row": "row", "lanes, chunks": "chunk"}
+    assert {name: kernels_of(pack_of(name))[0].flush for name in expected} == expected
 
 
 def pack_of(name: str) -> Model:

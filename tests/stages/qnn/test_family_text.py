@@ -43,6 +43,7 @@ EVERY: list[Products] = [
     ),
     FloatDots(2, "bfloat16"),
     FloatDots(2, "float16"),
+    FloatDots(1, "float16", 4),
 ]
 
 
