@@ -210,6 +210,8 @@ def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
     assert [(layer.match, layer.algorithm) for layer in found] == [
         ("layer4.*", None),
         ("*", "mac8"),
+        ("layer3.*", None),
+        ("layer[234].*.conv2", None),
     ]
 
 

@@ -72,7 +72,7 @@ def compare(
     package = open_package(actions.published(plan))
     found, pricing = processor(resolved.hardware), pricing_of(resolved.hardware)
     inputs = first_sample(package)
-    ours, outputs, layers = _package(plan, resolved, package, found, pricing)
+    ours, outputs, layers = emulated(plan, resolved, found, pricing)
     compared = Compared([ours], layers)
     if pricing.lack:
         compared.notes.append(f"no cycles are modelled: {pricing.lack}")
@@ -124,11 +124,11 @@ def _own(variant: Variant, resolved: Resolved, found: Processor, pricing: Pricin
     return Side(own_title(variant.precision), total(pricing.costs(ran.functions).values()))
 
 
-def _package(
-    plan: Plan, resolved: Resolved, package: Package, found: Processor, pricing: Pricing
+def emulated(
+    plan: Plan, resolved: Resolved, found: Processor, pricing: Pricing
 ) -> tuple[Side, list[Array], list[Layer]]:
-    """Emulate the package, and tell what its layers take."""
-    workshop = Workshop(plan)
+    """Emulate the published package of a plan, and tell what its layers take."""
+    workshop, package = Workshop(plan), open_package(actions.published(plan))
     layers = kinds.of_model(workshop.load(plan.step("bitpacking")))
     ran = _ran(plan, resolved, package, found, pricing)
     calls = package.manifest["layers"]

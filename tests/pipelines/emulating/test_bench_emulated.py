@@ -10,6 +10,7 @@ import pytest
 
 from hw import host
 from pipelines.benching.own import title
+from pipelines.benching.primitives import PRIMITIVES
 from pipelines.emulating import command, pinning, telling, userland
 from pipelines.emulating.comparing import Compared, Side, behind_floats
 from pipelines.emulating.costs import Cost
@@ -56,6 +57,22 @@ def test_a_package_alone(tmp_path: Path) -> None:
     assert sum(each["macs"] for each in kinds.values()) == found["macs"]
     # A 3x3 kernel over 64 channels to as many, 8x8 pixels, twice.
     assert kinds["3x3"]["macs"] == 2 * 9 * 64 * 64 * 8 * 8
+
+
+@pytest.mark.slow
+def test_one_primitive_more_at_a_time(tmp_path: Path) -> None:
+    """Of loops that compute the same sums; the package's own cycles are those of the layer."""
+    skip_unless_emulated("elftools")
+    found = bench(f"ci/{SMALL}", "primitives=*", into=tmp_path / "r.json")
+    row, other = found["primitives"]
+    assert (row["layer"], other["layer"]) == ("layer1.0.conv1", "layer1.0.downsample")
+    assert row["bits"] == "A2W1"
+    added = ["+ 4 threads", "+ micro-kernel", "+ packing", "own float32 so"]
+    assert list(row["costs"]) == [*PRIMITIVES, *added]
+    executed = {what: each["instructions_emulated"] for what, each in row["costs"].items()}
+    assert executed["loops"] > executed["+ unrolling"] > executed["+ 4 threads"]
+    pinned = pinning.read(pinning.FOLDER / f"{SMALL}.json").layers[row["layer"]]
+    assert executed["+ packing"] == pytest.approx(pinned / 4, rel=0.05)
 
 
 @pytest.mark.slow
@@ -119,6 +136,7 @@ def test_without_a_model_of_the_core_there_are_instructions_alone() -> None:
     [
         ({"peers": "litrt"}, "peers=litrt: no such engine; did you mean 'litert'?"),
         ({"peers": "openvino"}, "peers=openvino: no such engine; emulated ones: all, none, litert"),
+        ({"threads": "2"}, "threads=2: rpi3 is emulated here, one inference on one thread, and"),
         ({"grow": "all"}, "grow=all: rpi3 is emulated here, one inference on one thread, and"),
     ],
 )
