@@ -166,6 +166,11 @@ class KernelSignature:
         return self.products is not None and self.products.element in FLOATS
 
     @property
+    def adds_halves(self) -> bool:
+        """Whether it adds up products of float16 as such."""
+        return self.products is not None and self.products.element == "float16"
+
+    @property
     def is_transformed(self) -> bool:
         """Whether it multiplies transformed pixels and weights: a tile of it are tiles of pixels,
         and its sums are yet to be transformed."""
