@@ -70,13 +70,14 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
     isa = isa_of(hardware)
     facts = prove(signature, isa, body_of(signature, isa))
     a, w = ("a{plane}", "w{plane}") if signature.step == 1 else ("a{word}", "w{word}")
+    lanes = isa.lanes * (2 if signature.adds_halves and signature.reads_lanes else 1)
     return [
         f"{signature.name} on {hardware.core}",
         "",
         *explanation(signature),
         "",
         f"a tile of {signature.rows} pixels {a}.{{pixel}} by {signature.channels} channels "
-        f"{w}.{{register}}, {isa.lanes} a register; for each of both",
+        f"{w}.{{register}}, {lanes} a register; for each of both",
         *passes(signature, body_of(_smallest(signature, problem, isa), isa)),
         "",
         "proved for all inputs",

@@ -116,6 +116,19 @@ def test_kernels_of_floats_are_explained(
     assert "rounding: left out: sums of real numbers" in text
 
 
+@pytest.mark.parametrize(
+    ("method", "says"), [("dot2", "2 a lane and step"), ("dot1_by4", "8 a register")]
+)
+def test_kernels_of_float16_are_explained(
+    method: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"macf16_{method}_2x32_chunk_neon_aarch64"
+    explain.run(variables=variables(kernel=name, core="cortex-a76"))
+    text = capsys.readouterr().out
+    assert says in text and "added up in 16 bits, at most 32 a sum, and these sums in" in text
+    assert "fmla.8h " in text and "fcvtl " in text
+
+
 def test_a_kernel_of_tiles_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     """Of its tile, the part that one register of data makes."""
     name = "mac8_tile12_28x32_none_avx512bw"

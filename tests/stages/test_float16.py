@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hw.isa import isa_of
 from hw.profile import Hardware
 from stages import importing, quantizing
 from stages.errors import StageError
@@ -15,10 +16,14 @@ from stages.kinds import Model
 from stages.options import ImportOptions, QuantizeOptions
 from stages.qnn import interpret
 from stages.qnn.builder import needed_bindings
+from stages.qnn.families import FloatDots
 from stages.qnn.floats import HALF_ROUNDOFF, HALF_TERMS, departure
 from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, is_op
 from stages.qnn.signature import KernelSignature
+from stages.synthesizing.carried import body_of
+from stages.synthesizing.certificate import ProofError, prove
+from stages.synthesizing.halves import ways_of_halves
 from tests.stages.importing.graphs import graph, node
 from tests.stages.packaging.programs import Executor, compile_program, pack
 from tests.stages.packaging.test_plain import Net, op
@@ -116,6 +121,26 @@ def pack_of(name: str) -> Model:
     """A model of `MODELS` as it is packed."""
     _, model = MODELS[name]()
     return pack(quantizing.run(model=model, options=HALF), FP16)
+
+
+@pytest.mark.parametrize("way", list(ways_of_halves(isa_of(FP16), 16)), ids=lambda way: way.name)
+def test_a_kernel_that_multiplies_or_empties_something_else_is_not_proved(way: FloatDots) -> None:
+    isa = isa_of(FP16)
+    kernel = KernelSignature(isa.name, None, way, 2, 16, "window", HALF_TERMS)
+    body = body_of(kernel, isa)
+    assert prove(kernel, isa, body)["flush_period"] == HALF_TERMS
+    (one,) = body.passes
+    first, *others = one.word.steps
+    for operand in (1, 2):
+        given = next(s for s in others if s.operands[operand] != first.operands[operand])
+        read = list(first.operands)
+        read[operand] = given.operands[operand]
+        word = replace(one.word, steps=[replace(first, operands=tuple(read)), *others])
+        with pytest.raises(ProofError):
+            prove(kernel, isa, replace(body, passes=(replace(one, word=word),)))
+    outputs = dict(zip(body.empty.outputs, reversed(body.empty.outputs.values()), strict=True))
+    with pytest.raises(ProofError):
+        prove(kernel, isa, replace(body, empty=replace(body.empty, outputs=outputs)))
 
 
 def test_whole_numbers_are_added_up_exactly() -> None:
