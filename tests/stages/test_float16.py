@@ -194,6 +194,35 @@ def test_beside_onnx_runtime() -> None:
     assert 0 < np.abs(found - wanted).max() <= departure(3) * np.abs(wanted).max()
 
 
+def test_a_float_layer_behind_a_quantized_one() -> None:
+    """Of a QDQ file, whose last layers nothing quantizes."""
+    runtime = pytest.importorskip("onnxruntime", reason="the onnxruntime wheel is not installed")
+    skip_unless_runnable(FP16)
+    rng = np.random.default_rng(0)
+    constants = {
+        **{"s": np.float32(0.05), "z": np.uint8(128), "t": np.float32(0.1)},
+        **{"ws": np.float32(0.02), "wz": np.int8(0)},
+        "w": rng.integers(-127, 128, (24, 6, 3, 3)).astype(np.int8),
+        "f": (rng.normal(size=(20, 24, 3, 3)) / 10).astype(np.float32),
+    }
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], "q"),
+        node("DequantizeLinear", ["q", "s", "z"], "d"),
+        node("DequantizeLinear", ["w", "ws", "wz"], "k"),
+        node("Conv", ["d", "k"], "c", pads=[1, 1, 1, 1]),
+        node("QuantizeLinear", ["c", "t", "z"], "p"),
+        node("DequantizeLinear", ["p", "t", "z"], "e"),
+        node("Conv", ["e", "f"], pads=[1, 1, 1, 1]),
+    ]
+    file = graph(nodes, constants, [1, 6, 9, 7])
+    x = rng.normal(size=(1, 6, 9, 7)).astype(np.float32)
+    (wanted,) = runtime.InferenceSession(file).run(None, {"x": x})
+    source = importing.run(source=file, options=ImportOptions())
+    found, _, packed = run(quantizing.run(model=source, options=HALF), {"x": x})
+    assert sorted(kernel.family for kernel in kernels_of(packed)) == ["mac8", "macf16"]
+    assert np.abs(found - wanted).max() <= departure(1) * np.abs(wanted).max()
+
+
 def test_what_float16_cannot_hold_is_infinite() -> None:
     """From 65520 on, as factors and as sums of few products; a product with 0 is then no number."""
     skip_unless_runnable(FP16)
