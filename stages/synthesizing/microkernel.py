@@ -17,8 +17,8 @@ from stages.synthesizing.addresses import row_start
 from stages.synthesizing.beginning import BEGIN, from_nothing
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
+from stages.synthesizing.looping import loop_of
 from stages.synthesizing.operands import Operands
-from stages.synthesizing.pipelining import loop_of
 from stages.synthesizing.tile_kernel import TileKernel
 
 PARAMETERS = (

@@ -17,7 +17,7 @@ from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.body import Body
-from stages.synthesizing.pipelining import ahead
+from stages.synthesizing.looping import ahead
 from stages.synthesizing.program import Program
 
 WAIT, PAIRS = 3, 7
@@ -57,6 +57,11 @@ def offer_of(
     emptying += Counter({load: 2 * ends, isa[Part.SCALE_ADD_32].name: ends})
     empty = costs.cycles({name: count * columns for name, count in emptying.items()})
     return Offer(signature, round(word, 3), round(empty, 3))
+
+
+def rank(offer: Offer) -> tuple[float, str]:
+    """By what offers are sorted: cycles in the limit of long windows, and names."""
+    return offer.cycles_per_mac, offer.signature.name
 
 
 def row_of(signature: KernelSignature, body: Body, isa: Isa) -> float:
