@@ -23,8 +23,9 @@ from stages.qnn.families import (
     Products,
     TransformedDots,
 )
+from stages.qnn.floats import HALF_TERMS
 from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BITS, code_for
-from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
+from stages.qnn.offers import BFLOATS, FLOATS, HALVES, Offer, Problem
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
@@ -41,6 +42,7 @@ from stages.synthesizing.carried import (
 from stages.synthesizing.carry_save import MOST_PIXELS, steps_of
 from stages.synthesizing.coupled import coupled_steps
 from stages.synthesizing.discovering import plans
+from stages.synthesizing.halves import ways_of_halves
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.looping import fits
 from stages.synthesizing.microkernel import MicroKernel
@@ -191,7 +193,7 @@ def _copies(body: Body, counted: Recount) -> float:
 
 def tiles_of(problem: Problem, isa: Isa) -> list[KernelSignature]:
     """Kernels of tiles for a problem; of float32, and of weights that no byte holds, are none."""
-    if problem == FLOATS or problem.spans:
+    if problem in (FLOATS, HALVES) or problem.spans:
         return []
     code = None if problem.is_float else code_for(problem.weight_bits, problem.weights)
     return tile_signatures(isa, "bfloat16" if problem.is_float else "int8", code)
@@ -204,6 +206,10 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             isa.name, None, Dots(isa.dot_group), rows, vectors * isa.lanes, "none", 0
         )
         if problem.is_float:
+            if problem == HALVES:
+                for halves in ways_of_halves(isa, blank.channels):
+                    yield replace(blank, products=halves, flush="window", flush_period=HALF_TERMS)
+                continue
             floats = FLOAT_PRODUCTS[problem]
             yield replace(blank, products=floats)
             if problem == FLOATS:

@@ -54,7 +54,8 @@ def offer_of(
     emptying = Counter({name: count * ends for name, count in body.empty.counts().items()})
     # Load, multiply by the coefficient, add, and a store, which costs as a load.
     ends *= body.registers
-    emptying += Counter({load: 2 * ends, isa[Part.SCALE_ADD_32].name: ends})
+    added = isa[Part.FLOAT_MAC if signature.is_float else Part.SCALE_ADD_32]
+    emptying += Counter({load: 2 * ends, added.name: ends})
     empty = costs.cycles({name: count * columns for name, count in emptying.items()})
     return Offer(signature, round(word, 3), round(empty, 3))
 

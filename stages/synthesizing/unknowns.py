@@ -162,6 +162,8 @@ def corners(
             groups = _in_tile(name[0], place, kind.lanes, signature, body.distance)
         else:
             lanes = kind.bytes // WORD_BYTES if isinstance(products, BytePairs) else isa.lanes
+            if signature.is_float and signature.reads_lanes:
+                lanes = kind.lanes  # each an output channel
             groups = _in_vector(name[0], part, place, kind.lanes // lanes, lanes)
         operands[name] = [SumLane(kind.bits, {g: a if name[0] == "a" else w}) for g in groups]
     return operands, a * w
