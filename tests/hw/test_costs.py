@@ -90,7 +90,8 @@ def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
 def test_an_arm_core_has_the_rows_of_its_features(core: Core) -> None:
     features = ("+neon", *ARM_CORES[core].features)
     hardware = Hardware.model_validate(I8MM.model_dump() | {"core": core, "features": features})
-    assert len(isa_of(hardware).dots) == 1 + len(ARM_CORES[core].features)
+    dots = [dot for dot in isa_of(hardware).dots if dot.pixels == 1]
+    assert len(dots) == 1 + len(ARM_CORES[core].features)
 
 
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:
