@@ -123,10 +123,9 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         laid_out = np.ascontiguousarray(by_block.transpose(1, 0, 3, 2))
         return couple(laid_out) if signature.coupled else laid_out
     assert signature.products is not None
-    group, per_word = signature.products.group, signature.channels_per_word
     elements = padded.astype(signature.products.element)
-    parts = elements.reshape(blocks, signature.channels, -1, per_word // group, group)
-    ordered = np.ascontiguousarray(parts.transpose(0, 2, 3, 1, 4))
+    parts = elements.reshape(blocks, signature.channels, -1, signature.products.group)
+    ordered = np.ascontiguousarray(parts.transpose(0, 2, 1, 3))
     if (code := signature.code) is not None:
         stored = _coded(code, ordered.reshape(-1, REGISTER.bytes))
         return stored.view(np.uint32).reshape(
@@ -167,12 +166,11 @@ def unpack_weights(
 def _unpack_bytes(signature: KernelSignature, packed: Array, window: tuple[int, int]) -> Array:
     """Weights int32 [OCp, rows, bytes] of a window of so many rows, each of so many bytes."""
     assert signature.products is not None
-    group, per_word = signature.products.group, signature.channels_per_word
     elements = np.ascontiguousarray(packed).view(signature.products.element)
     if (code := signature.code) is not None:
         elements = _decoded(code, elements.reshape(-1, REGISTER.bytes // signature.expansion))
-    by_lane = elements.reshape(len(packed), -1, per_word // group, signature.channels, group)
-    return by_lane.transpose(0, 3, 1, 2, 4).reshape(-1, *window).astype(np.int32)
+    by_lane = elements.reshape(len(packed), -1, signature.channels, signature.products.group)
+    return by_lane.transpose(0, 2, 1, 3).reshape(-1, *window).astype(np.int32)
 
 
 def _coded(code: WeightCode, weights: Array) -> Array:
