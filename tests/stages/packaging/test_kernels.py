@@ -20,8 +20,8 @@ from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
 from stages.qnn.source import ROUNDING
 from tests.compiled import Library
-from tests.pool import PAGE
 from tests.kept import kept
+from tests.pool import PAGE
 from tests.stages.packaging.kernel_cases import (
     BIT,
     CASES,
