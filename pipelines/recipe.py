@@ -293,9 +293,9 @@ def model_format(recipe: Recipe) -> ModelFormat:
 
 
 def precise_layers(recipe: Recipe) -> tuple[LayerOverride, ...]:
-    """The overrides of precision, without algorithms."""
+    """The overrides of precision, without algorithms and how these pack bits."""
     return tuple(
-        layer.model_copy(update={"algorithm": None})
+        layer.model_copy(update={"algorithm": None, "packing": None})
         for layer in recipe.layers
         if layer.activations is not None or layer.weights is not None
     )

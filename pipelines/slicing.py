@@ -93,9 +93,11 @@ def legalize_options(recipe: Recipe) -> LegalizeOptions:
     """Return the algorithms the recipe chooses, by layer."""
     return LegalizeOptions(
         layers=tuple(
-            LayerAlgorithm(match=layer.match, algorithm=layer.algorithm)
+            LayerAlgorithm(
+                match=layer.match, algorithm=layer.algorithm or "bitserial", packing=layer.packing
+            )
             for layer in recipe.layers
-            if layer.algorithm is not None
+            if layer.algorithm is not None or layer.packing is not None
         )
     )
 

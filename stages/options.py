@@ -86,6 +86,32 @@ class TensorOverride(Options):
         )
 
 
+WordBits = Literal[8, 16, 32, 64, 128]
+BitAxis = Literal["outermost", "inner"]
+ReductionAxis = Literal["words", "lanes"]
+
+
+class Packing(Options):
+    """How popcounts find their bits in memory and in registers (Cowan et al., CGO 2020, section 3).
+
+    What is not said is chosen by cost.
+    """
+
+    word: WordBits | None = None
+    """Bits of one output channel that lie side by side in a register."""
+    bit_axis: BitAxis | None = None
+    """Where the planes of activations lie: one after the other, or word by word inside a pixel."""
+    reduction_axis: ReductionAxis | None = None
+    """What a channel is added up along: words that follow one another, so that a register has
+    several channels, or the lanes of a register as well, which is one word."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Packing:
+        if self.word is None and self.bit_axis is None and self.reduction_axis is None:
+            raise ValueError("says nothing; give word, bit_axis or reduction_axis")
+        return self
+
+
 class LayerAlgorithm(Options):
     """The algorithm wanted for the layers a pattern matches."""
 
@@ -95,6 +121,8 @@ class LayerAlgorithm(Options):
     the weights, 8-bit multiply-accumulate (of floats where it is left in float), or a quarter of
     the products of transformed pixels and weights (Winograd), which makes weights of 3x3 pixels
     eight times as large, those of floats four times."""
+    packing: Packing | None = None
+    """How popcounts find their bits; without it, as is cheapest."""
 
 
 class LayerOverride(Options):
@@ -107,11 +135,23 @@ class LayerOverride(Options):
     """Change to the quantization of the layer's weights."""
     algorithm: Algorithm | None = None
     """How the layer multiplies; without it the legalizer chooses."""
+    packing: Packing | None = None
+    """How popcounts find their bits, which says that the layer multiplies by these."""
 
     @model_validator(mode="after")
     def _changes_something(self) -> LayerOverride:
-        if self.activations is None and self.weights is None and self.algorithm is None:
-            raise ValueError("changes nothing; give activations, weights or algorithm")
+        changes = (self.activations, self.weights, self.algorithm, self.packing)
+        if all(change is None for change in changes):
+            raise ValueError("changes nothing; give activations, weights, algorithm or packing")
+        return self
+
+    @model_validator(mode="after")
+    def _packs_bits(self) -> LayerOverride:
+        if self.packing is not None and self.algorithm not in (None, "bitserial"):
+            raise ValueError(
+                f"packing is of bits, and {self.algorithm} has none; leave algorithm out, or write "
+                "bitserial"
+            )
         return self
 
 
@@ -221,6 +261,11 @@ class LegalizeOptions(Options):
     def algorithm_of(self, layer: str) -> Algorithm | None:
         """The algorithm wanted for a layer, if one is."""
         wanted = [one.algorithm for one in self.layers if is_match(one.match, layer)]
+        return wanted[-1] if wanted else None
+
+    def packing_of(self, layer: str) -> Packing | None:
+        """The packing wanted for a layer, if one is."""
+        wanted = [one.packing for one in self.layers if is_match(one.match, layer)]
         return wanted[-1] if wanted else None
 
 

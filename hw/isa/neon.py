@@ -187,7 +187,7 @@ def _byte_pairs(arm32: bool) -> dict[Part, Instruction]:
             each(lambda x, y: x.extend(16, True) * y.extend(16, True)),
         ),
         Part.PAIR_WIDEN_ADD_SIGNED_16: _adalp_signed(name, byte, word, pairwise),
-        Part.PAIR_ADD_32: _addp_32(word)
+        Part.PAIR_ADD_32: _addp(word)
         if arm32
         else call("addp.32", f"{prefix}addp.v4i32", (word, word), word, _pair_sums),
     }
@@ -206,25 +206,29 @@ def _adalp_signed(name: str, narrow: Vector, wide: Vector, pairwise: Any) -> Ins
     return helper("adalp.s16", (wide, narrow), wide, body, meaning, declares)
 
 
-def _addp_32(kind: Vector) -> Instruction:
+def _addp(kind: Vector) -> Instruction:
     """Pairwise sums of two registers, which A32 has of halves."""
-    half = Vector(2, 32)
+    half = Vector(kind.lanes // 2, kind.bits)
     intrinsic = f"{_A32}vpadd.{half.suffix}"
-    low, high = "<2 x i32> <i32 0, i32 1>", "<2 x i32> <i32 2, i32 3>"
+
+    def order(first: int, count: int) -> str:
+        return f"<{count} x i32> <{', '.join(f'i32 {first + n}' for n in range(count))}>"
+
+    parts = [order(first, half.lanes) for first in (0, half.lanes)]
     body = "\n".join(
         [
             *(
                 f"shufflevector {kind.llvm} %{x}, {kind.llvm} poison, {part}"
                 for x in (0, 1)
-                for part in (low, high)
+                for part in parts
             ),
             f"call {half.llvm} @{intrinsic}({half.llvm} %a, {half.llvm} %b)",
             f"call {half.llvm} @{intrinsic}({half.llvm} %c, {half.llvm} %d)",
-            f"shufflevector {half.llvm} %e, {half.llvm} %f, <4 x i32> <i32 0, i32 1, i32 2, i32 3>",
+            f"shufflevector {half.llvm} %e, {half.llvm} %f, {order(0, kind.lanes)}",
         ]
     )
     declares = f"declare {half.llvm} @{intrinsic}({half.llvm}, {half.llvm})"
-    return helper("vaddp.32", (kind, kind), kind, body, _pair_sums, declares)
+    return helper(f"vaddp.{kind.bits}", (kind, kind), kind, body, _pair_sums, declares)
 
 
 def _halves(rows: dict[Part, Instruction]) -> dict[Part, Instruction]:
@@ -250,7 +254,7 @@ def _looked_up_or_kept(kept: list[Any], *operands: list[Any]) -> list[Any]:
 
 def _lookups() -> dict[Part, Instruction]:
     """TBL over a register of 16 entries, and what its indices and sums need; over four of them."""
-    byte, word, half = Vector(16, 8), Vector(4, 32), Vector(4, 16)
+    byte = Vector(16, 8)
     return {
         Part.LOOKUP: call("tbl", "llvm.aarch64.neon.tbl1.v16i8", (byte, byte), byte, _looked_up),
         Part.LOOKUP_FOUR: call(
@@ -260,14 +264,22 @@ def _lookups() -> dict[Part, Instruction]:
             "tbx4", "llvm.aarch64.neon.tbx4.v16i8", (byte,) * 6, byte, _looked_up_or_kept
         ),
         **nibbles("", byte),
-        Part.WIDEN_16: Instruction(
-            "uxtl.u16",
-            (half,),
-            word,
-            f"zext {half.llvm} {{0}} to {word.llvm}",
-            each(lambda x: x.extend(32)),
-        ),
     }
+
+
+def _extended(name: str) -> dict[Part, Instruction]:
+    """Rows from the lanes of half a register to lanes twice as wide."""
+    rows = {}
+    for bits in (8, 16):
+        narrow, wide = Vector(64 // bits, bits), Vector(64 // bits, 2 * bits)
+        rows[Part.of("widen", bits)] = Instruction(
+            f"{name}.u{bits}",
+            (narrow,),
+            wide,
+            f"zext {narrow.llvm} {{0}} to {wide.llvm}",
+            each(lambda x: x.extend(2 * x.bits)),
+        )
+    return rows
 
 
 _FMA, _VFMA = fused("fma", 4), fused("vfma", 4)
@@ -285,6 +297,7 @@ AARCH64 = Isa(
         Part.FLOAT_MAC: _FMA,
         Part.BFLOAT16_DOT: bfloat16_dot(_FMA),
         **_lookups(),
+        **_extended("uxtl"),
     },
     dots=(Dot(Part.DOT, 1),),
     extensions=(DOTPROD, I8MM),
@@ -304,6 +317,8 @@ ARMV7 = Isa(
         **_byte_pairs(arm32=True),
         Part.FLOAT_MAC: _VFMA,
         Part.BFLOAT16_DOT: bfloat16_dot(_VFMA),
+        **_extended("vmovl"),
+        Part.PAIR_ADD_16: _addp(Vector(8, 16)),
     },
     dots=(Dot(Part.DOT, 1),),
     halves=_halves(_register("vd_", 8, f"{_A32}vp", f"{_A32}vpadalu", f"{_A32}vpadd")),

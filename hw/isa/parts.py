@@ -52,6 +52,7 @@ class Part(StrEnum):
     WIDEN_ADD_16 = "widen_add.16", "32 bits increased by 16."
     WIDEN_SCALE_ADD_8 = "widen_scale_add.8", "16 bits increased by a constant times bytes."
     WIDEN_SCALE_ADD_16 = "widen_scale_add.16", "32 bits increased by a constant times 16."
+    WIDEN_8 = "widen.8", "Bytes as 16 bits."
     WIDEN_16 = "widen.16", "16 bits as 32."
     WEIGHED_8 = "weighed.8", "32 bits increased by a constant times each of their four bytes."
     ODD_8 = "odd.8", "The upper byte of every 16 bits."

@@ -55,6 +55,7 @@ def _alternatives(plan: Plan, resolved: Resolved, pattern: str, variables: Varia
             "layer": row["layer"],
             "": "runs" if row["chosen"] else "",
             "algorithm": row["algorithm"],
+            "packing": _short(row["packing"]),
             "kernel": row["kernel"],
             "predicted kcycles": f"{row['predicted_cycles'] / 1e3:.1f}",
             "measured us": tables.microseconds(row["measured_seconds"]) or row["failed"] or "",
@@ -64,6 +65,11 @@ def _alternatives(plan: Plan, resolved: Resolved, pattern: str, variables: Varia
     title = f"{resolved.name}: kernels by predicted cycles of {resolved.hardware.core}"
     tables.show(f"{title}, one thread", shown, list(shown[0]))
     tables.write_json(variables.command.get("json"), {"recipe": resolved.name, "kernels": rows})
+
+
+def _short(packing: str | None) -> str:
+    """How bits are packed, for a narrow column: `32 outermost words`."""
+    return " ".join(part.split()[-1] for part in packing.split(",")) if packing else ""
 
 
 def _row(state: show.State) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pipelines.tuning import ledger, subjects
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of
 from stages.qnn.measured import Subject
+from stages.qnn.packings import packing_text
 
 
 def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str, Any]]:
@@ -46,6 +47,7 @@ def _of_layer(
             "layer": name,
             "kernel": kernel,
             "algorithm": offer.algorithm,
+            "packing": packing_text(offer.signature) if offer.signature.plan else None,
             "predicted_cycles": round(subject.workload.cycles(offer)),
             "measured_seconds": best.seconds if best else _as_default(own, kernel),
             "failed": next((trial.failed for trial in reversed(tried) if trial.failed), None),

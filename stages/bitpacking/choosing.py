@@ -15,7 +15,7 @@ from stages.bitpacking.edges import LINEAR, narrow_inputs, nhwc, pictures
 from stages.bitpacking.window import Chosen, Window
 from stages.errors import StageError
 from stages.kinds import Table
-from stages.options import Algorithm, LegalizeOptions
+from stages.options import Algorithm, LegalizeOptions, Packing
 from stages.qnn.builder import bindings_of, composite_of, variables_in
 from stages.qnn.composites import calls_in, has_own, is_batched, is_float_product
 from stages.qnn.geometry import PHASED, PHASES, Geometry
@@ -32,6 +32,7 @@ from stages.qnn.offers import (
     ranked,
     weight_limit_of,
 )
+from stages.qnn.packings import packed_as, packing_text
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK
 from stages.qnn.terms import encoding_of
@@ -64,6 +65,8 @@ class Work:
     """Bytes of its data are padded to a multiple of so many channels."""
     wish: Algorithm | None = None
     """How the recipe says that it multiplies."""
+    packing: Packing | None = None
+    """How the recipe says that its bits are packed."""
     in_blocks: bool = True
     """Whether its results are finished by whole blocks of channels."""
 
@@ -101,8 +104,9 @@ def works_in(module: Any, tensors: Tensors, options: LegalizeOptions) -> dict[An
                 data, weight = (actual[argument] for argument in inner.value.args)
                 unit = WORD_BYTES if data in drawn else BLOCK
                 name = str(binding.var.name)
-                wish = options.algorithm_of(name)
-                works[binding.var] = Work(name, data, inner.value, tensors[weight.name], unit, wish)
+                wishes = options.algorithm_of(name), options.packing_of(name)
+                weights = tensors[weight.name]
+                works[binding.var] = Work(name, data, inner.value, weights, unit, *wishes)
     return works
 
 
@@ -196,6 +200,7 @@ def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subje
         encoding = encoding_of(dtype, attrs["weight_zero_point_x2"])
         problem = Problem(bits, int(dtype.lstrip("uint")), encoding).name
         offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
+        offered = _packed(work, geometry, offered)
     else:
         limit = weight_limit_of(weight)
         problem = products_problem(bits, limit)
@@ -243,6 +248,19 @@ def _wished(work: Work, geometry: Geometry, offered: Sequence[Offer]) -> Sequenc
     if is_wanted and not any(geometry.takes(o.signature) for o in found):
         what = WINOGRADS_OF_FLOATS if is_float_product(work.call) else WINOGRADS
         raise StageError(f"cannot choose winograd: {what}", layer=work.name, hint=_HINT)
+    return found
+
+
+def _packed(work: Work, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
+    """Those offers of popcounts that the recipe's packing leaves; StageError if none fits."""
+    found = packed_as(offered, work.packing)
+    if not any(geometry.takes(offer.signature) for offer in found):
+        fitting = {packing_text(o.signature) for o in offered if geometry.takes(o.signature)}
+        raise StageError(
+            f"cannot pack bits so: there are kernels for {'; '.join(sorted(fitting))}",
+            layer=work.name,
+            hint="change packing, or leave it out",
+        )
     return found
 
 

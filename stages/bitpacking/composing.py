@@ -15,6 +15,7 @@ from stages.bitpacking.folding import corrected, pad_channels, stored_weights
 from stages.bitpacking.lines import as_line
 from stages.bitpacking.shortening import reach, shortened
 from stages.bitpacking.tiles import convolve
+from stages.errors import StageError
 from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import MOVED
@@ -22,7 +23,7 @@ from stages.qnn.depthwise import packed_depthwise
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import fits
-from stages.qnn.signature import BLOCK, Form
+from stages.qnn.signature import BLOCK, Form, KernelSignature
 
 if TYPE_CHECKING:
     from stages.bitpacking.rewrite import Packer
@@ -200,6 +201,7 @@ class Composite:
         q = self._tensor_of(weight)
         q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
         if layout.stored is not None:
+            self._check_axis(signature, layout)
             signature = signature.reading(layout.stored)
         scale, bias, border = corrected(
             signature, q, layout.padded_channels, attrs, layout.fill, window
@@ -224,6 +226,19 @@ class Composite:
             scale=scale,
             border=border,
         )
+
+    def _check_axis(self, signature: KernelSignature, layout: Layout) -> None:
+        """StageError if planes do not lie where the recipe wants them: the readers of a tensor find
+        them in one place."""
+        packing = self.packer.options.packing_of(self.layer)
+        is_wanted = packing is not None and packing.bit_axis == "inner" and signature.inner
+        if is_wanted and layout.stored is not None and not layout.stored.inner:
+            raise StageError(
+                "planes cannot lie inside pixels: another layer that reads the same activations "
+                "has them elsewhere",
+                layer=self.layer,
+                hint="give these layers the same packing",
+            )
 
     def _depthwise(self, call: Any) -> Any:
         """A convolution of every channel on its own, by a kernel with taps side by side."""

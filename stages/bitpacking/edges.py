@@ -73,7 +73,7 @@ class Layout:
         top, left, bottom, right = self.halo
         size = (self.height + top + bottom, self.width + left + right)
         if self.stored is not None:
-            return (self.stored.words, *size, self.padded_channels // WORD_BITS)
+            return packed.stored_shape(self.stored, size, self.padded_channels // WORD_BITS)
         is_table = self.form in ("tables", "balanced_tables")
         channels = self.padded_channels * (ENTRIES // GROUP if is_table else self.stacked)
         size = (size[0] // self.stacked, size[1])
@@ -127,8 +127,10 @@ def store(value: Any, layout: Layout) -> Any:
             return relax.op.reshape(value, layout.shape)
         return relax.op.nn.pad(value, [0, 0, top, bottom, left, right, 0, more])
     if (stored := layout.stored) is not None:
+        inside = {"inner": stored.inner} if stored.inner else {}
         return packed.bitpack(
             value,
+            **inside,
             halo=layout.halo,
             bits=stored.bits,
             planes=list(stored.planes),

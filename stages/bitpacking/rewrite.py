@@ -45,7 +45,7 @@ class Packer:
         choices: Table,
         hardware: Hardware,
     ) -> None:
-        self.source, self.isa = model, isa_of(hardware)
+        self.source, self.options, self.isa = model, options, isa_of(hardware)
         self.main = model.module["main"]
         self.chosen = choose(model.module, model.params, options, offers, choices)
         self.edges: Edges = solve(model.module, self.chosen)

@@ -68,7 +68,8 @@ def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[s
             if takes_depthwise(binding.value, weight):
                 continue
             name = str(binding.var.name)
-            found[name] = subject(layer_of(binding, weight), wishes.get(name), offers)
+            layer, packing = layer_of(binding, weight), options.packing_of(name)
+            found[name] = subject(layer, wishes.get(name), packing, offers)
     return found
 
 

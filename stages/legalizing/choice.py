@@ -11,7 +11,7 @@ import numpy as np
 
 from stages.errors import StageError
 from stages.kinds import Table
-from stages.options import Algorithm
+from stages.options import Algorithm, Packing
 from stages.qnn import integer
 from stages.qnn.algebra import numerators
 from stages.qnn.composites import bits_obstacle
@@ -29,6 +29,7 @@ from stages.qnn.offers import (
     products_for,
     weight_limit_of,
 )
+from stages.qnn.packings import packed_as
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.tables import ENTRIES, GROUP
 from stages.qnn.terms import encoding_of
@@ -212,7 +213,9 @@ def _way(offer: Offer) -> Method:
     return "mac8" if offer.algorithm in ON_BYTES else offer.algorithm
 
 
-def subject(layer: Layer, wanted: Algorithm | None, offers: Table) -> Subject:
+def subject(
+    layer: Layer, wanted: Algorithm | None, packing: Packing | None, offers: Table
+) -> Subject:
     """The kernels among which there is a choice for a layer, that of the algorithm included."""
     products = layer.workload(products_problem(layer.activation_bits, layer.weight_limit))
     if wanted in ON_BYTES or bitserial_obstacle(layer):
@@ -220,5 +223,6 @@ def subject(layer: Layer, wanted: Algorithm | None, offers: Table) -> Subject:
         offered = products_for(offers, layer.activation_bits, layer.numerators, algorithms)
         return Subject((products,), tuple(offered))
     offered = layer.offered(offers)
-    allowed = tuple(offer for offer in offered if wanted in (None, offer.algorithm))
-    return Subject((layer.workload(layer.problem.name), products), allowed)
+    allowed = [offer for offer in offered if wanted in (None, offer.algorithm)]
+    allowed = packed_as(allowed, packing)
+    return Subject((layer.workload(layer.problem.name), products), tuple(allowed))

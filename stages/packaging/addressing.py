@@ -7,7 +7,13 @@ from typing import Any
 
 from tvm import tirx
 
-from stages.qnn.packed import DEPTHWISE_CONVOLUTION, class_count, is_convolution, stored_row
+from stages.qnn.packed import (
+    DEPTHWISE_CONVOLUTION,
+    class_count,
+    is_convolution,
+    stored_of,
+    stored_row,
+)
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
 from stages.qnn.tables import ENTRIES, GROUP
@@ -63,7 +69,12 @@ def output_offset(output: Any, call: Any, block: Any, y: Any, x: Any) -> Any:
         step = BLOCK // GROUP * ENTRIES
     else:
         step = 1 if dtype_of(output.ty) == "uint32" else BLOCK
-    return (row * width + left + x) * channels + block * step
+    if inner := attrs.get("inner", 0):
+        own = stored_of(attrs).words * inner
+        place = tirx.truncdiv(block, inner) * own + tirx.truncmod(block, inner)
+    else:
+        place = block * step
+    return (row * width + left + x) * channels + place
 
 
 def border_class(convolution: Any, y: Any, x: Any) -> Any:

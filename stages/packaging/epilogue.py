@@ -147,8 +147,9 @@ class Epilogue(Values):
             _, height, width, words = shape_of(output.ty)
             stored = stored_of(attributes(self._store_call(variable)))
             digits = [self._joined(*self.words[variable, digit]) for digit in range(stored.bits)]
+            apart = stored.inner or height * width * words
             for number, word in enumerate(stored_words(self.code, stored, digits)):
-                self.code.store("i32", word, pointer, 4, number * height * width * words * 4)
+                self.code.store("i32", word, pointer, 4, number * apart * 4)
 
     def _store_call(self, variable: Any) -> Any:
         return next(b.value for b in bindings_of(self.function) if b.var.same_as(variable))

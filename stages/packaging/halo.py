@@ -25,19 +25,22 @@ def fill_halo(
     """Emit loops that write a value around the picture of an edge.
 
     `shape` is [planes, Hp, Wp, words], [N, Hp, Wp, Cp] or [Hp, Wp, Cp] (tables: 4 * Cp); `halo` is
-    (top, left, bottom, right); `fills` has one value a plane or a picture. Rows lie in `phases`.
+    (top, left, bottom, right); `fills` has one value a plane or a picture, or of planes inside a
+    pixel those of its words in turn. Rows lie in `phases`.
     """
     planes, height, width, channels = (1, *shape)[-4:]
     top, left, bottom, right = halo
     row_size = width * channels
+    inside = fills if planes == 1 and len(set(fills)) > 1 else ()
 
     def run(start: Any, count: int, value: Any) -> None:
         if count:
             with T.serial(0, count) as index:
-                T.buffer_store(buffer, value, [start + index])
+                word = _in_turn(inside, index, dtype) if inside else value
+                T.buffer_store(buffer, word, [start + index])
 
     first = 0
-    for fill, group in groupby(fills):
+    for fill, group in groupby(fills[:planes]):
         count = len(list(group))
         value = tirx.const(fill, dtype)
         with T.serial(0, count) as plane:
@@ -57,6 +60,16 @@ def fill_halo(
     assert first == planes
 
 
+def _in_turn(words: Sequence[int], index: Any, dtype: str) -> Any:
+    """The words of a pixel, one after the other, by the number of any of them."""
+    place = tirx.truncmod(index, len(words))
+    value = tirx.const(words[-1], dtype)
+    for number in range(len(words) - 2, -1, -1):
+        if words[number] != words[number + 1]:
+            value = tirx.Select(place <= number, tirx.const(words[number], dtype), value)
+    return value
+
+
 def fills_of(attrs: Mapping[str, Any]) -> list[int]:
     """What surrounds an edge that is stored with these attributes: level 0 where it is no bytes."""
     if "balanced" in attrs:
@@ -66,4 +79,5 @@ def fills_of(attrs: Mapping[str, Any]) -> list[int]:
     stored = stored_of(attrs)
     ones = (1 << WORD_BITS) - 1
     planes = [ones if table & 1 else 0 for table in stored.planes]
-    return planes + [WORD_BITS * values[0] for values in stored.sums]
+    fills = planes + [WORD_BITS * values[0] for values in stored.sums]
+    return [fill for fill in fills for _ in range(stored.inner or 1)]

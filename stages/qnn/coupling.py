@@ -11,8 +11,8 @@ overwrites it; two more count and add. So four do what takes six word by word. `
 weights alone, a constant of the channel; `x1 ^ x2` is of the pixel alone, counted once for all
 channels of a tile.
 
-Weights are stored as w1 and ~(w1 ^ w2), four channels of each side by side. Activations stay as
-they are.
+Weights are stored as w1 and ~(w1 ^ w2), the channels of a register of each side by side.
+Activations stay as they are.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn.methods import WORD_BITS
 from stages.qnn.signature import COUPLE, KernelSignature
 from stages.qnn.terms import TermPlan, plane_bits
 
 Array = np.ndarray[Any, Any]
-LANES = 4
-"""Channels of a register."""
+REGISTER = 16
+"""Bytes of a register."""
 
 
 def is_coupled(plan: TermPlan) -> bool:
@@ -36,23 +35,25 @@ def is_coupled(plan: TermPlan) -> bool:
 
 
 def couple(words: Array) -> Array:
-    """Words of weight planes uint32 [..., W, channels] as kernels read them, of the same shape.
+    """Words of weight planes uint8 [..., W, channels, bytes] as kernels read them, of equal shape.
 
-    Of both words of a couple four channels lie together, so that loads go through memory line by
-    line: only then processors bring the next lines on their own.
+    Of both words of a couple the channels of a register lie together, so that loads go through
+    memory line by line: only then processors bring the next lines on their own.
     """
-    *head, count, channels = words.shape
-    both = words.reshape(*head, count // COUPLE, COUPLE, channels // LANES, LANES)
-    first, second = np.moveaxis(both, -3, 0)
-    return np.stack([first, ~(first ^ second)], -2).reshape(words.shape)
+    *head, count, channels, size = words.shape
+    lanes = REGISTER // size
+    both = words.reshape(*head, count // COUPLE, COUPLE, channels // lanes, lanes, size)
+    first, second = np.moveaxis(both, -4, 0)
+    return np.stack([first, ~(first ^ second)], -3).reshape(words.shape)
 
 
 def uncouple(words: Array) -> Array:
     """Undo `couple`."""
-    *head, count, channels = words.shape
-    both = words.reshape(*head, count // COUPLE, channels // LANES, COUPLE, LANES)
-    first, alike = np.moveaxis(both, -2, 0)
-    return np.stack([first, ~(first ^ alike)], -3).reshape(words.shape)
+    *head, count, channels, size = words.shape
+    lanes = REGISTER // size
+    both = words.reshape(*head, count // COUPLE, channels // lanes, COUPLE, lanes, size)
+    first, alike = np.moveaxis(both, -3, 0)
+    return np.stack([first, ~(first ^ alike)], -4).reshape(words.shape)
 
 
 def left_out(signature: KernelSignature, weights: Array) -> Array:
@@ -63,7 +64,7 @@ def left_out(signature: KernelSignature, weights: Array) -> Array:
     plan = signature.plan
     assert plan is not None and signature.coupled
     patterns = weights.astype(np.int64) & ((1 << plan.weight_bits) - 1)
-    couples = patterns.reshape(len(patterns), -1, COUPLE, WORD_BITS)
+    couples = patterns.reshape(len(patterns), -1, COUPLE, signature.word_bits)
     total = np.zeros(len(patterns), np.int64)
     for term in plan.terms:
         bits = plane_bits(plan.weight_planes[term.weights[0]], 1 << plan.weight_bits)[couples]

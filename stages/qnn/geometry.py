@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from stages.qnn.groups import WHOLE, Groups
-from stages.qnn.methods import WORD_BYTES
+from stages.qnn.methods import WORD_BITS, WORD_BYTES
 from stages.qnn.packing import round_up
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.widening import Widened, widened
@@ -116,6 +116,11 @@ class Geometry:
         pixel = self.stacked * -(-self.channels // unit) * unit
         return -(-self.window[1] * pixel // channels_per_word)
 
+    @property
+    def _pixel_words(self) -> int:
+        """Words of a plane of a pixel."""
+        return -(-self.channels // WORD_BITS)
+
     def widened(self, signature: KernelSignature) -> Widened:
         """What the windows of a tile become where they are widened."""
         unit = 1 if self.is_unpadded else self.unit
@@ -132,6 +137,8 @@ class Geometry:
             words = self.row_words(signature.channels_per_word) // WINDOW
             is_plain = is_plain and not self.is_grouped and words % signature.step == 0
             return is_plain and self.channels >= LEAST_VECTOR and bool(self.transforms(signature))
+        if signature.inner and (self.is_grouped or self._pixel_words % signature.inner):
+            return False
         if signature.code is not None and self.channels % BLOCK:
             return False  # what fills a word up has no weight of 0
         if self.groups.reads(signature) and signature.is_tiled:

@@ -71,6 +71,13 @@ class Stored:
     bits: int
     planes: tuple[int, ...]
     sums: tuple[tuple[int, ...], ...] = ()
+    inner: int = 0
+    """Words of a plane, or of sums, that lie together inside a pixel, before those of the next one
+    (the bit axis of Cowan et al., CGO 2020, section 3); 0 where planes are the outermost axis."""
+
+    def __post_init__(self) -> None:
+        if self.words == 1:
+            object.__setattr__(self, "inner", 0)
 
     @property
     def words(self) -> int:
@@ -78,9 +85,10 @@ class Stored:
         return len(self.planes) + len(self.sums)
 
     def joined(self, other: Stored) -> Stored:
-        """What serves the readers of both."""
+        """What serves the readers of both: planes are outermost unless both want them inside."""
         if self.bits != other.bits:
             raise ValueError(f"{self.bits} and {other.bits} bits cannot be stored together")
         planes = (*self.planes, *(p for p in other.planes if p not in self.planes))
         sums = (*self.sums, *(s for s in other.sums if s not in self.sums))
-        return Stored(self.bits, planes, sums)
+        inner = self.inner if self.inner == other.inner else 0
+        return Stored(self.bits, planes, sums, inner)

@@ -79,6 +79,9 @@ class Offer:
     """One word of the window, for the whole tile."""
     empty: float
     """Emptying all counters of the tile into the sums once in every pass."""
+    row: float = 0.0
+    """Beginning a row of the window in every pass, of loops that load what they read a turn before:
+    the first turn has nothing to load it beside."""
     late: float = 0.0
     """What results of a tile take that are not computed beside the next one's products."""
     line: float = 0.0
@@ -160,7 +163,8 @@ class Offer:
         tiles = geometry.tiles(signature.rows, signature.turns) * (BLOCK // signature.channels)
         lines = self._far_bytes(geometry) / LINE
         words = rows * row_words
-        products, streaming = tiles * (words * self.word), self._streaming(words) / geometry.height
+        products = tiles * (words * self.word + rows * self.row)
+        streaming = self._streaming(words) / geometry.height
         waiting = max(0, streaming - OVERLAP * products)
         return products + tiles * (times * self.empty + self.late + lines * self.line) + waiting
 

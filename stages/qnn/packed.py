@@ -66,6 +66,10 @@ def signature_text(signature: KernelSignature) -> str:
     """A signature as canonical JSON, the form it has as an attribute."""
     data = asdict(signature)
     data["products"] = None if signature.products is None else to_plain(signature.products)
+    if signature.word_bits == WORD_BITS:
+        del data["word_bits"]  # names of compiled kernels depend on the text
+    if signature.stored is not None and not signature.inner:
+        del data["stored"]["inner"]
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
@@ -245,14 +249,21 @@ def to_bytes(
 def stored_of(attrs: Attrs) -> Stored:
     """What a `bitpack` writes, from its attributes."""
     sums = tuple(tuple(values) for values in attrs["sums"])
-    return Stored(attrs["bits"], tuple(attrs["planes"]), sums)
+    return Stored(attrs["bits"], tuple(attrs["planes"]), sums, attrs.get("inner", 0))
 
 
 def _planes_type(types: Sequence[Any], attrs: Attrs) -> Any:
     _, h, w, c = shape_of(types[0])
     top, left, bottom, right = attrs["halo"]
-    words = stored_of(attrs).words
-    return tensor_type((words, h + top + bottom, w + left + right, round_up(c, 32) // 32), "uint32")
+    stored, size = stored_of(attrs), (h + top + bottom, w + left + right)
+    return tensor_type(stored_shape(stored, size, round_up(c, WORD_BITS) // WORD_BITS), "uint32")
+
+
+def stored_shape(stored: Stored, size: tuple[int, int], words: int) -> tuple[int, ...]:
+    """Shape of an edge of planes, of pictures of so many pixels with their halo."""
+    if stored.inner:
+        return (1, *size, words * stored.words)
+    return (stored.words, *size, words)
 
 
 @register("bitpack", ["levels"], _planes_type)
@@ -263,14 +274,17 @@ def bitpack(
     bits: int,
     planes: Sequence[int],
     sums: Sequence[Sequence[int]],
+    inner: int = 0,
 ) -> Array:
     """Levels [1, H, W, C] as uint32 [words, Hp, Wp, CW]: planes, then sums; a halo of level 0.
 
-    A plane is a truth table over levels; a sum adds up a value per level over 32 channels.
+    A plane is a truth table over levels; a sum adds up a value per level over 32 channels. With
+    planes inside a pixel, `inner` words of each side by side, uint32 [1, Hp, Wp, words * CW].
     """
     top, left, bottom, right = halo
     padded = np.pad(levels[0], [(top, bottom), (left, right), (0, 0)])
-    return pack_activations(stored_of({"bits": bits, "planes": planes, "sums": sums}), padded)
+    attrs = {"bits": bits, "planes": planes, "sums": sums, "inner": inner}
+    return pack_activations(stored_of(attrs), padded)
 
 
 def _tables_type(types: Sequence[Any], attrs: Attrs) -> Any:

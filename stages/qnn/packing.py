@@ -17,13 +17,14 @@ import numpy as np
 
 from hw.isa.expanding import REGISTER
 from stages.options import Encoding
-from stages.qnn.coupling import couple, left_out, uncouple
+from stages.qnn.coupling import left_out
 from stages.qnn.floats import float64_of
 from stages.qnn.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
 from stages.qnn.winograd import Transform, pack_transformed
+from stages.qnn.words import by_channels, in_words
 
 Array = np.ndarray[Any, Any]
 _WORD = {"float32": np.float32, "uint16": np.uint32}
@@ -48,14 +49,28 @@ def pack_planes(levels: Array, planes: Sequence[int]) -> Array:
 
 
 def pack_activations(stored: Stored, levels: Array) -> Array:
-    """Levels [..., C] as they are stored, uint32 [words, ..., CW]: planes, then sums."""
+    """Levels [..., C] as they are stored, uint32 [words, ..., CW]: planes, then sums; or planes
+    inside a pixel, [1, ..., words * CW]."""
     planes = pack_planes(levels, stored.planes)
     grouped = _in_words(levels)
     sums = [
         np.array(values, np.int64)[grouped].sum(-1).astype(np.int32).view(np.uint32)[None]
         for values in stored.sums
     ]
-    return np.concatenate([planes, *sums])
+    outermost = np.concatenate([planes, *sums])
+    if not stored.inner:
+        return outermost
+    parted = outermost.reshape(*outermost.shape[:-1], -1, stored.inner)
+    inside = np.ascontiguousarray(np.moveaxis(parted, 0, -2))
+    return inside.reshape(1, *outermost.shape[1:-1], -1)
+
+
+def _outermost(stored: Stored, data: Array) -> Array:
+    """Planes as the outermost axis, uint32 [words, ..., CW]."""
+    if not stored.inner:
+        return data
+    inside = data.reshape(*data.shape[1:-1], -1, stored.words, stored.inner)
+    return np.moveaxis(inside, -2, 0).reshape(stored.words, *data.shape[1:-1], -1)
 
 
 def _in_words(levels: Array) -> Array:
@@ -83,7 +98,8 @@ def unpack_activations(signature: KernelSignature, data: Array) -> Array:
     if signature.is_rebased:
         return data ^ np.uint8(signature.offset)
     if (stored := signature.stored) is not None:
-        return unpack_planes(data[: len(stored.planes)], stored.planes, stored.bits)
+        planes = _outermost(stored, data)[: len(stored.planes)]
+        return unpack_planes(planes, stored.planes, stored.bits)
     return data if signature.tables is None else unpack_tables(data, signature.tables.is_balanced)
 
 
@@ -120,8 +136,7 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         patterns = padded & ((1 << signature.plan.weight_bits) - 1)
         planes = pack_planes(patterns, signature.plan.weight_planes)
         by_block = planes.reshape(len(planes), blocks, signature.channels, -1)
-        laid_out = np.ascontiguousarray(by_block.transpose(1, 0, 3, 2))
-        return couple(laid_out) if signature.coupled else laid_out
+        return in_words(signature, by_block.transpose(1, 0, 2, 3))
     assert signature.products is not None
     elements = padded.astype(signature.products.element)
     parts = elements.reshape(blocks, signature.channels, -1, signature.products.group)
@@ -151,8 +166,7 @@ def unpack_weights(
         return rows[:o, :, : kw * c].reshape(shape)
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:
-        by_word = uncouple(packed) if signature.coupled else packed
-        by_channel = by_word.transpose(1, 0, 3, 2)
+        by_channel = by_channels(signature, packed).transpose(1, 0, 2, 3)
         planes = by_channel.reshape(len(plan.weight_planes), -1, kh, kw, words)
         q = unpack_planes(planes, plan.weight_planes, plan.weight_bits).astype(np.int32)
         return _stored(q, plan.weight_bits, plan.weights)[:o, ..., :c]

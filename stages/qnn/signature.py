@@ -14,7 +14,9 @@ A signature's name is a grammar:
     name    := family "_" tile "_" flush "_" isa
     family  := "popcount_" plan | "lookup_" problem | macs "_" method
     macs    := "mac8" | "mac16" | "macf32" | "macbf16"
-    plan    := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums] [step]
+    plan    := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums] [packing]
+    packing := [step] ["_word" bits] ["_inner" words]    of packed words that do not have 32, and of
+                                                         planes that are not outermost
     kind    := ("and" | "xor" | "choose_a" | "choose_w" | "mix") terms
     planes  := ("x" table)*             the truth table of each plane over levels, hexadecimal
     sums    := ("s" value ("_" value)*)*         "m" for a minus
@@ -107,6 +109,10 @@ class KernelSignature:
     coupled: bool = False
     """Whether a popcount kernel counts the bits of two words as one (`stages.qnn.coupling`); else
     it adds up the bits of those that it takes at a time before it counts."""
+    word_bits: int = WORD_BITS
+    """Bits of a channel that a popcount kernel has side by side in a register: the packed word of
+    Cowan et al. (CGO 2020, section 3). Where it fills a register, this has no other channel, so
+    that the reduction axis lies in lanes."""
 
     def __post_init__(self) -> None:
         if BLOCK % self.channels:
@@ -115,15 +121,26 @@ class KernelSignature:
             raise ValueError("a signature has a term plan, tables, or a way to add up products")
         if self.rows % self.pixels:
             raise ValueError(f"{self.rows} pixels are not taken {self.pixels} at a time")
-        if self.coupled and self.words % COUPLE:
-            raise ValueError(f"{self.words} words are no couples")
+        if self.words * WORD_BITS % self.word_bits or (self.coupled and self.counted % COUPLE):
+            raise ValueError(f"{self.words} words are not whole words, or couples of them")
         if self.plan is not None and self.stored is None:
             object.__setattr__(self, "stored", stored_by(self.plan))
 
     @property
     def method(self) -> Hashable:
         """What is added up and how, whatever the tile."""
-        return self.words, self.coupled, self.plan, self.tables, self.products
+        packing = self.words, self.coupled, self.word_bits, self.inner
+        return *packing, self.plan, self.tables, self.products
+
+    @property
+    def inner(self) -> int:
+        """As of what is stored."""
+        return self.stored.inner if self.stored is not None else 0
+
+    @property
+    def counted(self) -> int:
+        """Words of `word_bits` in a step of a popcount kernel."""
+        return self.words * WORD_BITS // self.word_bits
 
     @property
     def family(self) -> Family:
@@ -281,8 +298,10 @@ class KernelSignature:
 
     @property
     def word_bytes(self) -> int:
-        """Bytes of activations, as it reads them, for a word of weights (of one plane)."""
-        return WORD_BYTES if self.tables is None else WORD_BITS // GROUP * ENTRIES
+        """Bytes from the activations of a word of weights (of one plane) to those of the next."""
+        if self.tables is not None:
+            return WORD_BITS // GROUP * ENTRIES
+        return WORD_BYTES * self.stored.words if self.inner and self.stored else WORD_BYTES
 
     @property
     def stored_bytes(self) -> int:
@@ -292,7 +311,8 @@ class KernelSignature:
     @property
     def activation_bytes(self) -> int:
         """Bytes that are stored of activations for a word of the window, of all planes."""
-        return self.stored_bytes * (self.stored.words if self.stored is not None else 1)
+        apart = self.stored is not None and not self.inner
+        return self.stored_bytes * (self.stored.words if apart and self.stored else 1)
 
     @property
     def weight_planes(self) -> int:
@@ -364,7 +384,7 @@ class KernelSignature:
     @property
     def alone(self) -> KernelSignature:
         """The same kernel on a tensor that holds what it reads and no more."""
-        return self if self.plan is None else self.reading(stored_by(self.plan))
+        return self if self.plan is None else self.reading(stored_by(self.plan, self.inner))
 
     @property
     def name(self) -> str:
@@ -376,14 +396,17 @@ class KernelSignature:
             return f"lookup_{self.tables.name}_{tile}"
         assert self.plan is not None and self.stored is not None
         among = "" if self == self.alone else f"_of{_tables(self.stored)}"
-        several = f"_{'coupled' if self.coupled else 'by'}{self.words}" if self.words > 1 else ""
-        return f"popcount_{self.plan.name}{among}{several}_{tile}"
+        way = "coupled" if self.coupled else "by"
+        several = f"_{way}{self.words}" if self.coupled or self.words > 1 else ""
+        packed = f"_word{self.word_bits}" if self.word_bits != WORD_BITS else ""
+        packed += f"_inner{self.inner}" if self.inner else ""
+        return f"popcount_{self.plan.name}{among}{several}{packed}_{tile}"
 
 
-def stored_by(plan: TermPlan) -> Stored:
-    """What a plan alone wants stored of its activations."""
+def stored_by(plan: TermPlan, inner: int = 0) -> Stored:
+    """What a plan alone wants stored of its activations, planes outermost or inside a pixel."""
     sums = (plan.activation_sum,) if plan.activation_sum else ()
-    return Stored(plan.activation_bits, plan.activation_planes, sums)
+    return Stored(plan.activation_bits, plan.activation_planes, sums, inner)
 
 
 def _tables(stored: Stored) -> str:

@@ -19,12 +19,13 @@ from stages.qnn.families import (
     TransformedDots,
     WideDots,
 )
-from stages.qnn.methods import BYTE_BITS, SPAN_LIMIT
+from stages.qnn.methods import BYTE_BITS, SPAN_LIMIT, WORD_BITS
 from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
-from stages.synthesizing.counting import emptied, popcount_body
+from stages.synthesizing.counting import popcount_body
 from stages.synthesizing.coupled import coupled_body
+from stages.synthesizing.emptying import emptied
 from stages.synthesizing.looked_up import lookup_body
 from stages.synthesizing.matrix_dots import matrix_body
 from stages.synthesizing.pairs import pairs_body
@@ -77,7 +78,7 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
         return tiles_body(signature)
     if signature.coupled:
         return coupled_body(signature, isa)
-    if signature.family == "popcount" and signature.step > 1:
+    if signature.family == "popcount" and signature.word_bits == WORD_BITS and signature.step > 1:
         return carry_save_body(signature, isa)
     if isinstance(signature.products, BytePairs):
         return pairs_body(signature, isa)

@@ -13,7 +13,8 @@ from hw.isa import Isa, Part, Vector
 from stages.qnn.signature import KernelSignature
 from stages.qnn.terms import Term, TermPlan
 from stages.synthesizing.body import Body, Pass
-from stages.synthesizing.counting import logic, widened
+from stages.synthesizing.counting import logic
+from stages.synthesizing.emptying import widened
 from stages.synthesizing.program import Program, Register
 
 WORDS = (4, 6, 8, 12, 16)

@@ -24,7 +24,7 @@ from hw.isa.exact import BitsLane
 from hw.isa.fingerprint import fingerprint
 from hw.isa.sums import Group, InexactError, Place, SumLane, Vector, zero_lane
 from stages.kinds import Table
-from stages.qnn.methods import WORD_BITS, WORD_BYTES
+from stages.qnn.methods import BYTE_BITS, WORD_BITS, WORD_BYTES
 from stages.qnn.signature import COUPLE, KernelSignature
 from stages.synthesizing.body import Body
 from stages.synthesizing.expanding import prove_expansion
@@ -84,8 +84,8 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         else:
             operands, sums = planes(plan, signature, isa), table.ravel()
         totals, largest = _simulated(signature, isa, body, operands)
-        words = signature.step // (COUPLE if signature.coupled else 1)
-        _compare(totals, sums, WORD_BYTES * words, 8, isa)
+        chunks = WORD_BYTES * signature.step // (COUPLE if signature.coupled else 1)
+        _compare(totals, sums, chunks, BYTE_BITS, isa)
     elif (tables := signature.tables) is not None:
         facts = {
             "weights_alone": [int(x) for x in tables.residual()],

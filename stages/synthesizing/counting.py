@@ -1,9 +1,9 @@
 """Bodies that count the bits of every word, and what the other bodies of bit planes share.
 
-A 32-bit lane is one output channel; a word of activations is broadcast, so that no horizontal
-addition is needed before a counter is emptied. The kernel boundary is the whole window: passes over
-it count the terms of one coefficient, or of several in a chain 12, 6, 3 … in which each divides the
-one before, by doubling what was counted so far.
+A packed word of a register is of one output channel; a word of activations is broadcast, so that no
+horizontal addition is needed before a counter is emptied. The kernel boundary is the whole window:
+passes over it count the terms of one coefficient, or of several in a chain 12, 6, 3 … in which each
+divides the one before, by doubling what was counted so far.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from hw.isa import Isa, Part, Vector
 from stages.qnn.signature import KernelSignature
-from stages.qnn.terms import Term, TermPlan
+from stages.qnn.terms import Term
 from stages.synthesizing.body import Body, Pass
+from stages.synthesizing.emptying import emptied, registers_of
 from stages.synthesizing.program import Program, Register
 
 
@@ -22,19 +23,18 @@ def popcount_body(signature: KernelSignature, isa: Isa) -> Body:
     plan = signature.plan
     assert plan is not None
     counter = isa[Part.COUNT].result
-    vectors = signature.channels // isa.lanes
     passes: list[Pass] = []
     for chain in chains(plan.coefficients, isa.counts_bytes):
         previous = 0
         for coefficient in chain:
             groups = _groups(plan.of(coefficient), isa.counts_bytes)
             for number, terms in enumerate(groups):
-                word = _counted_word(plan, terms, signature.rows, vectors, isa)
+                word = _counted_step(signature, terms, isa)
                 carried = 1 if number else previous // coefficient
                 ends = coefficient == chain[-1] and number == len(groups) - 1
                 passes.append(Pass(coefficient, word, carried, ends))
             previous = coefficient
-    return Body(tuple(passes), emptied(isa, counter))
+    return Body(tuple(passes), emptied(isa, counter, word_bits=signature.word_bits))
 
 
 def chains(coefficients: Sequence[int], narrow: bool) -> list[list[int]]:
@@ -60,21 +60,20 @@ def _groups(terms: Sequence[Term], narrow: bool) -> list[tuple[Term, ...]]:
     return [tuple(terms)] if narrow else [(term,) for term in terms]
 
 
-def _counted_word(
-    plan: TermPlan, terms: Sequence[Term], rows: int, vectors: int, isa: Isa
-) -> Program:
-    """`counter += popcount(op(planes))` for every term, row and register of channels."""
-    program = Program(part=isa.bytes)
+def _counted_step(signature: KernelSignature, terms: Sequence[Term], isa: Isa) -> Program:
+    """`counter += popcount(op(planes))` for every packed word of a step, term, row and register of
+    channels."""
+    program, step = Program(part=isa.bytes), signature.counted
     counter, word = isa[Part.COUNT].result, Vector(isa.lanes, 32)
     add = isa[Part.of("add", counter.bits)]
-    counters = {
-        (m, n): program.input(f"c{m}.{n}", counter) for m in range(rows) for n in range(vectors)
-    }
-    for term in terms:
-        for m in range(rows):
-            for n in range(vectors):
-                a = [program.input(f"a{plane}.{m}", word) for plane in term.activations]
-                w = [program.input(f"w{plane}.{n}", word) for plane in term.weights]
+    registers = registers_of(signature.channels, signature.word_bits, isa)
+    tile = [(m, n) for m in range(signature.rows) for n in range(registers)]
+    counters = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}
+    for number in range(step):
+        for term in terms:
+            for m, n in tile:
+                a = [program.input(f"a{p * step + number}.{m}", word) for p in term.activations]
+                w = [program.input(f"w{p * step + number}.{n}", word) for p in term.weights]
                 counted = program.apply(isa[Part.COUNT], logic(program, term, a, w, isa))
                 counters[m, n] = program.apply(add, counters[m, n], counted)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in counters.items()}
@@ -90,22 +89,3 @@ def logic(
     if term.op == "choose_w":
         return program.apply(isa[Part.SELECT], *a, *w)
     return program.apply(isa[Part(term.op)], *a, *w)
-
-
-def emptied(isa: Isa, counter: Vector, signed: bool = False) -> Program:
-    """Counters as 32-bit lanes."""
-    program = Program(part=isa.bytes)
-    program.outputs = {
-        "s0": widened(program, isa, program.input("c0", counter), counter.bits, signed)
-    }
-    return program
-
-
-def widened(
-    program: Program, isa: Isa, value: Register, bits: int, signed: bool = False
-) -> Register:
-    """Counters of `bits` bits as 32-bit lanes, by pairwise additions."""
-    while bits < 32:
-        value = program.apply(isa[Part.of("pair_widen" + "_signed" * signed, bits)], value)
-        bits *= 2
-    return value

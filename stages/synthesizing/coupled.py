@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from hw.isa import Isa, Part, Vector
 from stages.qnn.coupling import is_coupled
+from stages.qnn.methods import WORD_BITS
 from stages.qnn.signature import COUPLE, KernelSignature
 from stages.qnn.terms import Term, TermPlan
 from stages.synthesizing.body import Body, Pass
-from stages.synthesizing.counting import widened
+from stages.synthesizing.emptying import registers_of, totals
 from stages.synthesizing.program import Program, Register
 
 STEPS = (COUPLE, 2 * COUPLE)
-"""Words of a step: with two couples, those of one are loaded beside the arithmetic of the other."""
+"""Packed words of a step: with two couples, those of one are loaded beside the arithmetic of the
+other."""
 
 
-def coupled_steps(plan: TermPlan, isa: Isa) -> tuple[int, ...]:
-    """Words that a step may have: none but on Arm as yet, whose choice overwrites what chooses."""
-    is_arm = isa.name == "neon_aarch64"
-    return STEPS if is_arm and is_coupled(plan) else ()
+def coupled_steps(plan: TermPlan, isa: Isa, word_bits: int = WORD_BITS) -> list[int]:
+    """Words of 32 bits that a step may have: none but on Arm as yet, whose choice overwrites what
+    chooses."""
+    if isa.name != "neon_aarch64" or not is_coupled(plan):
+        return []
+    return [step * word_bits // WORD_BITS for step in STEPS if step * word_bits >= WORD_BITS]
 
 
 def coupled_body(signature: KernelSignature, isa: Isa) -> Body:
@@ -28,7 +32,7 @@ def coupled_body(signature: KernelSignature, isa: Isa) -> Body:
         Pass(coefficient, _Step(signature, plan.of(coefficient), isa).program, 0, True)
         for coefficient in plan.coefficients
     )
-    return Body(passes, _emptied(signature.channels // isa.lanes, isa))
+    return Body(passes, _emptied(signature, isa))
 
 
 class _Step:
@@ -38,15 +42,15 @@ class _Step:
     """
 
     def __init__(self, signature: KernelSignature, terms: tuple[Term, ...], isa: Isa) -> None:
-        self.isa, self.step = isa, signature.step
+        self.isa, self.step = isa, signature.counted
         self.program = Program(part=isa.bytes)
-        registers = signature.channels // isa.lanes
+        registers = registers_of(signature.channels, signature.word_bits, isa)
         self.counters = {
             (m, n): self.program.input(f"c{m}.{n}", isa[Part.COUNT].result)
             for m in range(signature.rows)
             for n in range(registers + 1)
         }
-        for number in range(0, signature.step, COUPLE):
+        for number in range(0, self.step, COUPLE):
             for term in terms:
                 self._couple(term, number, signature.rows, registers)
         self.program.outputs = {f"c{m}.{n}": count for (m, n), count in self.counters.items()}
@@ -94,13 +98,21 @@ class _Step:
         return self.program.input(name, Vector(self.isa.lanes, 32))
 
 
-def _emptied(registers: int, isa: Isa) -> Program:
+def _emptied(signature: KernelSignature, isa: Isa) -> Program:
     """All counters of a pixel as 32-bit lanes: twice each but the last one, less that."""
-    program = Program(part=isa.bytes)
-    kind = isa[Part.COUNT].result
+    word_bits, kind = signature.word_bits, isa[Part.COUNT].result
+    program = Program(part=isa.bytes // 2 if word_bits < WORD_BITS else isa.bytes)
+    registers = registers_of(signature.channels, word_bits, isa)
     counts = [program.input(f"c{n}", kind) for n in range(registers + 1)]
-    *totals, differ = (widened(program, isa, count, kind.bits) for count in counts)
-    for n, total in enumerate(totals):
+    together = max(1, word_bits // WORD_BITS)
+    sums = [
+        total
+        for n in range(0, registers, together)
+        for total in totals(program, isa, counts[n : n + together], kind.bits, word_bits)
+    ]
+    # Every channel's lane counts the same.
+    differ = totals(program, isa, [counts[-1]] * together, kind.bits, word_bits)[0]
+    for n, total in enumerate(sums):
         twice = program.apply(isa[Part.ADD_32], total, total)
         less = program.apply(isa[Part.SCALE_ADD_32], twice, differ, immediate=-1)
         program.outputs[f"s{n}"] = less

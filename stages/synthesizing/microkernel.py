@@ -289,7 +289,7 @@ class MicroKernel(Operands):
         """Add what the producer summed over activations: contiguous words, one loop a pixel."""
         for m in range(self.signature.rows):
             pixel = self.moved("%data", "%pixel", m) if m else "%data"
-            total = self._window_sum(self.moved(pixel, "%plane", index))
+            total = self._window_sum(self.plane(pixel, index))
             lanes = self.code.splat(total, "i32", self.isa.lanes)
             for n in range(self.vectors):
                 self._increase(m, n, lanes)
@@ -302,7 +302,7 @@ class MicroKernel(Operands):
             row = code.pointer(first, row_start(code, ky))
 
             def one_word(x: str, total: list[str]) -> list[str]:
-                word = code.load("i32", code.pointer(row, self.times(x, 4)), 4)
+                word = code.load("i32", code.pointer(row, self.word_place(x)), 4)
                 return [code.let(f"add i32 {total[0]}, {word}")]
 
             return code.loop("%kw", [("i32", sums[0])], one_word)

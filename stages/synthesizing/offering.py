@@ -6,7 +6,7 @@ A term plan times a tile is a candidate if its program's live registers fit the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +23,9 @@ from stages.qnn.families import (
     Products,
     TransformedDots,
 )
-from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, code_for
+from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BITS, code_for
 from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
-from stages.qnn.signature import BLOCK, COUPLE, KernelSignature
+from stages.qnn.signature import BLOCK, COUPLE, KernelSignature, stored_by
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import (
@@ -41,13 +41,14 @@ from stages.synthesizing.carried import (
 from stages.synthesizing.carry_save import MOST_PIXELS, steps_of
 from stages.synthesizing.coupled import coupled_steps
 from stages.synthesizing.discovering import plans
+from stages.synthesizing.emptying import word_widths
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.matrix_dots import matrix_dots
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.operands import CACHE_LINE
 from stages.synthesizing.pairs import byte_pairs
 from stages.synthesizing.pipelining import fits
-from stages.synthesizing.pricing import offer_of
+from stages.synthesizing.pricing import offer_of, row_of
 from stages.synthesizing.recounting import Recount, recount_loops
 from stages.synthesizing.tiles import tile_offer, tile_signatures
 from stages.synthesizing.transforming import stream_of, transformed_offer
@@ -62,6 +63,9 @@ BYTE_MAX = 255
 FLOAT_PRODUCTS = {FLOATS: FloatDots(1), BFLOATS: FloatDots(2, "bfloat16")}
 SPARE = 3
 """Registers beside counters and planes."""
+MOST_OTHERS = 2
+"""Tiles of a method whose packed words are not those of a lane: it takes the place of one whose
+are, which is offered for every number of pixels."""
 NEAR = 1.3
 """Methods within this factor of the best are offered for every number of pixels."""
 
@@ -82,12 +86,16 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
         for signature in candidates(problem, isa)
         if _fits(signature, body := body_of(signature, isa), isa)
     }
+    for signature in other_words(bodies, isa, costs):
+        if _fits(signature, body := body_of(signature, isa), isa):
+            bodies[signature] = body
     groups = _promising(bodies, isa, costs, most)
     counts = _compiled((first for first, *_ in groups), bodies, isa, hardware)
     others = [s for first, *rest in groups if counts[first].stores for s in rest]
     counts |= _compiled(others, bodies, isa, hardware)
     kept = _without_spills({s: counted.stores for s, counted in counts.items()})
     offers = [offer_of(s, bodies[s], isa, costs, _copies(bodies[s], counts[s])) for s in kept]
+    offers = [replace(o, row=row_of(o.signature, bodies[o.signature], isa)) for o in offers]
     near, second = 1024 * hardware.l1d_kib, 1024 * hardware.l2_kib
     far = [_around(replace(o, cache=near, second=second), isa, costs) for o in offers]
     tiles = [tile_offer(signature, isa, costs) for signature in tiles_of(problem, isa)]
@@ -162,7 +170,9 @@ def _promising(
     kept, counts = [], Counter[object]()
     for (method, *_), group in groups.items():
         is_near = group[0].cycles_per_mac < NEAR * cheapest[_rivals(group[0])]
-        if (is_near or not counts[method]) and (most is None or counts[method] < most):
+        is_other = group[0].signature.word_bits != WORD_BITS or bool(group[0].signature.inner)
+        at_most = MOST_OTHERS if is_other and most is None else most
+        if (is_near or not counts[method]) and (at_most is None or counts[method] < at_most):
             counts[method] += 1
             kept.append([offer.signature for offer in group[: 2 if is_near else 1]])
     return kept
@@ -236,16 +246,75 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
                 yield replace(looked_up, flush_period=words_between(tables))
         for plan in plans(problem.activation_bits, problem.weight_bits, problem.weights):
             signature = replace(blank, plan=plan, products=None)
-            if isa.counts_bytes:
-                period = BYTE_MAX // (BYTE_BITS * plan.widest)
-                signature = replace(signature, flush="window", flush_period=period)
-            yield signature
+            yield in_bytes(signature) if isa.counts_bytes else signature
             for words in coupled_steps(plan, isa):
-                period = BYTE_MAX // (BYTE_BITS * plan.widest) * COUPLE // words * words
-                yield replace(signature, words=words, coupled=True, flush_period=period)
+                yield in_bytes(replace(signature, words=words, coupled=True))
             for words in steps_of(plan, isa) if rows <= MOST_PIXELS else ():
                 period = BYTE_MAX // BYTE_BITS * words
-                yield replace(signature, words=words, flush_period=period)
+                yield replace(signature, words=words, flush="window", flush_period=period)
+
+
+def in_bytes(signature: KernelSignature) -> KernelSignature:
+    """The same kernel of bit planes with counters of bytes, which are emptied in time."""
+    assert signature.plan is not None
+    counts = BYTE_MAX // (BYTE_BITS * signature.plan.widest) * (COUPLE if signature.coupled else 1)
+    words = counts * signature.word_bits // WORD_BITS
+    period = words // signature.words * signature.words
+    return replace(signature, flush="window", flush_period=period)
+
+
+def other_words(
+    bodies: Mapping[KernelSignature, Body], isa: Isa, costs: CoreCosts
+) -> Iterator[KernelSignature]:
+    """The cheapest plan, coupled and not, in packed words of all other widths, and with planes
+    inside pixels, on sets that have a choice of words (Arm).
+
+    Tiles are those of most promise of as many registers: these fit alike, whatever their words.
+    """
+    widths = word_widths(isa)
+    if not widths:
+        return
+    planes = [s for s in bodies if s.plan is not None and (s.coupled or s.words == 1)]
+    for coupled in (False, True):
+        alike = [s for s in planes if s.coupled == coupled and s.counted in (1, COUPLE)]
+        ranks = {s: _rank(offer_of(s, bodies[s], isa, costs, 0.0)) for s in alike}
+        ordered = sorted(alike, key=ranks.__getitem__)
+        tiles = [s for s in ordered if s.plan == ordered[0].plan]
+        for bits in widths:
+            scaled = [(s, s.channels * WORD_BITS // bits) for s in tiles]
+            fitting = [(s, c) for s, c in scaled if c % isa.lanes == 0 and c <= BLOCK]
+            for tile, channels in fitting[: MOST_OTHERS + 1]:
+                yield from with_words(replace(tile, channels=channels), isa, bits)
+        for bits in (WORD_BITS, *widths):
+            yield from _with_planes_inside(tiles, isa, bits)
+
+
+def _with_planes_inside(
+    tiles: Sequence[KernelSignature], isa: Isa, bits: int
+) -> Iterator[KernelSignature]:
+    """The first tile of those in packed words of so many bits, on planes that lie inside a pixel.
+
+    As whole words do, of a plan of several planes, or of one and sums.
+    """
+    for tile in tiles:
+        channels, plan = tile.channels * WORD_BITS // bits, tile.plan
+        if plan is None or bits < WORD_BITS or channels % isa.lanes:
+            continue
+        stored = stored_by(plan, bits // WORD_BITS)
+        if stored.inner:
+            found = with_words(replace(tile, channels=channels), isa, bits)
+            yield from (one.reading(stored) for one in found)
+        return
+
+
+def with_words(tile: KernelSignature, isa: Isa, bits: int) -> Iterator[KernelSignature]:
+    """A tile in packed words of so many bits, of whatever steps there are."""
+    assert tile.plan is not None
+    once = [max(1, bits // WORD_BITS)]
+    for words in coupled_steps(tile.plan, isa, bits) if tile.coupled else once:
+        other = in_bytes(replace(tile, words=words, word_bits=bits))
+        if other.flush_period:
+            yield other
 
 
 def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[NarrowDots, int]]:
@@ -290,4 +359,4 @@ def _fits(signature: KernelSignature, body: Body, isa: Isa) -> bool:
     if any(one.word.live() + parts > isa.registers * parts for one in body.passes):
         return False
     loaded = max(len(one.word.inputs) for one in body.passes)
-    return signature.plan is None or signature.step > 1 or loaded + SPARE <= isa.registers
+    return signature.plan is None or signature.counted > 1 or loaded + SPARE <= isa.registers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hw.isa import Isa, Vector
 from stages.qnn.families import BytePairs
 from stages.qnn.llvm import NEAREST, SECOND, FunctionText
+from stages.qnn.methods import BYTE_BITS, WORD_BYTES
 from stages.qnn.signature import KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.expanding import load_expanded
@@ -36,9 +37,8 @@ class Operands:
         plane, m = _indices(name)
         place, number = data, 0
         if self.signature.plan is not None:
-            plane, number = divmod(plane, self.signature.step)
-            if stored := self.signature.plane_index(plane):
-                place = self.moved(place, "%plane", stored)
+            plane, number = divmod(plane, self.signature.counted)
+            place = self.plane(place, self.signature.plane_index(plane))
         if m:
             place = self.moved(place, "%pixel", m)
         if (tables := self.signature.tables) is not None:
@@ -64,8 +64,20 @@ class Operands:
             # Pixels of a picture of few channels may have as many bytes as channels.
             part = self._part(self.code.load("i32", place, 1), plane, kind)
             return self._signed(self.code.hidden(kind.llvm, part), kind) if self.offset else part
-        word = self.code.load("i32", place, 4, 4 * number)
-        return self.code.splat(word, "i32", self.isa.lanes)
+        return self._word(place, number, kind)
+
+    def _word(self, place: str, number: int, kind: Vector) -> str:
+        """A packed word of a step in every lane of its width, or as a whole register."""
+        bits = self.signature.word_bits
+        size, copies = bits // BYTE_BITS, kind.bytes * BYTE_BITS // bits
+        # Planes inside a pixel have no words narrower than 32 bits.
+        offset = number * size * (self.signature.word_bytes // WORD_BYTES)
+        if copies == 1:
+            return self.code.load(kind.llvm, place, WORD_BYTES, offset)
+        element = f"i{bits}"
+        word = self.code.load(element, place, min(size, WORD_BYTES), offset)
+        splat = self.code.splat(word, element, copies)
+        return self.code.bitcast(splat, f"<{copies} x {element}>", kind.llvm)
 
     def place(self, pointer: str, data: str, word: str, window: str) -> str:
         """Where one of the pointers of a loop begins: `a{plane}.{m}` or `w{plane}`."""
@@ -74,8 +86,25 @@ class Operands:
             start = self.times(window, int(plane))
             at = self.code.let(f"add nuw nsw i64 {start}, {word}")
             return self.code.pointer("%weights", self.times(at, self.signature.channels * 4))
-        stored = self.signature.plane_index(int(plane))
-        return self.moved(self.moved(data, "%plane", stored), "%pixel", int(m))
+        stored = self.plane(data, self.signature.plane_index(int(plane)))
+        return self.moved(stored, "%pixel", int(m))
+
+    def plane(self, place: str, number: int) -> str:
+        """Where one of the planes, or of the sums behind them, begins."""
+        if not number:
+            return place
+        if inner := self.signature.inner:
+            return self.code.pointer(place, str(number * inner * WORD_BYTES))
+        return self.moved(place, "%plane", number)
+
+    def word_place(self, word: str) -> str:
+        """How far from the first word of a plane another one is, in bytes."""
+        inner = self.signature.inner
+        if inner < 2:
+            return self.times(word, self.signature.word_bytes)
+        block, rest = (self.code.let(f"{op} i64 {word}, {inner}") for op in ("udiv", "urem"))
+        far = self.times(block, inner * self.signature.word_bytes)
+        return self.code.let(f"add i64 {far}, {self.times(rest, WORD_BYTES)}")
 
     def _lane(self, data: str, m: int, lane: int, kind: Vector) -> str:
         """One of the words, or of the 16 bits, of a pixel, in every lane of a register (ARM).
@@ -160,12 +189,14 @@ class Operands:
         plane, n = _indices(name)
         code, channels = self.code, self.signature.channels
         if self.signature.products is None:
-            parts = 4 // tables.groups if (tables := self.signature.tables) else 1
-            plane, part = divmod(plane, parts * self.signature.step)
+            tables = self.signature.tables
+            parts = 4 // tables.groups * self.signature.step if tables else self.signature.counted
+            plane, part = divmod(plane, parts)
             start = self.times(window, plane) if plane else "0"
             at = code.let(f"add nuw nsw i64 {start}, {word}") if plane else word
             pointer = code.pointer("%weights", self.times(at, channels * 4))
-            offset = part * channels * 4 // parts + n * self.isa.bytes
+            step_bytes = channels * WORD_BYTES * self.signature.step
+            offset = part * step_bytes // parts + n * self.isa.bytes
             return code.load(kind.llvm, pointer, 4, offset)
         pointer = code.pointer("%weights", self.times(word, self.signature.weight_bytes))
         if self.signature.is_float:

@@ -11,15 +11,17 @@ arithmetic waiting for two cycles, one of 64 bits does not (see `hw/timing/corte
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hw.isa import Isa
-from stages.qnn.methods import WORD_BYTES
+from stages.qnn.methods import BYTE_BITS, WORD_BYTES
 from stages.qnn.signature import COUPLE, KernelSignature
 from stages.synthesizing.program import Program, Step
 
 REGISTERS = 32
 VECTOR = "<16 x i8>"
+ARRANGEMENTS = {1: "16b", 2: "8h", 4: "4s", 8: "2d"}
+"""Bytes of what fills all lanes of a register → what its lanes are called (A64)."""
 WINDOW = 24
 """Instructions among which the next one is chosen."""
 LATENCIES = {"eor": 1, "bsl": 1, "cnt": 2, "add.8": 2}
@@ -46,12 +48,19 @@ class CrowdedError(ValueError):
 
 @dataclass(frozen=True)
 class Load:
-    """A register to be loaded: a word for all lanes (`bytes` 4), or a vector of 16 bytes."""
+    """A register to be loaded: a word of so many bytes for all lanes, or a vector of 16."""
 
     pointer: str
     """Which pointer it is at; words at one pointer are loaded one after the other."""
     offset: int
     bytes: int
+    apart: int = 0
+    """Bytes from a word to the next one at its pointer."""
+
+    @property
+    def is_word(self) -> bool:
+        """Whether all lanes are filled with it."""
+        return self.bytes in ARRANGEMENTS
 
 
 @dataclass
@@ -129,30 +138,46 @@ class Loop:
         """Place loads as late as what reads them allows, the latest first."""
         uses = self._uses()
         self.start: dict[int, int] = {}
+        self.addresses: dict[int, set[int]] = {}
         loaded = [v for v, name in self.numbers.items() if name in self.loads]
         before: dict[str, int] = {}
         count = 0
         for value in sorted(loaded, key=lambda v: (uses[v][0], self._load_of(v).offset))[::-1]:
             load, latest = self._load_of(value), uses[value][0] - LOADED
-            if load.bytes == 4:
+            if load.is_word:
                 latest = min(latest, before.get(load.pointer, latest + 1) - 1)
                 before[load.pointer] = self._place(value, "word", latest)
                 self.start[value] = before[load.pointer]
                 continue
-            high = self._place(value, "high", latest, count)
+            high = self._place(value, "high", latest)
             self.start[value] = self._place(value, "low", high - HALVED)
-            self._place(value, "address", high - ADDRESSED, count)
+            self._address(value, high, count)
             count += 1
+
+    def _address(self, value: int, high: int, number: int) -> None:
+        """Calculate the address of a high half, in a register that holds no other one by then."""
+        at = self._place(value, "address", high - ADDRESSED)
+        held = {t % self.length for t in range(at, high)}
+        for register in (number % ADDRESSES, *range(ADDRESSES)):
+            busy = self.addresses.setdefault(register, set())
+            if high - at < self.length and not busy & held:
+                busy |= held
+                for now in (at, high):
+                    moment = self.moments[now % self.length]
+                    assert moment.beside is not None
+                    moment.beside = replace(moment.beside, address=register)
+                return
+        raise CrowdedError("more addresses at a time than registers")
 
     def _load_of(self, value: int) -> Load:
         return self.loads[self.numbers[value]]
 
-    def _place(self, value: int, kind: str, latest: int, number: int = 0) -> int:
+    def _place(self, value: int, kind: str, latest: int) -> int:
         """Put an instruction beside arithmetic, in a cycle at or before the latest one."""
         for at in range(latest, latest - self.length, -1):
             moment = self.moments[at % self.length]
             if moment.beside is None:
-                moment.beside = _Beside(value, kind, at < 0, number % ADDRESSES)
+                moment.beside = _Beside(value, kind, at < 0)
                 return at
         raise CrowdedError("more loads than arithmetic")
 
@@ -204,18 +229,19 @@ class Loop:
         """The loop as inline assembly, and its constraints.
 
         Operands are counters and other vectors, pointers as `pointers` has them, how many turns
-        there are, and general registers for addresses.
+        there are, general registers for addresses, and how far words are apart if they are.
         """
         vectors = len(self.counters) + self.temporaries
         general = len(self.pointers) + 1
         self.count = vectors + len(self.pointers)
         self.first_address = vectors + general
+        outputs = ["=&w"] * vectors + ["=&r"] * (general + ADDRESSES)
+        tied = [*range(len(self.counters)), *range(vectors, vectors + general)]
+        self.first_stride = len(outputs) + len(tied)
         lines = list(self._ahead())
         lines += [f"subs ${self.count}, ${self.count}, #1", "b.eq 2f"]
         lines += ["1:", *self._turn(False), "b.ne 1b", "2:", *self._turn(True)]
-        outputs = ["=&w"] * vectors + ["=&r"] * (general + ADDRESSES)
-        tied = [*range(len(self.counters)), *range(vectors, vectors + general)]
-        constraints = ",".join([*outputs, *map(str, tied), "~{cc}"])
+        constraints = ",".join([*outputs, *map(str, tied), *["r"] * len(self.strides), "~{cc}"])
         return "\\0A".join(lines), constraints
 
     @property
@@ -233,6 +259,7 @@ class Loop:
         text, constraints = self.text()
         given = [f"{kind} {count}" for kind, count in zip(kinds, counters, strict=True)]
         given += [*(f"ptr {place}" for place in places), f"i64 {turns}"]
+        given += [f"i64 {stride}" for stride in self.strides]
         asm = f'asm "{text}", "{constraints}"'
         return f"call {self.result} {asm}({', '.join(given)}) memory(argmem: read) nounwind"
 
@@ -240,6 +267,13 @@ class Loop:
     def pointers(self) -> list[str]:
         """The pointers that it reads at, in order."""
         return list(dict.fromkeys(load.pointer for load in self.loads.values()))
+
+    @property
+    def strides(self) -> list[int]:
+        """Bytes from word to word, where these do not lie one behind the other."""
+        far = {x.apart for x in self.loads.values() if x.is_word and x.apart != x.bytes}
+        assert len(far) <= 1, "words of one tensor are equally far apart"
+        return [*far]
 
     def _ahead(self) -> Iterable[str]:
         """What the first turn reads that a turn before it would have loaded."""
@@ -267,7 +301,10 @@ class Loop:
         pointer, address = self._pointer(load.pointer), f"${self.first_address + beside.address}"
         offset = load.offset + turn * self.step_bytes.get(load.pointer, 0)
         if beside.kind == "word":
-            yield f"ld1r {{{register}.4s}}, [{pointer}], #4"
+            lanes = ARRANGEMENTS[load.bytes]
+            is_far = load.apart in self.strides
+            moved = f"${self.first_stride}" if is_far else f"#{load.bytes}"
+            yield f"ld1r {{{register}.{lanes}}}, [{pointer}], {moved}"
         elif beside.kind == "low":
             yield f"ldr ${{{register[1:]}:d}}, [{pointer}, #{offset}]"
         elif beside.kind == "address":
@@ -285,22 +322,32 @@ class Loop:
 
 def loop_of(signature: KernelSignature, program: Program, isa: Isa) -> Loop:
     """The loop of a step of a popcount kernel; CrowdedError if it does not fit the registers."""
-    step, row = signature.step, signature.channels * WORD_BYTES
-    loads = {}
+    size, step = signature.word_bits // BYTE_BITS, signature.counted
+    row = signature.channels * size
+    loads, turns = {}, {}
     for name in program.inputs:
         operand, (part, place) = name[0], (int(x) for x in name[1:].split("."))
         plane, number = divmod(part, step)
         if operand == "a":
-            loads[name] = Load(f"a{plane}.{place}", number * WORD_BYTES, WORD_BYTES)
+            apart = size * signature.word_bytes // WORD_BYTES
+            loads[name] = Load(f"a{plane}.{place}", number * apart, size, apart)
+            turns[f"a{plane}.{place}"] = step * apart
         elif operand == "w":
             couple, word = divmod(number, COUPLE)
             offset = COUPLE * (couple * row + place * isa.bytes) + word * isa.bytes
             loads[name] = Load(f"w{plane}", offset, isa.bytes)
-    pointers = {load.pointer for load in loads.values() if load.bytes == isa.bytes}
-    loop = Loop(program, loads, dict.fromkeys(pointers, step * row))
-    if len(loop.pointers) > POINTERS:
+            turns[f"w{plane}"] = step * row
+    vectors = {load.pointer for load in loads.values() if not load.is_word}
+    loop = Loop(program, loads, {name: by for name, by in turns.items() if name in vectors})
+    if len(loop.pointers) + len(loop.strides) > POINTERS:
         raise CrowdedError(f"{len(loop.pointers)} pointers")
     return loop
+
+
+def ahead(signature: KernelSignature, program: Program, isa: Isa) -> int:
+    """How many instructions load, before the loop of a step, what its first turn reads."""
+    moments = loop_of(signature, program, isa).moments
+    return sum(m.beside is not None and m.beside.is_next for m in moments)
 
 
 def fits(signature: KernelSignature, program: Program, isa: Isa) -> bool:

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from hw.costs import CoreCosts
 from hw.isa import Isa, Part
 from stages.qnn.families import BytePairs
+from stages.qnn.methods import BYTE_BITS
 from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.body import Body
+from stages.synthesizing.pipelining import ahead
 from stages.synthesizing.program import Program
 
 LOOP = 4
@@ -52,6 +54,13 @@ def offer_of(
     return Offer(signature, round(word, 3), round(empty, 3))
 
 
+def row_of(signature: KernelSignature, body: Body, isa: Isa) -> float:
+    """Beginning a row of the window in all passes, where loops are not left to LLVM."""
+    if not signature.coupled:
+        return 0.0
+    return float(sum(ahead(signature, one.word, isa) + LOOP for one in body.passes))
+
+
 def _copying(isa: Isa, copies: float, costs: CoreCosts) -> float:
     """Cycles of copies: ARM's is an `orr` of a register with itself, x86 cores rename."""
     if isa.name.startswith("neon"):
@@ -82,7 +91,8 @@ def _copied(signature: KernelSignature) -> int:
 
 def _filling(signature: KernelSignature, isa: Isa) -> str:
     """How activations fill a register: words, or tables, which may fit once or twice."""
-    if signature.reads_lanes or signature.pixels > 1:
+    is_whole = signature.word_bits == BYTE_BITS * isa.bytes
+    if signature.reads_lanes or signature.pixels > 1 or is_whole:
         return "load"
     if signature.tables is None:
         return "broadcast"
@@ -117,8 +127,9 @@ def _loads(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]:
     """Registers of weights, and of activations, that a word of the window needs."""
     filling = _filling(signature, isa)
     counts = Counter[str]()
+    whole = ("a", "w") if filling == "load" else ("w",)
     for name, kind in word.types.items():
-        if name[0] == "w" and signature.coupled:  # by halves (`pipelining`)
+        if name[0] in whole and signature.coupled:  # by halves (`pipelining`)
             counts[f"load_{kind.bytes // 2}"] += 2
         elif name[0] == "w":
             counts[f"load_{kind.bytes}"] += 1

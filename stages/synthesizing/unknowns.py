@@ -12,11 +12,12 @@ from hw.isa.exact import BitsLane
 from hw.isa.sums import Group, Place, SumLane, Vector
 from hw.isa.tiles import COLUMNS
 from stages.qnn.families import BytePairs
-from stages.qnn.methods import BYTE_LIMIT, WORD_BYTES, WORD_LIMIT
+from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BYTES, WORD_LIMIT
 from stages.qnn.signature import COUPLE, KernelSignature
 from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
 from stages.qnn.terms import TermPlan, plane_bits
 from stages.synthesizing.body import Body
+from stages.synthesizing.emptying import registers_of
 
 
 def planes(plan: TermPlan, signature: KernelSignature, isa: Isa) -> dict[str, list[BitsLane]]:
@@ -27,19 +28,18 @@ def planes(plan: TermPlan, signature: KernelSignature, isa: Isa) -> dict[str, li
     n_levels, m_levels = 1 << plan.activation_bits, 1 << plan.weight_bits
     pairs = np.arange(n_levels * m_levels)
     result: dict[str, list[BitsLane]] = {}
-    for number in range(signature.step):
+    step = signature.counted
+    for number in range(step):
         for plane, table in enumerate(plan.activation_planes):
             bits = packed_table(plane_bits(table, n_levels)[pairs // m_levels])
             for m in range(signature.rows):
-                lane = BitsLane(_groups(None, m, number), bits, len(pairs))
-                result[f"a{plane * signature.step + number}.{m}"] = [lane] * isa.lanes
+                lanes = _lanes(signature, isa, number, bits, len(pairs), pixel=m)
+                result[f"a{plane * step + number}.{m}"] = lanes
         for plane, table in enumerate(plan.weight_planes):
             bits = packed_table(plane_bits(table, m_levels)[pairs % m_levels])
-            for n in range(signature.channels // isa.lanes):
-                result[f"w{plane * signature.step + number}.{n}"] = [
-                    BitsLane(_groups(n * isa.lanes + lane, None, number), bits, len(pairs))
-                    for lane in range(isa.lanes)
-                ]
+            for n in range(registers_of(signature.channels, signature.word_bits, isa)):
+                lanes = _lanes(signature, isa, number, bits, len(pairs), register=n)
+                result[f"w{plane * step + number}.{n}"] = lanes
     return result
 
 
@@ -56,21 +56,20 @@ def coupled_planes(
     levels = [case >> COUPLE * m + n * word & (1 << n) - 1 for word in range(COUPLE)]
     weights = [case >> m * word & (1 << m) - 1 for word in range(COUPLE)]
     result: dict[str, list[BitsLane]] = {}
-    for number in range(signature.step):
+    step = signature.counted
+    for number in range(step):
         couple, word = divmod(number, COUPLE)
         for plane, table in enumerate(plan.activation_planes):
             bits = packed_table(plane_bits(table, 1 << n)[levels[word]])
             for pixel in range(signature.rows):
-                lane = BitsLane(_groups(None, pixel, couple), bits, len(case))
-                result[f"a{plane * signature.step + number}.{pixel}"] = [lane] * isa.lanes
+                lanes = _lanes(signature, isa, couple, bits, len(case), pixel=pixel)
+                result[f"a{plane * step + number}.{pixel}"] = lanes
         for plane, table in enumerate(plan.weight_planes):
             first, second = (plane_bits(table, 1 << m)[weight] for weight in weights)
             bits = packed_table(1 - (first ^ second) if word else first)
-            for register in range(signature.channels // isa.lanes):
-                result[f"w{plane * signature.step + number}.{register}"] = [
-                    BitsLane(_groups(register * isa.lanes + lane, None, couple), bits, len(case))
-                    for lane in range(isa.lanes)
-                ]
+            for register in range(registers_of(signature.channels, signature.word_bits, isa)):
+                lanes = _lanes(signature, isa, couple, bits, len(case), register=register)
+                result[f"w{plane * step + number}.{register}"] = lanes
     sums = sum(plan.table()[a, w] for a, w in zip(levels, weights, strict=True))
     for term in plan.terms:
         own = plane_bits(plan.weight_planes[term.weights[0]], 1 << m)
@@ -201,7 +200,21 @@ def packed_table(bits: Vector) -> int:
     return sum(1 << position for position, bit in enumerate(bits) if bit)
 
 
-def _groups(row: int | None, pixel: int | None, number: int) -> tuple[Group, ...]:
-    """The four bytes of a word of a step."""
-    first = WORD_BYTES * number
-    return tuple(Group(row, pixel, chunk, 8) for chunk in range(first, first + WORD_BYTES))
+def _lanes(
+    signature: KernelSignature,
+    isa: Isa,
+    number: int,
+    bits: int,
+    size: int,
+    *,
+    register: int | None = None,
+    pixel: int | None = None,
+) -> list[BitsLane]:
+    """A register of packed words, the one of a `pixel` in all, or those of neighbouring rows."""
+    word = signature.word_bits // BYTE_BITS
+    groups = []
+    for byte in range(isa.bytes):
+        row = None if register is None else (register * isa.bytes + byte) // word
+        groups.append(Group(row, pixel, number * word + byte % word, BYTE_BITS))
+    by_lane = zip(*[iter(groups)] * WORD_BYTES, strict=True)
+    return [BitsLane(tuple(lane), bits, size) for lane in by_lane]

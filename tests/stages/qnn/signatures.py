@@ -16,9 +16,12 @@ from tests.stages.synthesizing.plans import PLANS
 Array = np.ndarray[Any, Any]
 
 
-def popcount(plan: TermPlan, channels: int = 8, rows: int = 1) -> KernelSignature:
-    """A bit-serial signature."""
-    return KernelSignature("neon_aarch64", plan, None, rows, channels, "window", 10)
+def popcount(
+    plan: TermPlan, channels: int = 8, rows: int = 1, inner: bool = False
+) -> KernelSignature:
+    """A bit-serial signature, its planes outermost or word by word inside a pixel."""
+    stored = stored_by(plan, int(inner))
+    return KernelSignature("neon_aarch64", plan, None, rows, channels, "window", 10, stored)
 
 
 def mac8(group: int, channels: int = 8) -> KernelSignature:
@@ -49,7 +52,7 @@ def _stored(plans: list[TermPlan]) -> Stored:
 
 
 CHANNELS = st.sampled_from([4, 8, 16, 32])
-ALONE = st.builds(popcount, st.sampled_from(PLANS), CHANNELS, st.integers(1, 4))
+ALONE = st.builds(popcount, st.sampled_from(PLANS), CHANNELS, st.integers(1, 4), st.booleans())
 POPCOUNT = st.one_of(
     ALONE,
     ALONE.flatmap(lambda s: st.builds(s.reading, joined(s.plan)) if s.plan else st.nothing()),

@@ -85,7 +85,8 @@ def halo(geometry: Geometry) -> list[int]:
 def bitpacked(x: Array, around: list[int], kept: Stored) -> Array:
     """Levels as planes and sums."""
     sums = [list(values) for values in kept.sums]
-    return run("bitpack", x, halo=around, bits=kept.bits, planes=list(kept.planes), sums=sums)
+    attrs = {"bits": kept.bits, "planes": list(kept.planes), "sums": sums, "inner": kept.inner}
+    return run("bitpack", x, halo=around, **attrs)
 
 
 def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) -> Array:
