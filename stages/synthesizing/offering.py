@@ -45,6 +45,7 @@ from stages.synthesizing.discovering import plans
 from stages.synthesizing.halves import ways_of_halves
 from stages.synthesizing.looked_up import tables_of, words_between
 from stages.synthesizing.looping import fits
+from stages.synthesizing.matrix_dots import matrix_dots
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.operands import CACHE_LINE
 from stages.synthesizing.packed_words import MOST_OTHERS, in_bytes, other_words
@@ -151,7 +152,7 @@ def _promising(
     Tiles of a part of a block are for layers whose last one is not full. A method much dearer than
     another of its algorithm with as many pixels has only its best tile.
     Those that take several words a step do not compare: not every window has as many. Nor do those
-    for small weights, or of what is widened.
+    for small weights, of what is widened, or of pairs of pixels.
     """
     offers = sorted((offer_of(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=rank)
     groups: dict[tuple[object, int, bool], list[Offer]] = {}
@@ -182,6 +183,7 @@ def _rivals(offer: Offer) -> Hashable:
         signature.step > 1,
         is_paired,
         signature.multiplies_words,
+        signature.pixels,
     )
 
 
@@ -228,6 +230,9 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
         ways = dots_of_bytes(isa, problem.activation_bits)
         for way in (*ways, *byte_pairs(isa, problem.activation_bits)):
             yield replace(blank, products=way)
+        for matrix in matrix_dots(isa, problem.activation_bits):
+            if rows % matrix.pixels == 0:
+                yield replace(blank, products=matrix)
         if problem.activation_bits == BYTE_BITS and (paired := paired_products(isa)) is not None:
             yield replace(blank, products=paired)
         for products, period in _narrow(problem, isa):

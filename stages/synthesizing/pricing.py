@@ -33,7 +33,7 @@ def offer_of(
     signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts, copies: float
 ) -> Offer:
     """The offer of a kernel in which LLVM copies so many registers for a step."""
-    columns = signature.rows * body.columns(signature.channels, isa.lanes)
+    tile = body.counters(signature.rows, signature.channels, isa.lanes)
     word: float = 0
     for one in body.passes:
         counts = one.word.counts() + _loads(signature, one.word, isa)
@@ -53,10 +53,11 @@ def offer_of(
     ends = sum(one.ends_chain for one in body.passes)
     emptying = Counter({name: count * ends for name, count in body.empty.counts().items()})
     # Load, multiply by the coefficient, add, and a store, which costs as a load.
-    ends *= body.registers
+    ends *= body.registers * body.pixels
     added = isa[Part.FLOAT_MAC if signature.is_float else Part.SCALE_ADD_32]
     emptying += Counter({load: 2 * ends, added.name: ends})
-    empty = costs.cycles({name: count * columns for name, count in emptying.items()})
+    times = len(tile) // body.together
+    empty = costs.cycles({name: count * times for name, count in emptying.items()})
     return Offer(signature, round(word, 3), round(empty, 3))
 
 
@@ -116,7 +117,8 @@ def _copied(signature: KernelSignature) -> int:
 
 def _filling(signature: KernelSignature, isa: Isa) -> str:
     """How activations fill a register: words, or tables, which may fit once or twice."""
-    if signature.reads_lanes or signature.word_bits == BYTE_BITS * isa.bytes:
+    is_whole = signature.word_bits == BYTE_BITS * isa.bytes
+    if signature.reads_lanes or signature.pixels > 1 or is_whole:
         return "load"
     if signature.tables is None:
         return "broadcast"
