@@ -25,12 +25,13 @@ from stages.packaging.arena import SLACK
 from stages.qnn.signature import ALIGNMENT
 from tests import tiles
 from tests.kept import kept
+from tests.pool import PAGE, Pool
 from tests.stages.packaging.support import zig
-from tests.targets import is_native
+from tests.targets import is_native, needs_qemu
 from tests.tiles import needs_tiles
+from tests.under_qemu import UnderQemu, server
 
 Array = np.ndarray[Any, Any]
-PAGE = 4096
 FILL = 0xA5
 
 
@@ -93,6 +94,10 @@ class Library:
                     tiles.provide()
                 _link(folder, list(inputs), "-shared", "-Bsymbolic")
                 self.memory = _Native(folder / "image")
+            elif needs_qemu(hardware):
+                (folder / "server.o").write_bytes(_server(hardware))
+                _link(folder, [*inputs, "server.o"], "-static", "-e", "_start")
+                self.memory = UnderQemu(folder / "image")
             else:
                 _link(folder, list(inputs), "-static", f"--image-base={_Emulated.BASE}")
                 self.memory = _Emulated(folder / "image", hardware)
@@ -117,7 +122,7 @@ class Library:
 
 
 def _link(folder: Path, inputs: list[str], *flags: str) -> None:
-    command = ["ld.lld", *flags, "-e", "0", "-z", "notext", *inputs, "-o", "image"]
+    command = ["ld.lld", "-e", "0", *flags, "-z", "notext", *inputs, "-o", "image"]
     done = subprocess.run(
         [sys.executable, "-m", "ziglang", *command],
         cwd=folder,
@@ -131,8 +136,25 @@ def _link(folder: Path, inputs: list[str], *flags: str) -> None:
 @cache
 def _runtime(hardware: Hardware) -> bytes:
     """The memory and rounding functions that packages give their kernels."""
-    target = ("-target", hardware.zig_target, f"-mcpu={hardware.zig_cpu}")
+    target = _target(hardware)
     return kept("runtime of tests", {"target": target}, partial(_compiled_runtime, target))
+
+
+@cache
+def _server(hardware: Hardware) -> bytes:
+    """What answers under qemu."""
+    target = _target(hardware)
+    return kept("server of tests", {"target": target}, partial(_compiled_server, target))
+
+
+def _target(hardware: Hardware) -> tuple[str, ...]:
+    return ("-target", hardware.zig_target, f"-mcpu={hardware.zig_cpu}")
+
+
+def _compiled_server(target: tuple[str, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        server(Path(folder), target)
+        return (Path(folder) / "server.o").read_bytes()
 
 
 def _compiled_runtime(target: tuple[str, ...]) -> bytes:
@@ -146,24 +168,7 @@ def _compiled_runtime(target: tuple[str, ...]) -> bytes:
         return (Path(folder) / "runtime.o").read_bytes()
 
 
-class _Pool:
-    """Memory by its size, mapped once and used again."""
-
-    def __init__(self) -> None:
-        self._free: dict[int, list[int]] = {}
-
-    def allocate(self, size: int) -> int:
-        free = self._free.get(size)
-        return free.pop() if free else self._map(size)
-
-    def release(self, address: int, size: int) -> None:
-        self._free.setdefault(size, []).append(address)
-
-    def _map(self, size: int) -> int:
-        raise NotImplementedError
-
-
-class _Native(_Pool):
+class _Native(Pool):
     def __init__(self, image: Path) -> None:
         super().__init__()
         self._library = ctypes.CDLL(str(image))
@@ -189,7 +194,7 @@ class _Native(_Pool):
         entry(*(ctypes.c_int64(word) for word in words))
 
 
-class _Emulated(_Pool):
+class _Emulated(Pool):
     BASE = 0x0100_0000
     STOP = 0x0010_0000
 

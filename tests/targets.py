@@ -11,6 +11,7 @@ from hw import host
 from hw.isa.tiles import FEATURES
 from hw.profile import NEEDED, Hardware
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64
+from tests.under_qemu import qemu
 
 __all__ = [
     "AARCH64",
@@ -84,10 +85,15 @@ def obstacle(hardware: Hardware) -> str:
         return f"this processor lacks {', '.join(missing)}" if missing else ""
     if hardware.architecture == "x86_64":
         return "code for x86-64 runs natively only"
-    if "+i8mm" in hardware.features:
-        return "the emulator has no I8MM"
+    if needs_qemu(hardware) and qemu() is None:
+        return "needs qemu-user: the emulator has no I8MM"
     found = all(importlib.util.find_spec(name) for name in ("unicorn", "elftools"))
     return "" if found else "needs the extra 'emulator'"
+
+
+def needs_qemu(hardware: Hardware) -> bool:
+    """Whether a profile has what the emulator lacks, and qemu has."""
+    return "+i8mm" in hardware.features
 
 
 def is_native(hardware: Hardware) -> bool:

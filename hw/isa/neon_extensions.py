@@ -4,11 +4,12 @@ DDI 0487: FEAT_DotProd, FEAT_FP16 and FEAT_I8MM)."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hw.isa.floats import added_halves, fused_halves, widened_half
 from hw.isa.instruction import Instruction, Vector, call
 from hw.isa.parts import Part
-from hw.isa.products import dot_product
+from hw.isa.products import dot_product, matrix_product
 from hw.isa.sets import Dot, Extension
 
 _WORD, _BYTE = Vector(4, 32), Vector(16, 8)
@@ -22,6 +23,25 @@ def _dot(name: str, *, signed: bool) -> Instruction:
         return row
     # Only the last factor may be a lane of a register, and it is pixels that lie in lanes.
     return replace(row, emit=row.text(("{0}", "{2}", "{1}")))
+
+
+def _matrix(name: str, *, signed: bool) -> Instruction:
+    """Eight products of bytes a lane, weights signed, of two pixels by two channels."""
+    intrinsic = f"llvm.aarch64.neon.{name}.v4i32.v16i8"
+    return call(name, intrinsic, (_WORD, _BYTE, _BYTE), _WORD, matrix_product(8, signed=signed))
+
+
+def _halves(number: int, kind: Vector) -> Instruction:
+    """One of the halves of two registers, as one register (ZIP1 or ZIP2 of 64 bits)."""
+    half = kind.lanes // 2
+    own = range(number * half, (number + 1) * half)
+    order = ", ".join(f"i32 {lane}" for lane in (*own, *(kind.lanes + lane for lane in own)))
+
+    def meaning(x: Any, y: Any) -> list[Any]:
+        return [*(x[lane] for lane in own), *(y[lane] for lane in own)]
+
+    text = f"shufflevector {kind.llvm} {{0}}, {kind.llvm} {{1}}, <{kind.lanes} x i32> <{order}>"
+    return Instruction(f"zip{number + 1}.{kind.bits}", (kind, kind), kind, text, meaning)
 
 
 DOTPROD = Extension(
@@ -42,8 +62,20 @@ FP16 = Extension(
     },
 )
 I8MM = Extension(
-    "dot products of unsigned and signed bytes",
+    "dot products of unsigned and signed bytes, and products of matrices of 2x8 and 8x2 bytes",
     (("+i8mm",),),
-    {Part.DOT_MIXED: _dot("usdot", signed=False)},
-    dots=(Dot(Part.DOT_MIXED, 4),),
+    {
+        Part.DOT_MIXED: _dot("usdot", signed=False),
+        Part.MATRIX_MIXED: _matrix("usmmla", signed=False),
+        Part.MATRIX_SIGNED: _matrix("smmla", signed=True),
+        Part.LOW_HALVES_8: _halves(0, _BYTE),
+        Part.HIGH_HALVES_8: _halves(1, _BYTE),
+        Part.LOW_HALVES_32: _halves(0, _WORD),
+        Part.HIGH_HALVES_32: _halves(1, _WORD),
+    },
+    dots=(
+        Dot(Part.DOT_MIXED, 4),
+        Dot(Part.MATRIX_MIXED, 8, pixels=2),
+        Dot(Part.MATRIX_SIGNED, 8, is_signed=True, pixels=2),
+    ),
 )

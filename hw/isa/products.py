@@ -18,3 +18,23 @@ def dot_product(group: int, *, signed: bool = False) -> Meaning:
         return sums
 
     return meaning
+
+
+def matrix_product(group: int, *, signed: bool = False) -> Meaning:
+    """What `dot_product` is, of every row of x with every row of y, each of `group` bytes.
+
+    Lane `rows * i + j` of the total gains row i of x times row j of y.
+    """
+
+    def meaning(total: Any, x: Any, y: Any) -> list[Any]:
+        rows = len(x) // group
+        sums = list(total)
+        for i in range(rows):
+            for j in range(rows):
+                for k in range(group):
+                    p, q = x[group * i + k], y[group * j + k]
+                    product = p.extend(32, signed) * q.extend(32, True)
+                    sums[rows * i + j] = sums[rows * i + j] + product
+        return sums
+
+    return meaning

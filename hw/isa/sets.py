@@ -24,6 +24,9 @@ class Dot:
     """Neighbouring 8-bit channels that it multiplies into one 32-bit lane."""
     is_signed: bool = False
     """Whether the first factors are signed as well: activations less 128."""
+    pixels: int = 1
+    """Pixels in a register of first factors, and output channels in one of second ones, if that is
+    more than one: lanes are of every pixel by every channel."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
         *explanation(signature),
         "",
         f"a tile of {signature.rows} pixels {a}.{{pixel}} by {signature.channels} channels "
-        f"{w}.{{register}}, {lanes} a register; for each of both",
+        f"{w}.{{register}}, {lanes // signature.pixels} a register; for each of both",
         *passes(signature, body_of(_smallest(signature, problem, isa), isa)),
         "",
         "proved for all inputs",

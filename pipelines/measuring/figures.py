@@ -11,10 +11,13 @@ _REGISTER = re.compile(r"%[xyz]mm(\d+)|\b[vqd](\d+)")
 _AT_AND_T = re.compile(r"%[xyz]mm")
 # Between registers: eliminated when registers are renamed, or an artefact of a row on its own.
 _COPY = re.compile(
-    r"v?mov(dq|ap|up)[asdu0-9]* %[xyz]mm\d+, %[xyz]mm\d+|(f?mov|orr) (v\d+\S*), (v\d+\S*)(, \4)?"
+    r"v?mov(dq|ap|up)[asdu0-9]* %[xyz]mm\d+, %[xyz]mm\d+"
+    r"|(f?mov|orr) (v\d+[^\s[]*), (v\d+[^\s[]*)(, \4)?"
 )
 # Instructions whose destination is an operand too, besides all of SSE's.
-_READS_DESTINATION = re.compile(r"vpternlog|vpdp|ml[as]\b|[su]ml[as]l|[us]adalp|bsl|bi[tf]\b")
+_READS_DESTINATION = re.compile(
+    r"vpternlog|vpdp|ml[as]\b|[su]ml[as]l|[us]adalp|bsl|bi[tf]\b|[us]*mmla|mov v\d+\.\w\["
+)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ _PER_WORD: dict[Element, int] = {
     "bfloat16": 2,
     "float16": 2,
 }
+MATRIX_ROWS = 2
+"""Pixels, and output channels, of matrices that one instruction on registers multiplies."""
 
 
 class _Products:
@@ -75,6 +77,11 @@ class _Products:
         return self.offset
 
     @property
+    def pixels(self) -> int:
+        """Pixels of a tile that one instruction multiplies."""
+        return 1
+
+    @property
     def channels_per_word(self) -> int:
         """Channels whose weights are in one word."""
         return _PER_WORD[self.element]
@@ -106,7 +113,7 @@ class Dots(_Products):
 
 
 @dataclass(frozen=True)
-class _Signed(_Products):
+class Signed(_Products):
     """Bytes, both of which are signed: levels of 8 bits less 128, which is what is stored of them
     where they are `rebased`."""
 
@@ -137,7 +144,7 @@ class _Signed(_Products):
 
 
 @dataclass(frozen=True)
-class SignedDots(_Signed):
+class SignedDots(Signed):
     """Signed bytes, by an instruction that multiplies a group of them."""
 
     kind: Literal["signed_dots"] = "signed_dots"
@@ -149,7 +156,7 @@ class SignedDots(_Signed):
 
 
 @dataclass(frozen=True)
-class BytePairs(_Signed):
+class BytePairs(Signed):
     """Signed bytes, whose products are added by two in 16 bits, and pairs of these in 32 (Arm)."""
 
     kind: Literal["byte_pairs"] = "byte_pairs"
@@ -163,6 +170,43 @@ class BytePairs(_Signed):
     def name(self) -> str:
         """The method's name in the grammar."""
         return f"pairs{self.group}{self.levels}{_step(self.words)}{_rebased(self)}"
+
+
+@dataclass(frozen=True)
+class MatrixDots(_Products):
+    """Bytes of two pixels by those of two output channels, which one instruction multiplies as
+    matrices (Arm); `words` as of `Dots`."""
+
+    group: int
+    words: int
+    kind: Literal["matrix_dots"] = "matrix_dots"
+
+    @property
+    def pixels(self) -> int:
+        """Rows of a matrix."""
+        return MATRIX_ROWS
+
+    @property
+    def name(self) -> str:
+        """The method's name in the grammar."""
+        return f"matrix{self.group}{_step(self.words)}"
+
+
+@dataclass(frozen=True)
+class SignedMatrixDots(Signed):
+    """The same of signed bytes."""
+
+    kind: Literal["signed_matrix_dots"] = "signed_matrix_dots"
+
+    @property
+    def pixels(self) -> int:
+        """Rows of a matrix."""
+        return MATRIX_ROWS
+
+    @property
+    def name(self) -> str:
+        """The method's name in the grammar."""
+        return f"smatrix{self.group}{self.levels}{_step(self.words)}{_rebased(self)}"
 
 
 @dataclass(frozen=True)
@@ -339,7 +383,7 @@ def _step(words: int) -> str:
     return f"_by{words}" if words > 1 else ""
 
 
-def _rebased(products: _Signed) -> str:
+def _rebased(products: Signed) -> str:
     return "_rebased" if products.rebased else ""
 
 
@@ -351,6 +395,8 @@ Products = Annotated[
     Dots
     | SignedDots
     | BytePairs
+    | MatrixDots
+    | SignedMatrixDots
     | PairedDots
     | WideDots
     | NarrowDots

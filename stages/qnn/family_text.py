@@ -13,10 +13,13 @@ from stages.qnn.families import (
     BytePairs,
     Dots,
     FloatDots,
+    MatrixDots,
     NarrowDots,
     PairedDots,
     Products,
+    Signed,
     SignedDots,
+    SignedMatrixDots,
     TileDots,
     TransformedDots,
     WideDots,
@@ -37,13 +40,15 @@ def to_plain(products: Products) -> Table:
         "are_transformed": isinstance(products, TransformedDots),
         "code": None if code is None else asdict(code),
     }
-    if isinstance(products, SignedDots | BytePairs):
+    if isinstance(products, Signed):
         data["is_signed"] = True
         if products.rebased:
             data["rebased"] = True
-    several = Dots | SignedDots | BytePairs | WideDots | TransformedDots | FloatDots
+    several = Dots | MatrixDots | Signed | WideDots | TransformedDots | FloatDots
     if isinstance(products, several) and products.words > 1:
         data["words"] = products.words
+    if products.pixels > 1:
+        data["pixels"] = products.pixels
     return data
 
 
@@ -51,6 +56,7 @@ def from_plain(data: Table) -> Table:
     """The fields of the family that `to_plain` made the data of."""
     group, element, limit = data["group"], data["element"], data["weight_limit"]
     bits, levels, words = data["bits"], data["activation_bits"], data.get("words", 1)
+    is_matrix = data.get("pixels", 1) > 1
     if data["tile"]:
         return _fields(TileDots, group=group, words=data["tile"], of=element, code=data["code"])
     if data["are_transformed"]:
@@ -60,9 +66,11 @@ def from_plain(data: Table) -> Table:
     if element != "int8":
         return _fields(FloatDots, group=group, of=element, words=words)
     if data.get("is_signed", False):
-        family = SignedDots if limit == BYTE_LIMIT else BytePairs
+        family = SignedMatrixDots if is_matrix else SignedDots if limit == BYTE_LIMIT else BytePairs
         rebased = data.get("rebased", False)
         return _fields(family, group=group, level_bits=levels, words=words, rebased=rebased)
+    if is_matrix:
+        return _fields(MatrixDots, group=group, words=words)
     if bits < WORD_BITS:
         return _fields(NarrowDots, group=group, lane_bits=bits, level_bits=levels, limit=limit)
     if limit < BYTE_LIMIT:

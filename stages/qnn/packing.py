@@ -135,10 +135,9 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         by_block = planes.reshape(len(planes), blocks, signature.channels, -1)
         return in_words(signature, by_block.transpose(1, 0, 2, 3))
     assert signature.products is not None
-    group, per_word = signature.products.group, signature.channels_per_word
     elements = padded if signature.is_float else padded.astype(signature.products.element)
-    parts = elements.reshape(blocks, signature.channels, -1, per_word // group, group)
-    ordered = np.ascontiguousarray(parts.transpose(0, 2, 3, 1, 4))
+    parts = elements.reshape(blocks, signature.channels, -1, signature.products.group)
+    ordered = np.ascontiguousarray(parts.transpose(0, 2, 1, 3))
     if (code := signature.code) is not None:
         stored = _coded(code, ordered.reshape(-1, REGISTER.bytes))
         return stored.view(np.uint32).reshape(
@@ -176,12 +175,11 @@ def unpack_weights(
 def _unpack_products(signature: KernelSignature, packed: Array, window: tuple[int, ...]) -> Array:
     """Weights [OCp, *window] of kernels of products, in the type that they are multiplied in."""
     assert signature.products is not None
-    group, per_word = signature.products.group, signature.channels_per_word
     elements = np.ascontiguousarray(packed).view(storage_dtype(signature.products.element))
     if (code := signature.code) is not None:
         elements = _decoded(code, elements.reshape(-1, REGISTER.bytes // signature.expansion))
-    by_lane = elements.reshape(len(packed), -1, per_word // group, signature.channels, group)
-    return by_lane.transpose(0, 3, 1, 2, 4).reshape(-1, *window)
+    by_lane = elements.reshape(len(packed), -1, signature.channels, signature.products.group)
+    return by_lane.transpose(0, 2, 1, 3).reshape(-1, *window)
 
 
 def _coded(code: WeightCode, weights: Array) -> Array:

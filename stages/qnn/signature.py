@@ -23,7 +23,8 @@ A signature's name is a grammar:
     problem := "a" bits "w" bits "_" encoding [step]
     step    := ("_by" | "_coupled") words
     method  := ("dot" | "wide_dot") group ["_w" limit] [step] | "winograd_dot" group [step]
-             | ("sdot" | "pairs") group ["_a" bits] [step] ["_rebased"]
+             | ("sdot" | "pairs" | "smatrix") group ["_a" bits] [step] ["_rebased"]
+             | "matrix" group step
              | ("dot" group | "tile" words) ["_" ("odd" | "signed") bits]
              | "narrow" bits "_a" bits "_w" limit
     tile    := rows "x" channels
@@ -46,7 +47,9 @@ from stages.qnn.families import (
     Dots,
     Family,
     FloatDots,
+    MatrixDots,
     Products,
+    Signed,
     SignedDots,
     TileDots,
     TransformedDots,
@@ -118,6 +121,8 @@ class KernelSignature:
             raise ValueError(f"a tile of {self.channels} channels does not divide {BLOCK}")
         if sum(way is not None for way in (self.plan, self.tables, self.products)) != 1:
             raise ValueError("a signature has a term plan, tables, or a way to add up products")
+        if self.rows % self.pixels:
+            raise ValueError(f"{self.rows} pixels are not taken {self.pixels} at a time")
         if self.words * WORD_BITS % self.word_bits or (self.coupled and self.counted % COUPLE):
             raise ValueError(f"{self.words} words are not whole words, or couples of them")
         if self.plan is not None and self.stored is None:
@@ -194,6 +199,11 @@ class KernelSignature:
         return self.products is not None and self.multiplies_words and self.products.group == 1
 
     @property
+    def pixels(self) -> int:
+        """Neighbouring pixels that one instruction multiplies; a tile has a multiple of that."""
+        return 1 if self.products is None else self.products.pixels
+
+    @property
     def offset(self) -> int:
         """What it takes off activations, which its sums then lack."""
         return 0 if self.products is None else self.products.offset
@@ -259,7 +269,7 @@ class KernelSignature:
             return self.tables.words
         if self.plan is not None:
             return self.words
-        steps = Dots | SignedDots | BytePairs | WideDots | TransformedDots | TileDots | FloatDots
+        steps = Dots | MatrixDots | Signed | WideDots | TransformedDots | TileDots | FloatDots
         return self.products.words if isinstance(self.products, steps) else 1
 
     @property
@@ -351,12 +361,12 @@ class KernelSignature:
     @property
     def is_rebased(self) -> bool:
         """Whether its activations are stored as the signed bytes that it multiplies."""
-        return isinstance(self.products, SignedDots | BytePairs) and self.products.rebased
+        return isinstance(self.products, Signed) and self.products.rebased
 
     @property
     def rebased(self) -> KernelSignature:
         """The same kernel of levels of 8 bits on signed bytes, 128 less."""
-        assert isinstance(self.products, SignedDots | BytePairs) and self.offset
+        assert isinstance(self.products, Signed) and self.offset
         return replace(self, products=replace(self.products, rebased=True))
 
     def flushed(self, flush: Flush) -> KernelSignature:

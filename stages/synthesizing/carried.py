@@ -29,6 +29,7 @@ from stages.synthesizing.coupled import coupled_body
 from stages.synthesizing.emptying import emptied
 from stages.synthesizing.halves import emptied_pairs, halves_body
 from stages.synthesizing.looked_up import lookup_body
+from stages.synthesizing.matrix_dots import matrix_body
 from stages.synthesizing.pairs import pairs_body
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.tiles import tiles_body
@@ -86,6 +87,8 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
         return pairs_body(signature, isa)
     if isinstance(signature.products, FloatDots) and signature.reads_lanes:
         return halves_body(signature, isa)
+    if signature.pixels > 1:
+        return matrix_body(signature, isa)
     if signature.products is not None:
         return products_body(signature, isa)
     bodies = {"popcount": popcount_body, "lookup": lookup_body}
@@ -188,6 +191,7 @@ def dots_of_bytes(isa: Isa, activation_bits: int) -> list[Dots | SignedDots]:
     return [
         SignedDots(dot.group, levels, words) if dot.is_signed else Dots(dot.group, words)
         for dot in isa.dots[1:]
+        if dot.pixels == 1
         for words in WORDS
     ]
 

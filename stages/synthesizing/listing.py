@@ -56,6 +56,13 @@ def explanation(signature: KernelSignature) -> list[str]:
             f"{products.group} a lane and step, added up modulo 2^32, which sums of windows of "
             f"{WINDOW}x{WINDOW} pixels are made of (Winograd)"
         ]
+    if signature.pixels > 1:
+        return [
+            f"a * w by products of matrices of bytes, {signature.pixels} pixels by as many output "
+            f"channels an instruction, {products.group} neighbouring channels a step",
+            f"for a of {products.activation_bits} bits and w of at most {products.weight_limit}",
+            *_less(signature.offset),
+        ]
     what = "widened bytes" if signature.is_widened else "bytes"
     return [
         f"a * w by multiplication of {what}, {products.group} neighbouring channels a step, "

@@ -17,8 +17,8 @@ from stages.synthesizing.addresses import row_start
 from stages.synthesizing.beginning import BEGIN, from_nothing
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
+from stages.synthesizing.looping import loop_of
 from stages.synthesizing.operands import Operands
-from stages.synthesizing.pipelining import loop_of
 from stages.synthesizing.tile_kernel import TileKernel
 
 PARAMETERS = (
@@ -97,10 +97,13 @@ class MicroKernel(Operands):
         ]
 
     def _begun(self, first: str) -> list[str]:
-        """Counters that are emptied to what sums begin with: half of their lanes begin with 0."""
+        """Counters that are emptied to what sums begin with: half of their lanes begin with 0, or
+        the same of every pixel."""
         together, lanes, kind = self.body.together, self.isa.lanes, self.word.llvm
         if together == 1:
             return [first]
+        if self.body.pixels > 1:
+            return [self._for_pixels(first, n) for n in range(together)]
         # As a wider integer: where zips are slow (Cortex-A72), widening is not.
         narrow, size = f"<{lanes // together} x i32>", 32 * together
         wide, found = f"<{lanes // together} x i{size}>", []
@@ -108,6 +111,13 @@ class MicroKernel(Operands):
             own = self.code.lanes(kind, first, part, lanes // together)
             found.append(self.code.let(f"zext {narrow} {own} to {wide}"))
         return [self.code.bitcast(each, wide, kind) for each in found]
+
+    def _for_pixels(self, first: str, number: int) -> str:
+        """One of the parts of a register, for each of the pixels that share one."""
+        kind, size = self.word.llvm, self.isa.lanes // self.body.pixels
+        own = ", ".join(f"i32 {number * size + lane}" for lane in range(size))
+        mask = f"<{self.isa.lanes} x i32> <{', '.join([own] * self.body.pixels)}>"
+        return self.code.let(f"shufflevector {kind} {first}, {kind} poison, {mask}")
 
     def _pass(self, one: Pass, window: str, initial: list[str]) -> list[str]:
         """One pass over the window; its counters, for a chain that goes on."""
@@ -268,7 +278,19 @@ class MicroKernel(Operands):
                     factor = self.word.splat(coefficient)
                     total = self.code.let(f"mul {self.word.llvm} {total}, {factor}")
                 place = n // together * registers + int(name[1:])
-                self._increase(m, place, total, is_first or self.signature.counts_sums)
+                for pixel, own in enumerate(self._by_pixel(total)):
+                    first_one = m * self.body.distance
+                    stores = is_first or self.signature.counts_sums
+                    self._increase(first_one + pixel, place, own, stores)
+
+    def _by_pixel(self, total: str) -> list[str]:
+        """The sums of each of the pixels whose counters share a register."""
+        if (pixels := self.body.pixels) == 1:
+            return [total]
+        lanes = pixels * self.isa.lanes
+        both = self.code.bitcast(total, f"<{4 * lanes} x i8>", f"<{lanes} x i32>")
+        parts = range(0, lanes, self.isa.lanes)
+        return [self.code.lanes(f"<{lanes} x i32>", both, n, self.isa.lanes) for n in parts]
 
     def _add_activation_sums(self, index: int) -> None:
         """Add what the producer summed over activations: contiguous words, one loop a pixel."""

@@ -50,6 +50,8 @@ class Operands:
         if self.signature.is_float:
             word = self.code.splat(self.code.load("i32", place, 4), "i32", self.isa.lanes)
             return self.code.bitcast(word, self.word.llvm, kind.llvm)
+        if self.signature.pixels > 1:
+            return self.code.bitcast(self._joinable(place), self.word.llvm, kind.llvm)
         if self.signature.multiplies_words:
             group = kind.lanes // self.isa.lanes
             element = f"i{16 * group}"
@@ -130,6 +132,11 @@ class Operands:
         loaded = self._lanes(place) if kind.bits == 32 else self.code.load(kind.llvm, place, 2)
         hidden = self.code.hidden(kind.llvm, loaded)
         return self._signed(hidden, kind) if self.offset else hidden
+
+    def _joinable(self, place: str) -> str:
+        """A pixel's words, to be joined with those of another one."""
+        loaded = self._lanes(place)
+        return self._signed(loaded, self.word) if self.offset else loaded
 
     def _lanes(self, place: str) -> str:
         """The words of a step as lanes of a register, whose others are any."""
@@ -213,8 +220,11 @@ class Operands:
         return code.let(f"sext {loaded.llvm} {value} to {kind.llvm}")
 
     def _group(self, kind: Vector) -> int:
-        """Channels of a register's lane of 32 bits, of which there may be half as many."""
+        """Channels of a register's lane of 32 bits, of which there may be half as many; or of a
+        row of a matrix."""
         products = self.signature.products
+        if products is not None and products.pixels > 1:
+            return products.group
         is_half = isinstance(products, BytePairs)
         return kind.lanes // (self.isa.lanes // 2 if is_half else self.isa.lanes)
 

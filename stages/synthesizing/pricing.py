@@ -17,7 +17,7 @@ from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.body import Body
-from stages.synthesizing.pipelining import ahead
+from stages.synthesizing.looping import ahead
 from stages.synthesizing.program import Program
 
 WAIT, PAIRS = 3, 7
@@ -33,7 +33,7 @@ def offer_of(
     signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts, copies: float
 ) -> Offer:
     """The offer of a kernel in which LLVM copies so many registers for a step."""
-    columns = signature.rows * body.columns(signature.channels, isa.lanes)
+    tile = body.counters(signature.rows, signature.channels, isa.lanes)
     word: float = 0
     for one in body.passes:
         counts = one.word.counts() + _loads(signature, one.word, isa)
@@ -53,11 +53,17 @@ def offer_of(
     ends = sum(one.ends_chain for one in body.passes)
     emptying = Counter({name: count * ends for name, count in body.empty.counts().items()})
     # Load, multiply by the coefficient, add, and a store, which costs as a load.
-    ends *= body.registers
+    ends *= body.registers * body.pixels
     added = isa[Part.FLOAT_MAC if signature.is_float else Part.SCALE_ADD_32]
     emptying += Counter({load: 2 * ends, added.name: ends})
-    empty = costs.cycles({name: count * columns for name, count in emptying.items()})
+    times = len(tile) // body.together
+    empty = costs.cycles({name: count * times for name, count in emptying.items()})
     return Offer(signature, round(word, 3), round(empty, 3))
+
+
+def rank(offer: Offer) -> tuple[float, str]:
+    """By what offers are sorted: cycles in the limit of long windows, and names."""
+    return offer.cycles_per_mac, offer.signature.name
 
 
 def row_of(signature: KernelSignature, body: Body, isa: Isa) -> float:
@@ -111,7 +117,8 @@ def _copied(signature: KernelSignature) -> int:
 
 def _filling(signature: KernelSignature, isa: Isa) -> str:
     """How activations fill a register: words, or tables, which may fit once or twice."""
-    if signature.reads_lanes or signature.word_bits == BYTE_BITS * isa.bytes:
+    is_whole = signature.word_bits == BYTE_BITS * isa.bytes
+    if signature.reads_lanes or signature.pixels > 1 or is_whole:
         return "load"
     if signature.tables is None:
         return "broadcast"

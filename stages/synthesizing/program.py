@@ -191,7 +191,11 @@ class Values:
             self.home[part] = register
 
     def name(self, register: Register) -> str:
-        """The value as it was defined."""
+        """The value as it was defined; bytes, where its parts were by themselves."""
+        if register not in self.whole:
+            homes = [self.home[part] for part in register]
+            sizes = [self.whole[home][1].bytes // len(home) for home in homes]
+            self._assemble(register, Vector(sum(sizes), 8))
         return self.whole[register][0]
 
     def read(self, register: Register, kind: Vector) -> str:

@@ -47,7 +47,7 @@ OWN_ROWS = {
     AVXVNNI: ["vpdpbusd_ymm"],
     DOTPROD: ["sdot"],
     FP16: ["fmla.8h", "fadd.8h", "faddp.8h", "fcvtl", "fcvtl2"],
-    I8MM: ["usdot"],
+    I8MM: ["usdot", "usmmla", "smmla", "zip1.8", "zip2.8", "zip1.32", "zip2.32"],
     VNNI_256: ["vpdpbusd_ymm"],
 }
 """Profiles of which these rows alone are no other's."""
@@ -243,6 +243,10 @@ MNEMONICS = [
     (FP16, "half_pair_add", "faddp"),
     (FP16, "half_widen_low", "fcvtl"),
     (FP16, "half_widen_high", "fcvtl fcvtl2"),
+    (I8MM, "matrix.mixed", "usmmla"),
+    (I8MM, "matrix.signed", "smmla"),
+    (I8MM, "low_halves.8", "zip1 mov"),
+    (I8MM, "high_halves.32", "zip2"),
     (ARMV7, "count", "vcnt.8"),
     (ARMV7, "select", "vbsl vbit vbif"),
     (ARMV7, "mac.8", "vmla.i8"),
@@ -308,7 +312,7 @@ def test_an_instruction_set_is_consistent(isa: Isa) -> None:
     assert len(isa.instructions()) == len({*isa.parts.values(), *isa.halves.values()})
     for dot in isa.dots:
         total, *factors = isa[dot.part].operands
-        assert {kind.lanes for kind in factors} == {total.lanes * dot.group}
+        assert {kind.lanes for kind in factors} == {total.lanes * dot.group // dot.pixels}
     if isa.counts_bytes:
         first, second = isa[Part.PAIR_WIDEN_8], isa[Part.PAIR_WIDEN_16]
         assert (*first.operands, *second.operands, second.result) == (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from itertools import product
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,9 @@ from tests.targets import FP16, I8MM, PROFILES
 
 Array = np.ndarray[Any, Any]
 BITWISE = {"and", "or", "xor", "select", "bit_sum", "bit_carry", "count"}
-PRODUCTS = {"dot", "mac", "multiply", "products"}
+PRODUCTS = {"dot", "mac", "matrix", "multiply", "products"}
+MATRICES = {"matrix"}
+"""Of these, those of which lanes of a result have lanes of operands in common."""
 FLOATS = {"float_mac", "bfloat16_dot"}
 HALVES = {"half_mac", "half_add", "half_pair_add", "half_widen_low", "half_widen_high"}
 """Floats of 16 bits."""
@@ -175,6 +178,7 @@ def test_products_have_their_value_for_every_pair_of_levels(
     """For every pair of levels at every position, on top of any total."""
     proved = 0
     *totals, kind, _ = row.operands
+    size = kind.lanes // isqrt(row.result.lanes) if KINDS[row.name] in MATRICES else kind.lanes
     total = [Opaque(0, operand, False) for operand in totals]
     indices = [variables(name, kind.lanes, 2) for name in ("a", "w")]
     for levels in LEVELS:
@@ -183,7 +187,7 @@ def test_products_have_their_value_for_every_pair_of_levels(
             for side, values in zip(indices, levels, strict=True)
         ]
         try:
-            sides = exact_levels(kind, *levels)
+            sides = exact_levels(kind, *levels, size=size)
             exact = row.execute([*(t.exact() for t in total), *sides], immediate)
         except InexactError:
             continue
@@ -193,15 +197,40 @@ def test_products_have_their_value_for_every_pair_of_levels(
             value = sum((t.share(claimed) for t in total), z3.BitVecVal(0, lane.bits))
             for group, vector in claimed.terms.items():
                 if group.row is not None:
-                    a, w = (side[group.chunk].term for side in indices)
+                    places = (group.pixel * size, group.row * size)
+                    a, w = (
+                        side[place + group.chunk].term
+                        for side, place in zip(indices, places, strict=True)
+                    )
                     value = value + chosen(z3.Concat(a, w), vector, lane.bits)
             claims.append(lane.term == value)
-        prove(claims[:1])
+        for claim in term_by_term(claims[0]):
+            prove([claim])
         for number, claim in enumerate(claims):
             # The other lanes' claims are the first one's with other names.
             assert claim.eq(moved(claims[0], [*(t.free() for t in total), *indices], number, row))
         proved += 1
     assert proved
+
+
+def term_by_term(claim: Any) -> list[Any]:
+    """What two sums are equal by whose terms may be equal one by one: products take the solver
+    longer together."""
+    found, value = ([t for t in terms_of(x) if not is_zero(t)] for x in claim.children())
+    if len(found) != len(value):
+        return [claim]
+    return [x == y for x, y in zip(found, value, strict=True)]
+
+
+def terms_of(term: Any) -> list[Any]:
+    """The terms of a sum, in order."""
+    if term.decl().kind() != z3.Z3_OP_BADD:
+        return [term]
+    return [each for part in term.children() for each in terms_of(part)]
+
+
+def is_zero(term: Any) -> bool:
+    return bool(z3.is_bv_value(term)) and term.as_long() == 0
 
 
 @cases(lambda kind: kind in FLOATS)
@@ -276,24 +305,29 @@ def _as_floats(values: Array, bits: int) -> Array:
     return floats if bits == 32 else (floats.view(np.uint32) >> 16).astype(np.uint16)
 
 
-def exact_levels(kind: Vector, *levels: Sequence[int]) -> list[list[SumLane]]:
-    """A register of activations and one of weights, with every pair of their levels."""
+def exact_levels(kind: Vector, *levels: Sequence[int], size: int = 0) -> list[list[SumLane]]:
+    """A register of activations and one of weights, with every pair of their levels; `size` lanes
+    are of one pixel, or one row."""
     activations, weights = (np.array(values, np.int64) for values in levels)
+    places = [divmod(n, size or kind.lanes) for n in range(kind.lanes)]
+    a, w = np.repeat(activations, len(weights)), np.tile(weights, len(activations))
     return [
-        [SumLane(kind.bits, {Group(row, pixel, n, 1): vector}) for n in range(kind.lanes)]
-        for row, pixel, vector in (
-            (None, 0, np.repeat(activations, len(weights))),
-            (0, None, np.tile(weights, len(activations))),
-        )
+        [SumLane(kind.bits, {Group(None, pixel, n, 1): a}) for pixel, n in places],
+        [SumLane(kind.bits, {Group(row, None, n, 1): w}) for row, n in places],
     ]
 
 
 def moved(claim: Any, operands: Sequence[list[SolverLane]], number: int, row: Instruction) -> Any:
     """The claim about a row's first lane as it reads for another one."""
+    lanes, places = row.result.lanes, [number] * len(operands)
+    counts = [lanes] * len(operands)
+    if KINDS[row.name] in MATRICES:
+        side = isqrt(lanes)
+        places[-2:], counts[-2:] = divmod(number, side), (side, side)
     pairs = []
-    for lanes in operands:
-        step = len(lanes) // row.result.lanes
-        pairs += [(lanes[n].term, lanes[number * step + n].term) for n in range(step)]
+    for each, place, count in zip(operands, places, counts, strict=True):
+        step = len(each) // count
+        pairs += [(each[n].term, each[place * step + n].term) for n in range(step)]
     return z3.substitute(claim, *pairs)
 
 

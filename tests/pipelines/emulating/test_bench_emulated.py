@@ -95,7 +95,7 @@ COMPARED = Compared(
     [
         Side("package", Cost(3e6, 4e6, 3.5e6), {"a": Cost(2e6, 3e6, 3e6), RUNTIME: Cost(1e6, 1e6)}),
         Side("LiteRT 2, int8", Cost(6e6, 2e6, 2e6), {"a": Cost(5e6, 2e6, 2e6), "out": Cost(1e6)}),
-        Side("ONNX Runtime 1, int8", Cost(4e6, 8e6, 8e6), difference=0.5),
+        Side("ONNX Runtime 1, int8", Cost(4e6, 8e6, 8e6), difference=0.5, products={"SDOT": 9}),
     ],
     [Layer("a", DEPTHWISE, 2_000_000), Layer("a.tiles", DEPTHWISE)],
     [{"what": "Larq", "why": "it has no wheels"}],
@@ -104,6 +104,7 @@ COMPARED = Compared(
 
 def test_figures_are_called_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     found = telling.data(COMPARED)
+    assert found["rows"][2]["products_emulated"] == {"SDOT": 9}
     figures = {name for row in found["rows"] for name in row} - {"what", "difference"}
     assert all("emulated" in name or "modelled" in name for name in figures)
     assert [row["layer"] for row in found["layers"]] == ["a", RUNTIME, "out"]
@@ -113,10 +114,11 @@ def test_figures_are_called_what_they_are(capsys: pytest.CaptureFixture[str]) ->
     assert cells[1] == [
         "what",
         *("M instructions (emulated)", "M cycles (modelled)", "all in L1 (modelled)"),
-        *("package executes (emulated)", "package takes (modelled)", "output differs by"),
+        *("package executes (emulated)", "package takes (modelled)"),
+        *("multiplies by (emulated)", "output differs by"),
     ]
     assert cells[3] == ["LiteRT 2, int8", "6.0", "2.0", "2.0", "0.50 of it", "2.00 of it"]
-    assert cells[4][-2:] == ["0.50 of it", "0.5"]
+    assert cells[4][-3:] == ["0.50 of it", "SDOT", "0.5"]
     assert ["toy: M cycles (modelled)"] in cells
     assert [DEPTHWISE, "2.00", "3.000", "1.500", "2.000", "1.000", "1.50 of it"] in cells
     assert ["not emulated: Larq: it has no wheels"] in cells

@@ -36,6 +36,7 @@ def test_copies_are_free_but_carry_the_chain() -> None:
         ("movdqa %xmm3, %xmm4", True),
         ("vmovdqa64 %zmm3, %zmm4", True),
         ("mov v1.16b, v0.16b", True),
+        ("mov v1.d[1], v0.d[0]", False),
         ("orr v1.16b, v0.16b, v0.16b", True),
         ("orr v1.16b, v0.16b, v2.16b", False),
         ("movups (%rcx), %xmm0", False),

@@ -84,7 +84,9 @@ class Row:
     is_integer: bool = True
 
     def sizes(self, number: int, hardware: Hardware) -> list[int]:
-        """Those that row `number` of a table has on a target."""
+        """Those that row `number` of a table has on a target; all on other processors."""
+        if hardware not in TARGETS:
+            return list(SIZES)
         first = number + TARGETS.index(hardware)
         return [size for i, size in enumerate(SIZES) if (i + first) % self.turns == 0]
 

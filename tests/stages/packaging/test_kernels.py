@@ -19,8 +19,9 @@ from stages.packaging.symbols import ObjectFile
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
 from stages.qnn.source import ROUNDING
-from tests.compiled import PAGE, Library
+from tests.compiled import Library
 from tests.kept import kept
+from tests.pool import PAGE
 from tests.stages.packaging.kernel_cases import (
     BIT,
     CASES,

@@ -5,7 +5,7 @@ Several rows are one network, whose kernels are compiled together, or this would
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, product
 
 import pytest
 
@@ -13,7 +13,7 @@ from hw.profile import Hardware
 from stages.qnn.registry import OPERATORS, PREFIX
 from tests.stages.packaging.sized import SIZES, TARGETS, algorithms, differences, network
 from tests.stages.packaging.sized_rows import COLLECTED, EVERY, LEVELS, PLAIN, PRODUCTS, ROWS
-from tests.targets import skip_unless_runnable
+from tests.targets import I8MM, skip_unless_runnable
 
 SHARE = 15
 """Rows of operators that are one network."""
@@ -21,6 +21,8 @@ NAMES = list(ROWS)
 _SHARES = [list(PLAIN)[at : at + SHARE] for at in range(0, len(PLAIN), SHARE)]
 GROUPS = {f"{share[0]} to {share[-1]}": share for share in _SHARES}
 GROUPS |= {"products": list(PRODUCTS), "collected": list(COLLECTED), "levels": list(LEVELS)}
+MATRICES = ["convolved", "dense", "batched"]
+"""Rows that multiply bytes, for a processor that multiplies matrices of them."""
 
 
 def test_every_operator_has_a_row() -> None:
@@ -40,11 +42,14 @@ def test_rows_meet_every_size() -> None:
     assert all(sizes == set(SIZES) for sizes in met.values())
 
 
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("hardware", TARGETS, ids=lambda item: item.name)
+@pytest.mark.parametrize(
+    ("hardware", "group"),
+    [*product(TARGETS, GROUPS), (I8MM, "matrices")],
+    ids=lambda item: getattr(item, "name", item),
+)
 def test_compiled_kernels_compute_the_meaning(hardware: Hardware, group: str) -> None:
     skip_unless_runnable(hardware)
-    rows = {name: ROWS[name] for name in GROUPS[group]}
+    rows = {name: ROWS[name] for name in GROUPS.get(group, MATRICES)}
     sized = network(rows, [NAMES.index(name) for name in rows], hardware)
     wrong, occurred = differences(sized, hardware, algorithms(rows))
     assert not wrong, "; ".join(wrong)

@@ -26,9 +26,9 @@ from stages.synthesizing.carried import (
 )
 from stages.synthesizing.carry_save import WORDS, steps_of
 from stages.synthesizing.coupled import STEPS
+from stages.synthesizing.looping import fits
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
-from stages.synthesizing.pipelining import fits
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same, sums_of
 from tests.stages.synthesizing.plans import (
     PLANS,
@@ -39,7 +39,15 @@ from tests.stages.synthesizing.plans import (
     plan_named,
     popcount,
 )
-from tests.targets import AARCH64, AVX512BITALG, AVX512BW, EVERY, PROFILES, skip_unless_runnable
+from tests.targets import (
+    AARCH64,
+    AVX512BITALG,
+    AVX512BW,
+    EVERY,
+    I8MM,
+    PROFILES,
+    skip_unless_runnable,
+)
 
 FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
 SOME_PLANS = [
@@ -69,7 +77,7 @@ NAME = re.compile(
     r"(popcount_(and|xor|choose_a|choose_w|mix)[1-9][0-9]*"
     rf"_a[1-3]{PLANES}_w[1-3]{PLANES}_(?P<encoding>unipolar|bipolar|signed)(_of{PLANES}{SUMS})?"
     r"(_by([468]|1[26])|_coupled[24])?"
-    r"|mac8_((s?dot|pairs)[124](_a7)?(_w64)?(_by[234])?|wide_dot[12](_by[24])?|narrow(8|16)_a[1-7]_w[1-9][0-9]*)|mac16_winograd_dot[12](_by[24])?)"
+    r"|mac8_((s?dot|pairs)[124](_a7)?(_w64)?(_by[234])?|s?matrix8(_a7)?_by[24]|wide_dot[12](_by[24])?|narrow(8|16)_a[1-7]_w[1-9][0-9]*)|mac16_winograd_dot[12](_by[24])?)"
     r"_(?P<tile>([1-8]|1[024])x(4|8|16|32))_(?P<flush>window|row|chunk|none)"
     rf"_(?P<isa>{'|'.join(ISAS)})"
 )
@@ -356,7 +364,7 @@ def everything(hardware: Hardware) -> Iterator[KernelSignature]:
 
 def test_names_follow_the_grammar_and_tell_signatures_apart() -> None:
     found: dict[str, KernelSignature] = {}
-    for hardware in PROFILES:
+    for hardware in (*PROFILES, I8MM):
         for signature in everything(hardware):
             name = signature.name
             match = NAME.fullmatch(name)

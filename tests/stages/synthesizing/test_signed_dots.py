@@ -1,4 +1,5 @@
-"""Products of signed bytes, dots and pairs: activations less 128, a word or several at a time."""
+"""Products of bytes, of signed ones as well: dots, matrices and pairs; activations less 128, a word
+or several at a time."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ import pytest
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
-from stages.qnn.families import BytePairs, Dots, SignedDots
+from stages.qnn.families import Dots, MatrixDots, Signed, SignedDots
 from stages.qnn.offers import Problem
 from stages.qnn.signature import BLOCK
 from stages.synthesizing.carried import body_of, dots_of_bytes
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.listing import explanation
+from stages.synthesizing.matrix_dots import matrix_dots
 from stages.synthesizing.microkernel import MicroKernel, kernel_text
 from stages.synthesizing.offering import candidates, offers_for
 from stages.synthesizing.pairs import byte_pairs
@@ -33,8 +35,9 @@ def cases(hardware: Hardware) -> list[Case]:
     for bits in BITS:
         isa = isa_of(hardware)
         ways = dots_of_bytes(isa, bits) or byte_pairs(isa, bits)
-        for number, products in enumerate(ways):
-            kernel = mac8(hardware, 1 + number % 3, (1, 4, 8)[number % 3])
+        for number, products in enumerate((*ways, *matrix_dots(isa, bits))):
+            rows = products.pixels * (1 + number % 3)
+            kernel = mac8(hardware, rows, (1, 4, 8)[number % 3])
             words = products.words * (1 + number % 2)
             found.append(Case(replace(kernel, products=products), 2, 3, words, 1 + number % 2))
     return found
@@ -53,7 +56,7 @@ def test_sums_are_those_of_levels_less_their_offset(hardware: Hardware) -> None:
         limit = products.weight_limit
         pairs = [(level, weight) for level in (0, top) for weight in (-limit, min(limit, 127))]
         for data, weights in (*(case.full(*pair) for pair in pairs), case.random(rng)):
-            offset = 128 if top == 255 and isinstance(products, SignedDots | BytePairs) else 0
+            offset = 128 if top == 255 and isinstance(products, Signed) else 0
             signed = replace(case, signature=replace(case.signature, products=Dots(4)))
             lacking = offset * weights.reshape(BLOCK, -1).astype(np.int64).sum(1)
             plain = expected(signed, data, weights) - lacking
@@ -86,6 +89,43 @@ def test_levels_that_no_signed_byte_holds_are_refused() -> None:
         prove(wrong, isa, body_of(wrong, isa))
 
 
+def test_tiles_of_matrices_of_every_size() -> None:
+    """Pairs of pixels by pairs of channels, in every tile that layers may take."""
+    skip_unless_runnable(I8MM)
+    isa = isa_of(I8MM)
+    ways = [way for bits in BITS for way in matrix_dots(isa, bits)]
+    tiles = [(rows, vectors) for rows in (2, 4, 6, 8) for vectors in (1, 2, 4, 8)]
+    kernels = [
+        replace(mac8(I8MM, *tile), products=ways[(number + number // 4) % len(ways)])
+        for number, tile in enumerate(tiles)
+    ]
+    every = [Case(kernel, 3, 1, kernel.step, 1) for kernel in kernels]
+    library, rng = compile_cases(every, I8MM), np.random.default_rng(3)
+    for case in every:
+        prove(case.signature, isa, body_of(case.signature, isa))
+        data, weights = case.random(rng)
+        lacking = case.signature.offset * weights.reshape(BLOCK, -1).astype(np.int64).sum(1)
+        wanted = expected(case, data, weights) - lacking
+        same(sums_of(case, library, data, weights), wanted.astype(np.int32), case)
+
+
+def test_a_tile_has_pairs_of_pixels() -> None:
+    kernel = mac8(I8MM, 3, 1)
+    with pytest.raises(ValueError, match="3 pixels are not taken 2 at a time"):
+        replace(kernel, products=MatrixDots(8, 2))
+
+
+def test_a_wrong_order_of_sums_is_refused() -> None:
+    """Sums of two pixels as an instruction leaves them, side by side."""
+    isa = isa_of(I8MM)
+    kernel = replace(mac8(I8MM, 2, 1), products=MatrixDots(8, 2))
+    body = body_of(kernel, isa)
+    (first, second), empty = body.empty.inputs.values(), replace(body.empty)
+    empty.steps, empty.outputs = [], {"s0": (*first, *second)}
+    with pytest.raises(ProofError, match="row 2, pixel 0: counts"):
+        prove(kernel, isa, replace(body, empty=empty))
+
+
 def test_a_lane_of_a_register_of_pixels_is_multiplied() -> None:
     """No copies of words: the instruction names a lane itself."""
     (kernel,) = (
@@ -106,7 +146,7 @@ def test_dot_products_are_the_cheapest_where_there_are_any() -> None:
         offers = offers_for(problem, hardware, 1)
         best[hardware.name] = next(offer for offer in offers if offer.algorithm == "mac8")
     assert best["dotprod"].signature.name.startswith("mac8_sdot4_by4_")
-    assert best["i8mm"].signature.name.startswith("mac8_dot4_by4_")
+    assert best["i8mm"].signature.name.startswith("mac8_matrix8_by4_")
     plain = best.pop("rpi3").cycles_per_mac
     assert all(offer.cycles_per_mac < plain / 6 for offer in best.values())
 
