@@ -199,7 +199,7 @@ def test_a_float_layer_behind_a_quantized_one() -> None:
     runtime = pytest.importorskip("onnxruntime", reason="the onnxruntime wheel is not installed")
     skip_unless_runnable(FP16)
     rng = np.random.default_rng(0)
-    constants = {
+    constants: dict[str, Any] = {
         **{"s": np.float32(0.05), "z": np.uint8(128), "t": np.float32(0.1)},
         **{"ws": np.float32(0.02), "wz": np.int8(0)},
         "w": rng.integers(-127, 128, (24, 6, 3, 3)).astype(np.int8),
