@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from hw.costs import Core
 
 _GUIDE = " Software Optimization Guide: "
-_DOT, _MATRIX = ("+dotprod",), ("+dotprod", "+i8mm")
+_DOT = ("+dotprod", "+fullfp16")
+_MATRIX = (*_DOT, "+i8mm")
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,18 @@ ARM_CORES: Mapping[Core, ArmCore] = {
         stand_in="cortex-a72",
     ),
 }
+
+
+_FP16: Collection[str] = ("cortex-a76", "neoverse-n1")
+"""LLVM's processors that have `fullfp16` without being told."""
+
+
+def features_of(cpu: str, core: str) -> tuple[str, ...]:
+    """Features with rows of their own that LLVM's processor has by itself, if its core is one that
+    has their costs."""
+    own = arm_core(core)
+    has = cpu in _FP16 and own is not None and "+fullfp16" in own.features
+    return ("+fullfp16",) if has else ()
 
 
 def arm_core(name: str) -> ArmCore | None:

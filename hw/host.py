@@ -51,6 +51,7 @@ X86_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 ARM_FEATURES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "asimd": ("neon", ()),
     "asimddp": ("dotprod", ("neon",)),
+    "asimdhp": ("fullfp16", ("neon",)),
     "i8mm": ("i8mm", ("neon",)),
 }
 

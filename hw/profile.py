@@ -12,6 +12,7 @@ from hw.arm_cores import ARM_CORES
 from hw.costs import Core as Core
 from hw.costs import core_costs
 from hw.isa import tiles
+from hw.isa.parts import Part
 from hw.isa.sets import Architecture, Name
 
 Isa = Name
@@ -144,6 +145,11 @@ class Hardware(BaseModel):
     def vnni(self) -> bool:
         """Whether u8 x s8 dot products into int32 exist (AVX512-VNNI or AVX-VNNI)."""
         return "+avx512vnni" in self.features or "+avxvnni" in self.features
+
+    @property
+    def multiplies_halves(self) -> bool:
+        """Whether floats of 16 bits are multiplied and added up as they are (Arm's FEAT_FP16)."""
+        return Part.HALF_MAC in sets.isa_of(self)
 
     def ingredients(self) -> dict[str, object]:
         """Return what may influence a build, as plain JSON data: all but words for people."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from hw.profile import Hardware
 from pipelines import fields, model_files, naming, overrides, paths, validate
-from pipelines.board import load_board
+from pipelines.board import list_boards, load_board
 from pipelines.documents import is_path_like, merge, read
 from pipelines.errors import Fault, Span, UserError, cut, nearest, shown
 from pipelines.positions import Entry, Node
@@ -90,6 +90,8 @@ def load_recipe(name_or_path: str, variables: Mapping[str, str] | None = None) -
     recipe = validate.validate(Recipe, tree, faults, is_partial=is_partial)
     _cross_check(recipe, tree, path, faults)
     hardware = _hardware(tree, faults)
+    if recipe is not None and hardware is not None:
+        _check_floats(recipe, hardware, tree, faults)
     if faults or recipe is None or hardware is None:
         raise UserError.of(faults)
     return Resolved(
@@ -264,6 +266,19 @@ def _hardware(tree: Node, faults: list[Fault]) -> Hardware | None:
     else:
         return None
     return load_board(name, span, faults)
+
+
+def _check_floats(recipe: Recipe, hardware: Hardware, tree: Node, faults: list[Fault]) -> None:
+    """Report floats that the processor cannot multiply."""
+    if recipe.floats == "float16" and not hardware.multiplies_halves:
+        place = _place(tree, "floats")
+        boards = [load_board(name, place, []) for name in list_boards() if name != "host"]
+        accepted = ", ".join(b.name for b in boards if b is not None and b.multiplies_halves)
+        sentence = (
+            "float16 needs a processor that multiplies floats of 16 bits (+fullfp16), and "
+            f"{hardware.name} has none; accepted: hardware {accepted}; or write floats: float32"
+        )
+        faults.append(Fault(place, "floats", sentence))
 
 
 def _origins(recipe: Recipe, tree: Node) -> dict[str, str]:

@@ -196,7 +196,8 @@ class Recipe(Section):
     """What is different about some layers, in order; later entries win."""
     floats: FloatPrecision = "float32"
     """What the products of layers left in float are made of; bfloat16, of 8 bits of precision, is
-    for processors that have instructions for it."""
+    for processors that have instructions for it, and float16, of 11, for hardware with +fullfp16
+    alone."""
     golden: GoldenOptions = GoldenOptions()
     """The golden vectors that `verify` replays."""
     calibration: Calibration | None = None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 NAME = "verifying"
-GOLDEN = "golden"
+GOLDEN, QUANTIZING = "golden", "quantizing"
 CLOSE = 1e-4
 """Relative to the largest value: as near as float arithmetic in another order comes. A ResNet-50
 in float32 departs from float64 sums by 1.4e-5 here, by 0.8e-5 in ONNX Runtime."""
@@ -50,6 +50,7 @@ class Comparison:
     differing: int
     largest_difference: float
     largest_value: float
+    mean_difference: float = 0.0
     tolerance: float = CLOSE
     """How far a float output may be from the source graph's, relative to the largest value."""
     step: float = 0.0
@@ -68,8 +69,55 @@ class Comparison:
 
 def tolerance(plan: Plan) -> float:
     """How near the source graph a recipe's float outputs must come."""
+    if (floats := _floats(plan)) != "float16":
+        return CLOSE_OF_BFLOAT16 if floats == "bfloat16" else CLOSE
+    from stages.qnn.builder import bindings_of
+    from stages.qnn.composites import is_float_product
+    from stages.qnn.floats import departure
+
+    model = Workshop(plan).load(plan.step(QUANTIZING))
+    layers = [b for b in bindings_of(model.module["main"]) if is_float_product(b.value)]
+    return max(CLOSE, departure(len(layers)))
+
+
+def _floats(plan: Plan) -> str:
+    """What layers left in float multiply."""
     stated = [data.get("floats") for step in plan.steps for data in step.options.values()]
-    return CLOSE_OF_BFLOAT16 if "bfloat16" in stated else CLOSE
+    return next((floats for floats in stated if floats), "float32")
+
+
+def overflowing(workshop: Workshop, is_infinite: bool = False) -> str:
+    """A sentence on what of golden samples float16 is too small for; empty if nothing is.
+
+    Tensors are looked at. Of sums nothing is known but that they must be where outputs alone are
+    infinite.
+    """
+    if _floats(workshop.plan) != "float16":
+        return ""
+    import numpy as np
+
+    from stages.qnn import interpret
+    from stages.qnn.floats import HALF_TERMS, LARGEST_HALF
+
+    golden = workshop.load(workshop.plan.step(GOLDEN))
+    model = workshop.load(workshop.plan.step(QUANTIZING))
+    found: dict[str, None] = {}
+
+    def observe(name: str, value: Any) -> None:
+        if getattr(value, "dtype", None) == np.float16 and np.isinf(value).any():
+            found[name.removesuffix(".float16")] = None
+
+    for index in range(len(next(iter(golden.inputs.values())))):
+        sample = {name: array[index] for name, array in golden.inputs.items()}
+        interpret.run(model, sample, observe=observe)
+    if not found and not is_infinite:
+        return ""
+    others = f" and {len(found) - 1} others" if len(found) > 1 else ""
+    what = f"values of '{next(iter(found))}'{others}" if found else f"sums of {HALF_TERMS} products"
+    return (
+        f"{what} are beyond {LARGEST_HALF}, where float16 ends, and count as infinite; write "
+        "floats: bfloat16, or float32"
+    )
 
 
 def compare(golden: Golden, run: Execute, tolerance: float = CLOSE) -> list[Comparison]:
@@ -106,6 +154,7 @@ def _compared(name: str, wanted: Array, found: list[Array], tolerance: float) ->
         differing=int((~same).sum()),
         largest_difference=float(difference.max(initial=0.0)),
         largest_value=float(np.abs(expected).max(initial=0.0)) if is_float else 0.0,
+        mean_difference=float(difference.mean()) if difference.size else 0.0,
         tolerance=tolerance,
         step=_step(expected) if is_float else 0.0,
     )
@@ -182,17 +231,22 @@ def build(plan: Plan) -> dict[str, Any]:
     for item in found:
         if item.verdict == "departs":
             since = f"`doit verify recipe={plan.recipe}` says since when"
-            raise UserError(f"{NAME}: {describe(item)}; {since}")
+            beyond = overflowing(workshop, item.largest_difference == float("inf"))
+            raise UserError(f"{NAME}: {describe(item)}; {beyond or since}")
     table = [asdict(item) for item in found]
     parts = artifacts.take_apart("table", table)
     with STORE.lock():
         STORE.commit(NAME, key, "table", Parts(parts.files, {}), ingredients)
     roots.note(STORE, plan.recipe, {NAME: key})
     verdict = ", ".join(dict.fromkeys(item.verdict for item in found))
+    worst = max(found, key=lambda item: item.largest_difference)
+    apart = (
+        f"; apart by at most {worst.largest_difference:g}{more}" if (more := _more(worst)) else ""
+    )
     return {
         "status": "built",
         "seconds": round(time.monotonic() - started, 3),
-        "note": f"{found[0].samples} golden samples {verdict}, {how}",
+        "note": f"{found[0].samples} golden samples {verdict}, {how}{apart}",
     }
 
 
@@ -228,7 +282,18 @@ def describe(item: Comparison) -> str:
         return f"output '{item.output}' of {item.samples} samples equals the source graph's"
     return (
         f"output '{item.output}' differs from the source graph in {item.differing} of "
-        f"{item.values} values, by at most {item.largest_difference:g}"
+        f"{item.values} values, by at most {item.largest_difference:g}{_more(item)}"
+    )
+
+
+def _more(item: Comparison) -> str:
+    """How far floats of 16 bits are from float32 otherwise; nothing where none were asked for."""
+    if item.tolerance == CLOSE or not item.differing or item.largest_difference == float("inf"):
+        return ""
+    whole, mean = item.largest_value or 1.0, item.mean_difference
+    return (
+        f", {item.largest_difference / whole:.2g} of the largest value, and by {mean:.3g}, "
+        f"{mean / whole:.2g} of it, on average"
     )
 
 

@@ -195,7 +195,7 @@ class GoldenOptions(Options):
     seed: int = Field(default=0, ge=0, description="Seed of the golden inputs.")
 
 
-FloatPrecision = Literal["float32", "bfloat16"]
+FloatPrecision = Literal["float32", "bfloat16", "float16"]
 CalibrationMethod = Literal["minmax", "entropy", "mse", "percentile"]
 RangeEncoding = Literal["asymmetric", "symmetric"]
 Granularity = Literal["per_channel", "per_tensor"]

@@ -50,16 +50,17 @@ AMX_GFNI = _x86("avx512bw", "+avx512vnni", "+gfni", *FEATURES).model_copy(
     update={"name": "amx_gfni"}
 )
 """Not among PROFILES: but for what expands weights it is AMX."""
-DOTPROD, I8MM = (
+DOTPROD, FP16, I8MM = (
     Hardware.model_validate(
         AARCH64.model_dump() | {"name": name, "core": core, "cpu": cpu, "features": features}
     )
     for name, core, cpu, features in (
         ("dotprod", "cortex-a76", "cortex-a76", ("+neon", "+dotprod")),
+        ("fp16", "cortex-a76", "cortex-a76", ("+neon", "+dotprod", "+fullfp16")),
         ("i8mm", "neoverse-v1", "neoverse-n1", ("+neon", "+dotprod", "+i8mm")),
     )
 )
-"""Not among PROFILES: but for dot products of bytes they are AARCH64."""
+"""Not among PROFILES: but for dot products of bytes, and products of float16, they are AARCH64."""
 # Its kernels' text, on processors that count words in several instructions.
 LOWERED = AVX512VPOPCNTDQ.model_copy(
     update={"name": "avx512vpopcntdq_lowered", "features": AVX512BW.features}

@@ -32,6 +32,7 @@ from recipes.models import exported
 from stages import STAGES, importing
 from stages.importing import converters, onnx_operators, zoo
 from stages.options import LayerOverride, ZooOptions
+from stages.qnn.floats import departure
 from tests import warm
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 
@@ -157,6 +158,7 @@ def test_verdicts_allow_what_the_page_says() -> None:
     text = section("pipelines/README.md", "Exact, close, departs")
     assert verifying.CLOSE == 1e-4 and "by at most 1e-4 of its largest value" in text
     assert verifying.CLOSE_OF_BFLOAT16 == 0.05 and "(0.05 with `floats: bfloat16`)" in text
+    assert round(departure(1), 4) == 0.0087 and "0.0087 times the root of the number" in text
     assert verifying.RARE == 1e-4 and "at most 1 of 10,000 values" in text
 
 
@@ -208,6 +210,8 @@ def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
     assert [(layer.match, layer.algorithm) for layer in found] == [
         ("layer4.*", None),
         ("*", "mac8"),
+        ("layer3.*", None),
+        ("layer[234].*.conv2", None),
     ]
 
 

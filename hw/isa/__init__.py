@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from hw.arm_cores import features_of
+from hw.costs import Core
 from hw.isa.instruction import Instruction, Vector
 from hw.isa.neon import AARCH64, ARMV7
 from hw.isa.parts import Part
@@ -36,10 +38,19 @@ class Processor(Protocol):
         """The name of its instruction set."""
 
     @property
+    def cpu(self) -> str:
+        """LLVM's processor, which has features of its own."""
+
+    @property
+    def core(self) -> Core:
+        """The core, whose table has costs of the rows of its features."""
+
+    @property
     def features(self) -> tuple[str, ...]:
-        """LLVM's features, each as `+name`."""
+        """LLVM's features beside those of the processor, each as `+name`."""
 
 
 def isa_of(hardware: Processor) -> Isa:
     """The instruction set of a profile, with the rows its features allow beyond the name's."""
-    return ISAS[hardware.isa].extended(hardware.features)
+    features = {*hardware.features, *features_of(hardware.cpu, hardware.core)}
+    return ISAS[hardware.isa].extended(features)

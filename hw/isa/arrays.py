@@ -11,6 +11,11 @@ import numpy as np
 from hw.isa.lanes import Lane
 
 Array = np.ndarray[Any, Any]
+_FLOATS: dict[int, tuple[type[np.generic], type[np.generic]]] = {
+    16: (np.uint16, np.float16),
+    32: (np.uint32, np.float32),
+}
+"""Width of a float → types of its bits, and its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,18 +95,24 @@ class ArrayLane(Lane):
         return self._new(np.where(inside, found, np.uint64(0)))
 
     def _floats(self) -> Array:
-        """The numbers as floats of 32 bits, in float64."""
-        assert self.bits == 32, f"a float of {self.bits} bits"
+        """The numbers as floats of their own width, in float64."""
+        assert self.bits in _FLOATS, f"a float of {self.bits} bits"
+        bits, kind = _FLOATS[self.bits]
         with np.errstate(invalid="ignore"):
-            return self.values.astype(np.uint32).view(np.float32).astype(np.float64)
+            return self.values.astype(bits).view(kind).astype(np.float64)
 
-    def _rounded(self, floats: Array) -> ArrayLane:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self._new(floats.astype(np.float32).view(np.uint32).astype(np.uint64))
+    def _rounded(self, floats: Array, width: int | None = None) -> ArrayLane:
+        bits, kind = _FLOATS[width or self.bits]
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return self._new(floats.astype(kind).view(bits).astype(np.uint64), width)
 
     def bfloat16(self) -> ArrayLane:
         """Its bits above 16 zeros."""
         return self._new(self.values << np.uint64(16), 32)
+
+    def widened(self) -> ArrayLane:
+        """Every float of 16 bits is one of 32."""
+        return self._rounded(self._floats(), 32)
 
     def fadd(self, other: ArrayLane) -> ArrayLane:
         """The sum of two floats; float64 in between does not change it (Figueroa 1995)."""
@@ -116,7 +127,7 @@ class ArrayLane(Lane):
     def fma(self, other: ArrayLane, addend: ArrayLane) -> ArrayLane:
         """Product and sum, rounded once.
 
-        A sum rounded to odd in float64 is rounded to float32 as if it were exact (Boldo and
+        A sum rounded to odd in float64 is rounded further as if it were exact (Boldo and
         Melquiond, *Emulation of FMA and correctly rounded sums*, 2008).
         """
         with np.errstate(invalid="ignore"):

@@ -64,7 +64,8 @@ class Lane(ABC):
 
     @abstractmethod
     def fadd(self, other: Self) -> Self:
-        """The sum of two floats (IEEE 754 binary32), rounded to nearest, ties to even."""
+        """The sum of two floats (IEEE 754 binary32 or, of 16 bits, binary16), rounded to nearest,
+        ties to even."""
 
     @abstractmethod
     def fmul(self, other: Self) -> Self:
@@ -77,6 +78,10 @@ class Lane(ABC):
     @abstractmethod
     def bfloat16(self) -> Self:
         """The float of 32 bits that is a bfloat16 of 16 bits: its upper half."""
+
+    @abstractmethod
+    def widened(self) -> Self:
+        """The float of 32 bits that is one of 16 bits (IEEE 754 binary16)."""
 
     def as_operand(self) -> Self:
         """The same lane, as other instructions read it: readers may forget how it was computed."""

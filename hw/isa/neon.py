@@ -22,7 +22,7 @@ from hw.isa.instruction import (
     scaled_sum,
     select,
 )
-from hw.isa.neon_extensions import DOTPROD, I8MM
+from hw.isa.neon_extensions import DOTPROD, FP16, I8MM
 from hw.isa.parts import Part
 from hw.isa.sets import DOTS, Dot, Isa
 
@@ -300,7 +300,7 @@ AARCH64 = Isa(
         **_extended("uxtl"),
     },
     dots=(Dot(Part.DOT, 1),),
-    extensions=(DOTPROD, I8MM),
+    extensions=(DOTPROD, I8MM, FP16),
     halves=_halves(_register("d_", 8, f"{_A64}u", "", f"{_A64}addp")),
 )
 

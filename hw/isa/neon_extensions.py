@@ -1,11 +1,12 @@
 """What some 64-bit Arm processors have beyond Advanced SIMD (Arm Architecture Reference Manual,
-DDI 0487: FEAT_DotProd and FEAT_I8MM)."""
+DDI 0487: FEAT_DotProd, FEAT_FP16 and FEAT_I8MM)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from hw.isa.floats import added_halves, fused_halves, widened_half
 from hw.isa.instruction import Instruction, Vector, call
 from hw.isa.parts import Part
 from hw.isa.products import dot_product, matrix_product
@@ -48,6 +49,17 @@ DOTPROD = Extension(
     (("+dotprod",),),
     {Part.DOT_SIGNED: _dot("sdot", signed=True)},
     dots=(Dot(Part.DOT_SIGNED, 4, is_signed=True),),
+)
+FP16 = Extension(
+    "products of floats of 16 bits",
+    (("+fullfp16",),),
+    {
+        Part.HALF_MAC: fused_halves("fmla.8h", 8),
+        Part.HALF_ADD: added_halves("fadd.8h", neighbours=False),
+        Part.HALF_PAIR_ADD: added_halves("faddp.8h", neighbours=True),
+        Part.HALF_WIDEN_LOW: widened_half("fcvtl", 0),
+        Part.HALF_WIDEN_HIGH: widened_half("fcvtl2", 1),
+    },
 )
 I8MM = Extension(
     "dot products of unsigned and signed bytes, and products of matrices of 2x8 and 8x2 bytes",

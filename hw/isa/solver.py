@@ -81,11 +81,16 @@ class SolverLane(Lane):
         return SolverLane(self.bits, found)
 
     def _float(self) -> Any:
-        return z3.fpBVToFP(self.term, z3.Float32())
+        return z3.fpBVToFP(self.term, z3.Float16() if self.bits == 16 else z3.Float32())
 
     def bfloat16(self) -> SolverLane:
         """Its bits above 16 zeros."""
         return SolverLane(32, z3.Concat(self.term, z3.BitVecVal(0, 16)))
+
+    def widened(self) -> SolverLane:
+        """The same number."""
+        wide = z3.fpFPToFP(z3.RNE(), self._float(), z3.Float32())
+        return SolverLane(32, z3.fpToIEEEBV(wide))
 
     def fadd(self, other: SolverLane) -> SolverLane:
         """The sum of two floats."""

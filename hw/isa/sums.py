@@ -102,7 +102,7 @@ class ExactLane(Lane):
 
     __and__ = __or__ = __xor__ = __invert__ = __add__ = __sub__ = __mul__ = _refuse
     times = popcount = extend = saturate = split = join = lookup = _refuse
-    fadd = fmul = fma = bfloat16 = _refuse
+    fadd = fmul = fma = bfloat16 = widened = _refuse
     function = property(_refuse)
 
 
@@ -146,6 +146,11 @@ class SumLane(ExactLane):
 
     def bfloat16(self) -> SumLane:
         """The same number."""
+        return SumLane(32, self.terms, self.constant)
+
+    def widened(self) -> SumLane:
+        """The same number; one too large for 16 bits is infinite there, and is left out as rounding
+        is."""
         return SumLane(32, self.terms, self.constant)
 
     def fadd(self, other: SumLane) -> SumLane:

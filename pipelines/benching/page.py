@@ -15,7 +15,7 @@ from typing import Any
 
 from pipelines import keys, tables
 from pipelines.benching import sides
-from pipelines.emulating import telling
+from pipelines.emulating import primitives, telling
 from pipelines.errors import UserError
 
 RESULTS = Path(__file__).with_name("results")
@@ -52,10 +52,11 @@ def render(results: Iterable[Mapping[str, Any]]) -> str:
 def kept(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result without the time of every turn; UserError if the page cannot show it."""
     is_whole = result.keys() >= NEEDED
-    if not is_whole or not ("rows" in result or isinstance(result["threads"], list)):
+    has_rows = not result.keys().isdisjoint({"rows", "primitives"})
+    if not is_whole or not (has_rows or isinstance(result["threads"], list)):
         raise UserError(
             "no result that the page shows: it takes those of `doit bench recipe=NAME json=FILE`, "
-            "with grow= or without, of this machine or emulated"
+            "with grow= or without, of this machine or emulated, and with primitives= emulated"
         )
     small = {key: value for key, value in result.items() if key != "seconds"}
     if isinstance(small["threads"], list):
@@ -81,10 +82,21 @@ def _section(result: Mapping[str, Any]) -> str:
         about += f" oneDNN was kept to {result['onednn_max_cpu_isa']}."
     if "emulated" in result:
         about += f" QEMU {result['emulated']['qemu']}, -cpu {result['emulated']['cpu']}."
-        body = telling.section(result)
+        body = _primitives(result) if "primitives" in result else telling.section(result)
     else:
         body = _sizes(result) if "rows" in result else _sides(result)
     return f"### {result['recipe']}{fields}\n\n{about}\n\n{body}"
+
+
+def _primitives(result: Mapping[str, Any]) -> str:
+    """What each scheduling primitive adds, as Figure 4 of Cowan et al. (CGO 2020) has it."""
+    rows = primitives.table(result["primitives"])
+    about = (
+        "Thousands of cycles (modelled), and how many times as fast as our own float32 on as many "
+        "threads. Loops have one primitive more from column to column; several threads take what "
+        "the longest part takes.\n\n"
+    )
+    return about + _table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _sides(result: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FULL = re.compile(r"full(8|16)_a([1-3])w([1-3])_(unipolar|bipolar)")
 _PROBLEM = re.compile(r"a([1-3])w([1-3])_(unipolar|bipolar|signed)")
-_FAMILIES = ("popcount_", "lookup_", "mac8_", "mac16_", "macf32_", "macbf16_")
+_FAMILIES = ("popcount_", "lookup_", "mac8_", "mac16_", "macf32_", "macbf16_", "macf16_")
 _FORMS = (
     "a kernel's name, as `doit kernels` writes it with json=FILE; or a product such as "
     "a2w2_bipolar, whose best kernel is shown; or full8_a2w2_bipolar, reduced in one call (NEON)"

@@ -28,6 +28,8 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     rows: list[dict[str, Any]] = []
     for stage, found, seconds in verifying.after_stages(workshop):
         rows += _told(_rows(stage, found, round(seconds, 3)))
+    if said := verifying.overflowing(workshop):
+        print(said)
     rows += _library(workshop, (wanted,) if wanted else packages.threads(plan, THREADS))
     is_close = any(row["verdict"] == "close" for row in rows)
     rows += _program(plan, (wanted,) if wanted else THREADS, "close" if is_close else "departs")

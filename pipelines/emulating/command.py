@@ -7,7 +7,8 @@ from typing import Any
 from hw.profile import Hardware
 from pipelines import tables
 from pipelines.benching import own
-from pipelines.emulating import comparing, pinning, telling, userland
+from pipelines.commands import arguments
+from pipelines.emulating import comparing, pinning, primitives, telling, userland
 from pipelines.emulating.peers import GUESTS, Guest
 from pipelines.emulating.processors import processor, qemu_version
 from pipelines.errors import UserError, did_you_mean
@@ -18,7 +19,7 @@ from pipelines.plan import Plan
 from pipelines.runners.replay import qemu_lacks
 
 ARCHITECTURES = ("aarch64", "armv7")
-_OF_TIMES = ("repeat", "threads", "peers.larq", "primitives", "grow")
+_OF_TIMES = ("repeat", "peers.larq", "grow")
 
 
 def check(resolved: Resolved, variables: Variables) -> None:
@@ -30,7 +31,10 @@ def check(resolved: Resolved, variables: Variables) -> None:
             f"machine's own processor, and emulates {' and '.join(ARCHITECTURES)}; try: "
             f"doit bench recipe={resolved.name} hardware=host"
         )
-    if timed := [name for name in _OF_TIMES if name in given]:
+    timed = [name for name in _OF_TIMES if name in given]
+    if "threads" in given and "primitives" not in given:
+        timed.append("threads")
+    if timed:
         raise UserError(
             f"{timed[0]}={given[timed[0]]}: {hardware.name} is emulated here, one inference on one "
             "thread, and nothing is timed; leave it out, or add hardware=host"
@@ -53,6 +57,9 @@ def run(plan: Plan, resolved: Resolved, variables: Variables) -> None:
     if "pin" in variables.command:
         pinning.pin(plan, resolved, variables)
         return
+    if (pattern := variables.command.get("primitives")) is not None:
+        _primitives(plan, resolved, pattern, variables)
+        return
     hardware, stated = resolved.hardware, variables.command.get("peers")
     wanted = _wanted(hardware, stated)
     compared = comparing.compare(
@@ -65,6 +72,17 @@ def run(plan: Plan, resolved: Resolved, variables: Variables) -> None:
     if pattern is not None:
         layers = matching(pattern, [row["layer"] for row in result["layers"]], "layer")
     telling.tell(result, f"{resolved.name}: {result['processor']}", layers)
+    tables.write_json(variables.command.get("json"), result)
+
+
+def _primitives(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
+    """Print what layers of few bits take as loops, with one primitive more at a time."""
+    threads = arguments.threads(variables) or resolved.hardware.threads
+    rows = primitives.rows(plan, resolved, pattern, threads)
+    result = {**_about(resolved, variables, []), "primitives": rows}
+    shown = primitives.table(rows)
+    title = f"{resolved.name}: {result['processor']}, k cycles (modelled), times as fast as floats"
+    tables.show(title, shown, list(shown[0]))
     tables.write_json(variables.command.get("json"), result)
 
 

@@ -22,6 +22,7 @@ from pipelines.benching.variants import Variant, variants
 from pipelines.emulating import attributing, kinds, peers, program, splitting
 from pipelines.emulating.costs import Cost, Pricing, pricing_of, total
 from pipelines.emulating.kinds import Layer
+from pipelines.emulating.multiplying import multiplying
 from pipelines.emulating.peers import Guest
 from pipelines.emulating.processors import Processor, processor
 from pipelines.emulating.tflite_twin import NoTwinError, twin
@@ -49,6 +50,8 @@ class Side:
     difference: float | None = None
     """By how much outputs differ from the package's at most, where the network is the very same;
     of a twin those of the exact one, which runs on this machine where LiteRT is installed."""
+    products: Mapping[str, int] = field(default_factory=dict)
+    """How often it executed each instruction that multiplies, of those that are known."""
 
 
 @dataclass
@@ -72,7 +75,7 @@ def compare(
     package = open_package(actions.published(plan))
     found, pricing = processor(resolved.hardware), pricing_of(resolved.hardware)
     inputs = first_sample(package)
-    ours, outputs, layers = _package(plan, resolved, package, found, pricing)
+    ours, outputs, layers = emulated(plan, resolved, found, pricing)
     compared = Compared([ours], layers)
     if pricing.lack:
         compared.notes.append(f"no cycles are modelled: {pricing.lack}")
@@ -121,14 +124,15 @@ def _own(variant: Variant, resolved: Resolved, found: Processor, pricing: Pricin
     """Emulate our own package of a network at another precision."""
     made = built(variant.precision, variant.source, variant.form, resolved, "static")
     ran = _ran(made, resolved, open_package(actions.published(made)), found, pricing)
-    return Side(own_title(variant.precision), total(pricing.costs(ran.functions).values()))
+    cost = total(pricing.costs(ran.functions).values())
+    return Side(own_title(variant.precision), cost, products=_products(ran, pricing))
 
 
-def _package(
-    plan: Plan, resolved: Resolved, package: Package, found: Processor, pricing: Pricing
+def emulated(
+    plan: Plan, resolved: Resolved, found: Processor, pricing: Pricing
 ) -> tuple[Side, list[Array], list[Layer]]:
-    """Emulate the package, and tell what its layers take."""
-    workshop = Workshop(plan)
+    """Emulate the published package of a plan, and tell what its layers take."""
+    workshop, package = Workshop(plan), open_package(actions.published(plan))
     layers = kinds.of_model(workshop.load(plan.step("bitpacking")))
     ran = _ran(plan, resolved, package, found, pricing)
     calls = package.manifest["layers"]
@@ -136,7 +140,8 @@ def _package(
         package.file(f"lib{package.name}.a"), [call["kernel"] for call in calls]
     )
     costs = attributing.by_layer(pricing.costs(ran.functions), calls, layers, users)
-    side = Side(PACKAGE, total(costs.values()), _merged(costs))
+    products = _products(ran, pricing)
+    side = Side(PACKAGE, total(costs.values()), _merged(costs), products=products)
     return side, list(ran.outputs.values()), layers
 
 
@@ -150,6 +155,11 @@ def _ran(
         if item.verdict == "departs":
             raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
     return ran
+
+
+def _products(ran: program.Ran, pricing: Pricing) -> Mapping[str, int]:
+    blocks = (block for part in ran.functions.values() for block in part)
+    return multiplying(blocks) if pricing.architecture == "aarch64" else {}
 
 
 def _merged(costs: Mapping[str, Cost]) -> Costs:
@@ -213,7 +223,8 @@ def _engine(
 ) -> Side:
     given = _channels_last(inputs) if file.is_twin else list(inputs.values())
     (ran,) = peers.run(guest, [(file.source, given)], found, pricing.memory)
-    side = Side(title, pricing.cost(ran.interval), outputs=ran.outputs)
+    products = multiplying(ran.interval)
+    side = Side(title, pricing.cost(ran.interval), outputs=ran.outputs, products=products)
     if guest.form == "tflite":
         side.layers = _operators(guest, file.source, found, pricing, notes)
     return side

@@ -59,19 +59,31 @@ def run(
 
 
 def _linked(package: Package, hardware: Hardware, folder: Path) -> Path:
-    """Compile the program. Its addresses are those of its symbols: it is not moved about."""
+    header, library = package.file(f"{package.name}.h"), package.file(f"lib{package.name}.a")
+    defined = {
+        "HEADER": f'"{header.resolve()}"',
+        "NAME(x)": f"{package.name}_##x",
+        "IN": ",".join(str(item.nbytes) for item in package.inputs),
+        "OUT": ",".join(str(item.nbytes) for item in package.outputs),
+    }
+    return linked("harness.c", defined, library.resolve(), hardware, folder)
+
+
+def linked(
+    text: str, defined: Mapping[str, str], objects: Path, hardware: Hardware, folder: Path
+) -> Path:
+    """Compile one of the programs here, with macros defined, and link it with objects.
+
+    Its addresses are those of its symbols: it is not moved about.
+    """
     from stages.packaging.link import default_cache
 
     program = folder / "program"
-    header, library = package.file(f"{package.name}.h"), package.file(f"lib{package.name}.a")
-    with as_file(files("pipelines.emulating") / "harness.c") as source:
+    with as_file(files("pipelines.emulating") / text) as source:
         command = [
             *(sys.executable, "-m", "ziglang", "cc", "-target", hardware.zig_target, "-O2"),
-            *("-fno-pie", "-no-pie", f'-DHEADER="{header.resolve()}"'),
-            f"-DNAME(x)={package.name}_##x",
-            f"-DIN={','.join(str(item.nbytes) for item in package.inputs)}",
-            f"-DOUT={','.join(str(item.nbytes) for item in package.outputs)}",
-            *(str(source), str(library.resolve()), "-lpthread", "-o", str(program)),
+            *("-fno-pie", "-no-pie", *(f"-D{name}={value}" for name, value in defined.items())),
+            *(str(source), str(objects), "-lpthread", "-o", str(program)),
         ]
         cache = {
             "ZIG_GLOBAL_CACHE_DIR": str(default_cache()),
@@ -81,7 +93,7 @@ def _linked(package: Package, hardware: Hardware, folder: Path) -> Path:
             command, env={**os.environ, **cache}, capture_output=True, text=True, check=False
         )
     if done.returncode:
-        raise UserError(f"{library.name} was not linked: {done.stderr.strip()[-500:]}")
+        raise UserError(f"{objects.name} was not linked: {done.stderr.strip()[-500:]}")
     return program
 
 

@@ -8,25 +8,29 @@ from typing import TYPE_CHECKING, Any
 from pipelines import tables
 from pipelines.emulating.costs import Cost, total
 from pipelines.emulating.kinds import OTHER, RUNTIME, Layer, of
+from pipelines.emulating.multiplying import named
 
 if TYPE_CHECKING:
     from pipelines.emulating.comparing import Compared, Side
 
 INSTRUCTIONS, CYCLES = "instructions_emulated", "cycles_modelled"
 IN_L1 = "cycles_modelled_in_l1"
+PRODUCTS = "products_emulated"
+"""How often instructions that multiply were executed, by name."""
 NAMES: Mapping[str, str] = {
     INSTRUCTIONS: "M instructions (emulated)",
     CYCLES: "M cycles (modelled)",
     IN_L1: "all in L1 (modelled)",
 }
 """Figures → what they are called in tables."""
+MULTIPLIES = "multiplies by (emulated)"
 TAKES = {INSTRUCTIONS: "package executes", CYCLES: "package takes"}
 
 
 def data(compared: Compared) -> dict[str, Any]:
     """Return rows of sides, kinds of layers and layers."""
     package, *others = compared.sides
-    rows = [{"what": package.what, **package.cost.told()}]
+    rows = [{"what": package.what, **package.cost.told(), **_products(package)}]
     for side in others:
         rows.append(
             {
@@ -34,6 +38,7 @@ def data(compared: Compared) -> dict[str, Any]:
                 **side.cost.told(),
                 **_ratios(package.cost, side.cost),
                 "difference": side.difference,
+                **_products(side),
             }
         )
     layers = list(_layers(compared))
@@ -45,6 +50,10 @@ def data(compared: Compared) -> dict[str, Any]:
         "refused": compared.refused,
         "notes": compared.notes,
     }
+
+
+def _products(side: Side) -> dict[str, Any]:
+    return {PRODUCTS: dict(side.products)} if side.products else {}
 
 
 def _ratios(package: Cost, other: Cost) -> dict[str, float]:
@@ -97,6 +106,7 @@ def _of_kind(side: Side, kinds: Mapping[str, str], kind: str) -> Cost:
 def sides_table(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return a row a side: what it takes, and the package as a part of it."""
     shown = [name for name in NAMES if any(name in row for row in result["rows"])]
+    tells_products = any(PRODUCTS in row for row in result["rows"])
     return [
         {
             "what": row["what"],
@@ -106,6 +116,7 @@ def sides_table(result: Mapping[str, Any]) -> list[dict[str, str]]:
                 for name, said in TAKES.items()
                 if name in shown
             },
+            **({MULTIPLIES: named(row.get(PRODUCTS, {}))} if tells_products else {}),
             "output differs by": _figure(row.get("difference")),
         }
         for row in result["rows"]

@@ -20,7 +20,7 @@ from stages.qnn.registry import dtype_of
 
 __all__ = ["check", "run", "subjects"]
 
-STORED = ("float32", "float64", "bfloat16", "uint8", "uint32", "int16")
+STORED = ("float32", "float64", "bfloat16", "float16", "uint8", "uint32", "int16")
 
 
 def run(

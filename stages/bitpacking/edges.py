@@ -55,6 +55,8 @@ class Layout:
     """Kinds of rows, by number modulo so many, those of each together; more only as bytes."""
     rebased: bool = False
     """Whether its bytes are signed ones, of levels less 128."""
+    element: str = "float32"
+    """What floats are."""
 
     @property
     def is_picture(self) -> bool:
@@ -83,7 +85,7 @@ class Layout:
     def dtype(self) -> str:
         """Element type of the stored tensor."""
         if self.form == "floats":
-            return "float32" if self.bits == 32 else "bfloat16"
+            return self.element
         return "uint32" if self.form == "planes" else "uint8"
 
 

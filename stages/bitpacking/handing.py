@@ -252,7 +252,7 @@ def _layout(call: Any, chosen: Chosen) -> Layout:
     edge.stacked, edge.phases, edge.halo = chosen.stacked, chosen.phases, chosen.halo
     edge.pictures = pictures(call.args[0].ty)
     if signature.is_float:
-        edge.block = signature.channels_per_word
+        edge.block, edge.element = signature.channels_per_word, dtype
     if edge.form == "bytes":
         # What a byte cannot hold, or means half of, the bias corrects per border class.
         point = attributes(call)["data_zero_point_x2"]

@@ -19,13 +19,12 @@ from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variabl
 from stages.qnn.collecting import is_collect
 from stages.qnn.composites import PLAIN, PRODUCTS, is_batched, is_product, is_reshape
 from stages.qnn.elementwise import ELEMENTWISE, WHOLE
+from stages.qnn.floats import WIDENINGS
 from stages.qnn.near_ties import NEAR_TIES
 from stages.qnn.reductions import REDUCTIONS
 from stages.qnn.registry import is_op, shape_of
 from stages.qnn.settling import SETTLE
 
-WIDENING = "relax.qnn.from_bfloat16"
-"""What is done where its result is read, so that no wider tensor is stored; it has one reader."""
 MAX_MEMBERS = 24
 """Longest chain of operators in one composite."""
 
@@ -44,7 +43,9 @@ def group_plain(function: Any, among: Collection[Any] | None = None) -> list[Gro
     for binding in needed_bindings(function):
         if binding.var in outputs or (among is not None and binding.var not in among):
             continue
-        if is_op(binding.value, WIDENING) and binding.var not in returned:
+        is_widening = any(is_op(binding.value, name) for name in WIDENINGS)
+        if is_widening and binding.var not in returned:
+            # Done where its result is read, so that no wider tensor is stored; it has one reader.
             widened[binding.var] = binding
             continue
         is_view = is_reshape(binding.value) and binding.var not in returned

@@ -22,16 +22,23 @@ from stages.qnn.methods import (
 
 TileElement = Literal["int8", "bfloat16"]
 """What matrices in tiles may be of."""
-Family = Literal["popcount", "lookup", "mac8", "mac16", "macf32", "macbf16"]
+Family = Literal["popcount", "lookup", "mac8", "mac16", "macf32", "macbf16", "macf16"]
 _FAMILIES: dict[Element, Family] = {
     "int8": "mac8",
     "int16": "mac16",
     "float32": "macf32",
     "bfloat16": "macbf16",
+    "float16": "macf16",
+}
+_PER_WORD: dict[Element, int] = {
+    "int8": 4,
+    "int16": 2,
+    "float32": 1,
+    "bfloat16": 2,
+    "float16": 2,
 }
 MATRIX_ROWS = 2
 """Pixels, and output channels, of matrices that one instruction on registers multiplies."""
-_PER_WORD: dict[Element, int] = {"int8": 4, "int16": 2, "float32": 1, "bfloat16": 2}
 
 
 class _Products:
@@ -344,11 +351,22 @@ class TileDots(_Products):
 
 @dataclass(frozen=True)
 class FloatDots(_Products):
-    """Floats, one channel a lane, or two of bfloat16."""
+    """Floats, one channel a lane, or two of 16 bits.
+
+    Those of float16 are added up in lanes of their own width, which are emptied into float32: two
+    an output channel; or, by a lane of a register of several `words` of a pixel, one in each of two
+    registers.
+    """
 
     group: int
-    of: Literal["float32", "bfloat16"] = "float32"
+    of: Literal["float32", "bfloat16", "float16"] = "float32"
+    words: int = 1
     kind: Literal["float_dots"] = "float_dots"
+
+    @property
+    def bits(self) -> int:
+        """16 of float16."""
+        return WORD_BITS // 2 if self.of == "float16" else WORD_BITS
 
     @property
     def element(self) -> Element:
@@ -358,7 +376,7 @@ class FloatDots(_Products):
     @property
     def name(self) -> str:
         """The method's name in the grammar."""
-        return f"dot{self.group}"
+        return f"dot{self.group}{_step(self.words)}"
 
 
 def _step(words: int) -> str:

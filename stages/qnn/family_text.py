@@ -44,7 +44,7 @@ def to_plain(products: Products) -> Table:
         data["is_signed"] = True
         if products.rebased:
             data["rebased"] = True
-    several = Dots | MatrixDots | Signed | WideDots | TransformedDots
+    several = Dots | MatrixDots | Signed | WideDots | TransformedDots | FloatDots
     if isinstance(products, several) and products.words > 1:
         data["words"] = products.words
     if products.pixels > 1:
@@ -64,7 +64,7 @@ def from_plain(data: Table) -> Table:
     if element == "int16":
         return _fields(WideDots, group=group, limit=limit, words=words)
     if element != "int8":
-        return _fields(FloatDots, group=group, of=element)
+        return _fields(FloatDots, group=group, of=element, words=words)
     if data.get("is_signed", False):
         family = SignedMatrixDots if is_matrix else SignedDots if limit == BYTE_LIMIT else BytePairs
         rebased = data.get("rebased", False)

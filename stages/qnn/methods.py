@@ -20,8 +20,10 @@ SPAN_LIMIT = 1 << 8
 WORD_LIMIT = 1 << 15
 """The largest magnitudes of a signed byte, of a byte less another (less the zero point of weights
 that use all of it), and of 16 bits."""
-Element = Literal["int8", "int16", "float32", "bfloat16"]
+Element = Literal["int8", "int16", "float32", "bfloat16", "float16"]
 """What weights of products are."""
+FLOATS: tuple[Element, ...] = ("float32", "bfloat16", "float16")
+"""Those of them that are floats."""
 
 
 @dataclass(frozen=True)

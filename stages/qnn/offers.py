@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from stages.kinds import Table
-from stages.options import Algorithm, Encoding
+from stages.options import Algorithm, Encoding, FloatPrecision
 from stages.qnn.families import Family
 from stages.qnn.geometry import Geometry, tile_count
 from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BYTES
@@ -24,7 +24,7 @@ OVERLAP = 0.9
 """The part of products that can be computed while weights come."""
 WORTH = 1.1
 """What Winograd's products of floats are charged more, for weights up to four times as large."""
-Method = Algorithm | Literal["macf32", "macbf16"]
+Method = Algorithm | Literal["macf32", "macbf16", "macf16"]
 """What layers of levels may choose, or multiplication of floats."""
 _ALGORITHMS: dict[Family, Method] = {
     "popcount": "bitserial",
@@ -33,6 +33,7 @@ _ALGORITHMS: dict[Family, Method] = {
     "mac16": "winograd",
     "macf32": "macf32",
     "macbf16": "macbf16",
+    "macf16": "macf16",
 }
 
 
@@ -46,8 +47,13 @@ class Problem:
     activation_bits: int
     weight_bits: int
     weights: Encoding
-    is_float: bool = False
-    """Whether both operands are floats, of which the rest says nothing."""
+    element: FloatPrecision | None = None
+    """What both operands are, if they are floats, of which the rest says nothing."""
+
+    @property
+    def is_float(self) -> bool:
+        """Whether both operands are floats."""
+        return self.element is not None
 
     @property
     def spans(self) -> bool:
@@ -57,16 +63,18 @@ class Problem:
     @property
     def name(self) -> str:
         """Its key in a table of offers, for example `a2w1_bipolar`."""
-        if self.is_float:
-            return "f32" if self == FLOATS else "bf16"
+        if self.element:
+            return {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}[self.element]
         return f"a{self.activation_bits}w{self.weight_bits}_{self.weights}"
 
 
-FLOATS = Problem(32, 32, "signed", is_float=True)
+FLOATS = Problem(32, 32, "signed", "float32")
 """The product of two floats (IEEE 754 binary32)."""
-BFLOATS = Problem(16, 16, "signed", is_float=True)
+BFLOATS = Problem(16, 16, "signed", "bfloat16")
 """The product of two bfloat16, the upper halves of floats."""
-FLOAT_PROBLEMS = {"float32": FLOATS, "bfloat16": BFLOATS}
+HALVES = Problem(16, 16, "signed", "float16")
+"""The product of two floats of 16 bits (IEEE 754 binary16)."""
+FLOAT_PROBLEMS = {"float32": FLOATS, "bfloat16": BFLOATS, "float16": HALVES}
 """By what is multiplied."""
 
 

@@ -20,6 +20,7 @@ from stages.options import Encoding
 from stages.qnn.coupling import left_out
 from stages.qnn.floats import float64_of
 from stages.qnn.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
+from stages.qnn.registry import storage_dtype
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import pack_indices, unpack_indices, unpack_tables
 from stages.qnn.terms import plane_bits
@@ -27,7 +28,7 @@ from stages.qnn.winograd import Transform, pack_transformed
 from stages.qnn.words import by_channels, in_words
 
 Array = np.ndarray[Any, Any]
-_WORD = {"float32": np.float32, "uint16": np.uint32}
+_WORD = {"float32": np.float32, "uint16": np.uint32, "float16": np.uint32}
 """Type of weights that are floats, or bits of bfloat16 → that of a word of them."""
 
 
@@ -110,7 +111,7 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
     that are looked up indices of them; mac8 weights are int8, or int16 where pixels are widened,
     and rows of a window are whole words. Those of mac16 are transformed (`stages.qnn.winograd`).
     Padded channels, input and output, are 0. Floats stay floats: float32 instead of uint32. Of
-    bfloat16, bits in uint16, two neighbours are a word.
+    bfloat16, bits in uint16, and of float16 two neighbours are a word.
     """
     if signature.is_transformed:
         assert transform is not None, "nothing says how weights are transformed"
@@ -126,10 +127,6 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         [(0, outputs - o), (0, 0), (0, 0), (0, round_up(c, signature.row_unit) - c)],
     )
     blocks = outputs // signature.channels
-    if signature.is_float:
-        words = np.ascontiguousarray(padded).reshape(outputs, -1).view(_WORD[padded.dtype.name])
-        columns = words.reshape(blocks, signature.channels, -1).transpose(0, 2, 1)
-        return np.ascontiguousarray(columns)[:, None]
     if (tables := signature.tables) is not None:
         return pack_indices(tables, padded & ((1 << tables.weight_bits) - 1), signature.channels)
     if signature.plan is not None:
@@ -138,7 +135,7 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         by_block = planes.reshape(len(planes), blocks, signature.channels, -1)
         return in_words(signature, by_block.transpose(1, 0, 2, 3))
     assert signature.products is not None
-    elements = padded.astype(signature.products.element)
+    elements = padded if signature.is_float else padded.astype(signature.products.element)
     parts = elements.reshape(blocks, signature.channels, -1, signature.products.group)
     ordered = np.ascontiguousarray(parts.transpose(0, 2, 1, 3))
     if (code := signature.code) is not None:
@@ -146,7 +143,8 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
         return stored.view(np.uint32).reshape(
             blocks, 1, -1, signature.channels // signature.expansion
         )
-    return ordered.reshape(-1).view(np.uint32).reshape(blocks, 1, -1, signature.channels)
+    word = _WORD.get(elements.dtype.name, np.uint32)
+    return ordered.reshape(-1).view(word).reshape(blocks, 1, -1, signature.channels)
 
 
 def unpack_weights(
@@ -155,14 +153,11 @@ def unpack_weights(
     """Weights q int32, or floats, of `shape` [O, KH, KW, C]: undoes `pack_weights`."""
     o, kh, kw, c = shape
     if signature.is_float:
-        by_channel = np.ascontiguousarray(packed[:, 0].transpose(0, 2, 1))
-        is_whole = signature.channels_per_word == 1
-        elements = by_channel if is_whole else by_channel.view(np.uint16)
         depth = round_up(c, signature.channels_per_word)
-        return elements.reshape(-1, kh, kw, depth)[:o, ..., :c]
+        return _unpack_products(signature, packed, (kh, kw, depth))[:o, ..., :c]
     if signature.form == "bytes":
         row = round_up(kw * c, signature.row_unit)
-        rows = _unpack_bytes(signature, packed, (kh, row))
+        rows = _unpack_products(signature, packed, (kh, row)).astype(np.int32)
         return rows[:o, :, : kw * c].reshape(shape)
     words = round_up(c, signature.channels_per_word) // signature.channels_per_word
     if (plan := signature.plan) is not None:
@@ -177,14 +172,14 @@ def unpack_weights(
     return _stored(q, tables.weight_bits, tables.weights)[:o, ..., :c]
 
 
-def _unpack_bytes(signature: KernelSignature, packed: Array, window: tuple[int, int]) -> Array:
-    """Weights int32 [OCp, rows, bytes] of a window of so many rows, each of so many bytes."""
+def _unpack_products(signature: KernelSignature, packed: Array, window: tuple[int, ...]) -> Array:
+    """Weights [OCp, *window] of kernels of products, in the type that they are multiplied in."""
     assert signature.products is not None
-    elements = np.ascontiguousarray(packed).view(signature.products.element)
+    elements = np.ascontiguousarray(packed).view(storage_dtype(signature.products.element))
     if (code := signature.code) is not None:
         elements = _decoded(code, elements.reshape(-1, REGISTER.bytes // signature.expansion))
     by_lane = elements.reshape(len(packed), -1, signature.channels, signature.products.group)
-    return by_lane.transpose(0, 2, 1, 3).reshape(-1, *window).astype(np.int32)
+    return by_lane.transpose(0, 2, 1, 3).reshape(-1, *window)
 
 
 def _coded(code: WeightCode, weights: Array) -> Array:
@@ -227,7 +222,8 @@ def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     """
     if signature.products is not None:
         if signature.is_float:
-            return (float64_of(data) @ float64_of(weights).T).astype(np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):
+                return (float64_of(data) @ float64_of(weights).T).astype(np.float32)
         levels = data.astype(np.float64) - signature.offset
         return (levels @ weights.astype(np.float64).T).astype(np.int32)
     table = signature.table().astype(np.float64)

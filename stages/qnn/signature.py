@@ -5,7 +5,7 @@ sum over a window of a term plan (family `popcount`, see `stages.qnn.terms`), of
 (family `lookup`, see `stages.qnn.tables`), of 8-bit products (family `mac8`), which may have been
 widened to 16 bits before (see `stages.qnn.widening`), of 16-bit ones that transformed pixels and
 weights have (`mac16`, see `stages.qnn.winograd`) or of products of floats (`macf32`, which may be
-of transformed ones too, and `macbf16`).
+of transformed ones too, `macbf16` and `macf16`).
 The layer's numbers follow from its raw sums as `scale * raw + bias`, where the bias per channel
 (and border class) is folded at build time.
 
@@ -13,7 +13,7 @@ A signature's name is a grammar:
 
     name    := family "_" tile "_" flush "_" isa
     family  := "popcount_" plan | "lookup_" problem | macs "_" method
-    macs    := "mac8" | "mac16" | "macf32" | "macbf16"
+    macs    := "mac8" | "mac16" | "macf32" | "macbf16" | "macf16"
     plan    := kind "_a" bits planes "_w" bits planes "_" encoding ["_of" planes sums] [packing]
     packing := [step] ["_word" bits] ["_inner" words]    of packed words that do not have 32, and of
                                                          planes that are not outermost
@@ -46,6 +46,7 @@ from stages.qnn.families import (
     BytePairs,
     Dots,
     Family,
+    FloatDots,
     MatrixDots,
     Products,
     Signed,
@@ -56,6 +57,7 @@ from stages.qnn.families import (
 )
 from stages.qnn.methods import (
     BYTE_BITS,
+    FLOATS,
     WORD_BITS,
     WORD_BYTES,
     Stored,
@@ -166,7 +168,12 @@ class KernelSignature:
     @property
     def is_float(self) -> bool:
         """Whether it multiplies floats, and its sums are floats."""
-        return self.products is not None and self.products.element in ("float32", "bfloat16")
+        return self.products is not None and self.products.element in FLOATS
+
+    @property
+    def adds_halves(self) -> bool:
+        """Whether it adds up products of float16 as such."""
+        return self.products is not None and self.products.element == "float16"
 
     @property
     def is_transformed(self) -> bool:
@@ -187,7 +194,7 @@ class KernelSignature:
     @property
     def reads_lanes(self) -> bool:
         """Whether it multiplies by one lane of a register of a pixel's words (ARM)."""
-        if isinstance(self.products, Dots | SignedDots | BytePairs):
+        if isinstance(self.products, Dots | SignedDots | BytePairs | FloatDots):
             return self.products.words > 1
         return self.products is not None and self.multiplies_words and self.products.group == 1
 
@@ -262,7 +269,7 @@ class KernelSignature:
             return self.tables.words
         if self.plan is not None:
             return self.words
-        steps = Dots | MatrixDots | Signed | WideDots | TransformedDots | TileDots
+        steps = Dots | MatrixDots | Signed | WideDots | TransformedDots | TileDots | FloatDots
         return self.products.words if isinstance(self.products, steps) else 1
 
     @property

@@ -11,11 +11,11 @@ from stages.options import QuantizeOptions
 from stages.qnn.composites import is_plain
 from stages.qnn.simplifying import simplify
 from stages.quantizing.batches import always_apart, apart
-from stages.quantizing.bfloat16 import halved
 from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check
 from stages.quantizing.columns import even_columns
 from stages.quantizing.floating import floated
+from stages.quantizing.halves import halved
 from stages.quantizing.matrices import on_kernels
 from stages.quantizing.of_one_byte import of_one_byte
 from stages.quantizing.opening import opened
@@ -30,14 +30,14 @@ DEFAULT = QuantizeOptions()
 
 def run(*, model: Model, options: QuantizeOptions = DEFAULT) -> Model:
     """Rewrite an imported model; raises StageError naming the layer that cannot be."""
-    is_halved = options.floats == "bfloat16"
+    half = None if options.floats == "float32" else options.floats
     if is_plain(model):
         # Once before, so that weights which are turned or scaled are constants.
         result = even_columns(on_kernels(channels_last(simplify(model))))
         result = floated(unrowed(simplify(result)))
         result = of_one_byte(result)
-        return apart(halved(result) if is_halved else result)
+        return apart(halved(result, half) if half else result)
     result = turned(rewrite(always_apart(opened(model))))  # which know single pictures alone
-    result = halved(result) if is_halved else result
+    result = halved(result, half) if half else result
     check(result)
     return result

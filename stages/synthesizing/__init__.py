@@ -28,7 +28,7 @@ from stages.qnn.composites import (
     takes_depthwise,
     takes_products,
 )
-from stages.qnn.offers import FLOAT_PROBLEMS, Problem, to_table
+from stages.qnn.offers import FLOAT_PROBLEMS, HALVES, Problem, to_table
 from stages.qnn.packed import is_convolution, parse_signature, rows_of, signature_text
 from stages.qnn.registry import attributes, dtype_of, is_op
 from stages.qnn.signature import KernelSignature
@@ -57,7 +57,7 @@ def offer(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
     for problem in sorted(_problems(model), key=lambda problem: problem.name):
         ingredients = {
             "problem": problem.name,
-            "instructions": fingerprint(isa),
+            "instructions": fingerprint(isa, halves=problem == HALVES),
             "costs": core_costs(hardware.core).ingredients(),
             # Offers are counted as LLVM compiles them.
             "target": [hardware.triple, hardware.cpu, list(hardware.features)],
@@ -80,7 +80,8 @@ def run(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
         return _encoded(entry)
 
     for signature in wanted(model):
-        ingredients = {"kernel": signature_text(signature), "instructions": fingerprint(isa)}
+        rows = fingerprint(isa, halves=signature.adds_halves)
+        ingredients = {"kernel": signature_text(signature), "instructions": rows}
         table[signature.name] = json.loads(memo("body", ingredients, partial(proved, signature)))
     check(table, model, hardware, fresh)
     return table

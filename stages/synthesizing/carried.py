@@ -13,6 +13,7 @@ from hw.isa import Isa, Part, Vector
 from stages.qnn.families import (
     BytePairs,
     Dots,
+    FloatDots,
     PairedDots,
     Products,
     SignedDots,
@@ -26,6 +27,7 @@ from stages.synthesizing.carry_save import carry_save_body
 from stages.synthesizing.counting import popcount_body
 from stages.synthesizing.coupled import coupled_body
 from stages.synthesizing.emptying import emptied
+from stages.synthesizing.halves import emptied_pairs, halves_body
 from stages.synthesizing.looked_up import lookup_body
 from stages.synthesizing.matrix_dots import matrix_body
 from stages.synthesizing.pairs import pairs_body
@@ -58,6 +60,7 @@ _ELEMENTS: dict[str, tuple[tuple[Part, ...], ...]] = {
     "int16": (_WORDS, (Part.DOT_16,)),
     "float32": ((Part.FLOAT_MAC,),),
     "bfloat16": ((Part.BFLOAT16_DOT,),),
+    "float16": ((Part.HALF_MAC,),),
 }
 """What is multiplied, if not bytes → rows that add its products up."""
 TOGETHER = 2
@@ -82,6 +85,8 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
         return carry_save_body(signature, isa)
     if isinstance(signature.products, BytePairs):
         return pairs_body(signature, isa)
+    if isinstance(signature.products, FloatDots) and signature.reads_lanes:
+        return halves_body(signature, isa)
     if signature.pixels > 1:
         return matrix_body(signature, isa)
     if signature.products is not None:
@@ -110,6 +115,8 @@ def products_body(signature: KernelSignature, isa: Isa) -> Body:
             totals = step.emit(program, isa, [sums[place] for place in places], factors)
             sums |= zip(places, totals, strict=True)
     program.outputs = {f"c{m}.{n}": register for (m, n), register in sums.items()}
+    if products.element == "float16":
+        return Body((Pass(1, program, 0, True),), emptied_pairs(isa, min(vectors, 2)))
     return Body((Pass(1, program, 0, True),), emptied(isa, counter, signed=True))
 
 

@@ -48,7 +48,7 @@ def certify(signature: KernelSignature, isa: Isa, body: Body, text: str) -> Tabl
     return {
         "kernel": signature.name,
         "proved": prove(signature, isa, body),
-        "instructions": fingerprint(isa),
+        "instructions": fingerprint(isa, halves=signature.adds_halves),
         "text": digest(text),
     }
 

@@ -40,9 +40,15 @@ def explanation(signature: KernelSignature) -> list[str]:
             *_stored(signature.code),
         ]
     if signature.is_float:
+        order = "added up in the order of the window's channels"
+        if signature.flush_period:
+            order = (
+                f"added up in {products.bits} bits, at most {signature.flush_period} a sum, "
+                "and these sums in float32"
+            )
         return [
             f"a * w by multiplication of {products.element}, {products.group} a lane and step, "
-            "added up in the order of the window's channels"
+            f"{order}"
         ]
     if signature.is_transformed:
         return [

@@ -17,8 +17,8 @@ from stages.synthesizing.addresses import row_start
 from stages.synthesizing.beginning import BEGIN, from_nothing
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carried import body_of
+from stages.synthesizing.looping import loop_of
 from stages.synthesizing.operands import Operands
-from stages.synthesizing.pipelining import loop_of
 from stages.synthesizing.tile_kernel import TileKernel
 
 PARAMETERS = (
@@ -257,8 +257,15 @@ class MicroKernel(Operands):
         if is_first and self._stores_first:
             self._store(m, n, value)
             return
-        before = self.code.load(self.word.llvm, "%sums", 4, self._place(m, n))
-        self._store(m, n, self.code.let(f"add {self.word.llvm} {before}, {value}"))
+        kind, code = self.word.llvm, self.code
+        before = code.load(kind, "%sums", 4, self._place(m, n))
+        if not self.signature.is_float:
+            self._store(m, n, code.let(f"add {kind} {before}, {value}"))
+            return
+        floats = f"<{self.isa.lanes} x float>"
+        first, second = (code.bitcast(each, kind, floats) for each in (before, value))
+        total = code.let(f"fadd {floats} {first}, {second}")
+        self._store(m, n, code.bitcast(total, floats, kind))
 
     def _add(self, coefficient: int, counters: Sequence[str], is_first: bool = False) -> None:
         """Empty counters into the sums, times their coefficient."""

@@ -6,7 +6,7 @@ A term plan times a tile is a candidate if its program's live registers fit the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +23,10 @@ from stages.qnn.families import (
     Products,
     TransformedDots,
 )
+from stages.qnn.floats import HALF_TERMS
 from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BITS, code_for
-from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem
-from stages.qnn.signature import BLOCK, COUPLE, KernelSignature, stored_by
+from stages.qnn.offers import BFLOATS, FLOATS, HALVES, Offer, Problem
+from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import (
@@ -41,14 +42,15 @@ from stages.synthesizing.carried import (
 from stages.synthesizing.carry_save import MOST_PIXELS, steps_of
 from stages.synthesizing.coupled import coupled_steps
 from stages.synthesizing.discovering import plans
-from stages.synthesizing.emptying import word_widths
+from stages.synthesizing.halves import ways_of_halves
 from stages.synthesizing.looked_up import tables_of, words_between
+from stages.synthesizing.looping import fits
 from stages.synthesizing.matrix_dots import matrix_dots
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.operands import CACHE_LINE
+from stages.synthesizing.packed_words import MOST_OTHERS, in_bytes, other_words
 from stages.synthesizing.pairs import byte_pairs
-from stages.synthesizing.pipelining import fits
-from stages.synthesizing.pricing import offer_of, row_of
+from stages.synthesizing.pricing import offer_of, rank, row_of
 from stages.synthesizing.recounting import Recount, recount_loops
 from stages.synthesizing.tiles import tile_offer, tile_signatures
 from stages.synthesizing.transforming import stream_of, transformed_offer
@@ -63,9 +65,6 @@ BYTE_MAX = 255
 FLOAT_PRODUCTS = {FLOATS: FloatDots(1), BFLOATS: FloatDots(2, "bfloat16")}
 SPARE = 3
 """Registers beside counters and planes."""
-MOST_OTHERS = 2
-"""Tiles of a method whose packed words are not those of a lane: it takes the place of one whose
-are, which is offered for every number of pixels."""
 NEAR = 1.3
 """Methods within this factor of the best are offered for every number of pixels."""
 
@@ -99,7 +98,7 @@ def offers_for(problem: Problem, hardware: Hardware, most: int | None = None) ->
     near, second = 1024 * hardware.l1d_kib, 1024 * hardware.l2_kib
     far = [_around(replace(o, cache=near, second=second), isa, costs) for o in offers]
     tiles = [tile_offer(signature, isa, costs) for signature in tiles_of(problem, isa)]
-    return sorted([*far, *tiles], key=_rank)
+    return sorted([*far, *tiles], key=rank)
 
 
 def _around(offer: Offer, isa: Isa, costs: CoreCosts) -> Offer:
@@ -145,10 +144,6 @@ def _without_spills(stores: Mapping[KernelSignature, int]) -> list[KernelSignatu
     return [*kept, *(s for s in fewest.values() if s not in kept)]
 
 
-def _rank(offer: Offer) -> tuple[float, str]:
-    return offer.cycles_per_mac, offer.signature.name
-
-
 def _promising(
     bodies: dict[KernelSignature, Body], isa: Isa, costs: CoreCosts, most: int | None
 ) -> list[list[KernelSignature]]:
@@ -159,7 +154,7 @@ def _promising(
     Those that take several words a step do not compare: not every window has as many. Nor do those
     for small weights, of what is widened, or of pairs of pixels.
     """
-    offers = sorted((offer_of(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=_rank)
+    offers = sorted((offer_of(s, body, isa, costs, 0.0) for s, body in bodies.items()), key=rank)
     groups: dict[tuple[object, int, bool], list[Offer]] = {}
     cheapest: dict[Hashable, float] = {}
     for offer in offers:
@@ -200,7 +195,7 @@ def _copies(body: Body, counted: Recount) -> float:
 
 def tiles_of(problem: Problem, isa: Isa) -> list[KernelSignature]:
     """Kernels of tiles for a problem; of float32, and of weights that no byte holds, are none."""
-    if problem == FLOATS or problem.spans:
+    if problem in (FLOATS, HALVES) or problem.spans:
         return []
     code = None if problem.is_float else code_for(problem.weight_bits, problem.weights)
     return tile_signatures(isa, "bfloat16" if problem.is_float else "int8", code)
@@ -213,6 +208,10 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             isa.name, None, Dots(isa.dot_group), rows, vectors * isa.lanes, "none", 0
         )
         if problem.is_float:
+            if problem == HALVES:
+                for halves in ways_of_halves(isa, blank.channels):
+                    yield replace(blank, products=halves, flush="window", flush_period=HALF_TERMS)
+                continue
             floats = FLOAT_PRODUCTS[problem]
             yield replace(blank, products=floats)
             if problem == FLOATS:
@@ -252,69 +251,6 @@ def candidates(problem: Problem, isa: Isa) -> Iterator[KernelSignature]:
             for words in steps_of(plan, isa) if rows <= MOST_PIXELS else ():
                 period = BYTE_MAX // BYTE_BITS * words
                 yield replace(signature, words=words, flush="window", flush_period=period)
-
-
-def in_bytes(signature: KernelSignature) -> KernelSignature:
-    """The same kernel of bit planes with counters of bytes, which are emptied in time."""
-    assert signature.plan is not None
-    counts = BYTE_MAX // (BYTE_BITS * signature.plan.widest) * (COUPLE if signature.coupled else 1)
-    words = counts * signature.word_bits // WORD_BITS
-    period = words // signature.words * signature.words
-    return replace(signature, flush="window", flush_period=period)
-
-
-def other_words(
-    bodies: Mapping[KernelSignature, Body], isa: Isa, costs: CoreCosts
-) -> Iterator[KernelSignature]:
-    """The cheapest plan, coupled and not, in packed words of all other widths, and with planes
-    inside pixels, on sets that have a choice of words (Arm).
-
-    Tiles are those of most promise of as many registers: these fit alike, whatever their words.
-    """
-    widths = word_widths(isa)
-    if not widths:
-        return
-    planes = [s for s in bodies if s.plan is not None and (s.coupled or s.words == 1)]
-    for coupled in (False, True):
-        alike = [s for s in planes if s.coupled == coupled and s.counted in (1, COUPLE)]
-        ranks = {s: _rank(offer_of(s, bodies[s], isa, costs, 0.0)) for s in alike}
-        ordered = sorted(alike, key=ranks.__getitem__)
-        tiles = [s for s in ordered if s.plan == ordered[0].plan]
-        for bits in widths:
-            scaled = [(s, s.channels * WORD_BITS // bits) for s in tiles]
-            fitting = [(s, c) for s, c in scaled if c % isa.lanes == 0 and c <= BLOCK]
-            for tile, channels in fitting[: MOST_OTHERS + 1]:
-                yield from with_words(replace(tile, channels=channels), isa, bits)
-        for bits in (WORD_BITS, *widths):
-            yield from _with_planes_inside(tiles, isa, bits)
-
-
-def _with_planes_inside(
-    tiles: Sequence[KernelSignature], isa: Isa, bits: int
-) -> Iterator[KernelSignature]:
-    """The first tile of those in packed words of so many bits, on planes that lie inside a pixel.
-
-    As whole words do, of a plan of several planes, or of one and sums.
-    """
-    for tile in tiles:
-        channels, plan = tile.channels * WORD_BITS // bits, tile.plan
-        if plan is None or bits < WORD_BITS or channels % isa.lanes:
-            continue
-        stored = stored_by(plan, bits // WORD_BITS)
-        if stored.inner:
-            found = with_words(replace(tile, channels=channels), isa, bits)
-            yield from (one.reading(stored) for one in found)
-        return
-
-
-def with_words(tile: KernelSignature, isa: Isa, bits: int) -> Iterator[KernelSignature]:
-    """A tile in packed words of so many bits, of whatever steps there are."""
-    assert tile.plan is not None
-    once = [max(1, bits // WORD_BITS)]
-    for words in coupled_steps(tile.plan, isa, bits) if tile.coupled else once:
-        other = in_bytes(replace(tile, words=words, word_bits=bits))
-        if other.flush_period:
-            yield other
 
 
 def _narrow(problem: Problem, isa: Isa) -> Iterator[tuple[NarrowDots, int]]:

@@ -45,11 +45,11 @@ class Operands:
             size = tables.groups * ENTRIES
             loaded = self.code.load(f"<{size} x i8>", place, ENTRIES, plane * size)
             return self.code.repeated(loaded, size, kind)
+        if self.signature.reads_lanes:
+            return self._lane(data, m, plane, kind)
         if self.signature.is_float:
             word = self.code.splat(self.code.load("i32", place, 4), "i32", self.isa.lanes)
             return self.code.bitcast(word, self.word.llvm, kind.llvm)
-        if self.signature.reads_lanes:
-            return self._lane(data, m, plane, kind)
         if self.signature.pixels > 1:
             return self.code.bitcast(self._joinable(place), self.word.llvm, kind.llvm)
         if self.signature.multiplies_words:
@@ -119,9 +119,12 @@ class Operands:
             self.pixels[data, m] = self.pixel(data, m, seen)
         copies = kind.bytes // (seen.bits // 8)
         mask = f"<{copies} x i32> <{', '.join([f'i32 {lane}'] * copies)}>"
-        words = f"{seen.llvm} {self.pixels[data, m]}"
-        found = self.code.let(f"shufflevector {words}, {seen.llvm} poison, {mask}")
-        return self.code.bitcast(found, Vector(copies, seen.bits).llvm, kind.llvm)
+        # As what it multiplies: of other types LLVM would copy the lane.
+        element = "half" if self.signature.is_float else f"i{seen.bits}"
+        of, to = f"<{seen.lanes} x {element}>", f"<{copies} x {element}>"
+        words = self.code.bitcast(self.pixels[data, m], seen.llvm, of)
+        found = self.code.let(f"shufflevector {of} {words}, {of} poison, {mask}")
+        return self.code.bitcast(found, to, kind.llvm)
 
     def pixel(self, data: str, m: int, kind: Vector) -> str:
         """A register of a pixel's channels, of a kind."""
@@ -200,7 +203,7 @@ class Operands:
             return code.load(kind.llvm, pointer, 4, offset)
         pointer = code.pointer("%weights", self.times(word, self.signature.weight_bytes))
         if self.signature.is_float:
-            return code.load(kind.llvm, pointer, 4, n * self.isa.bytes)
+            return code.load(kind.llvm, pointer, 4, 2 * plane * channels + n * self.isa.bytes)
         if self.signature.code is not None:
             return load_expanded(code, self.signature, self.isa, pointer, n)
         group = self._group(kind)

@@ -17,9 +17,14 @@ from stages.qnn.offers import Offer
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.body import Body
-from stages.synthesizing.pipelining import ahead
+from stages.synthesizing.looping import ahead
 from stages.synthesizing.program import Program
 
+WAIT, PAIRS = 3, 7
+"""Cycles in 32-bit code, of whose registers there are 16 of either kind: for every pixel that a
+turn loads, whose address is calculated anew, and once a turn; and for every word of byte pairs,
+whose products are added before the next ones are made. The in-order model of the Cortex-A53 gave
+them for the compiled loops of 60 kernels, most of which they price within a fifth."""
 LOOP = 4
 """Scalar instructions of the loop over words: two addresses, a comparison and a branch."""
 
@@ -38,6 +43,7 @@ def offer_of(
         counts[isa[Part.AND].name] += _copied(signature)
         widening = {f"load_{isa.bytes}": _widening(signature, isa)}
         word += costs.block(_added(counts, widening), LOOP, _chain(one.word, costs))
+        word += _waiting(signature, one.word, isa)
     word = (word + _copying(isa, copies, costs)) / signature.step
     load = f"load_{isa.bytes}"
     add = isa[Part.ADD_32].name
@@ -48,10 +54,16 @@ def offer_of(
     emptying = Counter({name: count * ends for name, count in body.empty.counts().items()})
     # Load, multiply by the coefficient, add, and a store, which costs as a load.
     ends *= body.registers * body.pixels
-    emptying += Counter({load: 2 * ends, isa[Part.SCALE_ADD_32].name: ends})
+    added = isa[Part.FLOAT_MAC if signature.is_float else Part.SCALE_ADD_32]
+    emptying += Counter({load: 2 * ends, added.name: ends})
     times = len(tile) // body.together
     empty = costs.cycles({name: count * times for name, count in emptying.items()})
     return Offer(signature, round(word, 3), round(empty, 3))
+
+
+def rank(offer: Offer) -> tuple[float, str]:
+    """By what offers are sorted: cycles in the limit of long windows, and names."""
+    return offer.cycles_per_mac, offer.signature.name
 
 
 def row_of(signature: KernelSignature, body: Body, isa: Isa) -> float:
@@ -59,6 +71,20 @@ def row_of(signature: KernelSignature, body: Body, isa: Isa) -> float:
     if not signature.coupled:
         return 0.0
     return float(sum(ahead(signature, one.word, isa) + LOOP for one in body.passes))
+
+
+def _waiting(signature: KernelSignature, word: Program, isa: Isa) -> float:
+    """Cycles of a turn beside its instructions, in 32-bit code."""
+    if isa.architecture != "armv7":
+        return 0.0
+    loads = sum(_is_loaded(name, signature) for name in word.types)
+    pairs = signature.step if isinstance(signature.products, BytePairs) else 0
+    return WAIT * (loads + 1) + PAIRS * pairs
+
+
+def _is_loaded(name: str, signature: KernelSignature) -> bool:
+    """Whether an input is loaded of a pixel: all of its words at once where lanes are read."""
+    return name[0] == "a" and (name.startswith("a0.") or not signature.reads_lanes)
 
 
 def _copying(isa: Isa, copies: float, costs: CoreCosts) -> float:
@@ -133,6 +159,6 @@ def _loads(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]:
             counts[f"load_{kind.bytes // 2}"] += 2
         elif name[0] == "w":
             counts[f"load_{kind.bytes}"] += 1
-        elif name[0] == "a" and (name.startswith("a0.") or not signature.reads_lanes):
+        elif _is_loaded(name, signature):
             counts[f"{filling}_{kind.bytes}"] += 1
     return counts

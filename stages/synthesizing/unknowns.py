@@ -162,6 +162,8 @@ def corners(
             groups = _in_tile(name[0], place, kind.lanes, signature, body.distance)
         else:
             lanes = kind.bytes // WORD_BYTES if isinstance(products, BytePairs) else isa.lanes
+            if signature.is_float and signature.reads_lanes:
+                lanes = kind.lanes  # each an output channel
             if products.pixels > 1:  # a pixel's own channels, or those of as many rows
                 lanes = 1 if name[0] == "a" else products.pixels
             groups = _in_vector(name[0], part, place, kind.lanes // lanes, lanes)

@@ -17,7 +17,7 @@ from hw.isa import ISAS, Part, isa_of, tiles
 from hw.isa.sets import Architecture
 from hw.profile import CORES, Core, Hardware
 from hw.profile import ISAS as ISAS_OF
-from tests.targets import AMX_GFNI, AVX512VBMI, AVX512VNNI, AVXVNNI, I8MM, PROFILES
+from tests.targets import AMX_GFNI, AVX512VBMI, AVX512VNNI, AVXVNNI, FP16, I8MM, PROFILES
 
 PAIRS = [(architecture, core) for architecture, cores in CORES.items() for core in cores]
 # Cores without AVX-512, and with it but without VPOPCNTDQ.
@@ -90,12 +90,14 @@ def test_cores_have_the_dot_product_of_256_bits(core: Core) -> None:
 def test_an_arm_core_has_the_rows_of_its_features(core: Core) -> None:
     features = ("+neon", *ARM_CORES[core].features)
     hardware = Hardware.model_validate(I8MM.model_dump() | {"core": core, "features": features})
+    extensions = {"+dotprod", "+i8mm"}.intersection(features)
     dots = [dot for dot in isa_of(hardware).dots if dot.pixels == 1]
-    assert len(dots) == 1 + len(ARM_CORES[core].features)
+    assert len(dots) == 1 + len(extensions)
+    assert hardware.multiplies_halves == ("+fullfp16" in features)
 
 
 def test_every_table_belongs_to_a_core_and_names_what_exists() -> None:
-    profiles = (*PROFILES, AVX512VBMI, AMX_GFNI, I8MM)
+    profiles = (*PROFILES, AVX512VBMI, AMX_GFNI, FP16, I8MM)
     rows = {row.name for profile in profiles for row in isa_of(profile).instructions()}
     rows |= {"vpopcntb", "vpdpbusd_ymm", "vpdpwssd_ymm", "vdpbf16ps", *tiles.NAMES}
     assert {path.stem for path in TABLES} == {core for _, core in PAIRS}

@@ -28,6 +28,7 @@ from tests.targets import (
     AVXVNNI,
     DOTPROD,
     EVERY,
+    FP16,
     I8MM,
     PROFILES,
     SSE2,
@@ -45,6 +46,7 @@ OWN_ROWS = {
     AVX512VBMI: ["vpermt2b_columns0", "vpermt2b_columns1", "vpermi2b"],
     AVXVNNI: ["vpdpbusd_ymm"],
     DOTPROD: ["sdot"],
+    FP16: ["fmla.8h", "fadd.8h", "faddp.8h", "fcvtl", "fcvtl2"],
     I8MM: ["usdot", "usmmla", "smmla", "zip1.8", "zip2.8", "zip1.32", "zip2.32"],
     VNNI_256: ["vpdpbusd_ymm"],
 }
@@ -96,6 +98,30 @@ def floats(row: Instruction) -> list[Array]:
     return [np.ascontiguousarray(values, np.float32).view(np.uint32) for values in found]
 
 
+def halves(row: Instruction) -> list[Array]:
+    """Registers [round, lane] of floats of 16 bits: the largest and the smallest, what overflows,
+    sums that cancel, ties, and random ones of all sizes."""
+    rng = np.random.default_rng(9)
+    one, ulp, largest, least = 1.0, 2.0**-10, 65504.0, 2.0**-24
+    special = [
+        (0.0, 0.0, -0.0),
+        (largest, largest, one),  # infinite
+        (-largest, largest, one),
+        (np.inf, one, one),
+        (least, least, one / 2),  # a tie of the smallest ones
+        (2.0**-14, 2.0**-8, 2.0**-8),  # a product of no normal one
+        (least, one + ulp, one + ulp / 2 * 2**6),  # a tie that the addend decides
+        (-(one + 2 * ulp), one + ulp, one + ulp),
+    ]
+    shape = (ROUNDS, row.operands[0].lanes)
+    found = []
+    for number in range(len(row.operands)):
+        rounds = [np.full(shape[1], values[number], np.float16) for values in special]
+        random = rng.normal(size=shape) * 2.0 ** rng.integers(-14, 8, shape)
+        found.append(np.concatenate([rounds, random.astype(np.float16)]).view(np.uint16))
+    return found
+
+
 def tables(row: Instruction) -> list[Array]:
     """Registers of a table, of random bytes, and last of all indices: every byte, then any."""
     rng = np.random.default_rng(13)
@@ -115,6 +141,8 @@ def operands(isa: Isa, row: Instruction) -> list[Array]:
         return floats(row)
     if row.name == isa[Part.BFLOAT16_DOT].name:
         return pairs_of_bfloat16(row)
+    if row.name in OWN_ROWS[FP16]:
+        return halves(row)
     if row.name in (isa[part].name for part in LOOKUPS if part in isa):
         return tables(row)
     rng = np.random.default_rng(len(row.name))
@@ -210,6 +238,11 @@ MNEMONICS = [
     (AARCH64, "dot", "smlal"),
     (DOTPROD, "dot.signed", "sdot"),
     (I8MM, "dot.mixed", "usdot"),
+    (FP16, "half_mac", "fmla"),
+    (FP16, "half_add", "fadd"),
+    (FP16, "half_pair_add", "faddp"),
+    (FP16, "half_widen_low", "fcvtl"),
+    (FP16, "half_widen_high", "fcvtl fcvtl2"),
     (I8MM, "matrix.mixed", "usmmla"),
     (I8MM, "matrix.signed", "smmla"),
     (I8MM, "low_halves.8", "zip1 mov"),

@@ -22,7 +22,7 @@ from hw.isa.exact import BitsLane
 from hw.isa.solver import SolverLane, variables
 from hw.isa.sums import Group, InexactError, SumLane
 from tests.hw.isa_code import cases_of
-from tests.targets import I8MM, PROFILES
+from tests.targets import FP16, I8MM, PROFILES
 
 Array = np.ndarray[Any, Any]
 BITWISE = {"and", "or", "xor", "select", "bit_sum", "bit_carry", "count"}
@@ -30,17 +30,19 @@ PRODUCTS = {"dot", "mac", "matrix", "multiply", "products"}
 MATRICES = {"matrix"}
 """Of these, those of which lanes of a result have lanes of operands in common."""
 FLOATS = {"float_mac", "bfloat16_dot"}
+HALVES = {"half_mac", "half_add", "half_pair_add", "half_widen_low", "half_widen_high"}
+"""Floats of 16 bits."""
 LOOKUPS = {"lookup", "low_nibble", "high_nibble"}
 """See `tests.hw.test_lookups`."""
 KINDS = {
     row.name: part.split(".")[0]
-    for isa in map(isa_of, (*PROFILES, I8MM))
+    for isa in map(isa_of, (*PROFILES, FP16, I8MM))
     for table in (isa.parts, isa.halves)
     for part, row in table.items()
 }
 CASES = {
     row.name + f"-{k}" * (k is not None): (row, k)
-    for hardware in (*PROFILES, I8MM)
+    for hardware in (*PROFILES, FP16, I8MM)
     for row, k in cases_of(isa_of(hardware))
 }
 # Activation and weight levels, the widest first; a row must be exact for one of these at least.
@@ -113,7 +115,7 @@ def counted(bits: Any, vector: Any) -> Any:
     return sum(z3.If(z3.Extract(i, i, bits) == 1, one, zero) for i in range(width))
 
 
-@cases(lambda kind: kind not in BITWISE | PRODUCTS | FLOATS | LOOKUPS)
+@cases(lambda kind: kind not in BITWISE | PRODUCTS | FLOATS | HALVES | LOOKUPS)
 def test_sums_have_their_linear_form(row: Instruction, immediate: int | None) -> None:
     """For all operands of their types, signed or not, where the exact domain accepts them."""
     proved = 0
@@ -259,6 +261,44 @@ def test_floats_are_added_up_as_numbers_where_nothing_is_rounded(
             np.testing.assert_array_equal(terms[group], products)
 
 
+@cases(lambda kind: kind in HALVES)
+def test_floats_of_16_bits_are_numbers_where_nothing_is_rounded(
+    row: Instruction, immediate: int | None
+) -> None:
+    """Every lane is a sum, or a sum and a product, of whole numbers, in the exact domain as well:
+    where the terms stand there is where the numbers are read."""
+    rng = np.random.default_rng(3)
+    registers_of = [rng.integers(-30, 31, (64, kind.lanes)) for kind in row.operands]
+    inputs = [array_lanes(values.astype(np.float16)) for values in registers_of]
+    kind = np.float16 if row.result.bits == 16 else np.float32
+    found = registers(row.execute(inputs, immediate)).view(kind)
+    is_product = KINDS[row.name] == "half_mac"
+    exact = row.execute(
+        [
+            [SumLane(16, {_place(row, n, lane, is_product): np.ones(1, np.int64)})
+             for lane in range(operand.lanes)]
+            for n, operand in enumerate(row.operands)
+        ],
+        immediate,
+    )  # fmt: skip
+    for number, claimed in enumerate(exact):
+        wanted: Any = 0
+        for place in claimed.terms:
+            assert isinstance(place, Group)
+            register, lane = divmod(place.chunk, 100)
+            is_pair = is_product and place.row is not None
+            factors = (1, 2) if is_pair else (register,)
+            wanted = wanted + np.prod([registers_of[f][:, lane] for f in factors], axis=0)
+        np.testing.assert_array_equal(found[:, number], wanted)
+
+
+def _place(row: Instruction, operand: int, lane: int, is_product: bool) -> Group:
+    """Where a lane of an operand stands: both factors of a product at one place."""
+    if not is_product or operand == 0:
+        return Group(None, None, 100 * operand + lane, 1)
+    return Group(0 if operand == 2 else None, 0 if operand == 1 else None, lane, 1)
+
+
 def _as_floats(values: Array, bits: int) -> Array:
     """Whole numbers as floats, or as bfloat16."""
     floats = values.astype(np.float32)
@@ -308,6 +348,8 @@ def test_the_solver_and_numpy_read_the_same_meaning(
         rng.integers(0, 256, (2, kind.bytes), np.uint8).view(f"u{kind.bits // 8}")
         for kind in row.operands
     ]
+    if KINDS[row.name] in HALVES:
+        values = [rng.normal(size=v.shape).astype(np.float16).view(np.uint16) for v in values]
     if KINDS[row.name] in FLOATS:  # of what is no number, neither says which
         values = [_as_floats(v >> (v.itemsize * 8 - 8), v.itemsize * 8) for v in values]
         values = [v.view(f"u{v.itemsize}") for v in values]

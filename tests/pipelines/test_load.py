@@ -374,3 +374,20 @@ def test_nearest_prefers_whole_names() -> None:
     assert nearest("sample", known) == "golden.samples"
     assert nearest("zzz", known) is None
     assert RECIPES.is_dir()
+
+
+@pytest.mark.parametrize("board", ["rpi3", "rpi3_armv7", "rpi4", "armv8_2_dotprod", "x86_64"])
+def test_float16_is_refused_where_no_instruction_multiplies_it(board: str) -> None:
+    """The whole message is among tests/bad_recipes."""
+    fields = {"model.format": "float", "floats": "float16", "hardware": board}
+    with pytest.raises(UserError) as caught:
+        load_recipe("resnet18_int8_host", fields)
+    assert f"(+fullfp16), and {board} has none; accepted: hardware graviton2, graviton3" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize("board", ["rpi5", "graviton2", "graviton3", "graviton4"])
+def test_float16_is_accepted_where_one_does(board: str) -> None:
+    fields = {"model.format": "float", "floats": "float16", "hardware": board}
+    assert load_recipe("resnet18_int8_host", fields).recipe.floats == "float16"

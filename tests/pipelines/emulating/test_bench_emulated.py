@@ -10,6 +10,7 @@ import pytest
 
 from hw import host
 from pipelines.benching.own import title
+from pipelines.benching.primitives import PRIMITIVES
 from pipelines.emulating import command, pinning, telling, userland
 from pipelines.emulating.comparing import Compared, Side, behind_floats
 from pipelines.emulating.costs import Cost
@@ -59,6 +60,22 @@ def test_a_package_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_one_primitive_more_at_a_time(tmp_path: Path) -> None:
+    """Of loops that compute the same sums; the package's own cycles are those of the layer."""
+    skip_unless_emulated("elftools")
+    found = bench(f"ci/{SMALL}", "primitives=*", into=tmp_path / "r.json")
+    row, other = found["primitives"]
+    assert (row["layer"], other["layer"]) == ("layer1.0.conv1", "layer1.0.downsample")
+    assert row["bits"] == "A2W1"
+    added = ["+ 4 threads", "+ micro-kernel", "+ packing", "own float32 so"]
+    assert list(row["costs"]) == [*PRIMITIVES, *added]
+    executed = {what: each["instructions_emulated"] for what, each in row["costs"].items()}
+    assert executed["loops"] > executed["+ unrolling"] > executed["+ 4 threads"]
+    pinned = pinning.read(pinning.FOLDER / f"{SMALL}.json").layers[row["layer"]]
+    assert executed["+ packing"] == pytest.approx(pinned / 4, rel=0.05)
+
+
+@pytest.mark.slow
 def test_beside_other_engines_on_the_same_network(tmp_path: Path) -> None:
     skip_unless_emulated("elftools", "ai_edge_litert")
     if lack := userland.lack():
@@ -78,7 +95,7 @@ COMPARED = Compared(
     [
         Side("package", Cost(3e6, 4e6, 3.5e6), {"a": Cost(2e6, 3e6, 3e6), RUNTIME: Cost(1e6, 1e6)}),
         Side("LiteRT 2, int8", Cost(6e6, 2e6, 2e6), {"a": Cost(5e6, 2e6, 2e6), "out": Cost(1e6)}),
-        Side("ONNX Runtime 1, int8", Cost(4e6, 8e6, 8e6), difference=0.5),
+        Side("ONNX Runtime 1, int8", Cost(4e6, 8e6, 8e6), difference=0.5, products={"SDOT": 9}),
     ],
     [Layer("a", DEPTHWISE, 2_000_000), Layer("a.tiles", DEPTHWISE)],
     [{"what": "Larq", "why": "it has no wheels"}],
@@ -87,6 +104,7 @@ COMPARED = Compared(
 
 def test_figures_are_called_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     found = telling.data(COMPARED)
+    assert found["rows"][2]["products_emulated"] == {"SDOT": 9}
     figures = {name for row in found["rows"] for name in row} - {"what", "difference"}
     assert all("emulated" in name or "modelled" in name for name in figures)
     assert [row["layer"] for row in found["layers"]] == ["a", RUNTIME, "out"]
@@ -96,10 +114,11 @@ def test_figures_are_called_what_they_are(capsys: pytest.CaptureFixture[str]) ->
     assert cells[1] == [
         "what",
         *("M instructions (emulated)", "M cycles (modelled)", "all in L1 (modelled)"),
-        *("package executes (emulated)", "package takes (modelled)", "output differs by"),
+        *("package executes (emulated)", "package takes (modelled)"),
+        *("multiplies by (emulated)", "output differs by"),
     ]
     assert cells[3] == ["LiteRT 2, int8", "6.0", "2.0", "2.0", "0.50 of it", "2.00 of it"]
-    assert cells[4][-2:] == ["0.50 of it", "0.5"]
+    assert cells[4][-3:] == ["0.50 of it", "SDOT", "0.5"]
     assert ["toy: M cycles (modelled)"] in cells
     assert [DEPTHWISE, "2.00", "3.000", "1.500", "2.000", "1.000", "1.50 of it"] in cells
     assert ["not emulated: Larq: it has no wheels"] in cells
@@ -119,6 +138,7 @@ def test_without_a_model_of_the_core_there_are_instructions_alone() -> None:
     [
         ({"peers": "litrt"}, "peers=litrt: no such engine; did you mean 'litert'?"),
         ({"peers": "openvino"}, "peers=openvino: no such engine; emulated ones: all, none, litert"),
+        ({"threads": "2"}, "threads=2: rpi3 is emulated here, one inference on one thread, and"),
         ({"grow": "all"}, "grow=all: rpi3 is emulated here, one inference on one thread, and"),
     ],
 )

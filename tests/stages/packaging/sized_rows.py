@@ -141,9 +141,15 @@ def bits(sized: Sized, key: str, size: int) -> Any:
     return sized.emit(bipolar.from_bits(x, low=-1, high=1, dtype="float32"), key)
 
 
-def rounded(sized: Sized, key: str, size: int) -> Any:
-    half = sized.emit(halves.to_bfloat16(sized.reals(key, 2, size)), f"{key}.half")
-    return sized.emit(halves.from_bfloat16(half), key)
+def rounded_to(half: halves.Half) -> Row:
+    """There and back."""
+    to, back = halves.HALVING[half]
+
+    def build(sized: Sized, key: str, size: int) -> Any:
+        narrow = sized.emit(to(sized.reals(key, 2, size)), f"{key}.half")
+        return sized.emit(back(narrow), key)
+
+    return Row((f"to_{half}", f"from_{half}"), build, ALIKE)
 
 
 def interpolated(sized: Sized, key: str, size: int) -> Any:
@@ -237,7 +243,8 @@ PRODUCTS = {
     "near_ties": Row(("near_ties",), near_ties, EVERY),
     "batched": Row(("batch_dense", "pack_matrices"), batched, EVERY),
     "bits": Row(("from_bits",), bits, ALIKE),
-    "rounded": Row(("to_bfloat16", "from_bfloat16"), rounded, ALIKE),
+    "rounded": rounded_to("bfloat16"),
+    "halved": rounded_to("float16"),
     "interpolated": Row(("interpolate",), interpolated, ALIKE),
     **{f"added_{order.replace(' ', '_')}": added_in(order) for order in ORDERS},
     "float_convolved": Row(("float_conv2d",), float_convolved, EVERY),

@@ -315,6 +315,12 @@ OTHERS: dict[str, Example] = {
         ((RNG.integers(0, 0x7F00, (1, 3, 4, 4)).astype(np.uint16), "bfloat16"),),
         {},
     ),
+    "to_float16": Example(products_of_floats.to_float16, (_PICTURE,), {}),
+    "from_float16": Example(
+        products_of_floats.from_float16,
+        ((RNG.normal(size=(1, 3, 4, 4)).astype(np.float16), "float16"),),
+        {},
+    ),
     "packed_conv2d": Example(
         packed.packed_conv2d,
         (

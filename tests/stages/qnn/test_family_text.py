@@ -45,6 +45,8 @@ EVERY: list[Products] = [
         FloatDots(1),
     ),
     FloatDots(2, "bfloat16"),
+    FloatDots(2, "float16"),
+    FloatDots(1, "float16", 4),
 ]
 
 

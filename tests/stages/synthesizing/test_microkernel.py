@@ -26,9 +26,9 @@ from stages.synthesizing.carried import (
 )
 from stages.synthesizing.carry_save import WORDS, steps_of
 from stages.synthesizing.coupled import STEPS
+from stages.synthesizing.looping import fits
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
-from stages.synthesizing.pipelining import fits
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same, sums_of
 from tests.stages.synthesizing.plans import (
     PLANS,

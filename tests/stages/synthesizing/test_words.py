@@ -17,8 +17,9 @@ from stages.qnn.signature import BLOCK, Flush, KernelSignature
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.emptying import WORDS, word_widths
-from stages.synthesizing.offering import candidates, offers_for, with_words
-from stages.synthesizing.pipelining import fits
+from stages.synthesizing.looping import fits
+from stages.synthesizing.offering import candidates, offers_for
+from stages.synthesizing.packed_words import with_words
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same, sums_of
 from tests.stages.synthesizing.plans import plan_named
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512VPOPCNTDQ, skip_unless_runnable

@@ -1,4 +1,4 @@
-"""Layers left in float as products of bfloat16: what is rounded, how often, by which kernels."""
+"""Layers left in float as products of bfloat16 or float16: what is rounded, and how often."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from stages.qnn import interpret
 from stages.qnn.builder import needed_bindings
 from stages.qnn.composites import is_float_product
 from stages.qnn.elementwise import ARITHMETIC
+from stages.qnn.floats import HALVING, Half
 from stages.qnn.numbers import NUMPY
 from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op
@@ -27,7 +28,7 @@ from tests.stages.test_channels_last import dense_model, operators
 from tests.targets import AMX, PROFILES, skip_unless_runnable
 
 HALF = QuantizeOptions(floats="bfloat16")
-TO, FROM = (ARITHMETIC[f"relax.qnn.{name}_bfloat16"] for name in ("to", "from"))
+EACH = pytest.mark.parametrize("half", HALVING)
 
 
 def residual(shape: tuple[int, ...] = (1, 3, 11, 9)) -> tuple[Net, Model]:
@@ -52,48 +53,65 @@ def _conv(net: Net, x: Any, name: str, outputs: int, depth: int) -> Any:
     return net.emit(op.add(x, net.builder.tensor(f"{name}.b", bias)), f"{name}.bias")
 
 
-@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_floats_become_the_nearest_bfloat16(x: float) -> None:
-    value = np.array([x], np.float32)
-    found = FROM(NUMPY, TO(NUMPY, value).astype(np.uint16))
-    if np.isinf(found[0]) and np.isfinite(x):
-        assert abs(x) >= 2.0**127 * (2 - 2.0**-8)  # half a unit beyond the largest
+def both_ways(half: Half, value: Any) -> tuple[Any, Any]:
+    """The bits of what a float32 is rounded to, and how bits read."""
+    to, back = (ARITHMETIC[f"relax.qnn.{way}_{half}"] for way in ("to", "from"))
+    stored = to(NUMPY, value)
+    bits = stored.view(np.uint16) if half == "float16" else stored.astype(np.uint16)
+
+    def read(bits: Any) -> Any:
+        return back(NUMPY, bits.view(np.float16) if half == "float16" else bits)
+
+    return bits, read
+
+
+@EACH
+@given(x=st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_floats_become_the_nearest_half(half: Half, x: float) -> None:
+    bits, read = both_ways(half, np.array([x], np.float32))
+    found = read(bits)
+    if np.isinf(found[0]) and np.isfinite(x):  # half a unit beyond the largest
+        assert abs(x) >= (65520 if half == "float16" else 2.0**127 * (2 - 2.0**-8))
         return
-    bits = TO(NUMPY, value).astype(np.uint16)
     for step in (-1, 1):
-        beside = FROM(NUMPY, (bits.astype(np.int32) + step).astype(np.uint16))
+        beside = read((bits.astype(np.int32) + step).astype(np.uint16))
         if np.isfinite(beside[0]) and np.signbit(beside[0]) == np.signbit(found[0]):
             nearer, other = abs(np.float64(found[0]) - x), abs(np.float64(beside[0]) - x)
             assert nearer < other or (nearer == other and not bits[0] & 1)
 
 
-def test_what_is_no_number_stays_none() -> None:
-    bits = np.array([0x7F800001, 0xFFFFFFFF, 0x7F800000, 0xFF800000], np.uint32)
-    found = FROM(NUMPY, TO(NUMPY, bits.view(np.float32)).astype(np.uint16))
+@EACH
+def test_what_is_no_number_stays_none(half: Half) -> None:
+    given = np.array([0x7F800001, 0xFFFFFFFF, 0x7F800000, 0xFF800000], np.uint32)
+    bits, read = both_ways(half, given.view(np.float32))
+    found = read(bits)
     assert np.isnan(found[:2]).all()
     assert found[2:].tolist() == [np.inf, -np.inf]
 
 
-def test_every_tensor_is_rounded_once_and_the_sum_reads_it_rounded() -> None:
+@EACH
+def test_every_tensor_is_rounded_once_and_the_sum_reads_it_rounded(half: Half) -> None:
     _, model = residual()
-    found = quantizing.run(model=model, options=HALF)
+    found = quantizing.run(model=model, options=QuantizeOptions(floats=half))
     counts = operators(found)
-    assert counts["relax.qnn.float_conv2d"] == counts["relax.qnn.to_bfloat16"] == 3
-    assert counts["relax.qnn.from_bfloat16"] == 1
+    assert counts["relax.qnn.float_conv2d"] == counts[f"relax.qnn.to_{half}"] == 3
+    assert counts[f"relax.qnn.from_{half}"] == 1
     for binding in needed_bindings(found.module["main"]):
         if is_float_product(binding.value):
-            assert {dtype_of(argument.ty) for argument in binding.value.args} == {"bfloat16"}
+            assert {dtype_of(argument.ty) for argument in binding.value.args} == {half}
         if is_op(binding.value, "relax.nn.pad"):
-            assert dtype_of(binding.var.ty) == "bfloat16"
+            assert dtype_of(binding.var.ty) == half
 
 
-def test_rounding_is_all_that_changes() -> None:
+@pytest.mark.parametrize(("half", "most"), [("bfloat16", 0.02), ("float16", 0.02 / 8)])
+def test_rounding_is_all_that_changes(half: Half, most: float) -> None:
+    """Float16 has three bits more."""
     net, model = residual()
-    inputs = net.inputs()
+    inputs, options = net.inputs(), QuantizeOptions(floats=half)
     (expected,) = interpret.run(model, inputs).values()
-    (found,) = interpret.run(quantizing.run(model=model, options=HALF), inputs).values()
+    (found,) = interpret.run(quantizing.run(model=model, options=options), inputs).values()
     assert not np.array_equal(found, expected)
-    assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
+    assert np.abs(found - expected).max() < most * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("hardware", (*PROFILES, AMX), ids=lambda item: item.name)
@@ -135,8 +153,9 @@ def test_only_kernels_that_read_a_tensor_widen_it() -> None:
     assert [name for name, dtype in stored if dtype == "float32" and "last" not in name] == []
 
 
-def test_a_model_without_float_layers_is_refused() -> None:
+@EACH
+def test_a_model_without_float_layers_is_refused(half: Half) -> None:
     net = Net((1, 6, 6, 8))
     model = net.model(net.conv(net.x, "c", 8))
-    with pytest.raises(StageError, match="no layer is left in float"):
-        quantizing.run(model=model, options=HALF)
+    with pytest.raises(StageError, match=f"no layer is left in float to be rounded to {half}"):
+        quantizing.run(model=model, options=QuantizeOptions(floats=half))

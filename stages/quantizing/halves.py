@@ -1,4 +1,4 @@
-"""Products of floats as products of bfloat16: every tensor that one reads is rounded once.
+"""Products of floats as products of bfloat16 or float16: what one reads is rounded once.
 
     float_conv2d(pad(x), w), x + y -> float_conv2d(pad(to_bfloat16(x)), to_bfloat16(w)),
                                       from_bfloat16(to_bfloat16(x)) + y
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from stages.errors import StageError
@@ -18,19 +19,19 @@ from stages.kinds import Model
 from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import is_batched, is_float_product
 from stages.qnn.elementwise import ARITHMETIC
-from stages.qnn.floats import from_bfloat16, to_bfloat16
+from stages.qnn.floats import HALVING, LARGEST_HALF, Half
 from stages.qnn.numbers import NUMPY
 from stages.qnn.registry import attributes, is_op
 from stages.qnn.rewriting import Rewriting
 
 _HINT = "leave floats out of the recipe"
 PAD = "relax.nn.pad"
-ROUNDED = ARITHMETIC["relax.qnn.to_bfloat16"]
 
 
-def halved(model: Model) -> Model:
-    """The model with bfloat16 between its layers; StageError for one without float products."""
-    return _Walk(model).run()
+def halved(model: Model, half: Half) -> Model:
+    """The model with floats of 16 bits between its layers; StageError for one without float
+    products."""
+    return _Walk(model, half).run()
 
 
 def _is_rounded(expr: Any) -> bool:
@@ -42,15 +43,17 @@ def _is_rounded(expr: Any) -> bool:
 class _Walk(Rewriting):
     """One pass over `main`."""
 
-    def __init__(self, source: Model) -> None:
+    def __init__(self, source: Model, half: Half) -> None:
         super().__init__(source)
+        self.half = half
+        self.to, self.back = HALVING[half]
         self.bindings = {binding.var: binding for binding in bindings_of(self.main)}
         self.pads: set[Any] = set()
         """Paddings that nothing but products reads."""
         self.rounded = self._read_by_products()
         """Variables that products read, or paddings in front of them."""
         self.halves: dict[Any, Any] = {}
-        """Old variable → its bfloat16 in the new model."""
+        """Old variable → its float of 16 bits in the new model."""
 
     def _read_by_products(self) -> set[Any]:
         readers: dict[Any, list[Any]] = {}
@@ -67,7 +70,7 @@ class _Walk(Rewriting):
                     variable = origin.args[0]
                 found.add(variable)
         if not found:
-            raise StageError("no layer is left in float to be rounded to bfloat16", hint=_HINT)
+            raise StageError(f"no layer is left in float to be rounded to {self.half}", hint=_HINT)
         return found
 
     def run(self) -> Model:
@@ -82,28 +85,35 @@ class _Walk(Rewriting):
                 half = {binding.value.args[0]: self.halves[binding.value.args[0]]}
                 self.halves[variable] = self.builder.emit(remap(binding.value, half), name)
             else:
-                self.mapping[variable] = self.builder.emit(self._value(binding.value), name)
+                self.mapping[variable] = self.builder.emit(self._value(binding.value, name), name)
                 self._round(variable, name)
         results = [self.mapping[output] for output in outputs_of(self.main)]
         return self.builder.model_after(self.source, results)
 
     def _round(self, variable: Any, name: str) -> None:
-        """From here on a variable that products read is known by its bfloat16."""
+        """From here on a variable that products read is known by its rounded form."""
         if variable in self.rounded:
-            half = to_bfloat16(self.mapping.pop(variable))
-            self.halves[variable] = self.builder.emit(half, f"{name}.bfloat16")
+            half = self.to(self.mapping.pop(variable))
+            self.halves[variable] = self.builder.emit(half, f"{name}.{self.half}")
 
     def read(self, variable: Any) -> Any:
         """The new variable for an old one; of one that is rounded anew for every reader."""
         if variable in self.halves:
-            wide = from_bfloat16(self.halves[variable])
+            wide = self.back(self.halves[variable])
             return self.builder.emit(wide, f"{variable.name}.float32")
         return super().read(variable)
 
-    def _value(self, expr: Any) -> Any:
+    def _value(self, expr: Any, name: str) -> Any:
         if not _is_rounded(expr):
             return self.remapped(expr)
         data, weight = expr.args
-        bits = ROUNDED(NUMPY, self.constants[weight])
-        tensor = self.builder.tensor(str(weight.name), bits, "bfloat16")
+        rounded = ARITHMETIC[f"relax.qnn.to_{self.half}"](NUMPY, self.constants[weight])
+        if self.half == "float16" and not np.isfinite(rounded).all():
+            largest = np.abs(self.constants[weight]).max()
+            raise StageError(
+                f"its weights are up to {largest:g} in size, and float16 ends at {LARGEST_HALF}",
+                layer=name,
+                hint="write floats: bfloat16, or float32",
+            )
+        tensor = self.builder.tensor(str(weight.name), rounded, self.half)
         return remap(expr, {data: self.halves[data], weight: tensor})

@@ -1,0 +1,197 @@
+"""Kernels of float16: within the bound that follows from its precision, whatever the sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hw.profile import Hardware
+from stages import importing, quantizing
+from stages.errors import StageError
+from stages.kinds import Model
+from stages.options import ImportOptions, QuantizeOptions
+from stages.qnn import interpret
+from stages.qnn.builder import needed_bindings
+from stages.qnn.floats import HALF_ROUNDOFF, HALF_TERMS, departure
+from stages.qnn.packed import parse_signature
+from stages.qnn.registry import attributes, is_op
+from stages.qnn.signature import KernelSignature
+from tests.stages.importing.graphs import graph, node
+from tests.stages.packaging.programs import Executor, compile_program, pack
+from tests.stages.packaging.test_plain import Net, op
+from tests.stages.test_channels_last import dense_model, model_of
+from tests.stages.test_halves import residual
+from tests.targets import FP16, skip_unless_runnable
+
+HALF = QuantizeOptions(floats="float16")
+UNIT = 2.0**-24
+"""Of float32; and half of the distance of float16's smallest numbers is half of that."""
+
+
+def deep(channels: int, outputs: int, window: int) -> tuple[Net, Model]:
+    """A convolution of so many channels that its sums are emptied on the way, negative ones too."""
+    net = Net((1, channels, 5, 9))
+    x = net.emit(op.astype(net.x, "float32"), "real")
+    weight = net.rng.normal(size=(outputs, channels, window, window)).astype(np.float32)
+    padding = window // 2
+    x = net.emit(op.nn.conv2d(x, net.builder.tensor("w", weight), padding=padding), "conv")
+    return net, net.model(x)
+
+
+MODELS: dict[str, Any] = {
+    **{name: lambda name=name: model_of(name) for name in ("window", "strides", "point", "groups")},
+    "odd": lambda: model_of("odd"),
+    "dense": lambda: dense_model(False),
+    "rows": lambda: dense_model(False, outer=(2, 3)),
+    "chunks": lambda: deep(2 * HALF_TERMS + 3, 40, 3),
+    "a row": lambda: deep(HALF_TERMS // 3 * 2, 9, 3),
+    "long": lambda: deep(10 * HALF_TERMS + 2, 4, 1),
+    "short": lambda: deep(1, 33, 1),
+    "lanes": lambda: deep(8, 17, 1),
+    "lanes, a row": lambda: deep(16, 24, 3),
+    "lanes, chunks": lambda: deep(HALF_TERMS + 8, 33, 3),
+    "lanes, long": lambda: deep(10 * HALF_TERMS, 4, 1),
+}
+
+
+def sizes_of(model: Model, inputs: dict[str, Any]) -> Any:
+    """What is added up, each in its size: sums of products of sizes, and biases."""
+    sizes = replace(model, params={name: np.abs(v) for name, v in model.params.items()})
+    (found,) = interpret.run(
+        sizes, {n: np.abs(v.astype(np.int16)) for n, v in inputs.items()}
+    ).values()
+    return found
+
+
+def kernels_of(packed: Model) -> list[KernelSignature]:
+    """The kernels of products of a packed model."""
+    return [
+        parse_signature(attributes(binding.value)["signature"])
+        for function in packed.module.functions.values()
+        if "composite" in (function.attrs or {})
+        for binding in needed_bindings(function)
+        if is_op(binding.value, "relax.qnn.packed_conv2d")
+    ]
+
+
+def run(model: Model, inputs: dict[str, Any], hardware: Hardware = FP16) -> tuple[Any, Any, Model]:
+    """What kernels give on one task and on three, what is meant, and the packed model."""
+    packed = pack(model, hardware)
+    executor = Executor(compile_program(packed, hardware), hardware)
+    ((name, found),) = executor.run(inputs).items()
+    np.testing.assert_array_equal(executor.run(inputs, 3)[name], found)
+    return found, interpret.run(packed, inputs)[name], packed
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_layer_keeps_to_the_bound_of_its_roundings(name: str) -> None:
+    """Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1: as many roundings as a
+    sum in 16 bits has terms, and one of two sums; then a few in 32 bits; nothing is too small."""
+    skip_unless_runnable(FP16)
+    net, model = MODELS[name]()
+    halved, inputs = quantizing.run(model=model, options=HALF), net.inputs()
+    found, exact, packed = run(halved, inputs)
+    sizes = sizes_of(halved, inputs)
+    roundings = HALF_TERMS + 1
+    bound = roundings * HALF_ROUNDOFF / (1 - roundings * HALF_ROUNDOFF) * sizes
+    terms = max(1, int(np.prod(model.params["w"].shape[1:])))
+    bound += terms * UNIT * (sizes + 1)
+    assert (np.abs(found - exact) <= bound).all()
+    assert not np.array_equal(found, exact)
+    (kernel,) = kernels_of(packed)
+    assert (kernel.family, kernel.flush_period) == ("macf16", HALF_TERMS)
+    assert kernel.reads_lanes == name.startswith("lanes")
+
+
+def test_sums_are_emptied_within_windows_and_rows_and_behind_them() -> None:
+    expected = {"short": "window", "a row": "row", "chunks": "chunk", "lanes": "window"}
+    expected |= {"lanes, a row": "row", "lanes, chunks": "chunk"}
+    assert {name: kernels_of(pack_of(name))[0].flush for name in expected} == expected
+
+
+def pack_of(name: str) -> Model:
+    """A model of `MODELS` as it is packed."""
+    _, model = MODELS[name]()
+    return pack(quantizing.run(model=model, options=HALF), FP16)
+
+
+def test_whole_numbers_are_added_up_exactly() -> None:
+    """Where no sum in 16 bits has more than 11 of them."""
+    skip_unless_runnable(FP16)
+    net = Net((1, 70, 4, 6))
+    x = net.emit(op.astype(net.x, "float32"), "real")
+    weight = net.rng.integers(-1, 2, (12, 70, 3, 3)).astype(np.float32)
+    x = net.emit(op.nn.conv2d(x, net.builder.tensor("w", weight), padding=1), "conv")
+    model = quantizing.run(model=net.model(x), options=HALF)
+    inputs = {name: (v % 32).astype(v.dtype) for name, v in net.inputs().items()}
+    found, exact, _ = run(model, inputs)
+    np.testing.assert_array_equal(found, exact)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 11, 9), (2, 3, 6, 17)])
+def test_layers_behind_one_another_depart_as_little_as_is_stated(shape: tuple[int, ...]) -> None:
+    skip_unless_runnable(FP16)
+    net, model = residual(shape)
+    inputs = {name: values // 16 for name, values in net.inputs().items()}
+    found, _, _ = run(quantizing.run(model=model, options=HALF), inputs)
+    (whole,) = interpret.run(model, inputs).values()
+    assert np.abs(found - whole).max() <= departure(3) * np.abs(whole).max()
+
+
+def test_beside_onnx_runtime() -> None:
+    """Of a file of two convolutions and a matrix product, whose float32 it computes."""
+    runtime = pytest.importorskip("onnxruntime", reason="the onnxruntime wheel is not installed")
+    skip_unless_runnable(FP16)
+    rng = np.random.default_rng(5)
+    tensors = {
+        "a": rng.normal(size=(20, 6, 3, 3)) / 7,
+        "b": rng.normal(size=(30, 20, 1, 1)) / 4,
+        "c": rng.normal(size=(30, 10)) / 5,
+    }
+    nodes = [
+        node("Conv", ["x", "a"], "u", pads=[1, 1, 1, 1]),
+        node("Relu", ["u"], "v"),
+        node("Conv", ["v", "b"], "w"),
+        node("GlobalAveragePool", ["w"], "p"),
+        node("Flatten", ["p"], "f"),
+        node("MatMul", ["f", "c"], "y"),
+    ]
+    constants = {name: values.astype(np.float32) for name, values in tensors.items()}
+    file = graph(nodes, constants, [1, 6, 9, 7])
+    x = rng.normal(size=(1, 6, 9, 7)).astype(np.float32)
+    (wanted,) = runtime.InferenceSession(file).run(None, {"x": x})
+    source = importing.run(source=file, options=ImportOptions())
+    model = quantizing.run(model=source, options=HALF)
+    found, _, _ = run(model, {"x": x})
+    assert 0 < np.abs(found - wanted).max() <= departure(3) * np.abs(wanted).max()
+
+
+def test_what_float16_cannot_hold_is_infinite() -> None:
+    """From 65520 on, as factors and as sums of few products; a product with 0 is then no number."""
+    skip_unless_runnable(FP16)
+    net = Net((4, 8), "float32")
+    weight = np.zeros((8, 3), np.float32)
+    weight[0], weight[1, 1], weight[2] = 1, 1, (3, 0, -3)
+    model = net.model(net.emit(op.matmul(net.x, net.builder.tensor("w", weight)), "y"))
+    x = np.zeros((4, 8), np.float32)
+    x[0, 0], x[1, 1], x[2, 2], x[3, 0] = 65519, 65520, 60000, np.nan
+    found, exact, _ = run(quantizing.run(model=model, options=HALF), {"x": x})
+    inf, nan = np.inf, np.nan
+    wanted = np.array([[65504] * 3, [nan, inf, nan], [inf, 0, -inf], [nan] * 3])
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(exact[2], [180000, 0, -180000])
+
+
+def test_a_weight_that_float16_cannot_hold_is_refused() -> None:
+    net = Net((4, 8), "float32")
+    weight = np.full((8, 3), -65520, np.float32)
+    model = net.model(net.emit(op.matmul(net.x, net.builder.tensor("w", weight)), "fc"))
+    with pytest.raises(StageError) as caught:
+        quantizing.run(model=model, options=HALF)
+    assert str(caught.value) == (
+        "fc: its weights are up to 65520 in size, and float16 ends at 65504; write floats: "
+        "bfloat16, or float32"
+    )
