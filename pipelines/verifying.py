@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipelines import keys, roots
+from pipelines import floats, keys, roots
 from pipelines.errors import UserError
 from pipelines.execute import STORE, Workshop
 from pipelines.manifest import Parts
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 NAME = "verifying"
-GOLDEN, QUANTIZING = "golden", "quantizing"
+GOLDEN, QUANTIZING = floats.GOLDEN, floats.QUANTIZING
 CLOSE = 1e-4
 """Relative to the largest value: as near as float arithmetic in another order comes. A ResNet-50
 in float32 departs from float64 sums by 1.4e-5 here, by 0.8e-5 in ONNX Runtime."""
@@ -68,58 +68,27 @@ class Comparison:
 
 
 def tolerance(plan: Plan) -> float:
-    """How near the source graph a recipe's float outputs must come."""
-    if (floats := _floats(plan)) != "float16":
-        return CLOSE_OF_BFLOAT16 if floats == "bfloat16" else CLOSE
-    from stages.qnn.builder import bindings_of
-    from stages.qnn.composites import is_float_product
+    """How near the source graph a stage's float outputs must come."""
+    if (asked := floats.of(plan)) != "float16":
+        return CLOSE_OF_BFLOAT16 if asked == "bfloat16" else CLOSE
     from stages.qnn.floats import departure
-    from stages.qnn.registry import is_op
 
-    model = Workshop(plan).load(plan.step(QUANTIZING))
-    values = [binding.value for binding in bindings_of(model.module["main"])]
-    layers = [v for v in values if is_float_product(v) or is_op(v, "relax.qnn.direct_conv2d")]
-    return max(CLOSE, departure(len(layers)))
+    return max(CLOSE, departure(floats.layers_of_halves(Workshop(plan))))
 
 
-def _floats(plan: Plan) -> str:
-    """What layers left in float multiply."""
-    stated = [data.get("floats") for step in plan.steps for data in step.options.values()]
-    return next((floats for floats in stated if floats), "float32")
-
-
-def overflowing(workshop: Workshop, is_infinite: bool = False) -> str:
-    """A sentence on what of golden samples float16 is too small for; empty if nothing is.
-
-    Tensors are looked at. Of sums nothing is known but that they must be where outputs alone are
-    infinite.
-    """
-    if _floats(workshop.plan) != "float16":
-        return ""
-    import numpy as np
-
+def tolerance_of_package(plan: Plan) -> float:
+    """How near a package's must come: kernels of float16 round sums, which stages do not."""
+    if floats.of(plan) != "float16":
+        return tolerance(plan)
     from stages.qnn import interpret
-    from stages.qnn.floats import HALF_TERMS, LARGEST_HALF
+    from stages.qnn.floats import departure_of_sums
 
-    golden = workshop.load(workshop.plan.step(GOLDEN))
-    model = workshop.load(workshop.plan.step(QUANTIZING))
-    found: dict[str, None] = {}
-
-    def observe(name: str, value: Any) -> None:
-        if getattr(value, "dtype", None) == np.float16 and np.isinf(value).any():
-            found[name.removesuffix(".float16")] = None
-
-    for index in range(len(next(iter(golden.inputs.values())))):
-        sample = {name: array[index] for name, array in golden.inputs.items()}
-        interpret.run(model, sample, observe=observe)
-    if not found and not is_infinite:
-        return ""
-    others = f" and {len(found) - 1} others" if len(found) > 1 else ""
-    what = f"values of '{next(iter(found))}'{others}" if found else f"sums of {HALF_TERMS} products"
-    return (
-        f"{what} are beyond {LARGEST_HALF}, where float16 ends, and count as infinite; write "
-        "floats: bfloat16, or float32"
-    )
+    workshop = Workshop(plan)
+    golden, model = workshop.load(plan.step(GOLDEN)), workshop.load(plan.step(QUANTIZING))
+    found = compare(golden, functools.partial(interpret.run, model))
+    rounded = [item.largest_difference / item.largest_value for item in found if item.largest_value]
+    layers = floats.layers_of_halves(workshop)
+    return max(CLOSE, departure_of_sums(max(rounded, default=0.0), layers))
 
 
 def compare(golden: Golden, run: Execute, tolerance: float = CLOSE) -> list[Comparison]:
@@ -196,9 +165,10 @@ def in_package(
 
     golden = workshop.load(workshop.plan.step(GOLDEN))
     with packages.opened(workshop.plan) as package:
+        near = tolerance_of_package(workshop.plan)
         for count in threads:
             run = functools.partial(_run, package, count)
-            yield count, compare(golden, run, tolerance(workshop.plan)), package.how
+            yield count, compare(golden, run, near), package.how
 
 
 def _run(package: Opened, threads: int, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -233,7 +203,7 @@ def build(plan: Plan) -> dict[str, Any]:
     for item in found:
         if item.verdict == "departs":
             since = f"`doit verify recipe={plan.recipe}` says since when"
-            beyond = overflowing(workshop, item.largest_difference == float("inf"))
+            beyond = floats.overflowing(workshop, item.largest_difference == float("inf"))
             raise UserError(f"{NAME}: {describe(item)}; {beyond or since}")
     table = [asdict(item) for item in found]
     parts = artifacts.take_apart("table", table)

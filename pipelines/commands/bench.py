@@ -227,7 +227,7 @@ def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
     package = open_package(actions.published(plan))
     runner = stack.enter_context(NativeRunner(package))
     golden = Golden(*package.golden())
-    for item in verifying.compare(golden, runner.run, verifying.tolerance(plan)):
+    for item in verifying.compare(golden, runner.run, verifying.tolerance_of_package(plan)):
         if item.verdict == "departs":
             raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
     return runner

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from pipelines import layerwise, packages, tables, verifying
+from pipelines import floats, layerwise, packages, tables, verifying
 from pipelines.commands import arguments
 from pipelines.errors import UserError
 from pipelines.execute import Workshop
@@ -28,7 +28,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     rows: list[dict[str, Any]] = []
     for stage, found, seconds in verifying.after_stages(workshop):
         rows += _told(_rows(stage, found, round(seconds, 3)))
-    if said := verifying.overflowing(workshop):
+    if said := floats.overflowing(workshop):
         print(said)
     rows += _library(workshop, (wanted,) if wanted else packages.threads(plan, THREADS))
     is_close = any(row["verdict"] == "close" for row in rows)

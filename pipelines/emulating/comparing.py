@@ -151,7 +151,9 @@ def _ran(
     """Emulate a package of ours; its outputs must be those of its golden vectors."""
     ran = program.run(package, resolved.hardware, first_sample(package), found.qemu, pricing.memory)
     golden = Golden(*({k: v[:1] for k, v in part.items()} for part in package.golden()))
-    for item in verifying.compare(golden, lambda _: ran.outputs, verifying.tolerance(plan)):
+    for item in verifying.compare(
+        golden, lambda _: ran.outputs, verifying.tolerance_of_package(plan)
+    ):
         if item.verdict == "departs":
             raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
     return ran

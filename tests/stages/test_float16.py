@@ -17,7 +17,7 @@ from stages.options import ImportOptions, QuantizeOptions
 from stages.qnn import interpret
 from stages.qnn.builder import needed_bindings
 from stages.qnn.families import FloatDots
-from stages.qnn.floats import HALF_ROUNDOFF, HALF_TERMS, departure
+from stages.qnn.floats import HALF_ROUNDOFF, HALF_TERMS, departure, departure_of_sums
 from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, is_op
 from stages.qnn.signature import KernelSignature
@@ -199,6 +199,13 @@ def test_layers_behind_one_another_depart_as_little_as_is_stated(shape: tuple[in
     found, _, _ = run(quantizing.run(model=model, options=HALF), inputs)
     (whole,) = interpret.run(model, inputs).values()
     assert np.abs(found - whole).max() <= departure(3) * np.abs(whole).max()
+
+
+def test_sums_may_depart_some_times_as_much_as_factors_and_no_more_than_is_likely() -> None:
+    least, most = departure(9), departure_of_sums(departure(9), 9)
+    assert departure_of_sums(0.0, 9) == departure_of_sums(least / 10, 9) == least < most
+    assert departure_of_sums(np.inf, 9) == most
+    assert least < departure_of_sums(least / 2, 9) == most / 2
 
 
 def test_beside_onnx_runtime() -> None:
