@@ -81,11 +81,12 @@ def direct_conv2d(
     dtype: str,
 ) -> Array:
     """Convolution of an already padded picture; accumulators are int32, int64 or, of floats,
-    float32 or float64."""
+    float16, float32 or float64."""
     kind = np.float64 if dtype.startswith("float") else np.int32
     filters = weight.transpose(3, 0, 1, 2).astype(kind) - weight_zero_point
     levels = data.astype(kind) - data_zero_point
-    return convolve(levels, filters, strides, groups, dilation, dtype)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return convolve(levels, filters, strides, groups, dilation, dtype)
 
 
 def _dense_type(types: Sequence[Any], attrs: Attrs) -> Any:

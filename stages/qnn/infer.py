@@ -71,9 +71,12 @@ def conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
     return _window_type(data, (kh, kw), oc, accumulator, attrs)
 
 
+FLOATS = ("float16", "float32", "float64")
+
+
 def _accumulator(attrs: Attrs) -> str:
     dtype = str(attrs.get("dtype", "int32"))
-    known = ("int32", "int64", "float32", "float64")
+    known = ("int32", "int64", *FLOATS)
     _require(dtype in known, f"accumulators of {dtype}; {', '.join(known)} exist")
     return dtype
 
@@ -84,7 +87,7 @@ def _number(kind: Any, what: str, accumulator: str) -> None:
         _integer(kind, what)
         return
     dtype = dtype_of(kind)
-    _require(dtype in ("float32", "float64"), f"{what} of {dtype}; floats are expected")
+    _require(dtype in FLOATS, f"{what} of {dtype}; floats are expected")
 
 
 def dense(types: Sequence[Any], attrs: Attrs) -> Any:

@@ -4,7 +4,9 @@
                                       from_bfloat16(to_bfloat16(x)) + y
 
 What else reads such a tensor reads it rounded, so that it is stored once, in half the bytes. Sums
-stay float32.
+are float32, but where float16 multiplies each channel on its own:
+
+    direct_conv2d(pad(x), w) -> float32(direct_conv2d(pad(to_float16(x)), to_float16(w)))
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from stages.errors import StageError
 from stages.kinds import Model
 from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import is_batched, is_float_product
+from stages.qnn.direct import direct_conv2d
 from stages.qnn.elementwise import ARITHMETIC
-from stages.qnn.floats import HALVING, LARGEST_HALF, Half
+from stages.qnn.floats import HALF_TERMS, HALVING, LARGEST_HALF, Half
 from stages.qnn.numbers import NUMPY
-from stages.qnn.registry import attributes, is_op
+from stages.qnn.registry import attributes, is_op, shape_of
 from stages.qnn.rewriting import Rewriting
 
 _HINT = "leave floats out of the recipe"
@@ -40,6 +43,15 @@ def _is_rounded(expr: Any) -> bool:
     return is_rounded and not attributes(expr).get("is_direct")
 
 
+def is_own(expr: Any) -> bool:
+    """Whether an expression multiplies each channel on its own, by few enough weights to add their
+    products up in float16."""
+    if not is_op(expr, "relax.qnn.direct_conv2d") or attributes(expr)["dtype"] != "float32":
+        return False
+    height, width, depth, _ = shape_of(expr.args[1].ty)
+    return depth == 1 and height * width <= HALF_TERMS
+
+
 class _Walk(Rewriting):
     """One pass over `main`."""
 
@@ -55,6 +67,9 @@ class _Walk(Rewriting):
         self.halves: dict[Any, Any] = {}
         """Old variable → its float of 16 bits in the new model."""
 
+    def _takes(self, expr: Any) -> bool:
+        return _is_rounded(expr) or (self.half == "float16" and is_own(expr))
+
     def _read_by_products(self) -> set[Any]:
         readers: dict[Any, list[Any]] = {}
         for binding in self.bindings.values():
@@ -62,10 +77,10 @@ class _Walk(Rewriting):
                 readers.setdefault(variable, []).append(binding.value)
         found: set[Any] = set()
         for binding in self.bindings.values():
-            if _is_rounded(binding.value):
+            if self._takes(binding.value):
                 variable = binding.value.args[0]
                 origin: Any = self.bindings[variable].value if variable in self.bindings else None
-                if is_op(origin, PAD) and all(map(_is_rounded, readers[variable])):
+                if is_op(origin, PAD) and all(map(self._takes, readers[variable])):
                     self.pads.add(variable)
                     variable = origin.args[0]
                 found.add(variable)
@@ -104,7 +119,7 @@ class _Walk(Rewriting):
         return super().read(variable)
 
     def _value(self, expr: Any, name: str) -> Any:
-        if not _is_rounded(expr):
+        if not self._takes(expr):
             return self.remapped(expr)
         data, weight = expr.args
         rounded = ARITHMETIC[f"relax.qnn.to_{self.half}"](NUMPY, self.constants[weight])
@@ -116,4 +131,8 @@ class _Walk(Rewriting):
                 hint="write floats: bfloat16, or float32",
             )
         tensor = self.builder.tensor(str(weight.name), rounded, self.half)
-        return remap(expr, {data: self.halves[data], weight: tensor})
+        if not is_own(expr):
+            return remap(expr, {data: self.halves[data], weight: tensor})
+        attrs = {**attributes(expr), "dtype": "float16"}
+        sums = direct_conv2d(self.halves[data], tensor, **attrs)
+        return relax.op.astype(self.builder.emit(sums, f"{name}.sums"), "float32")

@@ -111,6 +111,41 @@ def test_a_layer_keeps_to_the_bound_of_its_roundings(name: str) -> None:
     assert kernel.reads_lanes == name.startswith("lanes")
 
 
+@pytest.mark.parametrize("name", ["depthwise", "multiplier", "uneven", "strides"])
+def test_channels_on_their_own_keep_to_the_bound_of_their_roundings(name: str) -> None:
+    """A product and a sum are rounded for each weight of a window, and the sum is float16."""
+    skip_unless_runnable(FP16)
+    if name in ("depthwise", "multiplier"):
+        net, model = model_of(name)
+    else:
+        net, model = own(13, stride=1 + (name == "strides"))
+    halved, inputs = quantizing.run(model=model, options=HALF), net.inputs()
+    found, exact, packed = run(halved, inputs)
+    (tensor,) = (v for n, v in halved.params.items() if n.startswith("w"))
+    assert tensor.dtype == np.float16 and not kernels_of(packed)
+    roundings = int(np.prod(tensor.shape[:2])) + 2
+    sizes = sizes_of(halved, inputs)
+    assert (np.abs(found - exact) <= roundings * HALF_ROUNDOFF * 1.1 * sizes).all()
+
+
+def own(channels: int, window: int = 3, stride: int = 1) -> tuple[Net, Model]:
+    """A convolution of each channel on its own, and a rectifier."""
+    net = Net((2, channels, 9, 11))
+    x = net.emit(op.astype(net.x, "float32"), "real")
+    weight = net.builder.tensor(
+        "w", net.rng.normal(size=(channels, 1, window, window)).astype("f4")
+    )
+    padding = window // 2
+    call = op.nn.conv2d(x, weight, padding=padding, strides=stride, groups=channels)
+    return net, net.model(net.emit(op.nn.relu(net.emit(call, "conv")), "relu"))
+
+
+def test_windows_of_more_weights_than_are_added_up_in_float16_stay_float32() -> None:
+    _, model = own(13, window=7)
+    with pytest.raises(StageError, match="no layer is left in float to be rounded to float16"):
+        quantizing.run(model=model, options=HALF)
+
+
 def test_sums_are_emptied_within_windows_and_rows_and_behind_them() -> None:
     expected = {"short": "window", "a row": "row", "chunks": "chunk", "lanes": "window"}
     expected |= {"lanes, a row": "row", "lanes, chunks": "chunk"}
