@@ -22,6 +22,9 @@ from stages.qnn.packed import parse_signature
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.simplifying import order_of
 
+AT_ONCE = 4
+"""Rows that LLVM interleaves well in one go, as ST4 does; of more it looks bytes up."""
+
 
 def lower_matrices(function: Any, symbol: str) -> Kernel:
     """The kernel `symbol`; items of work are blocks of channels of all matrices."""
@@ -91,9 +94,7 @@ class _Matrices:
             first = self.read + group * (self.group * self.term)
             rows = [self._values(first + term * self.term, count) for term in range(terms)]
             rows += [tirx.Broadcast(tirx.const(0, self.dtype), count)] * (self.group - terms)
-            order = [term * count + lane for lane in range(count) for term in range(self.group)]
-            value = tirx.Shuffle(rows, order) if self.group > 1 else rows[0]
-            self._store(group, 0, count, value)
+            self._store(group, 0, count, _interleaved(rows, count))
             return
         with T.serial(0, count) as lane:
             first = self.read + lane * self.channel + group * (self.group * self.term)
@@ -125,6 +126,17 @@ class _Matrices:
             wide = f"int16{lanes}"
             value = value.astype(wide) - tirx.const(BYTE_POINT, wide)
         return value.astype(f"{self.dtype}{lanes}")
+
+
+def _interleaved(rows: Sequence[Any], count: int) -> Any:
+    """The first elements of rows of so many, then the second ones, and so on."""
+    if len(rows) == 1:
+        return rows[0]
+    if len(rows) <= AT_ONCE:
+        order = [term * count + lane for lane in range(count) for term in range(len(rows))]
+        return tirx.Shuffle(rows, order)
+    halves = [_interleaved(rows[first::2], count) for first in range(2)]
+    return _interleaved(halves, count * len(rows) // 2)
 
 
 def _neighbours(place: Any, count: int) -> Any:

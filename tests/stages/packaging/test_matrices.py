@@ -30,6 +30,7 @@ from tests.targets import (
     AVX512VNNI,
     DOTPROD,
     EVERY,
+    I8MM,
     SSE2,
     VNNI_256,
     skip_unless_runnable,
@@ -92,7 +93,9 @@ def test_every_processor_gives_the_same_bits(
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 1, 3, 2), (0, 2, 3, 1), (1, 0, 2, 3)])
 @pytest.mark.parametrize(
-    "hardware", (AVX2, VNNI_256, AVX512VNNI, AMX, AARCH64, DOTPROD), ids=lambda item: item.name
+    "hardware",
+    (AVX2, VNNI_256, AVX512VNNI, AMX, AARCH64, DOTPROD, I8MM),
+    ids=lambda item: item.name,
 )
 def test_matrices_are_packed_from_any_order_of_axes(
     order: tuple[int, ...], hardware: Hardware
