@@ -76,16 +76,22 @@ _TILES_SOURCE = (
 )
 
 
+def _in_a64(name: str) -> str:
+    """What a row of 32-bit code is called in 64 bits: without the `v` of the older mnemonics."""
+    mnemonic, dot, kind = name.partition(".")
+    renamed = "uxtl" if mnemonic == "vmovl" else mnemonic.removeprefix("v")
+    return f"{renamed}{dot}{kind}"
+
+
 def table(
     core: Core, rows: Sequence[Row], figures: Mapping[str, Figure], sources: Mapping[str, str]
 ) -> CoreCosts:
     """A core's table from the figures of the machine code of its rows."""
     found = {row.name: _entry(row, figures) for row in rows}
     if core in CORES["armv7"]:
-        # The rows of the two states have one name, but for the `v` of the older mnemonics.
         names = [row.name for row in ISAS["neon_armv7"].instructions() if row.name not in found]
         for name in names:
-            found[name] = found[name.removeprefix("v")] | {"source": ARM32}
+            found[name] = found[_in_a64(name)] | {"source": ARM32}
         sources = {**sources, ARM32: _ARM32_SOURCE}
     if core in TILED:
         found |= _TILES
