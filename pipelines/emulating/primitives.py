@@ -2,8 +2,9 @@
 
 Figure 4 of Cowan et al. (CGO 2020) for every shape of a network: loops as they are written, then
 tiled, vectorized, unrolled and shared by threads, then the package's kernel with bits packed as
-they are by default, and as the cost tables choose, beside our own float32 of the network. Cycles
-are modelled; those of several threads are the longest part's, as if threads shared no memory.
+they are by default, and as the cost tables choose, beside our own float32 on as many threads.
+Cycles are modelled; those of several threads are the longest part's, as if threads shared no
+memory.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pipelines.patterns import matching
 from pipelines.plan import Plan
 from stages.codegen import compile_object
 
-KERNEL, PACKED, FLOATS = "+ micro-kernel", "+ packing", "own float32 so"
+KERNEL, PACKED, FLOATS = "+ micro-kernel", "+ packing", "own float32"
 DEFAULT = {"word": 32, "bit_axis": "outermost", "reduction_axis": "words"}
 WORD = 4
 
@@ -63,24 +64,23 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """
     return [
         {"layer": row["layer"], "bits": row["bits"]}
-        | {what: f"{_figure(cost) / 1e3:.0f}{_times(row, what)}" for what, cost in _costs(row)}
+        | {
+            what: f"{_figure(cost) / 1e3:.0f}{_times(row['costs'], what)}"
+            for what, cost in row["costs"].items()
+        }
         for row in rows
     ]
-
-
-def _costs(row: Mapping[str, Any]) -> list[tuple[str, Mapping[str, int]]]:
-    return list(row["costs"].items())
 
 
 def _figure(cost: Mapping[str, int]) -> int:
     return cost.get("cycles_modelled", cost["instructions_emulated"])
 
 
-def _times(row: Mapping[str, Any], what: str) -> str:
-    floats = row["costs"].get(FLOATS)
+def _times(costs: Mapping[str, Mapping[str, int]], what: str) -> str:
+    floats = costs.get(FLOATS)
     if floats is None or what == FLOATS:
         return ""
-    return f" ({_figure(floats) / _figure(row['costs'][what]):.2f})"
+    return f" ({_figure(floats) / _figure(costs[what]):.2f})"
 
 
 def _layers(plan: Plan, pattern: str) -> dict[str, Layer]:
@@ -160,8 +160,7 @@ def _loops(
         )
         _check((folder / "sums").read_bytes(), sums, rows * sums // layer.output[0])
     titles = (*PRIMITIVES, f"+ {threads} threads")
-    costs = pricing.costs(dict(zip(titles, intervals, strict=True)))
-    return costs
+    return pricing.costs(dict(zip(titles, intervals, strict=True)))
 
 
 def _check(data: bytes, size: int, part: int) -> None:

@@ -117,12 +117,12 @@ def test_what_was_emulated_says_so_of_every_figure() -> None:
 
 
 def test_primitives_say_how_many_times_as_fast_as_floats() -> None:
-    costs = {"loops": ROW, "own float32 so": {**ROW, "cycles_modelled": 6_000_000}}
+    costs = {"loops": ROW, "own float32": {**ROW, "cycles_modelled": 6_000_000}}
     row = {"layer": "a", "bits": "A2W1", "costs": costs}
     result = {key: value for key, value in EMULATED.items() if key != "rows"}
     result["primitives"] = [row]
     text = page.render([result])
-    assert "| layer | bits | loops | own float32 so |" in text
+    assert "| layer | bits | loops | own float32 |" in text
     assert "| a | A2W1 | 3000 (2.00) | 6000 |" in text
     assert page.kept(result) == result
 

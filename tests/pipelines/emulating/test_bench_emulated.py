@@ -67,7 +67,7 @@ def test_one_primitive_more_at_a_time(tmp_path: Path) -> None:
     row, other = found["primitives"]
     assert (row["layer"], other["layer"]) == ("layer1.0.conv1", "layer1.0.downsample")
     assert row["bits"] == "A2W1"
-    added = ["+ 4 threads", "+ micro-kernel", "+ packing", "own float32 so"]
+    added = ["+ 4 threads", "+ micro-kernel", "+ packing", "own float32"]
     assert list(row["costs"]) == [*PRIMITIVES, *added]
     executed = {what: each["instructions_emulated"] for what, each in row["costs"].items()}
     assert executed["loops"] > executed["+ unrolling"] > executed["+ 4 threads"]
