@@ -260,13 +260,16 @@ class LegalizeOptions(Options):
 
     def algorithm_of(self, layer: str) -> Algorithm | None:
         """The algorithm wanted for a layer, if one is."""
-        wanted = [one.algorithm for one in self.layers if is_match(one.match, layer)]
-        return wanted[-1] if wanted else None
+        wanted = self._of(layer)
+        return None if wanted is None else wanted.algorithm
 
     def packing_of(self, layer: str) -> Packing | None:
         """The packing wanted for a layer, if one is."""
-        wanted = [one.packing for one in self.layers if is_match(one.match, layer)]
-        return wanted[-1] if wanted else None
+        wanted = self._of(layer)
+        return None if wanted is None else wanted.packing
+
+    def _of(self, layer: str) -> LayerAlgorithm | None:
+        return next((one for one in reversed(self.layers) if is_match(one.match, layer)), None)
 
 
 class ScheduleOptions(Options):

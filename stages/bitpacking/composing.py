@@ -20,6 +20,7 @@ from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
 from stages.qnn.composites import MOVED
 from stages.qnn.depthwise import packed_depthwise
+from stages.qnn.methods import Stored
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import fits
@@ -201,7 +202,7 @@ class Composite:
         q = self._tensor_of(weight)
         q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
         if layout.stored is not None:
-            self._check_axis(signature, layout)
+            self._check_axis(signature, layout.stored)
             signature = signature.reading(layout.stored)
         scale, bias, border = corrected(
             signature, q, layout.padded_channels, attrs, layout.fill, window
@@ -227,12 +228,12 @@ class Composite:
             border=border,
         )
 
-    def _check_axis(self, signature: KernelSignature, layout: Layout) -> None:
+    def _check_axis(self, signature: KernelSignature, stored: Stored) -> None:
         """StageError if planes do not lie where the recipe wants them: the readers of a tensor find
         them in one place."""
         packing = self.packer.options.packing_of(self.layer)
-        is_wanted = packing is not None and packing.bit_axis == "inner" and signature.inner
-        if is_wanted and layout.stored is not None and not layout.stored.inner:
+        is_wanted = packing is not None and packing.bit_axis == "inner"
+        if is_wanted and signature.inner and not stored.inner:
             raise StageError(
                 "planes cannot lie inside pixels: another layer that reads the same activations "
                 "has them elsewhere",

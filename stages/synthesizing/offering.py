@@ -48,7 +48,7 @@ from stages.synthesizing.looping import fits
 from stages.synthesizing.matrix_dots import matrix_dots
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.operands import CACHE_LINE
-from stages.synthesizing.packed_words import MOST_OTHERS, in_bytes, other_words
+from stages.synthesizing.packed_words import BYTE_MAX, MOST_OTHERS, in_bytes, other_words
 from stages.synthesizing.pairs import byte_pairs
 from stages.synthesizing.pricing import offer_of, rank, row_of
 from stages.synthesizing.recounting import Recount, recount_loops
@@ -61,7 +61,6 @@ MAX_ROWS = 8
 LONG_ROWS = (10, 12, 14)
 """Pixels of longer tiles, which pictures are often multiples of. Only registers as wide as a line
 of the cache gain by them: there the weights of a step are the most that has to come from one."""
-BYTE_MAX = 255
 FLOAT_PRODUCTS = {FLOATS: FloatDots(1), BFLOATS: FloatDots(2, "bfloat16")}
 SPARE = 3
 """Registers beside counters and planes."""

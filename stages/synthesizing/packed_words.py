@@ -46,31 +46,31 @@ def other_words(
         ranks = {s: rank(offer_of(s, bodies[s], isa, costs, 0.0)) for s in alike}
         ordered = sorted(alike, key=ranks.__getitem__)
         tiles = [s for s in ordered if s.plan == ordered[0].plan]
-        for bits in widths:
-            scaled = [(s, s.channels * WORD_BITS // bits) for s in tiles]
-            fitting = [(s, c) for s, c in scaled if c % isa.lanes == 0 and c <= BLOCK]
-            for tile, channels in fitting[: MOST_OTHERS + 1]:
-                yield from with_words(replace(tile, channels=channels), isa, bits)
         for bits in (WORD_BITS, *widths):
-            yield from _with_planes_inside(tiles, isa, bits)
+            scaled = _scaled(tiles, isa, bits)
+            for tile in scaled[: MOST_OTHERS + 1] if bits != WORD_BITS else ():
+                yield from with_words(tile, isa, bits)
+            for tile in scaled[:1] if bits >= WORD_BITS else ():
+                yield from _with_planes_inside(tile, isa, bits)
 
 
-def _with_planes_inside(
-    tiles: Sequence[KernelSignature], isa: Isa, bits: int
-) -> Iterator[KernelSignature]:
-    """The first tile of those in packed words of so many bits, on planes that lie inside a pixel.
+def _scaled(tiles: Sequence[KernelSignature], isa: Isa, bits: int) -> list[KernelSignature]:
+    """Tiles of as many registers of packed words of so many bits, of those that channels fill."""
+    channels = [tile.channels * WORD_BITS // bits for tile in tiles]
+    return [
+        replace(tile, channels=count)
+        for tile, count in zip(tiles, channels, strict=True)
+        if count % isa.lanes == 0 and count <= BLOCK
+    ]
 
-    As whole words do, of a plan of several planes, or of one and sums.
-    """
-    for tile in tiles:
-        channels, plan = tile.channels * WORD_BITS // bits, tile.plan
-        if plan is None or bits < WORD_BITS or channels % isa.lanes:
-            continue
-        stored = stored_by(plan, bits // WORD_BITS)
-        if stored.inner:
-            found = with_words(replace(tile, channels=channels), isa, bits)
-            yield from (one.reading(stored) for one in found)
-        return
+
+def _with_planes_inside(tile: KernelSignature, isa: Isa, bits: int) -> Iterator[KernelSignature]:
+    """A tile in packed words of so many bits, on planes that lie inside a pixel as whole words do,
+    of a plan of several planes, or of one and sums."""
+    assert tile.plan is not None
+    stored = stored_by(tile.plan, bits // WORD_BITS)
+    if stored.inner:
+        yield from (one.reading(stored) for one in with_words(tile, isa, bits))
 
 
 def with_words(tile: KernelSignature, isa: Isa, bits: int) -> Iterator[KernelSignature]:

@@ -297,8 +297,8 @@ class Loop:
         offset = load.offset + turn * self.step_bytes.get(load.pointer, 0)
         if beside.kind == "word":
             lanes = ARRANGEMENTS[load.bytes]
-            is_far = load.apart in self.strides
-            moved = f"${self.first_stride}" if is_far else f"#{load.bytes}"
+            is_near = load.apart == load.bytes
+            moved = f"#{load.bytes}" if is_near else f"${self.first_stride}"
             yield f"ld1r {{{register}.{lanes}}}, [{pointer}], {moved}"
         elif beside.kind == "low":
             yield f"ldr ${{{register[1:]}:d}}, [{pointer}, #{offset}]"

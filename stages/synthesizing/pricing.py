@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from hw.costs import CoreCosts
 from hw.isa import Isa, Part
 from stages.qnn.families import BytePairs
-from stages.qnn.methods import BYTE_BITS
 from stages.qnn.offers import Offer
+from stages.qnn.packings import reduction_axis
 from stages.qnn.signature import BLOCK, KernelSignature
 from stages.qnn.tables import ENTRIES
 from stages.synthesizing.body import Body
@@ -117,7 +117,7 @@ def _copied(signature: KernelSignature) -> int:
 
 def _filling(signature: KernelSignature, isa: Isa) -> str:
     """How activations fill a register: words, or tables, which may fit once or twice."""
-    is_whole = signature.word_bits == BYTE_BITS * isa.bytes
+    is_whole = reduction_axis(signature) == "lanes"
     if signature.reads_lanes or signature.pixels > 1 or is_whole:
         return "load"
     if signature.tables is None:

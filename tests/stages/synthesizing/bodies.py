@@ -16,13 +16,21 @@ from stages.codegen import compile_object
 from stages.qnn.integer import windows
 from stages.qnn.methods import BYTE_LIMIT, WORD_LIMIT
 from stages.qnn.packing import pack_activations, pack_weights, raw_sums
-from stages.qnn.signature import BLOCK, RING_BYTES, TILES_BEGIN, TILES_END, KernelSignature
+from stages.qnn.signature import (
+    BLOCK,
+    RING_BYTES,
+    TILES_BEGIN,
+    TILES_END,
+    Flush,
+    KernelSignature,
+)
 from stages.qnn.terms import term_table
 from stages.synthesizing.microkernel import kernel_text
 from stages.synthesizing.tiles import shaping_text
 from tests.compiled import Library
 
 Array = np.ndarray[Any, Any]
+FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
 SHAPE = 8
 """Numbers of a shape, behind which is what sums begin with; the last says whether they do."""
 
@@ -107,6 +115,18 @@ class Case:
             return -limit, limit - (limit in (BYTE_LIMIT, WORD_LIMIT))
         assert self.signature.plan is not None
         return 0, (1 << self.signature.plan.weight_bits) - 1
+
+
+def filled(signature: KernelSignature, flush: Flush) -> Case:
+    """A case whose counters reach their limit, and would overflow if emptied any later."""
+    period = signature.flush_period
+    if period == 0:
+        return Case(signature, 2, 1, 40)
+    if flush == "window":
+        return Case(signature.flushed(flush), 1, 1, period)
+    if flush == "row":
+        return Case(signature.flushed(flush), 3, 1, period)
+    return Case(signature.flushed(flush), 2, 1, 2 * period + 3 * signature.step)
 
 
 def compile_cases(cases: Sequence[Case], hardware: Hardware, inlined: bool = True) -> Library:

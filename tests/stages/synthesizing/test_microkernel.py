@@ -29,7 +29,15 @@ from stages.synthesizing.coupled import STEPS
 from stages.synthesizing.looping import fits
 from stages.synthesizing.microkernel import MicroKernel
 from stages.synthesizing.offering import candidates
-from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same, sums_of
+from tests.stages.synthesizing.bodies import (
+    FLUSHES,
+    Case,
+    compile_cases,
+    expected_sums,
+    filled,
+    same,
+    sums_of,
+)
 from tests.stages.synthesizing.plans import (
     PLANS,
     PROBLEMS,
@@ -49,7 +57,6 @@ from tests.targets import (
     skip_unless_runnable,
 )
 
-FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
 SOME_PLANS = [
     plan_named("xor1", 1, 1, "bipolar"),
     plan_named("mix3", 2, 2, "bipolar"),
@@ -87,18 +94,6 @@ def tiles(hardware: Hardware) -> list[int]:
     """Vectors of channels that a tile may have."""
     lanes = isa_of(hardware).lanes
     return [vectors for vectors in (1, 2, 4, 8) if vectors * lanes <= BLOCK]
-
-
-def filled(signature: KernelSignature, flush: Flush) -> Case:
-    """A case whose counters reach their limit, and would overflow if emptied any later."""
-    period = signature.flush_period
-    if period == 0:
-        return Case(signature, 2, 1, 40)
-    if flush == "window":
-        return Case(signature.flushed(flush), 1, 1, period)
-    if flush == "row":
-        return Case(signature.flushed(flush), 3, 1, period)
-    return Case(signature.flushed(flush), 2, 1, 2 * period + 3 * signature.step)
 
 
 def of_plan(hardware: Hardware, plan: TermPlan, rows: int) -> KernelSignature:

@@ -13,14 +13,21 @@ from hw.profile import Hardware
 from stages.qnn.methods import WORD_BITS
 from stages.qnn.offers import Problem
 from stages.qnn.packing import pack_weights, unpack_weights
-from stages.qnn.signature import BLOCK, Flush, KernelSignature
+from stages.qnn.signature import BLOCK, KernelSignature
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.emptying import WORDS, word_widths
 from stages.synthesizing.looping import fits
 from stages.synthesizing.offering import candidates, offers_for
 from stages.synthesizing.packed_words import with_words
-from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same, sums_of
+from tests.stages.synthesizing.bodies import (
+    FLUSHES,
+    compile_cases,
+    expected_sums,
+    filled,
+    same,
+    sums_of,
+)
 from tests.stages.synthesizing.plans import plan_named
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512VPOPCNTDQ, skip_unless_runnable
 
@@ -32,7 +39,6 @@ PLANS = [
     plan_named("and4", 2, 2, "signed"),
     plan_named("choose_w6", 3, 3, "signed"),
 ]
-FLUSHES: tuple[Flush, ...] = ("window", "row", "chunk")
 
 
 def kernels(hardware: Hardware) -> Iterator[KernelSignature]:
@@ -60,13 +66,8 @@ def test_words_of_every_width(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     cases = []
     for number, signature in enumerate(kernels(hardware)):
-        flush = FLUSHES[number % 3]
-        rows, words = {
-            "window": (1, signature.flush_period),
-            "row": (3, signature.flush_period),
-            "chunk": (2, 2 * signature.flush_period + 3 * signature.step),
-        }[flush]
-        cases.append(Case(signature.flushed(flush), rows, 1, words, 1 + number % 2))
+        case = filled(signature, FLUSHES[number % 3])
+        cases.append(replace(case, stride=1 + number % 2))
     assert {case.signature.word_bits for case in cases} == {*WORDS}
     library = compile_cases(cases, hardware)
     rng = np.random.default_rng(7)
