@@ -12,8 +12,9 @@ from pipelines.machine import processor
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
 from pipelines.tuning import ledger
+from pipelines.tuning.candidates import Layer
 from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
-from pipelines.tuning.trials import Layer, Tuner
+from pipelines.tuning.trials import Tuner
 
 TRIALS = 16
 """Kernels tried per layer where the recipe does not say."""

@@ -7,9 +7,8 @@ each new kernel timed alone.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,61 +18,19 @@ from hw.profile import Hardware
 from pipelines.benching import rounds
 from pipelines.execute import Workshop
 from pipelines.machine import check_runs
-from pipelines.measuring.loaded import LoadedProgram, Steps, loaded
+from pipelines.measuring.loaded import LoadedProgram, loaded
 from pipelines.plan import Plan
 from pipelines.tuning import ledger, subjects
+from pipelines.tuning.candidates import Candidate, Layer, layers_of
 from pipelines.tuning.ledger import Finished, Trial
 from pipelines.tuning.rehearsal import Rehearsal
 from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
-from stages.qnn.measured import Subject
 from stages.tuning import ORDERS
 
 Told = Callable[[str], None]
 ROUNDS = 9
 """Turns that every kernel of a trial has."""
 _REASON = 200
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A kernel to try; without an order the predicted one."""
-
-    kernel: str
-    order: str | None = None
-
-
-@dataclass
-class Layer:
-    """A workload of the model: where it is, what may be chosen, and what was measured."""
-
-    name: str
-    """The first layer of its kind, which is timed."""
-    count: int
-    """How many layers are of its kind."""
-    subject: Subject
-    default: Candidate
-    """What it runs without measurements, in its predicted order."""
-    trials: list[Trial] = field(default_factory=list)
-
-    def candidates(self, count: int) -> list[Candidate]:
-        """So many kernels, those predicted to be cheapest first, without the default."""
-        names = (self.subject.kernel(offer) for offer in self.subject.ranked())
-        return [Candidate(name) for name in names if name != self.default.kernel][:count]
-
-    def turned(self) -> list[Candidate]:
-        """The best kernel in the order that was not predicted for it."""
-        best = best_of(self.trials)
-        is_better = best is not None and best.ratio is not None and best.ratio < 1
-        kernel = best.kernel if best is not None and is_better else self.default.kernel
-        return [Candidate(kernel, order) for order in ORDERS if order != self.default.order]
-
-    def is_tried(self, candidate: Candidate) -> bool:
-        """Whether the ledger knows how a candidate came out beside the default."""
-        return any(
-            (t.kernel, t.order, t.against)
-            == (candidate.kernel, candidate.order, self.default.kernel)
-            for t in self.trials
-        )
 
 
 class Tuner:
@@ -88,7 +45,7 @@ class Tuner:
         self.base.produce(self.base.plan.step("packaging"))
         golden = self.base.load(self.base.plan.step("golden"))
         self.inputs = {name: array[0] for name, array in golden.inputs.items()}
-        self.layers = list(_distinct(self.base, ledger.trials(self.machine)))
+        self.layers = list(layers_of(self.base, ledger.trials(self.machine)))
         self.program: LoadedProgram | None = None
 
     def run(self, count: int) -> None:
@@ -200,16 +157,3 @@ class Tuner:
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             **found,
         )
-
-
-def _distinct(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
-    found = subjects.of(steps)
-    kernels, orders = subjects.running(steps), subjects.orders(steps)
-    names = {name: subject.workload.name for name, subject in found.items()}
-    counts = Counter(names.values())
-    for name, subject in found.items():
-        workload = names[name]
-        if count := counts.pop(workload, 0):
-            default = Candidate(kernels[name], orders[name])
-            trials = [t for t in known if t.workloads[0] == workload]
-            yield Layer(name, count, subject, default, trials)
