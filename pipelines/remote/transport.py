@@ -37,7 +37,9 @@ class UnreachableError(UserError):
 class Transport(Protocol):
     """What runs and copies."""
 
-    board: Board
+    @property
+    def board(self) -> Board:
+        """Which board it is."""
 
     def command(self, words: Sequence[str], architecture: str | None = None) -> list[str]:
         """Return the command line of this machine that runs words on the board, in its home folder.
@@ -61,7 +63,8 @@ class Ssh:
         host, port = self._address
         to_port = ["-p", port] if port else []
         line = shlex.join(words)
-        return [_found("ssh"), "-T", *self._options, *to_port, "--", host.strip("[]"), line]
+        plain_host = host.replace("[", "").replace("]", "")
+        return [_found("ssh"), "-T", *self._options, *to_port, "--", plain_host, line]
 
     def copy(self, file: Path, name: str) -> None:
         """Copy a file with scp."""
