@@ -1,0 +1,165 @@
+"""How programs reach a board and run there: the user's own ssh and scp, or this machine itself.
+
+A transport gives command lines of this machine. What stands in them for the board is quoted for its
+shell; nothing that a board answers ever becomes a part of one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pipelines.errors import UserError
+from pipelines.remote.address import Board
+from pipelines.runners.replay import qemu_lacks, qemu_prefix
+
+FOLDER = ".cache/bitkiln"
+"""Where things are put on a board, below the home folder."""
+CONNECT_SECONDS = 10
+"""How long a board may take to answer a call."""
+_ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
+"""A board that does not answer for 15 seconds is gone."""
+_COPY_SECONDS = 300
+_SCRIPT_SECONDS = 60
+
+
+class UnreachableError(UserError):
+    """A board that cannot be reached, or no longer: what ssh or scp said of it."""
+
+
+class Transport(Protocol):
+    """What runs and copies."""
+
+    @property
+    def board(self) -> Board:
+        """Which board it is."""
+
+    def command(self, words: Sequence[str], architecture: str | None = None) -> list[str]:
+        """Return the command line of this machine that runs words on the board, in its home folder.
+
+        `architecture` is that of the program, where it is not a part of the board's system.
+        """
+
+    def copy(self, file: Path, name: str) -> None:
+        """Copy a file to a path below the board's home folder; UnreachableError if it fails."""
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """A board that ssh reaches, with the user's client, keys and configuration."""
+
+    board: Board
+
+    def command(self, words: Sequence[str], architecture: str | None = None) -> list[str]:
+        """Return the command line of ssh; passwords are not asked for."""
+        del architecture
+        host, port = self._address
+        to_port = ["-p", port] if port else []
+        line = shlex.join(words)
+        plain_host = host.replace("[", "").replace("]", "")
+        return [_found("ssh"), "-T", *self._options, *to_port, "--", plain_host, line]
+
+    def copy(self, file: Path, name: str) -> None:
+        """Copy a file with scp."""
+        host, port = self._address
+        to_port = ["-P", port] if port else []
+        target = f"{host}:{name}"
+        command = [_found("scp"), "-q", *self._options, *to_port, "--", str(file), target]
+        _done(self.board, command, None, _COPY_SECONDS)
+
+    @property
+    def _options(self) -> list[str]:
+        config = ["-F", self.board.ssh_config] if self.board.ssh_config else []
+        wait = ("-o", f"ConnectTimeout={CONNECT_SECONDS}", "-o", "BatchMode=yes")
+        return [*config, *wait, *_ALIVE]
+
+    @property
+    def _address(self) -> tuple[str, str]:
+        """User and host, and the port if one is stated."""
+        match = re.fullmatch(r"(.*?[^:]|.*\])(?::(\d+))?", self.board.address)
+        assert match is not None, "addresses were checked"
+        return match.group(1), match.group(2) or ""
+
+
+@dataclass(frozen=True)
+class Local:
+    """This machine as a board; QEMU runs programs of another architecture."""
+
+    board: Board
+    home: Path
+    """What stands for its home folder."""
+
+    def command(self, words: Sequence[str], architecture: str | None = None) -> list[str]:
+        """Return the words, behind QEMU where they need it."""
+        from pipelines.packages import is_here
+
+        prefix: tuple[str, ...] = ()
+        if architecture is not None and not is_here(architecture):
+            found = qemu_prefix(architecture)
+            if found is None:
+                lacking = " ".join(qemu_lacks(architecture))
+                raise UserError(
+                    f"board={self.board.address}: this machine runs programs of {architecture} "
+                    f"under QEMU alone; on Debian: apt install {lacking}"
+                )
+            prefix = found
+        inside = 'cd "$0" && exec "$@"'
+        return ["sh", "-c", inside, str(self.home), *prefix, *words]
+
+    def copy(self, file: Path, name: str) -> None:
+        """Copy a file below the folder."""
+        target = self.home / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+
+
+def transport(board: Board) -> Transport:
+    """Return how a board is reached."""
+    return Local(board, Path.home()) if board.is_local else Ssh(board)
+
+
+def script(to: Transport, text: str, seconds: float = _SCRIPT_SECONDS) -> str:
+    """Run a POSIX shell script on a board and return what it printed; UnreachableError if it fails.
+
+    The script is one of our own, and is sent as its input.
+    """
+    return _done(to.board, to.command(["sh", "-s"]), text, seconds)
+
+
+def _done(board: Board, command: Sequence[str], given: str | None, seconds: float) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            input=given if given is not None else "",
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        raise UnreachableError(f"{board.name}: no answer in {seconds:.0f} s") from None
+    if done.returncode:
+        raise UnreachableError(f"{board.name}: {plain(done.stderr) or 'ended without a word'}")
+    return done.stdout
+
+
+def plain(text: str, most: int = 300) -> str:
+    """The last lines of what somebody else said: one line, without control characters."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = "; ".join(lines[-3:])
+    return "".join(c if c.isprintable() else "?" for c in found)[-most:]
+
+
+def _found(program: str) -> str:
+    path = shutil.which(program, path=os.environ.get("PATH"))
+    if path is None:
+        raise UserError(f"{program} is not installed; on Debian: apt install openssh-client")
+    return path
