@@ -60,7 +60,7 @@ class Ssh:
     def command(self, words: Sequence[str], architecture: str | None = None) -> list[str]:
         """Return the command line of ssh; passwords are not asked for."""
         del architecture
-        host, port = self._address
+        host, port = self.target
         to_port = ["-p", port] if port else []
         line = shlex.join(words)
         plain_host = host.replace("[", "").replace("]", "")
@@ -68,7 +68,7 @@ class Ssh:
 
     def copy(self, file: Path, name: str) -> None:
         """Copy a file with scp."""
-        host, port = self._address
+        host, port = self.target
         to_port = ["-P", port] if port else []
         target = f"{host}:{name}"
         command = [_found("scp"), "-q", *self._options, *to_port, "--", str(file), target]
@@ -81,7 +81,7 @@ class Ssh:
         return [*config, *wait, *_ALIVE]
 
     @property
-    def _address(self) -> tuple[str, str]:
+    def target(self) -> tuple[str, str]:
         """User and host, and the port if one is stated."""
         match = re.fullmatch(r"(.*?[^:]|.*\])(?::(\d+))?", self.board.address)
         assert match is not None, "addresses were checked"
