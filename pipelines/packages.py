@@ -12,6 +12,7 @@ import numpy as np
 from hw import host
 from pipelines.actions import published
 from pipelines.errors import UserError
+from pipelines.machine import is_here
 from pipelines.plan import Plan
 from pipelines.runners import Package, choose, open_package, replay
 from pipelines.runners.replay import Replay
@@ -37,14 +38,6 @@ def is_native(plan: Plan) -> bool:
     """Whether the package is for this machine's kind of processor."""
     try:
         return is_here(open_package(published(plan)).architecture)
-    except ValueError:
-        return False
-
-
-def is_here(architecture: str) -> bool:
-    """Whether this machine's processor is of an architecture."""
-    try:
-        return host.detect().architecture == architecture
     except ValueError:
         return False
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import actions, packages, tables, verifying
+from pipelines import actions, tables, verifying
 from pipelines.benching import growth, larq, layers, own, primitives, rounds, sides
 from pipelines.benching.engines import ENGINES, Engine, limit_instructions
 from pipelines.benching.origin import origin
@@ -19,7 +19,7 @@ from pipelines.emulating import command
 from pipelines.errors import UserError, did_you_mean
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
-from pipelines.machine import processor
+from pipelines.machine import is_here, processor
 from pipelines.measuring import peaks
 from pipelines.measuring.loaded import loaded
 from pipelines.overrides import Variables
@@ -38,7 +38,7 @@ INSTALL = "run: pip install -e '.[peers]'"
 
 def check(*, resolved: Resolved, variables: Variables) -> None:
     """Refuse engines that are not there, and what can neither be timed here nor emulated."""
-    if not packages.is_here(resolved.hardware.architecture):
+    if not is_here(resolved.hardware.architecture):
         command.check(resolved, variables)
         return
     _asked(variables)
@@ -55,7 +55,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     What is for another architecture is emulated: then they are instructions and modelled cycles.
     `python -m pipelines.benching.page FILE` puts such a file on the page of benchmarks.
     """
-    if not packages.is_here(resolved.hardware.architecture):
+    if not is_here(resolved.hardware.architecture):
         command.run(plan, resolved, variables)
         return
     if (pattern := variables.command.get("layer")) is not None:
