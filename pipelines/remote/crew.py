@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from pipelines.errors import UserError
-from pipelines.remote.session import FaultError, LostError, Session, Told
+from pipelines.remote.dialogue import FaultError, LostError
+from pipelines.remote.session import Session, Told
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -77,13 +77,17 @@ def installed(to: Transport, architecture: str, data: bytes) -> list[str]:
     name = f"runner-{keys.digest(data)[:16]}"
     if not probe(to, name).has_runner:
         _copied(to, data, name)
-    emulator = to.emulator(architecture) if _is_emulated(to, architecture) else []
-    return [*emulator, f"./{name}"]
+    return [*emulator_for(to, architecture), f"./{name}"]
 
 
 def in_folder(to: Transport, words: Sequence[str]) -> list[str]:
     """Return the command line of this machine that runs words in our folder on a board."""
     return to.command(["sh", "-c", _IN_FOLDER, "sh", *words])
+
+
+def emulator_for(to: Transport, architecture: str) -> list[str]:
+    """Return the words before a program of an architecture; none where the board runs it itself."""
+    return to.emulator(architecture) if _is_emulated(to, architecture) else []
 
 
 def _is_emulated(to: Transport, architecture: str) -> bool:

@@ -150,8 +150,18 @@ def script(to: Transport, text: str, seconds: float = _SCRIPT_SECONDS) -> str:
 
 
 def _done(board: Board, command: Sequence[str], given: str | None, seconds: float) -> str:
+    done = ended(board, command, given, seconds)
+    if done.returncode:
+        raise UnreachableError(f"{board.name}: {plain(done.stderr) or 'ended without a word'}")
+    return done.stdout
+
+
+def ended(
+    board: Board, command: Sequence[str], given: str | None, seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line to its end; UnreachableError if it takes longer than so many seconds."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command,
             input=given if given is not None else "",
             capture_output=True,
@@ -162,9 +172,6 @@ def _done(board: Board, command: Sequence[str], given: str | None, seconds: floa
         )
     except subprocess.TimeoutExpired:
         raise UnreachableError(f"{board.name}: no answer in {seconds:.0f} s") from None
-    if done.returncode:
-        raise UnreachableError(f"{board.name}: {plain(done.stderr) or 'ended without a word'}")
-    return done.stdout
 
 
 def plain(text: str, most: int = 300) -> str:

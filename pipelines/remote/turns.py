@@ -6,12 +6,12 @@ and measured again.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pipelines.remote.session import Session
+from pipelines.remote.dialogue import is_count, is_time
+from pipelines.remote.session import Session, Told
 from pipelines.remote.starting import BoardError
 
 SLOWER = 0.99
@@ -37,71 +37,80 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class _Round:
-    seconds: tuple[float, ...]
+class State:
+    """What a board said of its clock and its firmware while something was timed."""
+
     khz: tuple[float, ...]
     throttled: int
+
+    def fault(self, fastest: float) -> str:
+        """Why what was timed does not count, or nothing; `fastest` is a clock in kHz."""
+        if self.throttled & THROTTLED_NOW:
+            return f"the firmware throttled (get_throttled says {self.throttled:#x})"
+        if self.khz and min(self.khz) < SLOWER * fastest:
+            slow, fast = min(self.khz) / 1000, fastest / 1000
+            return f"the clock was {slow:.0f} MHz, in others {fast:.0f} MHz"
+        return ""
+
+
+def state(*said: Mapping[str, Any]) -> State:
+    """Return what answers say of a board's state; it may be nothing."""
+    khz = tuple(float(each["khz"]) for each in said if is_time(each.get("khz")))
+    bits = [each["throttled"] for each in said if is_count(each.get("throttled"))]
+    return State(khz, bits[0] | bits[-1] if bits else 0)
+
+
+Round = tuple[tuple[float, ...], State]
+"""Seconds, and the state meanwhile."""
+
+
+def counting(
+    board: str, wanted: int, measure: Callable[[int], Sequence[Round]], told: Told
+) -> list[tuple[float, ...]]:
+    """Return the seconds of the rounds that count; `measure` gives so many more.
+
+    BoardError if so many had to be thrown away that less than half of those wanted are left.
+    """
+    found: list[Round] = []
+    good: list[Round] = []
+    fastest = 0.0
+    while len(good) < wanted and len(found) < MOST * wanted:
+        found += measure(wanted - len(good))
+        fastest = max((khz for _, each in found for khz in each.khz), default=0.0)
+        good = [each for each in found if not each[1].fault(fastest)]
+    if thrown := len(found) - len(good):
+        why = next(fault for _, each in found if (fault := each.fault(fastest)))
+        said = f"{board}: {thrown} of {len(found)} rounds were thrown away: {why}"
+        if 2 * len(good) < wanted:
+            raise BoardError(f"{said}; cool it, or give it a better power supply")
+        told(said)
+    return [seconds for seconds, _ in good]
 
 
 def timed(
     session: Session, sides: Sequence[int], timing: Timing, *, threads: int = 1, far_bytes: int = 0
 ) -> list[tuple[float, ...]]:
-    """Return the seconds of each side in every round that counts; the sides are defined already.
-
-    BoardError if so many rounds had to be thrown away that less than half of those wanted are left.
-    """
-    found: list[_Round] = []
-    good: list[_Round] = []
-    while len(good) < timing.rounds and len(found) < MOST * timing.rounds:
-        wanted = replace(timing, rounds=timing.rounds - len(good))
-        found += _measured(session, sides, wanted, threads, far_bytes)
-        fastest = max((khz for each in found for khz in each.khz), default=0.0)
-        good = [each for each in found if not _fault(each, fastest)]
-    if (thrown := len(found) - len(good)) > 0:
-        fastest = max((khz for each in found for khz in each.khz), default=0.0)
-        why = next(fault for each in found if (fault := _fault(each, fastest)))
-        said = f"{session.board.name}: {thrown} of {len(found)} rounds were thrown away: {why}"
-        if 2 * len(good) < timing.rounds:
-            raise BoardError(f"{said}; cool it, or give it a better power supply")
-        session.told(said)
-    return [each.seconds for each in good]
-
-
-def _fault(each: _Round, fastest: float) -> str:
-    """Why a round does not count, or nothing."""
-    if each.throttled & THROTTLED_NOW:
-        return f"the firmware throttled (get_throttled says {each.throttled:#x})"
-    if each.khz and min(each.khz) < SLOWER * fastest:
-        slow, fast = min(each.khz) / 1000, fastest / 1000
-        return f"the clock was {slow:.0f} MHz, in others {fast:.0f} MHz"
-    return ""
-
-
-def _measured(
-    session: Session, sides: Sequence[int], timing: Timing, threads: int, far_bytes: int
-) -> list[_Round]:
+    """Return the seconds of each side in every round that counts; the sides are defined already."""
     settle, turn = (round(1e6 * seconds) for seconds in (timing.settle, timing.turn))
     numbers = " ".join(map(str, sides))
-    session.send(
-        f"time {threads} {timing.rounds} {settle} {turn} {far_bytes} {len(sides)} {numbers}"
-    )
-    return [
-        _round(session, session.answer(ROUND_SECONDS), len(sides)) for _ in range(timing.rounds)
-    ]
+
+    def measure(count: int) -> list[Round]:
+        session.send(f"time {threads} {count} {settle} {turn} {far_bytes} {len(sides)} {numbers}")
+        return [_round(session, session.answer(ROUND_SECONDS), len(sides)) for _ in range(count)]
+
+    return counting(session.board.name, timing.rounds, measure, session.told)
 
 
-def _round(session: Session, said: Mapping[str, Any], count: int) -> _Round:
-    seconds, after = said.get("seconds"), said.get("after")
-    are_times = isinstance(seconds, list) and len(seconds) == count and all(map(is_time, seconds))
-    if not are_times or not isinstance(after, dict):
+def _round(session: Session, said: Mapping[str, Any], count: int) -> Round:
+    after = said.get("after")
+    if not isinstance(after, dict):
         raise session.garbage(said)
-    states = (said, after)
-    khz = tuple(float(s["khz"]) for s in states if is_time(s.get("khz")))
-    bits = [s["throttled"] for s in states if isinstance(s.get("throttled"), int)]
-    return _Round(tuple(map(float, seconds or ())), khz, bits[0] | bits[-1] if bits else 0)
+    return times_of(session, said, count), state(said, after)
 
 
-def is_time(value: object) -> bool:
-    """Whether an answer is a number that can be a time."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value > 0  # type: ignore[arg-type, operator]
+def times_of(session: Session, said: Mapping[str, Any], count: int) -> tuple[float, ...]:
+    """Return so many times of an answer; BoardError if it has not got them."""
+    found = said.get("seconds")
+    if not isinstance(found, list) or len(found) != count or not all(map(is_time, found)):
+        raise session.garbage(said)
+    return tuple(map(float, found))

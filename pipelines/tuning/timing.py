@@ -9,7 +9,8 @@ import numpy as np
 
 from pipelines import verifying
 from pipelines.remote.crew import Failed
-from pipelines.remote.session import FaultError, Session
+from pipelines.remote.dialogue import FaultError
+from pipelines.remote.session import Session
 from pipelines.remote.sides import Side
 from pipelines.remote.starting import BoardError
 from pipelines.remote.turns import Timing, timed
