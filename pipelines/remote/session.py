@@ -144,6 +144,12 @@ class Session:
         self.library = library.name
         return seconds
 
+    def restart(self) -> None:
+        """Take another process, which has done nothing yet."""
+        self.close()
+        self._start(None)
+        self.ready(self.told)
+
     def close(self) -> None:
         """End the runner."""
         self._dialogue.close()
