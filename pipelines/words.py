@@ -13,7 +13,7 @@ DATABASE = ("ignore", "dumpdb", "reset-dep")
 """Words of doit's about its database, which is not kept."""
 DEFAULT = "recipes"
 """What `doit` alone does."""
-_BUILD = Command("build", "", "")
+_BUILD = Command("build", "", "", takes=("board",))
 _BY_NAME = {command.name: command for command in (_BUILD, *COMMANDS)}
 
 

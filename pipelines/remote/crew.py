@@ -11,14 +11,11 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from pipelines.errors import UserError
-from pipelines.remote.session import BoardError, FaultError, LostError, Session
+from pipelines.remote.dialogue import FaultError, LostError
+from pipelines.remote.session import Session, Told
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Told = Callable[[str], None]
-Work = Callable[[Session, Item], Result]
-"""Does one item on a board that nobody else uses."""
-
 WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each try to reach a board again."""
 PING_SECONDS = 20.0
@@ -53,13 +50,14 @@ class Crew(Generic[Item, Result]):
     """Workers, each with a board of its own; as a context it ends them.
 
     `boards` are functions that give a session, by the board's name; the first sessions may be there
-    already. `told` gets a sentence when something happens to a board.
+    already. `work` does one item on a board that nobody else uses. `told` gets a sentence when
+    something happens to a board.
     """
 
     def __init__(
         self,
         boards: Sequence[tuple[str, Callable[[], Session]]],
-        work: Work[Item, Result],
+        work: Callable[[Session, Item], Result | Failed],
         told: Told,
         waits: Sequence[float] = WAITS,
     ) -> None:
@@ -123,8 +121,6 @@ class Crew(Generic[Item, Result]):
             session.ready(self._told)
             while (given := self._taken(session)) is not None:
                 session = self._done(given, session, connect)
-        except BoardError as error:
-            self._leave(name, error.message)
         except UserError as error:
             self._leave(name, error.message)
         except Exception as error:  # whatever it is, the others go on

@@ -31,20 +31,29 @@ _TARGETS = {
 ARCHITECTURES = tuple(_TARGETS)
 _FLAGS = ("-std=gnu11", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-fno-sanitize=all")
 _LINK = ("-s", "-Wl,--gc-sections", "-Wl,--build-id=none")
+_STATIC = ("-static", "-DSTATIC", "-lpthread", "-lm")
 _RUNTIME = ("rounding.c", "conversions.c")
 """Functions of the packages' runtime that compiled kernels may call."""
 
 
-def runner(architecture: str) -> Path:
-    """Return the runner for an architecture, compiled once for a user."""
+def runner(architecture: str, is_static: bool = False) -> Path:
+    """Return the runner for an architecture, compiled once for a user.
+
+    A static one loads no libraries; kernels have to be linked into it (`static`).
+    """
     sources = {name: _text("pipelines.remote", "runner", name) for name in (*SOURCES, HEADER)}
-    made = [architecture, sources, _FLAGS, _LINK, keys.tool_version("ziglang")]
-    path = default_cache().parent / "runner" / f"runner-{keys.digest(keys.canonical(made))[:16]}"
+    target = _TARGETS[architecture][int(is_static)]
+    made = [target, sources, _FLAGS, _LINK, keys.tool_version("ziglang")]
+    path = default_cache().parent / "runner" / keys.digest(keys.canonical(made))[:16]
     if not path.is_file():
-        target = _TARGETS[architecture][0]
+        flags: tuple[str, ...] = ("-lpthread", "-ldl", "-lm")
+        compiled = list(SOURCES)
+        if is_static:
+            sources["none.c"] = table({})
+            compiled.append("none.c")
+            flags = _STATIC
         with tempfile.TemporaryDirectory(prefix="bitkiln-runner-") as folder:
-            flags = ("-lpthread", "-ldl", "-lm")
-            atomic.replace(path, _compiled(Path(folder), target, sources, SOURCES, flags))
+            atomic.replace(path, _compiled(Path(folder), target, sources, compiled, flags))
     return path
 
 
@@ -66,7 +75,7 @@ def static(objects: Mapping[str, bytes], kernels: Mapping[str, int], hardware: H
         target = _TARGETS[hardware.architecture][1]
         own = {name: _text("pipelines.remote", "runner", name) for name in SOURCES}
         sources, compiled = _of_kernels(Path(folder), objects, kernels)
-        flags = ("-static", "-DSTATIC", *_as(hardware), "-lpthread", "-lm")
+        flags = (*_STATIC, *_as(hardware))
         return _compiled(Path(folder), target, own | sources, [*own, *compiled], flags)
 
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from hw.profile import Hardware
 from pipelines.errors import UserError
-from pipelines.remote.address import Board
+from pipelines.remote.address import LOCAL, Board, boards
 from pipelines.runners.replay import qemu_lacks, qemu_prefix
 
 FOLDER = ".cache/bitkiln"
@@ -41,11 +42,11 @@ class Transport(Protocol):
     def board(self) -> Board:
         """Which board it is."""
 
-    def command(self, words: Sequence[str], architecture: str | None = None) -> list[str]:
-        """Return the command line of this machine that runs words on the board, in its home folder.
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Return the command line of this machine that runs words on the board, in its home."""
 
-        `architecture` is that of the program, where it is not a part of the board's system.
-        """
+    def emulator(self, architecture: str) -> list[str]:
+        """Return the words before a program of another architecture than the board's."""
 
     def copy(self, file: Path, name: str) -> None:
         """Copy a file to a path below the board's home folder; UnreachableError if it fails."""
@@ -57,14 +58,17 @@ class Ssh:
 
     board: Board
 
-    def command(self, words: Sequence[str], architecture: str | None = None) -> list[str]:
+    def command(self, words: Sequence[str]) -> list[str]:
         """Return the command line of ssh; passwords are not asked for."""
-        del architecture
         host, port = self.target
         to_port = ["-p", port] if port else []
         line = shlex.join(words)
         plain_host = host.replace("[", "").replace("]", "")
         return [_found("ssh"), "-T", *self._options, *to_port, "--", plain_host, line]
+
+    def emulator(self, architecture: str) -> list[str]:
+        """A board runs programs of its own architecture alone."""
+        raise UserError(f"{self.board.name} runs no programs of {architecture}")
 
     def copy(self, file: Path, name: str) -> None:
         """Copy a file with scp."""
@@ -96,22 +100,19 @@ class Local:
     home: Path
     """What stands for its home folder."""
 
-    def command(self, words: Sequence[str], architecture: str | None = None) -> list[str]:
-        """Return the words, behind QEMU where they need it."""
-        from pipelines.packages import is_here
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Return what runs the words in the folder."""
+        return ["sh", "-c", 'cd "$0" && exec "$@"', str(self.home), *words]
 
-        prefix: tuple[str, ...] = ()
-        if architecture is not None and not is_here(architecture):
-            found = qemu_prefix(architecture)
-            if found is None:
-                lacking = " ".join(qemu_lacks(architecture))
-                raise UserError(
-                    f"board={self.board.address}: this machine runs programs of {architecture} "
-                    f"under QEMU alone; on Debian: apt install {lacking}"
-                )
-            prefix = found
-        inside = 'cd "$0" && exec "$@"'
-        return ["sh", "-c", inside, str(self.home), *prefix, *words]
+    def emulator(self, architecture: str) -> list[str]:
+        """Return the words that start QEMU."""
+        found = qemu_prefix(architecture)
+        if found is None:
+            raise UserError(
+                f"board={LOCAL}: this machine runs programs of {architecture} under QEMU alone; "
+                f"on Debian: apt install {' '.join(qemu_lacks(architecture))}"
+            )
+        return list(found)
 
     def copy(self, file: Path, name: str) -> None:
         """Copy a file below the folder."""
@@ -125,6 +126,21 @@ def transport(board: Board) -> Transport:
     return Local(board, Path.home()) if board.is_local else Ssh(board)
 
 
+def reached(text: str | None, hardware: Hardware) -> list[Transport]:
+    """Return how the boards that `board=` names are reached; none if it was not given.
+
+    UserError if one of them is said to be another board than the hardware that is built for.
+    """
+    found = boards(text) if text is not None else ()
+    for board in found:
+        if board.kind is not None and board.kind != hardware.name:
+            raise UserError(
+                f"board={board.name}: it is a {board.kind}, and what is built is for "
+                f"{hardware.name}; give hardware={board.kind}, or another board"
+            )
+    return [transport(board) for board in found]
+
+
 def script(to: Transport, text: str, seconds: float = _SCRIPT_SECONDS) -> str:
     """Run a POSIX shell script on a board and return what it printed; UnreachableError if it fails.
 
@@ -134,8 +150,18 @@ def script(to: Transport, text: str, seconds: float = _SCRIPT_SECONDS) -> str:
 
 
 def _done(board: Board, command: Sequence[str], given: str | None, seconds: float) -> str:
+    done = ended(board, command, given, seconds)
+    if done.returncode:
+        raise UnreachableError(f"{board.name}: {plain(done.stderr) or 'ended without a word'}")
+    return done.stdout
+
+
+def ended(
+    board: Board, command: Sequence[str], given: str | None, seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line to its end; UnreachableError if it takes longer than so many seconds."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command,
             input=given if given is not None else "",
             capture_output=True,
@@ -146,9 +172,6 @@ def _done(board: Board, command: Sequence[str], given: str | None, seconds: floa
         )
     except subprocess.TimeoutExpired:
         raise UnreachableError(f"{board.name}: no answer in {seconds:.0f} s") from None
-    if done.returncode:
-        raise UnreachableError(f"{board.name}: {plain(done.stderr) or 'ended without a word'}")
-    return done.stdout
 
 
 def plain(text: str, most: int = 300) -> str:

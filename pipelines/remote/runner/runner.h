@@ -69,6 +69,6 @@ void use_cores(const char *list);
 void print_board(void);
 void print_state(void); /* clock, temperature, throttling, energy: members of an object */
 double energy(void);    /* microjoules since some time; negative where the board does not tell */
-long peak_kib(void);
+long peak_kib(void);    /* 0 where the system does not tell */
 
 #endif
