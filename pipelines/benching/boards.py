@@ -36,6 +36,8 @@ REPEAT = 100
 """Inferences at each number of threads."""
 _TURNS = 10
 """Parts that these are measured in; what a slower clock spoils is measured again by the part."""
+_WARM = 5
+"""For so many inferences of a part one is run before it that is not counted."""
 _LAYER_TIMING = Timing(rounds=3)
 PERCENTILES = (50, 90, 99)
 
@@ -143,14 +145,16 @@ def _measured(
                     apart = map(np.subtract, made.outputs, expected)
                     differences[title] = max(float(np.abs(a).max(initial=0.0)) for a in apart)
         each = -(-repeat // _TURNS)
+        warm = -(-each // _WARM)
 
         def turn() -> Round:
+            runner.infer(warm)
             own = runner.infer(each)
             if own.joules is not None:
                 energy.append(own.joules / each)
             taken = [*own.seconds]
             for side in sides.values():
-                taken += side.seconds(each)
+                taken += side.seconds(warm + each)[warm:]
             return tuple(taken), own.state
 
         kept = counting(
@@ -186,10 +190,8 @@ def _tell(resolved: Resolved, where: str, found: Sequence[Measured], repeat: int
         compared = {row["what"]: row for row in rounds.compared(each.seconds, PACKAGE)}
         rows = []
         for name, seconds in each.seconds.items():
-            low, middle, high = (
-                f"{1e3 * float(q):.3f}" for q in np.percentile(seconds, PERCENTILES)
-            )
-            row = {"what": name, "p50 ms": low, "p90 ms": middle, "p99 ms": high}
+            row = {"what": name}
+            row |= {f"p{p} ms": f"{1e3 * s:.3f}" for p, s in _percentiles(seconds).items()}
             ratio = compared[name].get("ratio")
             row["package takes"] = "" if ratio is None else f"{ratio:.2f} of it"
             apart = each.differences.get(name)
@@ -218,16 +220,15 @@ def _tell_layers(resolved: Resolved, to: Transport, layers: Sequence[dict[str, A
     tables.show(f"{resolved.name} on {to.board.name}, 1 thread, each layer alone", rows, [*rows[0]])
 
 
+def _percentiles(seconds: Sequence[float]) -> dict[int, float]:
+    return {percent: float(np.percentile(seconds, percent)) for percent in PERCENTILES}
+
+
 def _plain(each: Measured) -> dict[str, Any]:
     return {
         "threads": each.threads,
         "seconds": each.seconds,
-        "percentiles": {
-            name: dict(
-                zip(map(str, PERCENTILES), map(float, np.percentile(s, PERCENTILES)), strict=True)
-            )
-            for name, s in each.seconds.items()
-        },
+        "percentiles": {name: _percentiles(seconds) for name, seconds in each.seconds.items()},
         "first_seconds": each.opening.seconds,
         "peak_kib": each.opening.peak_kib,
         "arena_bytes": each.opening.arena_bytes,
