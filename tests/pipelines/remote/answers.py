@@ -64,9 +64,9 @@ class Recorded(Ssh):
     says: str = ""
     status: int = 0
 
-    def command(self, words: Sequence[str], architecture: str | None = None) -> list[str]:
+    def command(self, words: Sequence[str]) -> list[str]:
         """Print what was recorded."""
-        del words, architecture
+        del words
         inside = 'cat >/dev/null; printf %s "$1"; printf %s "$2" >&2; exit "$3"'
         return ["sh", "-c", inside, "sh", self.prints, self.says, str(self.status)]
 
