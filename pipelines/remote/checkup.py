@@ -14,7 +14,6 @@ from hw.profile import Hardware
 from pipelines import machine
 from pipelines.errors import UserError, cut
 from pipelines.findings import Finding
-from pipelines.packages import is_here
 from pipelines.remote import facts, program
 from pipelines.remote.facts import Facts
 from pipelines.remote.refusals import CONNECTION, refusal
@@ -97,7 +96,7 @@ def _architecture(told: Facts, hardware: Hardware | None, is_local: bool) -> Fin
         return Finding(what, "warning" if is_mixed else "ok", said, advice if is_mixed else "")
     if hardware.architecture == found:
         return Finding(what, "ok", f"{said}, as {hardware.name} is")
-    if is_local and not is_here(hardware.architecture):
+    if is_local and not machine.is_here(hardware.architecture):
         return _emulated(said, hardware)
     advice = (
         "install a 64-bit system, or build with hardware=rpi3_armv7"

@@ -12,6 +12,7 @@ from pipelines import keys
 from pipelines.errors import UserError
 from pipelines.machine import is_here
 from pipelines.remote import program
+from pipelines.remote.facts import architecture_of, glibc_of
 from pipelines.remote.transport import FOLDER, Transport, plain, script
 
 _PROBE = f"""mkdir -p {FOLDER} && cd {FOLDER} || exit 1
@@ -20,7 +21,6 @@ echo "libc $(getconf GNU_LIBC_VERSION 2>/dev/null)"
 test -x %(name)s && echo "has runner"
 exit 0
 """
-_MACHINES = {"aarch64": "aarch64", "arm64": "aarch64", "x86_64": "x86_64"}
 _IN_FOLDER = f'cd {FOLDER} && exec "$@"'
 
 
@@ -42,17 +42,13 @@ def probe(to: Transport, name: str) -> Probe:
     told = script(to, _PROBE % {"name": name})
     found = dict(line.partition(" ")[::2] for line in told.splitlines()[:20])
     machine, _, bits = found.get("machine", "").partition(" ")
-    architecture = _MACHINES.get(machine, "")
-    if machine.startswith(("armv7", "armv8")) or (architecture == "aarch64" and bits == "32"):
-        architecture = "armv7"
+    architecture = architecture_of(machine, 32 if bits == "32" else None)
     if not architecture:
         raise BoardError(
             f"{to.board.name}: its processor is called '{plain(machine, 50)}'; accepted: "
             f"{', '.join(program.ARCHITECTURES)}"
         )
-    digits = found.get("libc", "").removeprefix("glibc ").split(".")
-    known = len(digits) >= 2 and all(part.isdecimal() and len(part) < 5 for part in digits[:2])
-    glibc = (int(digits[0]), int(digits[1])) if known else None
+    glibc = glibc_of(found.get("libc", ""))
     return Probe(architecture, glibc, found.get("has") == "runner")
 
 
