@@ -42,13 +42,14 @@ def probe(to: Transport, name: str) -> Probe:
     told = script(to, _PROBE % {"name": name})
     found = dict(line.partition(" ")[::2] for line in told.splitlines()[:20])
     machine, _, bits = found.get("machine", "").partition(" ")
-    architecture = architecture_of(machine, int(bits) if bits in ("32", "64") else None)
+    architecture = architecture_of(machine, 32 if bits == "32" else None)
     if not architecture:
         raise BoardError(
             f"{to.board.name}: its processor is called '{plain(machine, 50)}'; accepted: "
             f"{', '.join(program.ARCHITECTURES)}"
         )
-    return Probe(architecture, glibc_of(found.get("libc", "")), found.get("has") == "runner")
+    glibc = glibc_of(found.get("libc", ""))
+    return Probe(architecture, glibc, found.get("has") == "runner")
 
 
 def is_static(to: Transport, architecture: str) -> bool:

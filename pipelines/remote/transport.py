@@ -25,8 +25,6 @@ FOLDER = ".cache/bitkiln"
 """Where things are put on a board, below the home folder."""
 CONNECT_SECONDS = 10
 """How long a board may take to answer a call."""
-_ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
-"""A board that does not answer for 15 seconds is gone."""
 _COPY_SECONDS = 300
 _SCRIPT_SECONDS = 60
 
@@ -57,6 +55,8 @@ class Ssh:
     """A board that ssh reaches, with the user's client, keys and configuration."""
 
     board: Board
+    alive: tuple[int, int] = (5, 3)
+    """A board that leaves questions unanswered is gone: seconds between them, and how many."""
 
     def command(self, words: Sequence[str]) -> list[str]:
         """Return the command line of ssh; passwords are not asked for."""
@@ -82,7 +82,9 @@ class Ssh:
     def _options(self) -> list[str]:
         config = ["-F", self.board.ssh_config] if self.board.ssh_config else []
         wait = ("-o", f"ConnectTimeout={CONNECT_SECONDS}", "-o", "BatchMode=yes")
-        return [*config, *wait, *_ALIVE]
+        every, most = self.alive
+        asked = ("-o", f"ServerAliveInterval={every}", "-o", f"ServerAliveCountMax={most}")
+        return [*config, *wait, *asked]
 
     @property
     def target(self) -> tuple[str, str]:
