@@ -73,4 +73,5 @@ class Recorded(Ssh):
 
 def recorded(prints: str = "", says: str = "", address: str = "pi@raspberrypi") -> Recorded:
     """A board that answers a text, or that ssh does not reach and says why."""
-    return Recorded(Board(name="pi", address=address), prints, says, 255 if says else 0)
+    board, status = Board(name="pi", address=address), 255 if says else 0
+    return Recorded(board, prints=prints, says=says, status=status)
