@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -55,7 +55,7 @@ class Ssh:
     """A board that ssh reaches, with the user's client, keys and configuration."""
 
     board: Board
-    alive: tuple[int, int] = (5, 3)
+    alive: tuple[int, int] = field(default=(5, 3), kw_only=True)
     """A board that leaves questions unanswered is gone: seconds between them, and how many."""
 
     def command(self, words: Sequence[str]) -> list[str]:
