@@ -280,7 +280,7 @@ def test_this_machine_runs_what_is_for_others_under_qemu(
 ) -> None:
     to = Local(Board(name="local", address="local"), tmp_path)
     monkeypatch.setattr(facts_of_boards, "ask", lambda _: facts(machine="x86_64", cpuinfo=[]))
-    monkeypatch.setattr(checkup, "is_here", lambda architecture: architecture == "x86_64")
+    monkeypatch.setattr("pipelines.machine.is_here", lambda architecture: architecture == "x86_64")
     for lacking, state, sentence in (
         ([], "warning", "runs under QEMU; its times mean nothing"),
         (["qemu-user"], "fault", "runs under QEMU alone; apt install qemu-user"),
@@ -292,6 +292,6 @@ def test_this_machine_runs_what_is_for_others_under_qemu(
             f"x86_64, and what is for rpi3 (aarch64) {sentence}",
         )
     monkeypatch.setattr(facts_of_boards, "ask", lambda _: facts())
-    monkeypatch.setattr(checkup, "is_here", lambda architecture: architecture == "aarch64")
+    monkeypatch.setattr("pipelines.machine.is_here", lambda architecture: architecture == "aarch64")
     (found,) = [each for each in examine(to, profile("haswell")) if each.what == "system"]
     assert found.state == "fault" and found.advice == "take a board of that architecture"
