@@ -79,9 +79,13 @@ def test_a_board_that_dies_leaves_its_share_to_others() -> None:
     made: list[FakeSession] = []
     is_dead = threading.Event()
 
+    def told(text: str) -> None:
+        said.append(text)
+        if text.endswith("share"):
+            is_dead.set()
+
     def connect_once() -> Session:
         if made:
-            is_dead.set()
             raise BoardError("dying: no route to host")
         return board("dying", made)[1]()
 
@@ -93,7 +97,7 @@ def test_a_board_that_dies_leaves_its_share_to_others() -> None:
         return item
 
     boards = [("dying", connect_once), board("living")]
-    with Crew(boards, work, said.append, waits=(0.0, 0.0)) as crew:
+    with Crew(boards, work, told, waits=(0.0, 0.0)) as crew:
         assert results(crew, 20) == {n: n for n in range(20)}
     join(crew)
     assert sorted(tries.values()) == [1] * 19 + [2]
