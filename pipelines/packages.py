@@ -14,8 +14,6 @@ from pipelines.actions import published
 from pipelines.errors import UserError
 from pipelines.machine import is_here
 from pipelines.plan import Plan
-from pipelines.remote.package import RemoteRunner
-from pipelines.remote.package import replay as replay_on
 from pipelines.remote.transport import Transport
 from pipelines.runners import Package, choose, open_package, replay
 from pipelines.runners.replay import Replay
@@ -57,6 +55,8 @@ def opened(plan: Plan, board: Transport | None = None) -> Iterator[Opened]:
     UnavailableError if this machine cannot run it; UserError if the board cannot.
     """
     if board is not None:
+        from pipelines.remote.package import RemoteRunner
+
         with RemoteRunner(board, open_package(published(plan))) as remote:
             yield Opened(remote.package, remote.how, remote.run)
         return
@@ -75,6 +75,8 @@ def replays(plan: Plan, threads: int, board: Transport | None = None) -> tuple[R
     board cannot.
     """
     if board is not None:
+        from pipelines.remote.package import replay as replay_on
+
         said = replay_on(board, open_package(published(plan)), threads)
         return said, f"on {board.board.name}"
     try:

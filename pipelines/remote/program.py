@@ -17,7 +17,6 @@ from pathlib import Path
 from hw.profile import Hardware
 from pipelines import atomic, keys
 from pipelines.errors import UserError
-from stages.packaging.link import default_cache
 
 SOURCES = ("main.c", "store.c", "board.c", "kernels.c", "package.c")
 HEADER = "runner.h"
@@ -44,7 +43,7 @@ def runner(architecture: str, is_static: bool = False) -> Path:
     sources = {name: _text("pipelines.remote", "runner", name) for name in (*SOURCES, HEADER)}
     target = _TARGETS[architecture][int(is_static)]
     made = [target, sources, _FLAGS, _LINK, keys.tool_version("ziglang")]
-    path = default_cache().parent / "runner" / keys.digest(keys.canonical(made))[:16]
+    path = _cache().parent / "runner" / keys.digest(keys.canonical(made))[:16]
     if not path.is_file():
         flags: tuple[str, ...] = ("-lpthread", "-ldl", "-lm")
         compiled = list(SOURCES)
@@ -116,6 +115,13 @@ def table(kernels: Mapping[str, int]) -> str:
     return "\n".join([*lines, ""])
 
 
+def _cache() -> Path:
+    """Where the C compiler keeps its libraries; asking for it loads TVM."""
+    from stages.packaging.link import default_cache
+
+    return default_cache()
+
+
 def _text(package: str, folder: str, name: str) -> str:
     return files(package).joinpath(folder).joinpath(name).read_text()
 
@@ -132,7 +138,7 @@ def _compiled(
     (folder / HEADER).write_text(_text("pipelines.remote", "runner", HEADER))
     command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *_FLAGS, *compiled]
     cache = {
-        "ZIG_GLOBAL_CACHE_DIR": str(default_cache()),
+        "ZIG_GLOBAL_CACHE_DIR": str(_cache()),
         "ZIG_LOCAL_CACHE_DIR": str(folder / "zig"),
     }
     done = subprocess.run(

@@ -64,13 +64,14 @@ class Recorded(Ssh):
     says: str = ""
     status: int = 0
 
-    def command(self, words: Sequence[str], architecture: str | None = None) -> list[str]:
+    def command(self, words: Sequence[str]) -> list[str]:
         """Print what was recorded."""
-        del words, architecture
+        del words
         inside = 'cat >/dev/null; printf %s "$1"; printf %s "$2" >&2; exit "$3"'
         return ["sh", "-c", inside, "sh", self.prints, self.says, str(self.status)]
 
 
 def recorded(prints: str = "", says: str = "", address: str = "pi@raspberrypi") -> Recorded:
     """A board that answers a text, or that ssh does not reach and says why."""
-    return Recorded(Board(name="pi", address=address), prints, says, 255 if says else 0)
+    board, status = Board(name="pi", address=address), 255 if says else 0
+    return Recorded(board, prints=prints, says=says, status=status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from hw.profile import Hardware
+from pipelines import machine
 from pipelines.board import load_board
+from pipelines.findings import show
 from pipelines.overrides import span
 from pipelines.remote import checkup, transport
 from pipelines.remote import facts as facts_of_boards
@@ -280,7 +283,7 @@ def test_this_machine_runs_what_is_for_others_under_qemu(
 ) -> None:
     to = Local(Board(name="local", address="local"), tmp_path)
     monkeypatch.setattr(facts_of_boards, "ask", lambda _: facts(machine="x86_64", cpuinfo=[]))
-    monkeypatch.setattr("pipelines.machine.is_here", lambda architecture: architecture == "x86_64")
+    monkeypatch.setattr(machine, "is_here", lambda architecture: architecture == "x86_64")
     for lacking, state, sentence in (
         ([], "warning", "runs under QEMU; its times mean nothing"),
         (["qemu-user"], "fault", "runs under QEMU alone; apt install qemu-user"),
@@ -292,6 +295,15 @@ def test_this_machine_runs_what_is_for_others_under_qemu(
             f"x86_64, and what is for rpi3 (aarch64) {sentence}",
         )
     monkeypatch.setattr(facts_of_boards, "ask", lambda _: facts())
-    monkeypatch.setattr("pipelines.machine.is_here", lambda architecture: architecture == "aarch64")
+    monkeypatch.setattr(machine, "is_here", lambda architecture: architecture == "aarch64")
     (found,) = [each for each in examine(to, profile("haswell")) if each.what == "system"]
     assert found.state == "fault" and found.advice == "take a board of that architecture"
+
+
+def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "pipelines/README.md").read_text()
+    (shown,) = re.findall(r"```\n(doctor: pi@raspberrypi\n.*?)```", page, re.DOTALL)
+    slow = {"governor": [f"{n} ondemand" for n in range(4)], "clock": ["0 600000"]}
+    made = checkup.findings(facts(throttled="10000", **slow), profile("rpi4"))
+    show("doctor: pi@raspberrypi", list(made))
+    assert capsys.readouterr().out == shown
