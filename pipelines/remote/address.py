@@ -22,9 +22,7 @@ LOCAL = "local"
 """The address of this machine, where QEMU runs what is for another architecture."""
 _HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?\])"
 _ADDRESS = re.compile(rf"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?{_HOST}(?::([0-9]{{1,5}}))?")
-ACCEPTED = (
-    f"user@host, user@host:port, {LOCAL}, or a name or kind of the file that {VARIABLE} names"
-)
+ACCEPTED = f"user@host[:port], {LOCAL}, or a name or kind of the file that {VARIABLE} names"
 
 
 class Board(BaseModel):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Generic, TypeVar
 from pipelines.errors import UserError
 from pipelines.remote.dialogue import FaultError, LostError
 from pipelines.remote.session import Session, Told
+from pipelines.remote.starting import BoardError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -177,8 +177,11 @@ class Crew(Generic[Item, Result]):
         session.close()
         if why:
             self._told(f"{why}; trying to reach it again")
+        last: UserError = BoardError(why)
         for wait in (0.0, *self._waits):
-            time.sleep(wait)
+            with self._shared.changed:
+                if self._shared.changed.wait_for(lambda: self._shared.is_over, wait):
+                    break
             try:
                 made = connect()
                 made.ready(self._told)
@@ -195,7 +198,7 @@ class Crew(Generic[Item, Result]):
             if why:
                 self._reasons.append(why)
             is_last = self._alive == 0
-        if why:
+        if why and not self._shared.is_over:
             rest = "nobody is left" if is_last else "the other boards take its share"
             self._told(f"{why}; {rest}")
         self._shared.done.put(None)

@@ -91,10 +91,10 @@ def _is_emulated(to: Transport, architecture: str) -> bool:
 
 
 def _copied(to: Transport, data: bytes, name: str) -> None:
-    """Copy a program under another name and rename it, so that none that was cut off is run."""
+    """Put a program in place of others of before; one that was cut off is never run."""
     with tempfile.TemporaryDirectory(prefix="bitkiln-copy-") as folder:
         file = Path(folder) / name
         file.write_bytes(data)
-        part = f"{name}.{os.getpid()}"
+        part = f"part-{os.getpid()}"
         to.copy(file, f"{FOLDER}/{part}")
-    script(to, f"cd {FOLDER} && chmod 755 {part} && mv -f {part} {name}\n")
+    script(to, f"cd {FOLDER} && chmod 755 {part} && rm -f runner-* && mv -f {part} {name}\n")
