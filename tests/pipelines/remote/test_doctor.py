@@ -45,7 +45,7 @@ def test_this_machine_as_a_board(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["board="], "ERROR: board=: is no address; accepted: user@host, "),
+        (["board="], "ERROR: board=: is no address; accepted: user@host"),
         (["board=-oProxyCommand=x"], "ERROR: board=-oProxyCommand=x: an address does not begin "),
         (["board=local", "hardware=rpi33"], "did you mean 'rpi3'?"),
         (["board=local", "golden.seed=1"], "golden.seed: `doit doctor` does not heed it"),
