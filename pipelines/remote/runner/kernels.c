@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FEWEST = 4, LONGER = 4 };
 enum { MAX_SIDES = 64, MAX_CALLS = 16, MAX_ARGUMENTS = 256 };
 
 struct result {
@@ -247,26 +248,30 @@ static void pass_over(const uint8_t *data, size_t bytes)
     seen = sum;
 }
 
-/* Seconds of a run, on average of `count`. Where weights are far, that is, other layers have pushed
- * them out of the caches, as many bytes are read before each run, and what else the side reads
- * after them. */
-static double seconds(const struct side *which, double count, const struct blob *far)
+/* Seconds of a run, on average of as many as take `wanted` seconds; `once` is about what one takes.
+ *
+ * Where weights are far, that is, other layers have pushed them out of the caches, as many bytes are
+ * read before each run, and what else the side reads after them. That takes longer than the runs
+ * do, so that some of them have to be enough: FEWEST, as long as all takes LONGER times as long. */
+static double seconds(const struct side *which, double wanted, double once, const struct blob *far)
 {
-    double total = 0, begin = now();
+    double begin = now(), total = 0, runs = 0;
     if (far == NULL) {
-        for (double i = 0; i < count; i++)
+        double count = fmax(1, ceil(wanted / once));
+        for (; runs < count; runs++)
             run_side(which);
         return (now() - begin) / count;
     }
-    for (double i = 0; i < count; i++) {
+    while (runs < 1 || (total < wanted && (runs < FEWEST || now() - begin < LONGER * wanted))) {
         pass_over(far->data, far->bytes);
         for (int n = 0; n < which->nears; n++)
             pass_over(which->near[n].data, which->near[n].bytes);
-        begin = now();
+        double from = now();
         run_side(which);
-        total += now() - begin;
+        total += now() - from;
+        runs++;
     }
-    return total / count;
+    return total / runs;
 }
 
 /* time THREADS ROUNDS SETTLE_US TURN_US FAR_BYTES SIDES NUMBER...: in every round each side has its
@@ -288,16 +293,17 @@ void time_sides(void)
         far.data = allocate(far.bytes);
     use_threads(threads);
     for (int i = 0; i < count; i++)
-        once[i] = fmax(seconds(turn[i], 1, far.bytes ? &far : NULL), 1e-7);
+        once[i] = fmax(seconds(turn[i], 0, 1, far.bytes ? &far : NULL), 1e-7);
     for (int round = 0; round < rounds; round++) {
         fprintf(answers, "{\"round\": %d", round);
         print_state();
         for (int place = 0; place < count; place++) {
             int step = round / count % 2 ? count - 1 - place : place;
             int which = (round + step) % count;
-            seconds(turn[which], ceil(settle / once[which]), far.bytes ? &far : NULL);
-            double runs = fmax(1, ceil(measure / once[which]));
-            found[which] = seconds(turn[which], runs, far.bytes ? &far : NULL);
+            const struct blob *before = far.bytes ? &far : NULL;
+            if (settle > 0)
+                seconds(turn[which], before ? settle / LONGER : settle, once[which], before);
+            found[which] = seconds(turn[which], measure, once[which], before);
         }
         fputs(", \"after\": {\"round\": 0", answers);
         print_state();
