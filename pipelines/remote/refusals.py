@@ -9,7 +9,7 @@ import re
 import shlex
 
 from pipelines.findings import Finding
-from pipelines.remote.transport import Ssh, Transport
+from pipelines.remote.transport import Ssh, Transport, UnreachableError
 
 CONNECTION = "connection"
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
@@ -95,3 +95,10 @@ def refusal(to: Transport, said: str) -> Finding:
         if re.search(pattern, said):
             return Finding(CONNECTION, "fault", found.format(**words), advice.format(**words))
     return Finding(CONNECTION, "fault", f"cannot be asked: {said}")
+
+
+def explained(to: Transport, error: UnreachableError) -> UnreachableError:
+    """Return what ssh said as one sentence with what to do about it."""
+    found = refusal(to, error.message)
+    text = "; ".join(filter(None, [found.found, found.advice]))
+    return UnreachableError(f"{to.board.name}: {text}")

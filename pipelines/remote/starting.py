@@ -13,7 +13,8 @@ from pipelines.errors import UserError
 from pipelines.machine import is_here
 from pipelines.remote import program
 from pipelines.remote.facts import architecture_of, glibc_of
-from pipelines.remote.transport import FOLDER, Transport, plain, script
+from pipelines.remote.refusals import explained
+from pipelines.remote.transport import FOLDER, Transport, UnreachableError, plain, script
 
 _PROBE = f"""mkdir -p {FOLDER} && cd {FOLDER} || exit 1
 echo "machine $(uname -m) $(getconf LONG_BIT 2>/dev/null)"
@@ -39,7 +40,10 @@ class Probe:
 
 def probe(to: Transport, name: str) -> Probe:
     """Ask a board's shell what it is, and whether it has a file of a name in our folder."""
-    told = script(to, _PROBE % {"name": name})
+    try:
+        told = script(to, _PROBE % {"name": name})
+    except UnreachableError as error:
+        raise explained(to, error) from None
     found = dict(line.partition(" ")[::2] for line in told.splitlines()[:20])
     machine, _, bits = found.get("machine", "").partition(" ")
     architecture = architecture_of(machine, 32 if bits == "32" else None)

@@ -6,11 +6,14 @@ shell; nothing that a board answers ever becomes a part of one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +29,7 @@ FOLDER = ".cache/bitkiln"
 CONNECT_SECONDS = 10
 """How long a board may take to answer a call."""
 _COPY_SECONDS = 300
+_MOST = 1 << 20
 _SCRIPT_SECONDS = 60
 
 
@@ -161,19 +165,47 @@ def _done(board: Board, command: Sequence[str], given: str | None, seconds: floa
 def ended(
     board: Board, command: Sequence[str], given: str | None, seconds: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command line to its end; UnreachableError if it takes longer than so many seconds."""
-    try:
-        return subprocess.run(
-            command,
-            input=given if given is not None else "",
-            capture_output=True,
-            timeout=seconds,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
-        )
-    except subprocess.TimeoutExpired:
-        raise UnreachableError(f"{board.name}: no answer in {seconds:.0f} s") from None
+    """Run a command line to its end; UnreachableError if it takes longer than so many seconds.
+
+    Of what it prints no more than a megabyte is read: then it is ended.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as process:
+        assert process.stdin is not None
+        streams = (process.stdout, process.stderr)
+        kept: list[bytes] = [b"", b""]
+
+        def keep(place: int) -> None:
+            stream = streams[place]
+            assert stream is not None
+            kept[place] = stream.read(_MOST)
+            if stream.read(1):
+                _kill(process)
+
+        readers = [threading.Thread(target=keep, args=(place,), daemon=True) for place in (0, 1)]
+        for reader in readers:
+            reader.start()
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write((given or "").encode())
+                process.stdin.close()
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise UnreachableError(f"{board.name}: no answer in {seconds:.0f} s") from None
+        finally:
+            _kill(process)
+            for reader in readers:
+                reader.join()
+    output, errors = (data.decode(errors="replace") for data in kept)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def plain(text: str, most: int = 300) -> str:

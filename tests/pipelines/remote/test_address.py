@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import UserError
 from pipelines.remote.address import VARIABLE, Board, boards
-from pipelines.remote.transport import Ssh, reached, transport
+from pipelines.remote.transport import Ssh, ended, reached, transport
 from tests.stages.pipeline import board
 
 ACCEPTED = "user@host[:port], local, or a name or kind of the file that BITKILN_BOARDS names"
@@ -129,3 +129,12 @@ def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_words_are_quoted_for_the_shell_of_a_board() -> None:
     to = transport(Board(name="pi", address="pi@one"))
     assert to.command(["sh", "-c", "echo $HOME; ls *"])[-1] == "sh -c 'echo $HOME; ls *'"
+
+
+def test_no_more_is_read_of_an_answer_than_it_may_be() -> None:
+    pi = Board(name="pi", address="pi@one")
+    done = ended(pi, ["sh", "-c", "yes"], None, 60)
+    assert done.returncode and len(done.stdout) == 1 << 20
+    with pytest.raises(UserError, match="pi: no answer in 0 s"):
+        ended(pi, ["sleep", "60"], None, 0.1)
+    assert ended(pi, ["cat"], "echo", 60).stdout == "echo"

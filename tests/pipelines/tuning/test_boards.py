@@ -64,7 +64,7 @@ def test_three_boards_of_which_two_fail(tmp_path: Path) -> None:
     assert found and set(found.values()) == {1}
     assert not [line for line in kept() if line.get("failed")]
     assert "killed: the program there ended without a word; trying to reach it again" in said
-    assert "killed: it is gone; the other boards take its share" in said
+    assert "killed: cannot be asked: it is gone; the other boards take its share" in said
     assert any(
         text.startswith("garbage answers what no runner says: ") and text.isprintable()
         for text in said
@@ -82,8 +82,8 @@ def test_what_was_measured_before_a_kill_is_not_measured_again(tmp_path: Path) -
     with pytest.raises(UserError) as error:
         tuner([board], said).run(2)
     assert error.value.message == (
-        "no board is left: pi: it is gone; what was measured is kept, and the same command goes on "
-        "there"
+        "no board is left: pi: cannot be asked: it is gone; what was measured is kept, and the "
+        "same command goes on there"
     )
     before = kept()
     assert before
