@@ -25,7 +25,6 @@ from pipelines.tuning.candidates import Candidate, Layer, layers_of
 from pipelines.tuning.ledger import Finished, Trial
 from pipelines.tuning.rehearsal import Rehearsal
 from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
-from stages.tuning import ORDERS
 
 Told = Callable[[str], None]
 ROUNDS = 9
@@ -49,7 +48,7 @@ class Tuner:
         self.program: LoadedProgram | None = None
 
     def run(self, count: int) -> None:
-        """Try up to `count` kernels a layer, then the best one in the other order.
+        """Try up to `count` kernels a layer, then the best one by other loops.
 
         What the ledger holds is not measured again; what is measured is kept at once.
         """
@@ -61,9 +60,11 @@ class Tuner:
             }
             if wanted:
                 self._trial(wanted, f"kernel {number + 1} of {count}")
-        for number in range(len(ORDERS) - 1):
-            turned = {layer.name: layer.turned()[number] for layer in self.layers}
-            self._trial(turned, "the other order")
+        schedules = {layer.name: layer.schedules() for layer in self.layers}
+        most = max(map(len, schedules.values()), default=0)
+        for number in range(most):
+            wanted = {name: found[number] for name, found in schedules.items() if found[number:]}
+            self._trial(wanted, f"loops {number + 1} of {most}")
         key = ledger.key_of(self.base)
         assert key is not None, "the recipe was just built"
         ledger.append([Finished(finished=key, trials=count)])
@@ -90,7 +91,7 @@ class Tuner:
         if not tried:
             return
         choices = {
-            workload.name: {"kernel": candidate.kernel, "order": candidate.order}
+            workload.name: candidate.choice
             for layer, candidate in tried
             for workload in layer.subject.workloads
         }
@@ -150,10 +151,11 @@ class Tuner:
             machine=self.machine,
             workloads=tuple(workload.name for workload in layer.subject.workloads),
             kernel=candidate.kernel,
-            order=candidate.order,
             against=layer.default.kernel,
+            predicted=layer.predicted(candidate),
             recipe=self.base.plan.recipe,
             layer=layer.name,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
+            **candidate.axes,
             **found,
         )
