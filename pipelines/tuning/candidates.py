@@ -61,6 +61,11 @@ class Layer:
     ranking: Ranking = PREDICTED
     """By what order kernels are tried."""
 
+    def learn(self, known: Sequence[Trial]) -> None:
+        """Rank kernels by what trials of this machine tell, those of layers just tried too."""
+        self.ranking = ranking.learned(known, self.hardware)
+        self.__dict__.pop("_offered", None)
+
     def candidates(self, count: int) -> list[Candidate]:
         """So many kernels, without the default, those first that are thought to be the fastest.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,14 +139,14 @@ def read(files: Iterable[Path]) -> list[Trial]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None, told: Callable[[str], None] = print) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the gains from the ledgers that are named."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.tuning.gains", description=__doc__)
     parser.add_argument("ledger", nargs="+", type=Path, help="a file of trials")
     try:
         found = gains(read(parser.parse_args(arguments).ledger))
     except UserError as error:
-        told(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
         return 1
     rows = [_row(gain) for gain in found]
     title = "trials until a layer is within 2 % of its best kernel, and time after so many"

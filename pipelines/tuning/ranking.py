@@ -26,10 +26,13 @@ from stages.qnn.offers import Offer
 
 Array = np.ndarray[Any, Any]
 PENALTY = 3.0
-"""Of a weight of 1 per deviation of its feature: as much as so many trials that are wrong by e."""
-MOST = math.log(2)
-"""Measured beside predicted, of a trial that counts as it is: a few are wrong by much more, and
-would weigh more than all others."""
+"""For the square of a weight: where three trials tell of a feature, half of that is believed."""
+MOST = 0.4
+"""A trial that is wrong by more than this beside the others of its layer counts as wrong by this:
+by a factor of 1.5. Noise has no limit, and a few such trials would weigh more than all others."""
+FASTEST = 0.8
+"""Trials weigh as the inverse square of their ratio, for what is slow need not be known as well;
+those beyond this ratio weigh no more than it."""
 _KERNEL = re.compile(r"(?P<method>.+)_(?P<rows>\d+)x(?P<channels>\d+)_(?P<flush>[a-z]+)_[a-z0-9]+")
 _SHAPE = re.compile(
     r"(?P<kh>\d+)x(?P<kw>\d+)s(?P<down>\d+)x(?P<right>\d+)"
@@ -82,24 +85,37 @@ def learned(known: Sequence[Trial], hardware: Hardware) -> Ranking:
 
 def fit(trials: Iterable[Trial]) -> Ranking:
     """Fit the ranking to those trials that tried a kernel alone, on one thread, by its predicted
-    loops, and know what was predicted of it."""
-    samples = [t for t in trials if is_sample(t)]
-    rows = [_differences(t) for t in samples]
-    names = sorted({name for row in rows for name in row})
+    loops, and know what was predicted of it.
+
+    Only how kernels of one layer compare matters: what all have in common is taken off first.
+    """
+    layers: dict[tuple[str, str], list[Trial]] = {}
+    for trial in trials:
+        if is_sample(trial):
+            layers.setdefault((trial.workloads[0], trial.against), []).append(trial)
+    rows = {layer: [_differences(trial) for trial in found] for layer, found in layers.items()}
+    names = sorted({name for found in rows.values() for row in found for name in row})
     if not names:
         return PREDICTED
     column = {name: at for at, name in enumerate(names)}
-    matrix = np.zeros((len(rows), len(names)))
-    for number, row in enumerate(rows):
-        for name, value in row.items():
-            matrix[number, column[name]] = value
-    wrong = np.array([math.log(t.ratio or 1) - math.log(t.predicted or 1) for t in samples])
-    target = np.clip(wrong, -MOST, MOST)
-    scale = np.sqrt(np.mean(matrix**2, axis=0)) + 1e-9
-    scaled = matrix / scale
-    normal = scaled.T @ scaled + PENALTY * np.eye(len(names))
-    weights = np.linalg.solve(normal, scaled.T @ target) / scale
-    return Ranking(dict(zip(names, map(float, weights), strict=True)))
+    normal, told = PENALTY * np.eye(len(names)), np.zeros(len(names))
+    for layer, found in layers.items():
+        matrix = np.zeros((len(found) + 1, len(names)))  # in the last row the default, of which
+        for number, row in enumerate(rows[layer]):  # all features are 0, and which takes 1
+            for name, value in row.items():
+                matrix[number, column[name]] = value
+        ratios = np.array([*(trial.ratio or 1.0 for trial in found), 1.0])
+        predicted = np.array([*(trial.predicted or 1.0 for trial in found), 1.0])
+        wrong = np.log(ratios / predicted)
+        wrong = np.clip(wrong - np.median(wrong), -MOST, MOST)
+        weights = np.maximum(ratios, FASTEST) ** -2.0
+        weights /= weights.mean()
+        matrix -= np.average(matrix, axis=0, weights=weights)
+        wrong -= np.average(wrong, weights=weights)
+        normal += matrix.T @ (matrix * weights[:, None])
+        told += matrix.T @ (weights * wrong)
+    found_weights = np.linalg.solve(normal, told)
+    return Ranking(dict(zip(names, map(float, found_weights), strict=True)))
 
 
 def is_sample(trial: Trial) -> bool:
@@ -144,7 +160,6 @@ def features(workload: str, kernel: str) -> Features:
         "rows squared": wide**2,
         "one row": float(rows == 1),
         "channels": math.log2(channels),
-        "sums": math.log2(rows * channels),
         "rows by depth": wide * long,
         "channels by depth": math.log2(channels) * long,
         "rows by pixels": wide * (math.log2(pixels) - 8),

@@ -29,7 +29,7 @@ def dots(rows: int, word: float, products: Products | None = None, channels: int
 
 def layer(**changes: Any) -> Layer:
     """With five kernels, of which that of six pixels is predicted to be best."""
-    offers = [dots(rows, 1.0 + abs(6 - rows) / 2) for rows in (2, 3, 4, 5, 6)]
+    offers = [dots(rows, 1.0 + (6 - rows) / 10) for rows in (2, 3, 4, 5, 6)]
     subject = Subject((Workload("u8s8", SHAPE, 64),), tuple(offers))
     default = Candidate(name(6), "rows_inner")
     return Layer("conv", 1, subject, default, **{"hardware": AVX2, **changes})
@@ -64,6 +64,23 @@ def test_what_was_tried_counts_among_so_many() -> None:
 def test_as_ranked() -> None:
     found = layer(ranking=Ranking({"rows": 100.0}))
     assert found.candidates(4) == [Candidate(name(rows)) for rows in (2, 3, 4, 5)]
+
+
+def test_what_was_just_measured_counts_for_the_next_layer() -> None:
+    found, narrow = layer(), "mac8_dot4_6x16_none_avx2"
+    offers = (*found.subject.offers, dots(6, 0.75, channels=16))
+    found.subject = Subject(found.subject.workloads, offers)
+    before = found.candidates(5)
+    assert before[:2] == [Candidate(name(5)), Candidate(narrow)]
+    shapes = [(f"u8s8 3x3s1x1_64to64_{size}x{size}",) for size in range(20, 28)]
+    known = [tried(pixels, 1.5, predicted=1.5, workloads=s) for s in shapes for pixels in (2, 3, 4)]
+    known += [
+        trial(narrow, 0.9, predicted=1.5, workloads=shape, against=name(6)) for shape in shapes
+    ]
+    found.learn(known)
+    assert found.candidates(5)[0] == Candidate(narrow)
+    found.learn([])
+    assert found.candidates(5) == before
 
 
 def test_the_best_kernel_is_tried_by_other_loops() -> None:
@@ -120,7 +137,7 @@ def test_a_candidate_as_a_choice_and_in_a_trial() -> None:
 def test_what_is_predicted_of_a_candidate() -> None:
     found = layer()
     assert found.predicted(found.default) == 1
-    assert found.predicted(Candidate(name(3), "rows_inner", 9)) == pytest.approx(2.5 * 10 / 5)
+    assert found.predicted(Candidate(name(3), "rows_inner", 9)) == pytest.approx(1.3 * 10 / 5)
     assert found.predicted(Candidate("gone")) is None
 
 

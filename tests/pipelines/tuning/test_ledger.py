@@ -34,8 +34,7 @@ def trial(kernel: str, ratio: float | None, **changes: Any) -> Trial:
 
 
 @pytest.fixture(autouse=True)
-def _own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def _own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "RECORDS", tmp_path / "records")
 
 

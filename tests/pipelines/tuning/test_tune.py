@@ -30,11 +30,6 @@ def lines() -> list[dict[str, Any]]:
     return [json.loads(line) for line in ledger.path().read_text().splitlines()]
 
 
-@pytest.fixture(autouse=True)
-def _own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-
-
 @pytest.mark.slow
 def test_every_trial_is_kept_and_measured_once(tmp_path: Path) -> None:
     target = tmp_path / "r.json"
