@@ -100,22 +100,28 @@ def fit(trials: Iterable[Trial]) -> Ranking:
     column = {name: at for at, name in enumerate(names)}
     normal, told = PENALTY * np.eye(len(names)), np.zeros(len(names))
     for layer, found in layers.items():
-        matrix = np.zeros((len(found) + 1, len(names)))  # in the last row the default, of which
-        for number, row in enumerate(rows[layer]):  # all features are 0, and which takes 1
+        matrix = np.zeros((len(found) + 1, len(names)))  # the default's features are 0
+        for number, row in enumerate(rows[layer]):
             for name, value in row.items():
                 matrix[number, column[name]] = value
-        ratios = np.array([*(trial.ratio or 1.0 for trial in found), 1.0])
-        predicted = np.array([*(trial.predicted or 1.0 for trial in found), 1.0])
-        wrong = np.log(ratios / predicted)
-        wrong = np.clip(wrong - np.median(wrong), -MOST, MOST)
-        weights = np.maximum(ratios, FASTEST) ** -2.0
-        weights /= weights.mean()
-        matrix -= np.average(matrix, axis=0, weights=weights)
-        wrong -= np.average(wrong, weights=weights)
+        wrong, weights = _wrong(found)
+        matrix -= weights @ matrix / weights.sum()
         normal += matrix.T @ (matrix * weights[:, None])
         told += matrix.T @ (weights * wrong)
-    found_weights = np.linalg.solve(normal, told)
-    return Ranking(dict(zip(names, map(float, found_weights), strict=True)))
+    solved = np.linalg.solve(normal, told)
+    return Ranking(dict(zip(names, map(float, solved), strict=True)))
+
+
+def _wrong(layer: Sequence[Trial]) -> tuple[Array, Array]:
+    """By what predictions of a layer's kernels, and of its default, are wrong beside each other
+    (natural logarithms), and what each weighs."""
+    ratios = np.array([*(trial.ratio or 1.0 for trial in layer), 1.0])
+    predicted = np.array([*(trial.predicted or 1.0 for trial in layer), 1.0])
+    wrong = np.log(ratios / predicted)
+    wrong = np.clip(wrong - np.median(wrong), -MOST, MOST)
+    weights = np.maximum(ratios, FASTEST) ** -2.0
+    weights /= weights.mean()
+    return wrong - weights @ wrong / weights.sum(), weights
 
 
 def is_sample(trial: Trial) -> bool:
