@@ -59,11 +59,11 @@ class Layer:
     hardware: Hardware
     trials: list[Trial] = field(default_factory=list)
     ranking: Ranking = PREDICTED
-    """By what order kernels are tried."""
+    """In which order kernels are tried."""
 
-    def learn(self, known: Sequence[Trial]) -> None:
-        """Rank kernels by what trials of this machine tell, those of layers just tried too."""
-        self.ranking = ranking.learned(known, self.hardware)
+    def rank(self, by: Ranking) -> None:
+        """Have the kernels that were not tried yet in another order."""
+        self.ranking = by
         self.__dict__.pop("_offered", None)
 
     def candidates(self, count: int) -> list[Candidate]:
@@ -77,8 +77,8 @@ class Layer:
         return [Candidate(name) for name in self._taken(ordered, count)]
 
     def schedules(self) -> list[Candidate]:
-        """The best kernel by other loops than are predicted for it, and of one thread like these:
-        in the other order, and in row blocks."""
+        """The best kernel by other loops than are predicted for it: in the other order, and in row
+        blocks. Like kernels they are timed on one thread, beside the default."""
         kernel = self._best.kernel
         orders = [Candidate(kernel, order) for order in ORDERS if order != self.default.order]
         sizes = row_blocks(self.subject.workload, self._offered[kernel], self.hardware)

@@ -1,8 +1,8 @@
 """What trials gain, and what ranking saves of them: `python -m pipelines.tuning.gains LEDGER …`.
 
 From ledgers in which all kernels of some recipes were tried. A recipe's kernels are tried once more
-on paper, in two orders: as predicted, and as ranked by the trials of all other recipes, none of
-which has seen a layer of this one.
+on paper, in three orders: as predicted; as `doit tune` learns with nothing in the ledger; and as it
+learns with all other recipes there, of which no layer has the shape of one of these.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ NEAR = 1.02
 """Of the best kernel's time: what is near enough."""
 COUNTS = (1, 2, 4, 8, 16)
 """Trials a layer after which a network is looked at."""
+ORDERS = ("predicted", "learned from nothing", "learned from others")
 Layer = Sequence[Trial]
 """The trials of one workload, of every kernel once."""
 
@@ -50,26 +52,20 @@ class Gain:
 
 
 def gains(trials: Iterable[Trial]) -> list[Gain]:
-    """The gains of every recipe, then those of all layers together, in both orders each."""
+    """The gains of every recipe, then those of all layers together, in each order."""
     recipes = _recipes(trials)
-    ordered: dict[str, list[tuple[Layer, ...]]] = {"predicted": [], "learned": []}
+    ordered: dict[str, list[Layer]] = {order: [] for order in ORDERS}
     found = []
     for name, layers in recipes.items():
         own = {layer[0].workloads[0] for layer in layers}
-        others = [
-            trial
-            for other in recipes.values()
-            for layer in other
-            if layer[0].workloads[0] not in own and layer[0].recipe != name
-            for trial in layer
-        ]
-        for order, by in (("predicted", PREDICTED), ("learned", ranking.fit(others))):
-            tried = tuple(_ordered(layer, by) for layer in layers)
-            ordered[order].append(tried)
-            found.append(_gain(name, order, tried))
+        each = [layer for others in recipes.values() for layer in others]
+        others = [t for layer in each if layer[0].workloads[0] not in own for t in layer]
+        tried = _predicted(layers), _learned(layers, []), _learned(layers, others)
+        for order, one in zip(ORDERS, tried, strict=True):
+            ordered[order] += one
+            found.append(_gain(name, order, one))
     if len(recipes) > 1:
-        for order, each in ordered.items():
-            found.append(_gain("all", order, [layer for tried in each for layer in tried]))
+        found += [_gain("all", order, layers) for order, layers in ordered.items()]
     return found
 
 
@@ -85,12 +81,28 @@ def _recipes(trials: Iterable[Trial]) -> dict[str, list[Layer]]:
     return found
 
 
-def _ordered(layer: Layer, by: Ranking) -> Layer:
-    def score(trial: Trial) -> tuple[float, str]:
-        predicted = trial.predicted or 1.0
-        return by.score(trial.workloads[0], trial.kernel, trial.against, predicted), trial.kernel
+def _predicted(layers: Sequence[Layer]) -> list[Layer]:
+    return [sorted(layer, key=partial(_score, PREDICTED)) for layer in layers]
 
-    return sorted(layer, key=score)
+
+def _learned(layers: Sequence[Layer], known: Sequence[Trial]) -> list[Layer]:
+    """Layers in the order in which `doit tune` tries their kernels, one of each in turn."""
+    tried: list[list[Trial]] = [[] for _ in layers]
+    left = [list(layer) for layer in layers]
+    by = ranking.fit(known)
+    for number in range(max(map(len, layers))):
+        if ranking.is_time(number):
+            by = ranking.fit([*known, *(trial for layer in tried for trial in layer)])
+        for done, rest in zip(tried, left, strict=True):
+            if rest:
+                done.append(min(rest, key=partial(_score, by)))
+                rest.remove(done[-1])
+    return list(tried)
+
+
+def _score(by: Ranking, trial: Trial) -> tuple[float, str]:
+    predicted = trial.predicted or 1.0
+    return by.score(trial.workloads[0], trial.kernel, trial.against, predicted), trial.kernel
 
 
 def _gain(recipe: str, order: str, layers: Sequence[Layer]) -> Gain:

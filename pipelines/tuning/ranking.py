@@ -75,6 +75,11 @@ PREDICTED = Ranking()
 """By predicted cycles alone."""
 
 
+def is_time(number: int) -> bool:
+    """Whether it is time to learn, when so many kernels of every layer were tried: 0, 1, 2, 4 …"""
+    return number & (number - 1) == 0
+
+
 def learned(known: Sequence[Trial], hardware: Hardware) -> Ranking:
     """What trials of this machine tell; if there are none, those of machines with the same core."""
     found = fit(known)

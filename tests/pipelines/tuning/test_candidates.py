@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.tuning.candidates import Candidate, Layer, of_trial
 from pipelines.tuning.ledger import Trial
-from pipelines.tuning.ranking import Ranking
+from pipelines.tuning.ranking import Ranking, fit
 from stages.qnn.families import Dots, Products, TransformedDots
 from stages.qnn.geometry import Geometry
 from stages.qnn.measured import Subject, Workload
@@ -77,9 +77,9 @@ def test_what_was_just_measured_counts_for_the_next_layer() -> None:
     known += [
         trial(narrow, 0.9, predicted=1.5, workloads=shape, against=name(6)) for shape in shapes
     ]
-    found.learn(known)
+    found.rank(fit(known))
     assert found.candidates(5)[0] == Candidate(narrow)
-    found.learn([])
+    found.rank(fit([]))
     assert found.candidates(5) == before
 
 
