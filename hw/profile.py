@@ -73,7 +73,7 @@ class Hardware(BaseModel):
     threads: int = Field(ge=1, le=1024)
     """Threads worth running: usually the number of cores."""
     memory_mib: int | None = Field(default=None, ge=1)
-    """Main memory in MiB, where known."""
+    """Main memory in MiB, where known: a network that does not fit is refused."""
     l1d_kib: int = Field(ge=1)
     """First-level data cache of one core, KiB."""
     l2_kib: int = Field(ge=1)

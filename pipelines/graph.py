@@ -43,18 +43,20 @@ COMMANDS: tuple[Command, ...] = (
     Command("import", "what a model file contains; writes a starter recipe", "importing",
             recipe=False, positional="files", takes=("file", "json")),
     Command("run", "run one input through the package: input=FILE [out=FILE.npz]", "run",
-            after=_BUILT, takes=("input", "out", "threads", "json")),
+            after=_BUILT, takes=("input", "board", "out", "threads", "json")),
     Command("verify", "golden vectors after every stage and in the package: [layer=PATTERN]",
-            "verify", after=_BUILT, takes=("layer", "threads", "json")),
+            "verify", after=_BUILT, takes=("layer", "board", "threads", "json")),
     Command("accuracy", "the rate of right answers, of the package and of the source model",
             "accuracy", after=_BUILT, takes=("reference", "samples", "threads", "json")),
-    Command("tune", "tries the kernels of every layer here: [schedule.trials=N out=FILE]", "tune",
-            takes=("out", "json")),
+    Command("tune",
+            "tries the kernels of every layer: [schedule.trials=N board=user@host,... out=FILE]",
+            "tune", takes=("board", "repeat", "out", "json")),
     Command("bench",
             "times beside other engines, or emulates a board: [peers=NAME,... layer=all grow=all]",
             "bench", after=_BUILT, has_check=True,
             takes=("peers", "peers.larq", "own", "repeat", "threads", "json"),
-            instead={"layer": ("json",), "primitives": ("threads", "json"),
+            instead={"board": ("peers", "repeat", "threads", "json"), "layer": ("json",),
+                     "primitives": ("threads", "json"),
                      "grow": ("repeat", "threads", "json"), "pin": ()}),
     Command("conformance", "model files beside their frameworks' own runtimes: FOLDER ...",
             "conformance", recipe=False, positional="files",
@@ -62,8 +64,10 @@ COMMANDS: tuple[Command, ...] = (
     Command("show", "every value with its origin, cached stages; [layer=PATTERN]: kernels", "show",
             takes=("layer", "json")),
     Command("recipes", "the recipes there are", "recipes", recipe=False, takes=("json",)),
-    Command("doctor", "what is installed, what is missing and what to do about it", "doctor",
-            recipe=False, takes=("json",)),
+    Command("doctor",
+            "what is installed, what is missing and what to do about it; of boards: [board=NAME]",
+            "doctor", recipe=False, takes=("json",),
+            instead={"board": ("recipe", "hardware", "json")}),
     Command("kernels", "all kernels with proofs, costs and times: [isa=NAME core=NAME repeat=N]",
             "kernels", recipe=False, takes=("isa", "core", "repeat", "json")),
     Command("explain", "one kernel, why it is right and what it runs: kernel=NAME [core=NAME]",
@@ -119,13 +123,13 @@ def _givers(plan: Plan, step: Step) -> list[str]:
 
 def _measuring(plan: Plan, arguments: Mapping[str, Any]) -> Task:
     """The trials that a recipe wants: they need what the first stage that heeds them needs."""
-    given = [plan, arguments["resolved"]]
+    given = [plan, arguments["resolved"], arguments["variables"].command.get("board")]
     first = next(step for step in plan.steps if MEASURING in step.stage.takes.values())
     takes = [producer.name for _, producer in plan.producers(first) if producer is not None]
     return {
         "basename": "build",
         "name": MEASURING,
-        "doc": "tries kernels on this machine -> the ledger",
+        "doc": "tries kernels on this machine, or on board= -> the ledger",
         "actions": [(actions.measure, given)],
         "uptodate": [(actions.is_measured, [plan])],
         "task_dep": [AGREEING, *(f"build:{name}" for name in takes)],

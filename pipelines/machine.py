@@ -54,6 +54,14 @@ def core() -> str | None:
     return None
 
 
+def is_here(architecture: str) -> bool:
+    """Whether this machine's processor is of an architecture."""
+    try:
+        return host.detect().architecture == architecture
+    except ValueError:
+        return False
+
+
 def check_runs(hardware: Hardware, doing: str, instead: str) -> None:
     """Raise UserError, with what to do `instead`, unless code for a profile runs here."""
     found = host.detect()

@@ -12,7 +12,9 @@ import numpy as np
 from hw import host
 from pipelines.actions import published
 from pipelines.errors import UserError
+from pipelines.machine import is_here
 from pipelines.plan import Plan
+from pipelines.remote.transport import Transport
 from pipelines.runners import Package, choose, open_package, replay
 from pipelines.runners.replay import Replay
 
@@ -41,22 +43,23 @@ def is_native(plan: Plan) -> bool:
         return False
 
 
-def is_here(architecture: str) -> bool:
-    """Whether this machine's processor is of an architecture."""
-    try:
-        return host.detect().architecture == architecture
-    except ValueError:
-        return False
-
-
 def threads(plan: Plan, counts: tuple[int, ...]) -> tuple[int, ...]:
     """Return the numbers of threads, of those wanted, that the library can run with here."""
     return counts if is_native(plan) else (1,)  # the emulator has one
 
 
 @contextlib.contextmanager
-def opened(plan: Plan) -> Iterator[Opened]:
-    """Give the package of a recipe, or raise UnavailableError."""
+def opened(plan: Plan, board: Transport | None = None) -> Iterator[Opened]:
+    """Give the package of a recipe, here or on a board.
+
+    UnavailableError if this machine cannot run it; UserError if the board cannot.
+    """
+    if board is not None:
+        from pipelines.remote.package import RemoteRunner
+
+        with RemoteRunner(board, open_package(published(plan))) as remote:
+            yield Opened(remote.package, remote.how, remote.run)
+        return
     with contextlib.ExitStack() as stack:
         try:
             runner = stack.enter_context(choose(published(plan), host.detect()))
@@ -65,11 +68,17 @@ def opened(plan: Plan) -> Iterator[Opened]:
         yield Opened(runner.package, runner.how, runner.run)
 
 
-def replays(plan: Plan, threads: int) -> tuple[Replay, str]:
+def replays(plan: Plan, threads: int, board: Transport | None = None) -> tuple[Replay, str]:
     """Run the package's own program on its golden vectors; return what it said, and how it ran.
 
-    Raises UnavailableError if there is no program or this machine cannot run it.
+    Raises UnavailableError if there is no program or this machine cannot run it; UserError if the
+    board cannot.
     """
+    if board is not None:
+        from pipelines.remote.package import replay as replay_on
+
+        said = replay_on(board, open_package(published(plan)), threads)
+        return said, f"on {board.board.name}"
     try:
         package = open_package(published(plan))
         if package.architecture == host.detect().architecture:

@@ -118,6 +118,11 @@ def of(resolved: Resolved) -> Plan:
         options={name: s.model_dump(mode="json") for name, s in slices.items() if s is not None},
         hardware=resolved.hardware.ingredients(),
         calibration=Data(recipe.calibration, recipe.inputs) if recipe.calibration else None,
-        snapshot=Snapshot(recipe.schedule.trials, resolved.hardware.core, resolved.hardware.isa),
+        snapshot=Snapshot(
+            recipe.schedule.trials,
+            resolved.hardware.core,
+            resolved.hardware.isa,
+            resolved.hardware.architecture,
+        ),
         package=resolved.package,
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pipelines.packages import Opened
+    from pipelines.remote.transport import Transport
     from stages.kinds import Golden
 
     Array = np.ndarray[Any, Any]
@@ -155,16 +156,16 @@ def after_stages(workshop: Workshop) -> Iterator[tuple[str, list[Comparison], fl
 
 
 def in_package(
-    workshop: Workshop, threads: Sequence[int] = (1,)
+    workshop: Workshop, threads: Sequence[int] = (1,), board: Transport | None = None
 ) -> Iterator[tuple[int, list[Comparison], str]]:
     """Yield for each number of threads how the package's outputs compare, and how it was run.
 
-    Raises packages.UnavailableError if this machine cannot run it.
+    Raises packages.UnavailableError if this machine cannot run it; UserError if the board cannot.
     """
     from pipelines import packages
 
     golden = workshop.load(workshop.plan.step(GOLDEN))
-    with packages.opened(workshop.plan) as package:
+    with packages.opened(workshop.plan, board) as package:
         near = tolerance_of_package(workshop.plan)
         for count in threads:
             run = functools.partial(_run, package, count)

@@ -13,7 +13,7 @@ DATABASE = ("ignore", "dumpdb", "reset-dep")
 """Words of doit's about its database, which is not kept."""
 DEFAULT = "recipes"
 """What `doit` alone does."""
-_BUILD = Command("build", "", "")
+_BUILD = Command("build", "", "", takes=("board",))
 _BY_NAME = {command.name: command for command in (_BUILD, *COMMANDS)}
 
 
@@ -52,7 +52,7 @@ def check(names: Sequence[str], variables: Variables) -> None:
     heeded = {name for command in commands for name in _heeded(command, variables)}
     ignored = {name: text for name, text in variables.command.items() if name not in heeded}
     if not any(command.recipe for command in commands):
-        ignored |= variables.fields
+        ignored |= {name: text for name, text in variables.fields.items() if name not in heeded}
     sentence = f"{said} does not heed it; accepted: {', '.join(_all(commands)) or 'no variable'}"
     if ignored:
         raise UserError.of(

@@ -193,7 +193,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 def test_board_can_be_added(tmp_path: Path) -> None:
     text = block("hw/README.md", "yaml", "description: Radxa")
-    assert len(yaml.safe_load(text)) == len(text.splitlines()) == 11
+    assert len(yaml.safe_load(text)) == len(text.splitlines()) == 12
     (tmp_path / "rock5b.yaml").write_text(text, encoding="utf-8")
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(f"extends: {ROOT / 'recipes' / RECIPE}.yaml\nhardware: ./rock5b.yaml\n")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import actions, packages, tables, verifying
-from pipelines.benching import growth, larq, layers, own, primitives, rounds, sides
+from pipelines import actions, tables, verifying
+from pipelines.benching import boards, growth, larq, layers, own, primitives, rounds, sides
 from pipelines.benching.engines import ENGINES, Engine, limit_instructions
 from pipelines.benching.origin import origin
 from pipelines.benching.variants import Variant, variants
@@ -19,12 +19,13 @@ from pipelines.emulating import command
 from pipelines.errors import UserError, did_you_mean
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
-from pipelines.machine import processor
+from pipelines.machine import is_here, processor
 from pipelines.measuring import peaks
 from pipelines.measuring.loaded import loaded
 from pipelines.overrides import Variables
 from pipelines.patterns import matching
 from pipelines.plan import Plan
+from pipelines.remote.transport import reached
 from pipelines.runners.native import NativeRunner
 from pipelines.runners.package import open_package
 from stages.importing.zoo import build
@@ -38,7 +39,10 @@ INSTALL = "run: pip install -e '.[peers]'"
 
 def check(*, resolved: Resolved, variables: Variables) -> None:
     """Refuse engines that are not there, and what can neither be timed here nor emulated."""
-    if not packages.is_here(resolved.hardware.architecture):
+    if (named := variables.command.get("board")) is not None:
+        reached(named, resolved.hardware)
+        return
+    if not is_here(resolved.hardware.architecture):
         command.check(resolved, variables)
         return
     _asked(variables)
@@ -55,7 +59,13 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     What is for another architecture is emulated: then they are instructions and modelled cycles.
     `python -m pipelines.benching.page FILE` puts such a file on the page of benchmarks.
     """
-    if not packages.is_here(resolved.hardware.architecture):
+    if (named := variables.command.get("board")) is not None:
+        reachable = reached(named, resolved.hardware)
+        measured = [boards.bench(plan, resolved, variables, to) for to in reachable]
+        result = {"recipe": resolved.name, **origin(variables), "boards": measured}
+        tables.write_json(variables.command.get("json"), result)
+        return
+    if not is_here(resolved.hardware.architecture):
         command.run(plan, resolved, variables)
         return
     if (pattern := variables.command.get("layer")) is not None:
@@ -72,7 +82,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         print(said)
     stated = arguments.threads(variables)
     counts = [stated] if stated else sorted({1, len(os.sched_getaffinity(0))})
-    result: dict[str, Any] = {
+    result = {
         "recipe": resolved.name,
         **origin(variables, wanted),
         "repeat": repeat,

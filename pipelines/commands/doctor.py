@@ -1,4 +1,4 @@
-"""`doit doctor`: what is installed, what is missing, and what to do about it."""
+"""`doit doctor`: what is installed, what is missing, and what to do; `board=`: of boards."""
 
 from __future__ import annotations
 
@@ -8,39 +8,77 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
-from typing import Literal
 
 from hw import host
+from hw.profile import Hardware
+from pipelines import findings as telling
 from pipelines import keys, tables
-from pipelines.overrides import Variables
+from pipelines.errors import Fault, UserError
+from pipelines.findings import Finding as Finding
+from pipelines.overrides import Variables, span
 from pipelines.runners.replay import qemu_lacks, qemu_prefix
 
 _DEPENDENCY = re.compile(r"^([A-Za-z0-9._-]+)\s*([^;\[]*)")
 _ROOM_GIB = 2
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at."""
-
-    what: str
-    state: Literal["ok", "optional", "missing"]
-    found: str
-    advice: str = ""
+_AT_A_TIME = 8
+"""Boards that are asked at a time."""
 
 
 def run(*, variables: Variables) -> None:
-    """Print one line a finding; nothing is changed."""
+    """Print one line a finding; nothing is changed.
+
+    UserError, behind the findings, if something keeps a board of `board=` from being used.
+    """
+    if (text := variables.command.get("board")) is not None:
+        _boards(text, variables)
+        return
     found = list(findings())
-    # Advice stands in the last column too, which tables never shorten.
-    told = [
-        {**asdict(item), "found": "; ".join(filter(None, [item.found, item.advice]))}
-        for item in found
-    ]
-    tables.show("doctor", told, ["what", "state", "found"])
-    tables.write_json(variables.command.get("json"), [asdict(item) for item in found])
+    telling.show("doctor", found)
+    tables.write_json(variables.command.get("json"), telling.rows(found))
+
+
+def _boards(text: str, variables: Variables) -> None:
+    """The boards of `board=`, all asked at a time."""
+    from pipelines.remote import address, checkup
+    from pipelines.remote.transport import transport
+
+    boards = address.boards(text)
+    stated = _hardware(variables)
+    kinds = {b.kind: stated or (_named(b.kind) if b.kind else None) for b in boards}
+    with ThreadPoolExecutor(min(len(boards), _AT_A_TIME)) as pool:
+        asked = list(pool.map(lambda b: checkup.examine(transport(b), kinds[b.kind]), boards))
+    faults = []
+    for board, found in zip(boards, asked, strict=True):
+        known = f"{board.name}, {board.address}" if board.name != board.address else board.name
+        telling.show(f"doctor: {known}", found)
+        if bad := ", ".join(item.what for item in found if item.state == "fault"):
+            faults.append(f"{board.name} ({bad})")
+    rows = zip(boards, asked, strict=True)
+    told = [{"board": b.name, **row} for b, found in rows for row in telling.rows(found)]
+    tables.write_json(variables.command.get("json"), told)
+    if faults:
+        raise UserError(f"a fault keeps these from being used: {'; '.join(faults)}")
+
+
+def _hardware(variables: Variables) -> Hardware | None:
+    """The hardware of a recipe, or that of `hardware=`; None if neither is given."""
+    from pipelines import load
+
+    if variables.recipe is not None:
+        return load.load_recipe(variables.recipe, variables.fields).hardware
+    return _named(variables.fields["hardware"]) if "hardware" in variables.fields else None
+
+
+def _named(name: str) -> Hardware:
+    from pipelines.board import load_board
+
+    faults: list[Fault] = []
+    found = load_board(name, span("hardware", f"hardware={name}"), faults)
+    if found is None or faults:
+        raise UserError.of(faults)
+    return found
 
 
 def findings() -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from pipelines.load import Resolved
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
 from pipelines.recipe import OutputSpec
+from pipelines.remote.transport import Transport, reached
 from pipelines.runners.package import Tensor
 
 _BEST = 5
@@ -27,7 +28,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     )
     threads = arguments.threads(variables) or 1
     specs = resolved.recipe.outputs
-    with packages.opened(plan) as opened:
+    with packages.opened(plan, one_board(variables, resolved)) as opened:
         inputs = samples.read_inputs(path, opened.package.inputs, resolved.recipe.inputs)
         outputs = opened.run(inputs, threads)
         tensors = {tensor.name: tensor for tensor in opened.package.outputs}
@@ -41,6 +42,14 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     if variables.command.get("out"):
         _save(Path(variables.command["out"]), outputs)
     tables.write_json(variables.command.get("json"), result)
+
+
+def one_board(variables: Variables, resolved: Resolved) -> Transport | None:
+    """Return the board to run on; None for this machine, UserError for several."""
+    found = reached(text := variables.command.get("board"), resolved.hardware)
+    if len(found) > 1:
+        raise UserError(f"board={text}: these are {len(found)} boards; doit run takes one")
+    return found[0] if found else None
 
 
 def _best(values: np.ndarray, tensor: Tensor, spec: OutputSpec) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`doit tune`: measure the kernels of a recipe's layers here, and say what that gains."""
+"""`doit tune`: measure the kernels of a recipe's layers, here or on boards; what that gains."""
 
 from __future__ import annotations
 
@@ -7,29 +7,52 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import tables
+from pipelines.commands import arguments
 from pipelines.load import Resolved
-from pipelines.machine import processor
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
+from pipelines.remote.transport import reached
+from pipelines.remote.turns import Timing
 from pipelines.tuning import ledger
 from pipelines.tuning.candidates import Layer
 from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
-from pipelines.tuning.trials import Tuner
+from pipelines.tuning.trials import Group, Tuner
 
 TRIALS = 16
 """Kernels tried per layer where the recipe does not say."""
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
-    """Measure what the ledger does not hold yet and print the best kernel of every workload."""
+    """Measure what the ledger does not hold yet and print the best kernel of every workload.
+
+    repeat=N has each kernel timed in so many rounds.
+    """
     count = resolved.recipe.schedule.trials or TRIALS
-    tuner = Tuner(replace(plan, snapshot=PREDICTED), resolved.hardware, print)
+    timing = Timing(rounds=arguments.repeat(variables) or Timing.rounds)
+    boards = reached(variables.command.get("board"), resolved.hardware)
+    tuner = Tuner(replace(plan, snapshot=PREDICTED), resolved.hardware, print, boards, timing)
     tuner.run(count)
-    rows = [_row(layer) for layer in tuner.layers]
+    for group in tuner.groups:
+        _tell(group, resolved, count)
+    if (out := variables.command.get("out")) is not None:
+        found = (trial for g in tuner.groups for layer in g.layers for trial in layer.trials)
+        ledger.export(found, Path(out))
+        print(f"written: {out}")
+    results = [_result(group) for group in tuner.groups]
+    result = {"recipe": resolved.name, "trials": count, **results[0]}
+    others = {"others": results[1:]} if results[1:] else {}
+    tables.write_json(variables.command.get("json"), result | others)
+
+
+def _tell(group: Group, resolved: Resolved, count: int) -> None:
+    rows = [_row(layer) for layer in group.layers]
     if not rows:
         print(f"{resolved.name} has no layer whose kernel could be chosen")
         return
-    title = f"{resolved.name}: {processor()}, 1 thread, each kernel alone, {count} trials a layer"
+    title = (
+        f"{resolved.name}: {group.machine.processor}, 1 thread, each kernel alone, "
+        f"{count} trials a layer"
+    )
     shown = [
         {
             "layer": row["layer"] + (f" and {row['count'] - 1} alike" if row["count"] > 1 else ""),
@@ -43,16 +66,16 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         for row in rows
     ]
     tables.show(title, shown, list(shown[0]))
-    gain = tuner.gain()
+    hardware = "" if resolved.hardware.name == "host" else f" hardware={resolved.hardware.name}"
     print(
-        f"with the measured choices these kernels take {gain:.2f} of their time as predicted; "
-        f"doit build recipe={resolved.name} schedule.trials={count} uses them"
+        f"with the measured choices these kernels take {group.gain():.2f} of their time as "
+        f"predicted; doit build recipe={resolved.name}{hardware} schedule.trials={count} uses them"
     )
-    if (out := variables.command.get("out")) is not None:
-        ledger.export((trial for layer in tuner.layers for trial in layer.trials), Path(out))
-        print(f"written: {out}")
-    result = {"recipe": resolved.name, "processor": processor(), "trials": count}
-    tables.write_json(variables.command.get("json"), result | {"gain": gain, "layers": rows})
+
+
+def _result(group: Group) -> dict[str, Any]:
+    rows = [_row(layer) for layer in group.layers]
+    return {"processor": group.machine.processor, "gain": group.gain(), "layers": rows}
 
 
 def _row(layer: Layer) -> dict[str, Any]:

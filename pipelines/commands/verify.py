@@ -14,6 +14,7 @@ from pipelines.load import Resolved
 from pipelines.overrides import Variables
 from pipelines.patterns import ALL
 from pipelines.plan import Plan
+from pipelines.remote.transport import Transport, reached
 
 THREADS = (1, 2, 3)
 
@@ -21,7 +22,8 @@ THREADS = (1, 2, 3)
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print one line an output and stage; fail if any departs from the source graph.
 
-    layer=PATTERN, or layer=all, compares layer by layer too, and says which departs first.
+    layer=PATTERN, or layer=all, compares layer by layer too, and says which departs first. With
+    board= the package runs on those boards instead of here.
     """
     wanted = arguments.threads(variables)
     workshop = Workshop(plan)
@@ -30,9 +32,12 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         rows += _told(_rows(stage, found, round(seconds, 3)))
     if said := floats.overflowing(workshop):
         print(said)
-    rows += _library(workshop, (wanted,) if wanted else packages.threads(plan, THREADS))
-    is_close = any(row["verdict"] == "close" for row in rows)
-    rows += _program(plan, (wanted,) if wanted else THREADS, "close" if is_close else "departs")
+    boards = reached(variables.command.get("board"), resolved.hardware)
+    for board in boards or (None,):
+        counts = THREADS if board else packages.threads(plan, THREADS)
+        rows += _library(workshop, (wanted,) if wanted else counts, board)
+        unequal = "close" if any(row["verdict"] == "close" for row in rows) else "departs"
+        rows += _program(plan, (wanted,) if wanted else THREADS, unequal, board)
     layers = _layers(workshop, variables.command.get("layer"))
     result = {"recipe": resolved.name, "rows": rows, "layers": layers}
     tables.write_json(variables.command.get("json"), result)
@@ -50,22 +55,26 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         )
 
 
-def _library(workshop: Workshop, threads: tuple[int, ...]) -> list[dict[str, Any]]:
+def _library(
+    workshop: Workshop, threads: tuple[int, ...], board: Transport | None
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     try:
-        for count, found, how in verifying.in_package(workshop, threads):
+        for count, found, how in verifying.in_package(workshop, threads, board):
             rows += _told(_rows(f"library {how}, {_threads(count)}", found, None))
     except packages.UnavailableError as why:
         rows += _told([_not_run("library", why)])
     return rows
 
 
-def _program(plan: Plan, threads: tuple[int, ...], unequal: str) -> list[dict[str, Any]]:
+def _program(
+    plan: Plan, threads: tuple[int, ...], unequal: str, board: Transport | None
+) -> list[dict[str, Any]]:
     """Run the package's own program, which compares bits; `unequal` is then the verdict."""
     rows: list[dict[str, Any]] = []
     try:
         for count in threads:
-            said, how = packages.replays(plan, count)
+            said, how = packages.replays(plan, count, board)
             verdict = "exact" if said.is_equal else unequal
             stage = f"program {how}, {_threads(count)}"
             rows += _told([{"stage": stage, "verdict": verdict, "detail": said.text}])

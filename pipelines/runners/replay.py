@@ -68,14 +68,19 @@ def replay(package: Package, threads: int, repeat: int = 1, prefix: tuple[str, .
             )
         except OSError as error:
             raise UserError(f"{package.name} cannot be run here: {error.strerror}") from error
-    if done.returncode == 1:
-        return Replay(False, done.stdout.strip())
-    found = _OK.match(done.stdout)
-    if done.returncode != 0 or found is None:
-        said = (done.stderr or done.stdout).strip().removeprefix("error: ")
-        raise UserError(f"{package.name}: {said or f'ended with status {done.returncode}'}")
+    return read_replay(package.name, done.returncode, done.stdout, done.stderr)
+
+
+def read_replay(name: str, status: int, output: str, errors: str) -> Replay:
+    """Return what a package's program said; UserError if it could not compare anything."""
+    if status == 1:
+        return Replay(False, output.strip())
+    found = _OK.match(output)
+    if status != 0 or found is None:
+        said = (errors or output).strip().removeprefix("error: ")
+        raise UserError(f"{name}: {said or f'ended with status {status}'}")
     samples, median, fastest = found.groups()
-    return Replay(True, done.stdout.strip(), int(samples), float(median), float(fastest))
+    return Replay(True, output.strip(), int(samples), float(median), float(fastest))
 
 
 def qemu_prefix(architecture: str) -> tuple[str, ...] | None:

@@ -31,7 +31,8 @@ def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str,
     matched = matching(pattern, list(found), "layer with a choice of kernels")
     running = subjects.running(workshop)
     hardware = resolved.hardware
-    trials = ledger.trials(ledger.machine(hardware.core, hardware.isa))
+    machine = ledger.machine_for(hardware.core, hardware.isa, hardware.architecture)
+    trials = ledger.trials(machine)
     return [row for name in matched for row in _of_layer(name, found[name], running[name], trials)]
 
 

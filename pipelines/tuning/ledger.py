@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipelines import atomic, keys
 from pipelines.errors import UserError, shown
+from pipelines.machine import is_here, processor
 
 if TYPE_CHECKING:
     from pipelines.execute import Workshop
@@ -93,6 +94,8 @@ class Finished(BaseModel):
     """Key of what was tuned: of the stage `tuning` before anything was measured."""
     trials: int
     """Kernels that were to be measured per layer."""
+    processor: str = ""
+    """Where; marks of before tell only of the machine whose ledger it is."""
 
 
 def path() -> Path:
@@ -152,17 +155,30 @@ def key_of(base: Workshop) -> str | None:
 
 
 def is_finished(key: str, count: int) -> bool:
-    """Whether what a key names had so many trials a layer."""
+    """Whether what a key names had so many trials a layer, on whichever processor."""
     marks = (line for line in _lines() if isinstance(line, Finished))
     return any(mark.finished == key and mark.trials >= count for mark in marks)
 
 
-def machine(core: str, isa: str) -> Machine:
-    """Return this machine, as trials for a core and an instruction set name it."""
-    from pipelines.machine import processor
+def machine(core: str, isa: str, name: str | None = None) -> Machine:
+    """Return a machine as trials for a core and an instruction set name it; this one unless a
+    processor's name is given."""
+    tools = tuple(f"{tool} {keys.tool_version(tool)}" for tool in _TOOLS)
+    return Machine(processor=name or processor(), core=core, isa=isa, tools=tools)
 
-    tools = tuple(f"{name} {keys.tool_version(name)}" for name in _TOOLS)
-    return Machine(processor=processor(), core=core, isa=isa, tools=tools)
+
+def machine_for(core: str, isa: str, architecture: str) -> Machine:
+    """Return the machine whose trials a build heeds.
+
+    It is this one if its processor is of the architecture; else the board on which kernels for the
+    core were measured last.
+    """
+    here = machine(core, isa)
+    if is_here(architecture):
+        return here
+    measured = (line.machine for line in _lines() if isinstance(line, Trial))
+    boards = [m for m in measured if m.model_copy(update={"processor": here.processor}) == here]
+    return boards[-1] if boards else here
 
 
 def _lines() -> Iterator[Trial | Finished]:

@@ -28,6 +28,7 @@ class Snapshot:
     trials: int = 0
     core: str = ""
     isa: str = ""
+    architecture: str = ""
     stated: Mapping[str, Any] | None = None
     """Choices to make in any case, instead of measured ones."""
 
@@ -37,7 +38,8 @@ class Snapshot:
             return dict(self.stated)
         if self.trials == 0:
             return {}
-        return choices_of(ledger.trials(ledger.machine(self.core, self.isa)))
+        machine = ledger.machine_for(self.core, self.isa, self.architecture)
+        return choices_of(ledger.trials(machine))
 
 
 PREDICTED = Snapshot()

@@ -1,73 +1,51 @@
-"""Tuning a recipe: every layer's kernels tried on this machine, in turns with the predicted one.
+"""Tuning a recipe: every layer's kernels tried on boards, in turns with the predicted one.
 
-A trial is a whole build with one other kernel for every layer that has candidates left: it goes
-through the same stages, is proved as all kernels are, and must give the same outputs. Only then is
-each new kernel timed alone.
+A trial is a layer with one other kernel, made by a whole dry build: it goes through the same
+stages, is proved as all kernels are, and must give the outputs that NumPy computes. Only then is it
+timed, by a runner on the board (`pipelines.remote`), which may be this machine. Boards with the
+same processor share the trials; each other kind of processor has all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-import numpy as np
-
 from hw.profile import Hardware
-from pipelines.benching import rounds
+from pipelines.errors import UserError
 from pipelines.execute import Workshop
 from pipelines.machine import check_runs
-from pipelines.measuring.loaded import LoadedProgram, loaded
 from pipelines.plan import Plan
-from pipelines.tuning import ledger, subjects
+from pipelines.remote.address import LOCAL, Board
+from pipelines.remote.crew import WAITS, Crew, Failed
+from pipelines.remote.session import Session, Told
+from pipelines.remote.transport import Transport, transport
+from pipelines.remote.turns import Timing
+from pipelines.tuning import ledger, ranking
 from pipelines.tuning.candidates import Candidate, Layer, layers_of
-from pipelines.tuning.ledger import Finished, Trial
-from pipelines.tuning.rehearsal import Rehearsal
+from pipelines.tuning.ledger import Finished, Machine, Trial
+from pipelines.tuning.preparing import Prepared, Preparing
 from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
+from pipelines.tuning.timing import Times, measure
 
-Told = Callable[[str], None]
-ROUNDS = 9
-"""Turns that every kernel of a trial has."""
+HERE = Board(name=LOCAL, address=LOCAL)
+AHEAD = 2
+"""Kernels a layer that are made ready while boards are at others."""
 _REASON = 200
 
 
-class Tuner:
-    """The trials of one recipe on this machine."""
+@dataclass
+class Group:
+    """Boards with the same processor, which share the trials of a recipe."""
 
-    def __init__(self, plan: Plan, hardware: Hardware, told: Told) -> None:
-        """Build the recipe as predicted; UserError if what is built cannot run here."""
-        check_runs(hardware, "measuring", "run it on such a machine, or leave out schedule.trials")
-        self.hardware, self.told = hardware, told
-        self.base = Workshop(replace(plan, snapshot=PREDICTED))
-        self.machine = ledger.machine(hardware.core, hardware.isa)
-        self.base.produce(self.base.plan.step("packaging"))
-        golden = self.base.load(self.base.plan.step("golden"))
-        self.inputs = {name: array[0] for name, array in golden.inputs.items()}
-        self.layers = list(layers_of(self.base, ledger.trials(self.machine)))
-        self.program: LoadedProgram | None = None
-
-    def run(self, count: int) -> None:
-        """Try up to `count` kernels a layer, then the best one by other loops.
-
-        What the ledger holds is not measured again; what is measured is kept at once.
-        """
-        for number in range(count):
-            wanted = {
-                layer.name: candidates[number]
-                for layer in self.layers
-                if number < len(candidates := layer.candidates(count))
-            }
-            if wanted:
-                self._trial(wanted, f"kernel {number + 1} of {count}")
-        schedules = {layer.name: layer.schedules() for layer in self.layers}
-        most = max(map(len, schedules.values()), default=0)
-        for number in range(most):
-            wanted = {name: found[number] for name, found in schedules.items() if found[number:]}
-            self._trial(wanted, f"loops {number + 1} of {most}")
-        key = ledger.key_of(self.base)
-        assert key is not None, "the recipe was just built"
-        ledger.append([Finished(finished=key, trials=count)])
+    machine: Machine
+    sessions: list[tuple[Transport, Session]]
+    layers: list[Layer]
 
     def gain(self) -> float:
         """Time of all chosen kernels with what was measured / as predicted."""
@@ -80,75 +58,115 @@ class Tuner:
                 best += seconds * (better.ratio if better and better.ratio else 1.0)
         return best / predicted if predicted else 1.0
 
-    # -- one trial ---------------------------------------------------------------------------
 
-    def _trial(self, wanted: Mapping[str, Candidate], title: str) -> None:
-        tried = [
-            (layer, wanted[layer.name])
-            for layer in self.layers
-            if layer.name in wanted and not layer.is_tried(wanted[layer.name])
-        ]
-        if not tried:
-            return
-        choices = {
-            workload.name: candidate.choice
-            for layer, candidate in tried
-            for workload in layer.subject.workloads
-        }
-        steps = Rehearsal(self.base, choices)
-        try:
-            program = loaded(steps, self.hardware, self.inputs)
-            if self.program is None:
-                self.program = loaded(self.base, self.hardware, self.inputs)
-            if program.outputs() != self.program.outputs():
-                raise ValueError("the outputs differ from those of the predicted kernels")
-        except Exception as error:
-            # Whatever stands in one kernel's way is a fact about it, and the rest goes on.
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:_REASON]
-            found = [self._record(layer, candidate, failed=reason) for layer, candidate in tried]
-        else:
-            used = subjects.running(steps)
-            found = [
-                self._timed(layer, candidate, program, self.program, used[layer.name])
-                for layer, candidate in tried
-            ]
-        ledger.append(found)
-        for (layer, _), trial in zip(tried, found, strict=True):
-            layer.trials.append(trial)
-        failed = sum(trial.failed is not None for trial in found)
-        note = f", {failed} failed" if failed else ""
-        self.told(f"{title}: {len(found)} layers{note}; best so far {self.gain():.2f} of predicted")
+class Tuner:
+    """The trials of one recipe, on this machine or on boards.
 
-    def _timed(
+    UserError if what is built cannot run there, or none of the boards can be reached.
+    """
+
+    def __init__(
         self,
-        layer: Layer,
-        candidate: Candidate,
-        program: LoadedProgram,
-        base: LoadedProgram,
-        used: str,
-    ) -> Trial:
-        if used != candidate.kernel:
-            return self._record(layer, candidate, failed=f"the layer ran {used} instead")
-        times = rounds.alternate(
-            {
-                "base": lambda count: base.seconds(layer.name, count),
-                "trial": lambda count: program.seconds(layer.name, count),
-            },
-            ROUNDS,
-            None,
-        )
-        ratios = np.divide(times["trial"], times["base"])
-        return self._record(
-            layer,
-            candidate,
-            seconds=float(np.median(times["trial"])),
-            against_seconds=float(np.median(times["base"])),
-            ratio=float(np.median(ratios)),
-        )
+        plan: Plan,
+        hardware: Hardware,
+        told: Told,
+        boards: Sequence[Transport] = (),
+        timing: Timing = Timing(),  # noqa: B008 - it is immutable
+        waits: Sequence[float] = WAITS,
+    ) -> None:
+        if not boards:
+            check_runs(
+                hardware,
+                "measuring",
+                "name a board to measure on: board=user@host, or leave out schedule.trials",
+            )
+            boards = (transport(HERE),)
+        self.hardware, self.told, self.timing, self.waits = hardware, told, timing, waits
+        self._connect = partial(_session, hardware=hardware)
+        sessions = self._sessions(boards)
+        self.base = Workshop(replace(plan, snapshot=PREDICTED))
+        self.base.produce(self.base.plan.step("packaging"))
+        self.preparing = Preparing(self.base, hardware)
+        self.groups = list(self._grouped(sessions))
 
-    def _record(self, layer: Layer, candidate: Candidate, **found: Any) -> Trial:
-        return Trial(
-            machine=self.machine,
+    def run(self, count: int) -> None:
+        """Try up to `count` kernels a layer, then the best one by other loops.
+
+        What the ledger holds is not measured again; what is measured is kept at once.
+        """
+        try:
+            for group in self.groups:
+                self._tune(group, count)
+        finally:
+            for group in self.groups:
+                for _, session in group.sessions:
+                    session.close()
+        key = ledger.key_of(self.base)
+        assert key is not None, "the recipe was just built"
+        processors = (group.machine.processor for group in self.groups)
+        ledger.append(Finished(finished=key, trials=count, processor=p) for p in processors)
+
+    # -- boards ------------------------------------------------------------------------------
+
+    def _sessions(self, boards: Sequence[Transport]) -> list[tuple[Transport, Session]]:
+        """Reach all boards at once; what is wrong with one is told if others are there."""
+        with ThreadPoolExecutor(len(boards)) as pool:
+            found = list(pool.map(partial(_reached, self._connect), boards))
+        reached = [(to, s) for to, s in zip(boards, found, strict=True) if isinstance(s, Session)]
+        for error in found:
+            if isinstance(error, UserError):
+                if not reached:
+                    raise error
+                self.told(f"{error.message}; the other boards take its share")
+        return reached
+
+    def _grouped(self, sessions: list[tuple[Transport, Session]]) -> list[Group]:
+        by_processor: dict[str, list[tuple[Transport, Session]]] = {}
+        for to, session in sessions:
+            by_processor.setdefault(session.hello.processor, []).append((to, session))
+        groups = []
+        for processor, found in by_processor.items():
+            machine = ledger.machine(self.hardware.core, self.hardware.isa, processor)
+            layers = list(layers_of(self.base, ledger.trials(machine)))
+            groups.append(Group(machine, found, layers))
+        return groups
+
+    # -- trials ------------------------------------------------------------------------------
+
+    def _tune(self, group: Group, count: int) -> None:
+        boards = [
+            (to.board.name, _first_then(session, partial(self._connect, to)))
+            for to, session in group.sessions
+        ]
+        work = partial(measure, timing=self.timing)
+        with Crew[Prepared, Times](boards, work, self.told, self.waits) as crew:
+            trying = _Trying(self, group, crew)
+            for number in range(count):
+                if number and ranking.is_time(number):
+                    trying.finish()
+                    by = ranking.learned(ledger.trials(group.machine), self.hardware)
+                    for layer in group.layers:
+                        layer.rank(by)
+                wanted = {
+                    layer.name: candidates[number]
+                    for layer in group.layers
+                    if number < len(candidates := layer.candidates(count))
+                }
+                trying.submit(wanted, f"kernel {number + 1} of {count}")
+            trying.finish()
+            schedules = {layer.name: layer.schedules() for layer in group.layers}
+            most = max(map(len, schedules.values()), default=0)
+            for number in range(most):
+                wanted = {
+                    name: found[number] for name, found in schedules.items() if found[number:]
+                }
+                trying.submit(wanted, f"loops {number + 1} of {most}")
+            trying.finish()
+
+    def record(self, group: Group, layer: Layer, candidate: Candidate, **found: Any) -> None:
+        """Keep how a trial came out."""
+        trial = Trial(
+            machine=group.machine,
             workloads=tuple(workload.name for workload in layer.subject.workloads),
             kernel=candidate.kernel,
             against=layer.default.kernel,
@@ -159,3 +177,89 @@ class Tuner:
             **candidate.axes,
             **found,
         )
+        ledger.append([trial])
+        layer.trials.append(trial)
+
+
+class _Trying:
+    """Trials that are made ready, given to boards, and recorded as they come back."""
+
+    def __init__(self, tuner: Tuner, group: Group, crew: Crew[Prepared, Times]) -> None:
+        self.tuner, self.group, self.crew = tuner, group, crew
+        self.left: Counter[str] = Counter()
+        """Title → trials of it that are not back yet."""
+        self.counts: dict[str, tuple[int, int]] = {}
+        """Title → trials, and how many failed."""
+        self.titles: dict[int, str] = {}
+
+    def submit(self, wanted: Mapping[str, Candidate], title: str) -> None:
+        """Give out one candidate a layer, but those that were tried before."""
+        tried = {
+            layer.name: (layer, wanted[layer.name])
+            for layer in self.group.layers
+            if layer.name in wanted and not layer.is_tried(wanted[layer.name])
+        }
+        if not tried:
+            return
+        self.left[title] = len(tried)
+        self.counts[title] = (len(tried), 0)
+        try:
+            prepared = self.tuner.preparing.trial(tried)
+        except Exception as error:
+            # Whatever stands in one kernel's way is a fact about it, and the rest goes on.
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:_REASON]
+            prepared = [reason] * len(tried)
+        ready = []
+        for (layer, candidate), each in zip(tried.values(), prepared, strict=True):
+            if isinstance(each, str):
+                self._keep(layer, candidate, title, failed=each)
+            else:
+                ready.append(each)
+                self.titles[id(each)] = title
+        self.crew.submit(ready)
+        self._collect(AHEAD * len(self.group.layers))
+
+    def finish(self) -> None:
+        """Wait for all that was given out."""
+        self._collect(0)
+
+    def _collect(self, most: int) -> None:
+        while self.crew.open > most:
+            item, result = self.crew.next()
+            title = self.titles.pop(id(item))
+            if isinstance(result, Failed):
+                self._keep(item.layer, item.candidate, title, failed=result.why[:_REASON])
+            else:
+                found = {name: getattr(result, name) for name in _MEASURED}
+                self._keep(item.layer, item.candidate, title, **found)
+
+    def _keep(self, layer: Layer, candidate: Candidate, title: str, **found: Any) -> None:
+        self.tuner.record(self.group, layer, candidate, **found)
+        count, failed = self.counts[title]
+        failed += "failed" in found
+        self.counts[title] = count, failed
+        self.left[title] -= 1
+        if not self.left[title]:
+            note = f", {failed} failed" if failed else ""
+            best = f"best so far {self.group.gain():.2f} of predicted"
+            self.tuner.told(f"{title}: {count} layers{note}; {best}")
+
+
+_MEASURED = ("seconds", "against_seconds", "ratio")
+
+
+def _session(to: Transport, hardware: Hardware) -> Session:
+    return Session(to, hardware.architecture)
+
+
+def _reached(connect: Callable[[Transport], Session], to: Transport) -> Session | UserError:
+    try:
+        return connect(to)
+    except UserError as error:
+        return error
+
+
+def _first_then(first: Session, connect: Callable[[], Session]) -> Callable[[], Session]:
+    """Give the session that is there, and from then on new ones."""
+    there = [first]
+    return lambda: there.pop() if there else connect()

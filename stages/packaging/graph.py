@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,9 +13,10 @@ from tvm.ir import Call as RelaxCall
 from tvm.ir import GlobalVar
 
 from hw.profile import Hardware
-from stages.codegen import compile_object, tuning_of
 from stages.kinds import Model, Table
+from stages.packaging.compiling import Lowered, Memo, code_ingredients, compiled
 from stages.packaging.composite import Composite
+from stages.packaging.fitting import check_fits
 from stages.packaging.kernel import Kernel, digest_of
 from stages.packaging.lowering import lower
 from stages.packaging.program import Call, Fallback, Program, Slot, TensorSpec
@@ -26,32 +27,34 @@ from stages.qnn.collecting import is_collect, pictures_of, together
 from stages.qnn.composites import PLAIN, is_reshape
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
-Memo = Callable[[str, Mapping[str, object], Callable[[], bytes]], bytes]
-ITEM, HELPER = "kernel", "sums"
-
 
 def program_of(
     model: Model, bodies: Table, schedules: Table, hardware: Hardware, memo: Memo
 ) -> Program:
-    """Lower and compile every composite (through `memo`, by its own problem), and order calls."""
-    return _Linearizer(model, bodies, schedules, hardware, memo).run()
+    """Lower every composite and order calls; then compile each through `memo`, by its own problem.
+
+    StageError if the program does not fit into the board's memory: nothing is compiled then.
+    """
+    linearizer = _Linearizer(model, bodies, schedules, hardware)
+    program = linearizer.run()
+    check_fits(program, hardware)
+    kernels = linearizer.kernels.values()
+    return replace(program, objects=compiled(kernels, hardware, memo))
 
 
 class _Linearizer:
-    def __init__(
-        self, model: Model, bodies: Table, schedules: Table, hardware: Hardware, memo: Memo
-    ) -> None:
+    def __init__(self, model: Model, bodies: Table, schedules: Table, hardware: Hardware) -> None:
         self.model, self.bodies, self.schedules = model, bodies, schedules
-        self.hardware, self.memo = hardware, memo
+        self.hardware = hardware
         self.pictures = pictures_of(model)
         self.slots: dict[Any, Slot] = {}
         self.tuples: dict[Any, list[Slot]] = {}
         self.buffers: dict[str, int] = {}
         self.collected: set[str] = set()
-        self.kernels: dict[tuple[Any, bool], tuple[str, Kernel]] = {}
-        self.objects: dict[str, bytes] = {}
+        self.kernels: dict[tuple[Any, bool], Lowered] = {}
 
     def run(self) -> Program:
+        """The program, its objects left out; `kernels` are then all that it calls."""
         main = self.model.module["main"]
         count = int(main.attrs["num_input"])
         stored = quantization_of(self.model)
@@ -95,7 +98,7 @@ class _Linearizer:
             self.buffers,
             constants,
             (*calls, *calls_together),
-            self.objects,
+            {},
             self.pictures,
             len(calls_together),
         )
@@ -204,7 +207,7 @@ class _Linearizer:
         return Slot("buffer", name)
 
     def _kernel(self, callee: Any, with_tiles: bool = True) -> tuple[str, Kernel]:
-        """The compiled kernel of a composite; equal composites share it, also across models."""
+        """The kernel of a composite; equal composites share it, also across models."""
         if (callee, with_tiles) not in self.kernels:
             function = self.model.module[callee]
             schedule = self.schedules[callee.name_hint]
@@ -217,33 +220,9 @@ class _Linearizer:
             }
             symbol = f"{function.attrs['composite']}_{digest_of(problem)}"
             kernel = lower(function, symbol, schedule, bodies, self.hardware, with_tiles)
-            self.objects[f"{symbol}.o"] = self.memo(
-                ITEM,
-                problem | {"symbol": symbol},
-                partial(compile_object, {symbol: kernel.function}, self.hardware),
-            )
-            for helper in kernel.helpers:
-                # In an object of its own, or LLVM would put it into the kernel.
-                self.objects[f"{helper.symbol}.o"] = self.memo(
-                    HELPER,
-                    {**helper.problem, "hardware": code_ingredients(self.hardware)},
-                    partial(compile_object, {helper.symbol: helper.function}, self.hardware),
-                )
-            self.kernels[callee, with_tiles] = symbol, kernel
-        return self.kernels[callee, with_tiles]
-
-
-def code_ingredients(hardware: Hardware) -> dict[str, Any]:
-    """What of a hardware profile decides the code of a kernel whose schedule is fixed."""
-    tuning = tuning_of(hardware)
-    return {
-        "triple": hardware.triple,
-        "cpu": hardware.cpu,
-        "features": list(hardware.features),
-        "float_abi": hardware.float_abi,
-        "isa": hardware.isa,
-        **({"tuning": list(tuning)} if tuning else {}),
-    }
+            self.kernels[callee, with_tiles] = Lowered(symbol, kernel, problem)
+        lowered = self.kernels[callee, with_tiles]
+        return lowered.symbol, lowered.kernel
 
 
 def _signatures(function: Any, with_tiles: bool) -> list[str]:

@@ -164,6 +164,25 @@ def test_numbers_that_float16_cannot_hold_are_named(tmp_path: Path) -> None:
     )
 
 
+def test_what_a_board_has_no_memory_for_is_not_packaged(tmp_path: Path) -> None:
+    weights = {"w": np.ones((1024, 600), np.float32)}
+    (tmp_path / "wide.onnx").write_bytes(graph([node("MatMul", ["x", "w"])], weights, [1, 1024]))
+    board = (ROOT / "hw/boards/x86_64.yaml").read_text().replace("threads: 1", "threads: 4")
+    (tmp_path / "tiny.yaml").write_text(f"{board}memory_mib: 226\n")
+    recipe = tmp_path / f"wide_{os.getpid()}.yaml"
+    recipe.write_text("model: {file: wide.onnx}\nhardware: ./tiny.yaml\n")
+    environment = {**warm.environment(), "PYTHONPATH": str(ROOT)}
+    result = warm.run("build", f"recipe={recipe}", cwd=ROOT, env=environment)
+    warm.run("clean", f"recipe={recipe}", cwd=ROOT, env=environment)
+    assert "bitpacking" in result.stdout and "publishing" not in result.stdout
+    assert result.stderr == (
+        "ERROR: packaging: the network takes 2.6 MiB on 4 threads (weights 2.4, buffers 0.1, "
+        "scratch 0.0, inputs and outputs 0.1), and tiny has 2.0 MiB for it (memory_mib 226, of "
+        "which the operating system keeps 224); take a smaller input or network, or a board with "
+        "more memory\n"
+    )
+
+
 def test_bfloat16_without_float_layers_is_refused(clone: Path) -> None:
     with pytest.raises(AssertionError, match="no layer is left in float to be rounded"):
         doit(clone, "build", f"recipe={HOST}", "floats=bfloat16")

@@ -12,7 +12,7 @@ from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.kinds import Model
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
-from stages.packaging.graph import ITEM
+from stages.packaging.compiling import ITEM
 from stages.qnn import interpret
 from stages.qnn.builder import bindings_of
 from stages.qnn.registry import PREFIX

@@ -13,7 +13,8 @@ from hw.profile import Hardware
 from stages import synthesizing, tuning
 from stages.kinds import Model
 from stages.options import LegalizeOptions
-from stages.packaging.graph import HELPER, ITEM, program_of
+from stages.packaging.compiling import HELPER, ITEM
+from stages.packaging.graph import program_of
 from stages.packaging.program import Program, Slot
 from tests.kept import kept
 from tests.stages.packaging.kernel_cases import BIT, CASES, Net, options

@@ -1,0 +1,100 @@
+"""Getting the runner onto a board, and starting it there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines import keys
+from pipelines.errors import UserError
+from pipelines.machine import is_here
+from pipelines.remote import program
+from pipelines.remote.facts import architecture_of, glibc_of
+from pipelines.remote.transport import FOLDER, Transport, plain, script
+
+_PROBE = f"""mkdir -p {FOLDER} && cd {FOLDER} || exit 1
+echo "machine $(uname -m) $(getconf LONG_BIT 2>/dev/null)"
+echo "libc $(getconf GNU_LIBC_VERSION 2>/dev/null)"
+test -x %(name)s && echo "has runner"
+exit 0
+"""
+_IN_FOLDER = f'cd {FOLDER} && exec "$@"'
+
+
+class BoardError(UserError):
+    """Something about a board that keeps it from being used."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a board's own shell says of it, before anything is started there."""
+
+    architecture: str
+    glibc: tuple[int, int] | None
+    has_runner: bool
+
+
+def probe(to: Transport, name: str) -> Probe:
+    """Ask a board's shell what it is, and whether it has a file of a name in our folder."""
+    told = script(to, _PROBE % {"name": name})
+    found = dict(line.partition(" ")[::2] for line in told.splitlines()[:20])
+    machine, _, bits = found.get("machine", "").partition(" ")
+    architecture = architecture_of(machine, 32 if bits == "32" else None)
+    if not architecture:
+        raise BoardError(
+            f"{to.board.name}: its processor is called '{plain(machine, 50)}'; accepted: "
+            f"{', '.join(program.ARCHITECTURES)}"
+        )
+    glibc = glibc_of(found.get("libc", ""))
+    return Probe(architecture, glibc, found.get("has") == "runner")
+
+
+def is_static(to: Transport, architecture: str) -> bool:
+    """Whether a board's C library is too old for our programs, or another than glibc.
+
+    BoardError if the board is of another architecture.
+    """
+    if _is_emulated(to, architecture):
+        return False
+    found = probe(to, "runner")
+    if found.architecture != architecture:
+        raise BoardError(
+            f"{to.board.name} is {found.architecture}, and what is to run there is {architecture}; "
+            "name a hardware= of its architecture"
+        )
+    return found.glibc is None or found.glibc < program.GLIBC
+
+
+def installed(to: Transport, architecture: str, data: bytes) -> list[str]:
+    """Put a runner on a board unless it is there; return the words that start it in our folder."""
+    name = f"runner-{keys.digest(data)[:16]}"
+    if not probe(to, name).has_runner:
+        _copied(to, data, name)
+    return [*emulator_for(to, architecture), f"./{name}"]
+
+
+def in_folder(to: Transport, words: Sequence[str]) -> list[str]:
+    """Return the command line of this machine that runs words in our folder on a board."""
+    return to.command(["sh", "-c", _IN_FOLDER, "sh", *words])
+
+
+def emulator_for(to: Transport, architecture: str) -> list[str]:
+    """Return the words before a program of an architecture; none where the board runs it itself."""
+    return to.emulator(architecture) if _is_emulated(to, architecture) else []
+
+
+def _is_emulated(to: Transport, architecture: str) -> bool:
+    return to.board.is_local and not is_here(architecture)
+
+
+def _copied(to: Transport, data: bytes, name: str) -> None:
+    """Put a program in place of others of before; one that was cut off is never run."""
+    with tempfile.TemporaryDirectory(prefix="bitkiln-copy-") as folder:
+        file = Path(folder) / name
+        file.write_bytes(data)
+        part = f"part-{os.getpid()}"
+        to.copy(file, f"{FOLDER}/{part}")
+    script(to, f"cd {FOLDER} && chmod 755 {part} && rm -f runner-* && mv -f {part} {name}\n")

@@ -1,0 +1,3 @@
+"""What tests of boards share."""
+
+from tests.pipelines.remote.sshd import sshd as sshd

@@ -1,0 +1,117 @@
+"""Boards behind a real sshd on loopback: what tunes, runs and verifies there, and a network that
+is cut."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hw import host
+from pipelines import load, plan
+from pipelines.remote.address import VARIABLE, Board
+from pipelines.remote.crew import Crew
+from pipelines.remote.session import Session
+from pipelines.remote.transport import Ssh
+from pipelines.remote.turns import Timing
+from pipelines.tuning import ledger
+from pipelines.tuning.trials import Tuner
+from tests.pipelines.fake_clone import doit
+from tests.pipelines.remote.proxy import proxy
+from tests.pipelines.remote.sshd import Sshd
+
+RECIPE = "ci/residual_block_a2w1_host"
+HERE = host.detect().architecture
+
+
+@pytest.fixture(autouse=True)
+def _own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+@pytest.mark.slow
+def test_what_a_package_gives_on_a_board(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(sshd.boards_file(sshd.board("pi"))))
+    done = doit("verify", "recipe=digits_a2w2_host", "board=pi")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for what in ("library", "program"):
+        for threads in ("1 thread", "2 threads", "3 threads"):
+            assert re.search(f"^{what} on pi, {threads} +exact ", done.stdout, re.MULTILINE)
+    sample = tmp_path / "sample.npy"
+    np.save(sample, np.zeros((1, 1, 8, 8), np.float32))
+    done = doit("run", "recipe=digits_a2w2_host", "board=pi", f"input={sample}")
+    assert "digits_a2w2_host, on pi: " in done.stdout, done.stdout + done.stderr
+    here = doit("run", "recipe=digits_a2w2_host", f"input={sample}")
+    assert here.stdout.splitlines()[1:] == done.stdout.splitlines()[1:]
+    table = tmp_path / "bench.json"
+    done = doit("bench", "recipe=digits_a2w2_host", "board=pi", "peers=none", f"json={table}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "p99 ms" in done.stdout and "MiB of memory at most" in done.stdout
+    done = doit("run", "recipe=digits_a2w2_host", "board=pi,local", f"input={sample}")
+    assert done.stderr == "ERROR: board=pi,local: these are 2 boards; doit run takes one\n"
+    # Nothing is left there but the runner and its lock.
+    left = sorted(path.name for path in (sshd.home / ".cache/bitkiln").iterdir())
+    assert len(left) == 2 and left[0] == "lock" and left[1].startswith("runner-")
+
+
+@pytest.mark.slow
+def test_tuning_while_the_board_is_taken_away(sshd: Sshd) -> None:
+    """It is gone in the middle, and comes back: nothing measured is measured again."""
+    said: list[str] = []
+    resolved = load.load_recipe(RECIPE)
+    timing = Timing(rounds=1, settle=0, turn=0)
+    made = plan.of(resolved)
+    tuner = Tuner(
+        made, resolved.hardware, said.append, [sshd.transport()], timing, waits=(0.1,) * 9
+    )
+    record = tuner.record
+
+    def record_and_cut(*given: object, **found: object) -> None:
+        record(*given, **found)  # type: ignore[arg-type]
+        if len(ledger.path().read_text().splitlines()) == 4:
+            sshd.stop()
+            sshd.start()
+
+    tuner.record = record_and_cut  # type: ignore[method-assign]
+    tuner.run(2)
+    trials = ledger.trials(tuner.groups[0].machine)
+    counted = Counter((trial.layer, trial.kernel, trial.order) for trial in trials)
+    assert len(trials) > 6 and set(counted.values()) == {1}
+    assert not [trial for trial in trials if trial.failed]
+    assert len([text for text in said if text.endswith("; trying to reach it again")]) == 1
+
+
+def test_a_network_that_is_cut_and_restored(sshd: Sshd) -> None:
+    said: list[str] = []
+    with proxy(sshd.port) as network:
+        sshd.write_config("user", "StrictHostKeyChecking no")
+        address = f"{getpass.getuser()}@127.0.0.1:{network.port}"
+        board = Board(name="pi", address=address, ssh_config=str(sshd.config))
+        to = replace(Ssh(board), alive=(1, 1))
+        tries: Counter[int] = Counter()
+
+        def work(session: Session, item: int) -> int:
+            tries[item] += 1
+            if item == 2 and tries[item] == 1:
+                network.cut()
+            if item == 2 and tries[item] == 2:
+                network.restore()
+            assert session.ask("ping") == {"pong": True}
+            return item
+
+        def connect() -> Session:
+            network.restore()  # until then nothing can be reached
+            return Session(to, HERE)
+
+        with Crew([("pi", connect)], work, said.append, waits=(0.0,)) as crew:
+            crew.submit(range(5))
+            assert {crew.next()[0] for _ in range(5)} == set(range(5))
+    assert tries == {0: 1, 1: 1, 2: 2, 3: 1, 4: 1}
+    assert len(said) == 1 and said[0].endswith("; trying to reach it again")
