@@ -267,7 +267,7 @@ def test_verify_names_the_stage_that_departs_first(
     with pytest.raises(UserError) as error:
         verify.run(
             plan=_Workshop.plan,  # type: ignore[arg-type]
-            resolved=SimpleNamespace(name="toy"),  # type: ignore[arg-type]
+            resolved=SimpleNamespace(name="toy", hardware=None),  # type: ignore[arg-type]
             variables=variables,
         )
     departs = "departs  output 'y' differs from the source graph in 2 of 6 values, by at most"

@@ -162,7 +162,8 @@ class Sshd:
         guard, self._guard = self._guard, None
         if guard is None:
             return
-        for pid in {*_below(guard.pid), *_marked(self.folder)} - {os.getpid()}:
+        # Servers before what they started, which they would still tell the end of.
+        for pid in dict.fromkeys([*_below(guard.pid), *_marked(self.folder)]):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         assert guard.stdin is not None
@@ -181,11 +182,11 @@ def _free_port() -> int:
 
 
 def _below(pid: int) -> Iterator[int]:
-    """The processes that a process started, and those that they did, last ones first."""
+    """The processes that a process started, and behind each those that it did."""
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            yield from _below(int(child))
             yield int(child)
+            yield from _below(int(child))
 
 
 def _marked(folder: Path) -> Iterator[int]:
