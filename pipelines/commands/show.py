@@ -59,6 +59,7 @@ def _alternatives(plan: Plan, resolved: Resolved, pattern: str, variables: Varia
             "kernel": row["kernel"],
             "predicted kcycles": f"{row['predicted_cycles'] / 1e3:.1f}",
             "measured us": tables.microseconds(row["measured_seconds"]) or row["failed"] or "",
+            "by": row["schedule"] or "",
         }
         for row in rows
     ]

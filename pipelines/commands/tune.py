@@ -80,14 +80,13 @@ def _result(group: Group) -> dict[str, Any]:
 
 def _row(layer: Layer) -> dict[str, Any]:
     best, chosen = best_of(layer.trials), better_of(layer.trials)
-    order = f" {chosen.order}" if chosen and chosen.order else ""
     return {
         "layer": layer.name,
         "count": layer.count,
         "workload": layer.subject.workload.name,
         "predicted": layer.default.kernel,
         "predicted_seconds": best.against_seconds if best else None,
-        "best": f"{chosen.kernel}{order}" if chosen else "the same",
+        "best": f"{chosen.kernel} {chosen.schedule}".strip() if chosen else "the same",
         "ratio": chosen.ratio if chosen else None,
         "tried": len(layer.trials),
         "failed": sum(trial.failed is not None for trial in layer.trials),

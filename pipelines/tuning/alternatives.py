@@ -11,7 +11,7 @@ from pipelines.load import Resolved
 from pipelines.patterns import matching
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.ledger import Trial
-from pipelines.tuning.snapshot import best_of
+from pipelines.tuning.snapshot import best_of, capped_of
 from stages.qnn.measured import Subject
 from stages.qnn.packings import packing_text
 
@@ -51,6 +51,7 @@ def _of_layer(
             "packing": packing_text(offer.signature) if offer.signature.plan else None,
             "predicted_cycles": round(subject.workload.cycles(offer)),
             "measured_seconds": best.seconds if best else _as_default(own, kernel),
+            "schedule": _schedules(own, kernel, best),
             "failed": next((trial.failed for trial in reversed(tried) if trial.failed), None),
             "chosen": kernel == running,
         }
@@ -60,3 +61,11 @@ def _as_default(trials: list[Trial], kernel: str) -> float | None:
     """What a kernel took where it was the one that others were measured beside."""
     best = best_of(trial for trial in trials if trial.against == kernel)
     return best.against_seconds if best else None
+
+
+def _schedules(trials: list[Trial], kernel: str, best: Trial | None) -> str | None:
+    """The loops in which a kernel was the fastest, and in how many tasks; None as predicted."""
+    loops = (best.order, best.rows) if best else (None, None)
+    capped = capped_of(trials, kernel, *loops)
+    found = capped or best
+    return found.schedule or None if found is not None else None

@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
+from hw.profile import Hardware
+from pipelines.execute import validated
 from pipelines.measuring.loaded import Steps
-from pipelines.tuning import subjects
+from pipelines.tuning import ranking, subjects
 from pipelines.tuning.ledger import Trial
-from pipelines.tuning.snapshot import best_of
-from stages.qnn.measured import Subject
+from pipelines.tuning.ranking import PREDICTED, Ranking
+from pipelines.tuning.snapshot import better_of
+from stages.qnn.measured import AXES, Subject
+from stages.qnn.offers import Offer
+from stages.qnn.packings import packing_text
 from stages.tuning import ORDERS
+from stages.tuning.row_blocks import ORDER, row_blocks
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel to try; without an order the predicted one."""
+    """A kernel to try, and its schedule; what that does not state is as predicted."""
 
     kernel: str
     order: str | None = None
+    rows: int | None = None
+    """Output rows of a row block, of the order `rows_inner`."""
+    threads: int | None = None
+    """The most tasks that a call is split into."""
+
+    @property
+    def axes(self) -> dict[str, Any]:
+        """What it states of the schedule, as fields of a trial."""
+        stated = {axis: getattr(self, axis) for axis in AXES}
+        return {axis: value for axis, value in stated.items() if value is not None}
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """It as a choice of a build (`stages.qnn.measured`)."""
+        return {"kernel": self.kernel, "order": None, **self.axes}
 
 
 @dataclass
@@ -33,33 +56,115 @@ class Layer:
     subject: Subject
     default: Candidate
     """What it runs without measurements, in its predicted order."""
+    hardware: Hardware
     trials: list[Trial] = field(default_factory=list)
+    ranking: Ranking = PREDICTED
+    """In which order kernels are tried."""
+
+    def rank(self, by: Ranking) -> None:
+        """Have the kernels that were not tried yet in another order."""
+        self.ranking = by
+        self.__dict__.pop("_offered", None)
 
     def candidates(self, count: int) -> list[Candidate]:
-        """So many kernels, those predicted to be cheapest first, without the default."""
-        names = (self.subject.kernel(offer) for offer in self.subject.ranked())
-        return [Candidate(name) for name in names if name != self.default.kernel][:count]
+        """So many kernels, without the default, those first that are thought to be the fastest.
 
-    def turned(self) -> list[Candidate]:
-        """The best kernel in the order that was not predicted for it."""
-        best = best_of(self.trials)
-        is_better = best is not None and best.ratio is not None and best.ratio < 1
-        kernel = best.kernel if best is not None and is_better else self.default.kernel
-        return [Candidate(kernel, order) for order in ORDERS if order != self.default.order]
+        What was tried already counts among them, so that a second run goes on with the first one's.
+        """
+        names = [name for name in self._offered if name != self.default.kernel]
+        tried = [name for name in names if self.is_tried(Candidate(name))]
+        ordered = [*tried, *(name for name in names if name not in tried)]
+        return [Candidate(name) for name in self._taken(ordered, count)]
 
-    def is_tried(self, candidate: Candidate) -> bool:
-        """Whether the ledger knows how a candidate came out beside the default."""
+    def schedules(self) -> list[Candidate]:
+        """The best kernel by other loops than are predicted for it: in the other order, and in row
+        blocks. Like kernels they are timed on one thread, beside the default."""
+        kernel = self._best.kernel
+        orders = [Candidate(kernel, order) for order in ORDERS if order != self.default.order]
+        sizes = row_blocks(self.subject.workload, self._offered[kernel], self.hardware)
+        return [*orders, *(Candidate(kernel, ORDER, rows) for rows in sizes)]
+
+    def capped(self, threads: int) -> list[Candidate]:
+        """The best kernel and its loops in fewer tasks than so many threads could share: a power of
+        two of them. Each is to be timed on all threads, beside `uncapped`."""
+        best, found = self._best, 1
+        kept = []
+        while found < threads:
+            kept.append(Candidate(best.kernel, best.order, best.rows, found))
+            found *= 2
+        return kept
+
+    @property
+    def uncapped(self) -> Candidate:
+        """What capped ones are timed beside."""
+        return self._best
+
+    def is_tried(self, candidate: Candidate, on_threads: int | None = None) -> bool:
+        """Whether the ledger knows how a candidate came out beside the default, on one thread, or
+        on several beside the same without a limit of its tasks."""
+        against = self.default.kernel if on_threads is None else candidate.kernel
         return any(
-            (t.kernel, t.order, t.against)
-            == (candidate.kernel, candidate.order, self.default.kernel)
+            (of_trial(t), t.against, t.on_threads) == (candidate, against, on_threads)
             for t in self.trials
         )
 
+    def predicted(self, candidate: Candidate) -> float | None:
+        """Predicted cycles of a candidate's kernel / those of the default's."""
+        found = [self._offered.get(name) for name in (candidate.kernel, self.default.kernel)]
+        cycles = [self.subject.workload.cycles(offer) for offer in found if offer is not None]
+        return cycles[0] / cycles[1] if len(cycles) == len(found) else None
+
+    @property
+    def _best(self) -> Candidate:
+        """What was measured to be better than the default, or that, in the predicted order."""
+        better = better_of(self.trials)
+        is_offered = better is not None and better.kernel in self._offered
+        return of_trial(better) if better and is_offered else Candidate(self.default.kernel)
+
+    @cached_property
+    def _offered(self) -> dict[str, Offer]:
+        """Kernel → its offer, those first that are thought to be the fastest."""
+        offers = self.ranking.ordered(self.subject, self.default.kernel)
+        named: dict[str, Offer] = {}
+        for offer in offers:
+            named.setdefault(self.subject.kernel(offer), offer)
+        return named
+
+    def _taken(self, names: Sequence[str], count: int) -> list[str]:
+        """The first names, but of every packing of bits at least one, with half of the places at
+        most: predictions of kernels that are packed otherwise are the least certain."""
+        taken = list(names[:count])
+        first: dict[str | None, str] = {}
+        for name in names:
+            first.setdefault(self._packing(name), name)
+        lacking = [name for packing, name in first.items() if packing and name not in taken]
+        for name in lacking[: count // 2]:
+            kinds = Counter(map(self._packing, taken))
+            spare = next((n for n in reversed(taken) if kinds[self._packing(n)] > 1), None)
+            if spare is not None:
+                taken[taken.index(spare) :] = [*taken[taken.index(spare) + 1 :], name]
+        return taken
+
+    def _packing(self, name: str) -> str | None:
+        """How a kernel of popcounts packs bits."""
+        signature = self._offered[name].signature
+        return packing_text(signature) if signature.plan is not None else None
+
+
+def of_trial(trial: Trial) -> Candidate:
+    """What a trial tried."""
+    return Candidate(trial.kernel, trial.order, trial.rows, trial.threads)
+
 
 def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
-    """Yield every workload of a built recipe once, with what is known of it."""
+    """Yield every workload of a built recipe once, with what is known of it.
+
+    Kernels are ranked by what the known trials tell of this machine.
+    """
     found = subjects.of(steps)
     kernels, orders = subjects.running(steps), subjects.orders(steps)
+    hardware: Hardware = validated("hw.profile", "Hardware", steps.plan.step("tuning").hardware)
+    learned = ranking.learned(known, hardware)
     names = {name: subject.workload.name for name, subject in found.items()}
     counts = Counter(names.values())
     for name, subject in found.items():
@@ -67,4 +172,4 @@ def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
         if count := counts.pop(workload, 0):
             default = Candidate(kernels[name], orders[name])
             trials = [t for t in known if t.workloads[0] == workload]
-            yield Layer(name, count, subject, default, trials)
+            yield Layer(name, count, subject, default, hardware, trials, learned)

@@ -41,7 +41,10 @@ class Machine(BaseModel):
 
 
 class Trial(BaseModel):
-    """One kernel on one workload, timed in turns with the kernel that was predicted to be best."""
+    """One kernel on one workload, timed in turns with the kernel that was predicted to be best.
+
+    Or, `on_threads`, with the same kernel and order whose tasks are not limited.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,10 +54,19 @@ class Trial(BaseModel):
     kernel: str
     order: str | None = None
     """The order of work items; None is the predicted one."""
+    rows: int | None = None
+    """Output rows of a row block; None is all of them, or one, as the order says."""
+    threads: int | None = None
+    """The most tasks that a call is split into; None is as many as it can use."""
+    on_threads: int | None = None
+    """Threads that ran both kernels; None is one."""
     against: str
-    """The kernel predicted to be best, in its predicted order."""
+    """The kernel predicted to be best, in its predicted order; on several threads `kernel` itself,
+    in the same order and rows."""
+    predicted: float | None = None
+    """Predicted cycles of this kernel / those of `against`, whatever order and tasks."""
     seconds: float | None = None
-    """Median of this kernel's turns; one thread, the kernel alone."""
+    """Median of this kernel's turns, the kernel alone."""
     against_seconds: float | None = None
     ratio: float | None = None
     """Median over the rounds of this kernel's time / that of `against`."""
@@ -64,6 +76,13 @@ class Trial(BaseModel):
     layer: str
     at: str
     """Date and time, UTC."""
+
+    @property
+    def schedule(self) -> str:
+        """What of the schedule was chosen, as people read it: empty if nothing was."""
+        rows = f"{self.rows} rows" if self.rows is not None else ""
+        tasks = f"{self.threads} tasks at most" if self.threads is not None else ""
+        return " ".join(part for part in (self.order, rows, tasks) if part)
 
 
 class Finished(BaseModel):
@@ -120,6 +139,12 @@ def trials(machine: Machine) -> list[Trial]:
     return [line for line in _lines() if isinstance(line, Trial) and line.machine == machine]
 
 
+def trials_of_core(core: str, isa: str) -> list[Trial]:
+    """Return the trials of every machine with a core and an instruction set, oldest first."""
+    found = (line for line in _lines() if isinstance(line, Trial))
+    return [trial for trial in found if (trial.machine.core, trial.machine.isa) == (core, isa)]
+
+
 def key_of(base: Workshop) -> str | None:
     """Return what a recipe's trials depend on: a stage's key, of a build that measured nothing.
 
@@ -169,6 +194,11 @@ def _lines() -> Iterator[Trial | Finished]:
 
 @functools.lru_cache(maxsize=8)
 def _read(file: Path, _changed: int, _size: int) -> tuple[Trial | Finished, ...]:
+    return lines_of(file)
+
+
+def lines_of(file: Path) -> tuple[Trial | Finished, ...]:
+    """Return what a file of trials says; OSError if it cannot be read."""
     return tuple(line for text in file.read_bytes().splitlines() for line in _parsed(text))
 
 

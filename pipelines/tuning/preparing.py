@@ -83,7 +83,7 @@ class Preparing:
     def trial(self, wanted: Mapping[str, tuple[Layer, Candidate]]) -> list[Prepared | str]:
         """Return, for each layer, its candidate made ready, or why it cannot be."""
         choices = {
-            workload.name: {"kernel": candidate.kernel, "order": candidate.order}
+            workload.name: candidate.choice
             for layer, candidate in wanted.values()
             for workload in layer.subject.workloads
         }

@@ -26,13 +26,12 @@ from pipelines.remote.crew import WAITS, Crew, Failed
 from pipelines.remote.session import Session, Told
 from pipelines.remote.transport import Transport, transport
 from pipelines.remote.turns import Timing
-from pipelines.tuning import ledger
+from pipelines.tuning import ledger, ranking
 from pipelines.tuning.candidates import Candidate, Layer, layers_of
 from pipelines.tuning.ledger import Finished, Machine, Trial
 from pipelines.tuning.preparing import Prepared, Preparing
 from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
 from pipelines.tuning.timing import Times, measure
-from stages.tuning import ORDERS
 
 HERE = Board(name=LOCAL, address=LOCAL)
 AHEAD = 2
@@ -91,7 +90,7 @@ class Tuner:
         self.groups = list(self._grouped(sessions))
 
     def run(self, count: int) -> None:
-        """Try up to `count` kernels a layer, then the best one in the other order.
+        """Try up to `count` kernels a layer, then the best one by other loops.
 
         What the ledger holds is not measured again; what is measured is kept at once.
         """
@@ -143,6 +142,11 @@ class Tuner:
         with Crew[Prepared, Times](boards, work, self.told, self.waits) as crew:
             trying = _Trying(self, group, crew)
             for number in range(count):
+                if number and ranking.is_time(number):
+                    trying.finish()
+                    by = ranking.learned(ledger.trials(group.machine), self.hardware)
+                    for layer in group.layers:
+                        layer.rank(by)
                 wanted = {
                     layer.name: candidates[number]
                     for layer in group.layers
@@ -150,9 +154,13 @@ class Tuner:
                 }
                 trying.submit(wanted, f"kernel {number + 1} of {count}")
             trying.finish()
-            for number in range(len(ORDERS) - 1):
-                turned = {layer.name: layer.turned()[number] for layer in group.layers}
-                trying.submit(turned, "the other order")
+            schedules = {layer.name: layer.schedules() for layer in group.layers}
+            most = max(map(len, schedules.values()), default=0)
+            for number in range(most):
+                wanted = {
+                    name: found[number] for name, found in schedules.items() if found[number:]
+                }
+                trying.submit(wanted, f"loops {number + 1} of {most}")
             trying.finish()
 
     def record(self, group: Group, layer: Layer, candidate: Candidate, **found: Any) -> None:
@@ -161,11 +169,12 @@ class Tuner:
             machine=group.machine,
             workloads=tuple(workload.name for workload in layer.subject.workloads),
             kernel=candidate.kernel,
-            order=candidate.order,
             against=layer.default.kernel,
+            predicted=layer.predicted(candidate),
             recipe=self.base.plan.recipe,
             layer=layer.name,
             at=datetime.now(UTC).isoformat(timespec="seconds"),
+            **candidate.axes,
             **found,
         )
         ledger.append([trial])

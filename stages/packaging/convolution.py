@@ -92,7 +92,7 @@ class Convolution(Placing):
         """
         if self.signature.is_whole or self.goes_through_blocks or self.has_matrices:
             return 0
-        return -(-self.signature.weight_bytes // self.calls)
+        return -(-self.signature.weight_bytes // self.calls_together)
 
     @property
     def fetched(self) -> int:
@@ -261,7 +261,10 @@ class Convolution(Placing):
         if self.has_matrices:
             own += window.picture * (self.blocks * parts * size)
         output = (block * parts + part) * self.signature.channels
-        fetched = (block + 1) * parts * size + (window.before * parts + part) * self.fetched
+        before = window.before
+        if self.calls_together < self.calls:
+            before = tirx.truncmod(before, self.calls_together)
+        fetched = (block + 1) * parts * size + (before * parts + part) * self.fetched
         channel = self._first(output)
         first = self.wide_at(channel) if self.wide_words else self.data_of(window, channel)
         read = self.arguments[weights.name]

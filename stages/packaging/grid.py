@@ -6,6 +6,9 @@ weights weigh more, and there are not runs enough for all. Blocks are then in se
 each task has some runs of one group; or, with as many groups as there are threads, a slice of the
 items block by block.
 
+A task goes through its blocks of channels, and through all of its runs for each; or it goes so
+through one row block after the other, which are some of its runs.
+
 Let W be the cost of reading all weights and D that of all positions, for T threads on B groups of
 blocks: each reads W / B + D * B / T, so that twice as many groups are better as long as
 2 * B * B <= T * W / D.
@@ -13,7 +16,7 @@ blocks: each reads W / B + D * B / T, so that twice as many groups are better as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -56,6 +59,37 @@ class Part:
             T.buffer_store(found, tirx.Select(self.is_slice, *pair), [place])
         first, behind = (T.bind(found[place]) for place in range(2))
         return first, behind
+
+    def each(self, together: int, emit: Callable[[Any, Any], None]) -> None:
+        """Emit every item of the part, given its block and its run, in row blocks of `together`.
+
+        These begin where the part does, so that tasks of equally many runs have equally many.
+        """
+        if together >= self.all_runs:
+            self._row_block(None, together, emit)
+            return
+        with T.serial(0, self._row_blocks(together)) as row_block:
+            self._row_block(row_block, together, emit)
+
+    def _row_blocks(self, together: int) -> Any:
+        """How many there are of the block that has the most runs."""
+        items = self.end - self.begin
+        slices = tirx.min(items, self.all_runs)
+        shares = tirx.truncdiv(items + self.count - 1, tirx.max(self.count, 1))
+        found = T.alloc_buffer((1,), "int32")
+        T.buffer_store(found, tirx.Select(self.is_slice, slices, shares), [0])
+        return T.bind(tirx.truncdiv(found[0] + together - 1, together))
+
+    def _row_block(self, number: Any, together: int, emit: Callable[[Any, Any], None]) -> None:
+        """The items of a row block, or of all if it has no number, block after block."""
+        with T.serial(0, self.count) as one:
+            block = T.bind(self.first + one)
+            begin, end = self.runs_of(one)
+            if number is not None:
+                begin = T.bind(begin + number * together)
+                end = tirx.max(begin, tirx.min(begin + together, end))
+            with T.serial(0, end - begin) as index:
+                emit(block, T.bind(begin + index))
 
 
 @dataclass(frozen=True)

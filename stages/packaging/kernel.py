@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 TASKS, TASKS_OF_TILES = 4, 2
@@ -52,3 +52,10 @@ class Kernel:
     """Whether it uses registers that the operating system may refuse (AMX)."""
     few: Few | None = None
     """Where few threads had better have fewer tasks."""
+
+    def capped(self, most: int | None) -> Kernel:
+        """The same, split into so many tasks at most: so many threads share a call."""
+        if most is None or most >= self.max_tasks:
+            return self
+        few = self.few if self.few is not None and self.few.tasks < most else None
+        return replace(self, max_tasks=most, few=few)

@@ -1,9 +1,9 @@
 """From a packed composite to one PrimFunc: loops over its slice of work around SIMD bodies.
 
 A kernel's work items are (block of 32 channels, output row). Where the inner loop goes through
-rows, tasks have parts of a `Grid`; else task t of n takes items `[items * t / n,
-items * (t + 1) / n)`, numbered row by row. Nothing is allocated: sums of the current tile live in
-the scratch that the caller passes. SIMD text comes in by `pragma_import_llvm`.
+rows, of all or of a row block, tasks have parts of a `Grid`; else task t of n takes items
+`[items * t / n, items * (t + 1) / n)`, numbered row by row. Nothing is allocated: sums of the
+current tile live in the scratch that the caller passes. SIMD text comes in by `pragma_import_llvm`.
 """
 
 from __future__ import annotations
@@ -86,6 +86,12 @@ class Lowering:
     def runs(self) -> int:
         """Work items of a block."""
         return self.lines
+
+    @property
+    def runs_together(self) -> int:
+        """Work items of a block in a row block, all if the schedule has none."""
+        rows = self.schedule.get("rows", self.lines)
+        return max(1, min(self.runs, rows * self.runs // self.lines))
 
     @property
     def tiles(self) -> int:
@@ -195,14 +201,13 @@ class Lowering:
                     fill_halo(result, shape, dtype, attrs["halo"], fills_of(attrs), phases)
 
     def part(self, part: Part) -> None:
-        """Emit the work items of a task, block after block."""
-        with T.serial(0, part.count) as number:
-            block = T.bind(part.first + number)
-            begin, end = part.runs_of(number)
-            with T.serial(0, end - begin) as index:
-                run = T.bind(begin + index)
-                with T.serial(0, self.tiles) as tile:
-                    self.tile(block, run, tile)
+        """Emit the work items of a task, block after block of a row block."""
+
+        def tiles(block: Any, run: Any) -> None:
+            with T.serial(0, self.tiles) as tile:
+                self.tile(block, run, tile)
+
+        part.each(self.runs_together, tiles)
 
     def items(self, begin: Any, end: Any) -> None:
         """Emit a task's work items, run after run."""

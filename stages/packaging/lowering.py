@@ -49,24 +49,37 @@ def lower(
     hardware: Hardware,
     with_tiles: bool = True,
 ) -> Kernel:
-    """The kernel `symbol` of a composite, in operations that the processor has."""
+    """The kernel `symbol` of a composite, in operations that the processor has, of as many tasks as
+    its schedule allows."""
     with target_of(hardware):
-        if max_pool_of(function) is not None:
-            return lower_max_pool(function, symbol, hardware)
-        if pad_of(function) is not None:
-            return lower_padding(function, symbol, hardware)
-        if is_of_near_ties(function):
-            return lower_near_ties(function, symbol, hardware)
-        if is_settling(function):
-            return lower_settling(function, symbol, hardware)
-        if str(function.attrs["composite"]) == PLAIN:
-            return _lowered_plain(function, symbol, hardware)
-        if str(function.attrs["composite"]) == TILES:
-            return lower_tiles(function, symbol, hardware)
-        if str(function.attrs["composite"]) == MATRICES:
-            return lower_matrices(function, symbol)
-        composite = Composite(function, with_tiles)
-        return _lowered(composite, symbol, schedule, bodies, hardware)
+        kernel = _any_kind(function, symbol, schedule, bodies, hardware, with_tiles)
+    return kernel.capped(schedule.get("threads"))
+
+
+def _any_kind(
+    function: Any,
+    symbol: str,
+    schedule: Table,
+    bodies: Table,
+    hardware: Hardware,
+    with_tiles: bool,
+) -> Kernel:
+    if max_pool_of(function) is not None:
+        return lower_max_pool(function, symbol, hardware)
+    if pad_of(function) is not None:
+        return lower_padding(function, symbol, hardware)
+    if is_of_near_ties(function):
+        return lower_near_ties(function, symbol, hardware)
+    if is_settling(function):
+        return lower_settling(function, symbol, hardware)
+    if str(function.attrs["composite"]) == PLAIN:
+        return _lowered_plain(function, symbol, hardware)
+    if str(function.attrs["composite"]) == TILES:
+        return lower_tiles(function, symbol, hardware)
+    if str(function.attrs["composite"]) == MATRICES:
+        return lower_matrices(function, symbol)
+    composite = Composite(function, with_tiles)
+    return _lowered(composite, symbol, schedule, bodies, hardware)
 
 
 def _lowered_plain(function: Any, symbol: str, hardware: Hardware) -> Kernel:

@@ -96,6 +96,11 @@ class Placing(Widening):
         return self.runs * self.tiles
 
     @property
+    def calls_together(self) -> int:
+        """Those of a row block, before the next block's weights are read."""
+        return self.runs_together * self.tiles
+
+    @property
     def tiles(self) -> int:
         """Tiles of a work item."""
         return 1 if self.is_joined or self.turns else super().tiles

@@ -1,9 +1,10 @@
-"""What measuring may decide: the kernel a workload gets, and the order in which it runs.
+"""What measuring may decide: the kernel a workload gets, and the schedule by which it runs.
 
-A table of choices maps the names of workloads to `{"kernel": NAME, "order": ORDER or None}`, and
-where that was measured beside another kernel, to its name too, as "against". It is an input of the
-stages that choose; where it says nothing, names a kernel that is not offered, or was measured
-beside one that is no longer predicted to be the best, predicted cycles decide.
+A table of choices maps the names of workloads to `{"kernel": NAME, "order": ORDER or None}`, with
+"rows" and "threads" where these were chosen too (`AXES`), and where that was measured beside
+another kernel, with its name, as "against". It is an input of the stages that choose; where it says
+nothing, names a kernel that is not offered, or was measured beside one that is no longer predicted
+to be the best, predicted cycles decide.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from stages.kinds import Table
 from stages.qnn.geometry import Geometry
 from stages.qnn.methods import BYTE_LIMIT, SPAN_LIMIT
 from stages.qnn.offers import Offer, best, ranked
+
+AXES = ("order", "rows", "threads")
+"""What a choice may state of a schedule: the order of work items, output rows of a row block, and
+the most tasks that a call is split into. What it does not state is as predicted: without row
+blocks, and as many tasks as a call can use."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +113,9 @@ def pick(offers: Sequence[Offer], workload: Workload, choices: Table) -> Offer:
     return predicted
 
 
-def order_of(kernel: str, shape: str, choices: Mapping[str, Any]) -> str | None:
-    """The order a table of choices names for a kernel on a shape, if it does."""
+def schedule_of(kernel: str, shape: str, choices: Mapping[str, Any]) -> Table:
+    """What a table of choices states of `AXES` for a kernel on a shape."""
     for workload, choice in choices.items():
         if workload.endswith(f" {shape}") and choice["kernel"] == kernel:
-            found: str | None = choice["order"]
-            return found
-    return None
+            return {axis: choice[axis] for axis in AXES if choice.get(axis) is not None}
+    return {}

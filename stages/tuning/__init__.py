@@ -1,7 +1,8 @@
 """Tuning: the loops of every composite, as measured or from the cost model (deterministic).
 
 A kernel's work items are pairs (block of 32 output channels, output row). Whichever operand is
-larger than the first-level cache should stay put while the other streams past it.
+larger than the first-level cache should stay put while the other streams past it. Row blocks
+(`stages.tuning.row_blocks`) lie between the two orders; only measuring chooses them.
 
 Matrix tiles (AMX) are a unit of their own, which need not wait for an epilogue: that of a tile can
 stand between the products of the next one. But while the unit is busy the whole core runs slower, a
@@ -18,7 +19,7 @@ from hw.profile import Hardware
 from stages.kinds import Model, Table
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.geometry import tile_count
-from stages.qnn.measured import order_of, shape_name
+from stages.qnn.measured import schedule_of, shape_name
 from stages.qnn.packed import (
     CONVOLUTION,
     DEPTHWISE_CONVOLUTION,
@@ -51,7 +52,8 @@ their other kernels do too, MobileNet v2 (0.40) takes 1.12."""
 def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
     """Composite name → schedule: `order`, one of `ORDERS`, `spread`, what all weights cost to read
     for all positions (1 where two threads may as well share the one as the other), and for
-    convolutions by matrix tiles whether they are `interleaved`."""
+    convolutions by matrix tiles whether they are `interleaved`. Where that was measured to be
+    better, `rows` too, the output rows of a row block, and `threads`, the most tasks of a call."""
     composites = {
         str(variable.name_hint): function
         for variable, function in model.module.functions.items()
@@ -99,15 +101,13 @@ def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
         # A few rows of the picture fit the cache, and its lines hold several blocks.
         return {"order": "blocks_inner", "spread": 0.0}
     data, weights, _ = call.args
-    chosen = order_of(*_known_by(call), choices)
+    predicted = {"order": _order(call, data.ty, weights.ty, hardware)}
     signature = parse_signature(attributes(call)["signature"])
     most = MOST_OF_TILES if signature.is_tiled else MOST_WEIGHTS
     if signature.is_transformed:
         most = MOST_TRANSFORMED
-    return {
-        "order": chosen or _order(call, data.ty, weights.ty, hardware),
-        "spread": _bytes(weights.ty) * signature.expansion / (most * _bytes(data.ty)),
-    }
+    spread = _bytes(weights.ty) * signature.expansion / (most * _bytes(data.ty))
+    return {**predicted, "spread": spread, **schedule_of(*_known_by(call), choices)}
 
 
 def _known_by(call: Any) -> tuple[str, str]:

@@ -27,11 +27,6 @@ RECIPE = "ci/residual_block_a2w1_host"
 AT_ONCE = Timing(rounds=1, settle=0, turn=0)
 
 
-@pytest.fixture(autouse=True)
-def _own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-
-
 def tuner(boards: Sequence[Transport], said: list[str], **fields: str) -> Tuner:
     resolved = load.load_recipe(RECIPE, fields)
     made = plan.of(resolved)

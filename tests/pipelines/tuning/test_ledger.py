@@ -13,7 +13,7 @@ from pipelines import keys
 from pipelines.errors import UserError
 from pipelines.tuning import ledger
 from pipelines.tuning.ledger import Finished, Machine, Trial
-from pipelines.tuning.snapshot import MARGIN, Snapshot, best_of, choices_of
+from pipelines.tuning.snapshot import MARGIN, Snapshot, best_of, better_of, capped_of, choices_of
 
 HERE = Machine(processor="this", core="generic", isa="avx2", tools=("tvm 1",))
 
@@ -34,8 +34,7 @@ def trial(kernel: str, ratio: float | None, **changes: Any) -> Trial:
 
 
 @pytest.fixture(autouse=True)
-def _own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def _own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "RECORDS", tmp_path / "records")
 
 
@@ -108,6 +107,67 @@ def test_choices() -> None:
         "a2w1_bipolar s": {"kernel": "mac8", "order": "blocks_inner", "against": "default"},
         "u2s2 s": {"kernel": "own", "order": None, "against": "default"},
     }
+
+
+OLD = (
+    '{"machine":{"processor":"this","core":"generic","isa":"avx2","tools":["tvm 1"]},'
+    '"workloads":["u8s8 shape"],"kernel":"a","order":"blocks_inner","against":"default",'
+    '"seconds":0.5,"against_seconds":1.0,"ratio":0.5,"recipe":"toy","layer":"conv","at":"then"}'
+)
+
+
+def test_a_line_from_before_there_were_row_blocks_says_what_it_said() -> None:
+    ledger.path().parent.mkdir(parents=True)
+    ledger.path().write_text(f"{OLD}\n")
+    (found,) = ledger.trials(HERE)
+    assert (found.rows, found.threads, found.on_threads, found.predicted) == (None,) * 4
+    assert found.model_dump_json(exclude_none=True) == OLD
+    choice = {"kernel": "a", "order": "blocks_inner", "against": "default"}
+    assert choices_of([found]) == {"u8s8 shape": choice}
+
+
+def test_row_blocks_are_tried_apart_from_what_they_lie_between() -> None:
+    tried = [trial("a", 0.9, order="rows_inner", rows=rows) for rows in (None, 8, 4)]
+    tried[1] = tried[1].model_copy(update={"ratio": 0.6})
+    assert best_of(tried) == tried[1]
+    # Measured again, it is the later one that counts, of as many rows alone.
+    again = trial("a", 0.95, order="rows_inner", rows=8)
+    assert best_of([*tried, again]) in (tried[0], tried[2])
+    choice = {"kernel": "a", "order": "rows_inner", "against": "default", "rows": 8}
+    assert choices_of(tried) == {"u8s8 shape": choice}
+    assert tried[1].schedule == "rows_inner 8 rows"
+
+
+def capped(kernel: str, most: int, ratio: float | None, **changes: Any) -> Trial:
+    changes = {"against": kernel, "on_threads": 4, **changes}
+    return trial(kernel, ratio, threads=most, **changes)
+
+
+def test_trials_on_several_threads_say_nothing_of_one() -> None:
+    tried = [trial("a", 0.9), capped("a", 1, 0.2), trial("b", 0.4, on_threads=4)]
+    assert best_of(tried) == better_of(tried) == tried[0]
+    assert best_of(tried[1:]) is None and choices_of(tried[1:]) == {}
+
+
+def test_the_kernel_that_is_chosen_has_the_tasks_that_are_best_for_it() -> None:
+    tried = [trial("a", 0.9, order="rows_inner", rows=8), trial("b", 0.95)]
+    loops: dict[str, Any] = {"order": "rows_inner", "rows": 8}
+    chosen = {"kernel": "a", "order": "rows_inner", "rows": 8, "against": "default"}
+    others = [capped("b", 1, 0.1), capped("a", 1, 0.1), capped("a", 1, None, **loops)]
+    assert choices_of([*tried, *others]) == {"u8s8 shape": chosen}
+    own = [capped("a", most, ratio, **loops) for most, ratio in ((1, 0.8), (2, 0.7), (4, 0.99))]
+    assert choices_of([*tried, *others, *own]) == {"u8s8 shape": {**chosen, "threads": 2}}
+    assert own[1].schedule == "rows_inner 8 rows 2 tasks at most"
+    # Less than the noise is no gain, and a later measurement replaces an earlier one.
+    again = capped("a", 2, MARGIN + 0.001, **loops)
+    assert capped_of([own[1], again], "a", "rows_inner", 8) is None
+    # What was measured on other threads is not compared.
+    elsewhere = capped("a", 1, 0.9, on_threads=2, **loops)
+    assert capped_of([*own, elsewhere], "a", "rows_inner", 8) == elsewhere
+    # The predicted kernel has a limit too.
+    default = [trial("b", 1.1), capped("default", 1, 0.5)]
+    found = {"kernel": "default", "order": None, "against": "default", "threads": 1}
+    assert choices_of(default) == {"u8s8 shape": found}
 
 
 def test_without_trials_nothing_measured_counts(monkeypatch: pytest.MonkeyPatch) -> None:

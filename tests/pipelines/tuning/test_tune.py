@@ -30,11 +30,6 @@ def lines() -> list[dict[str, Any]]:
     return [json.loads(line) for line in ledger.path().read_text().splitlines()]
 
 
-@pytest.fixture(autouse=True)
-def _own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-
-
 @pytest.mark.slow
 def test_every_trial_is_kept_and_measured_once(tmp_path: Path) -> None:
     target = tmp_path / "r.json"
@@ -99,6 +94,48 @@ def test_what_was_measured_best_is_built() -> None:
         assert subjects.orders(tuned)[layer] == "blocks_inner"
     # Without trials the ledger is not heeded.
     assert subjects.running(Workshop(made))[layer] == default
+
+
+@pytest.mark.slow
+def test_row_blocks_and_limits_of_tasks_are_built_and_shown() -> None:
+    resolved = load.load_recipe(RECIPE)
+    built = Workshop(plan.of(resolved))
+    built.produce(built.plan.step("packaging"))
+    machine = ledger.machine(resolved.hardware.core, resolved.hardware.isa)
+    layer = "layer1.0.conv1"
+    subject, default = subjects.of(built)[layer], subjects.running(built)[layer]
+    facts: dict[str, Any] = {
+        "machine": machine,
+        "workloads": tuple(workload.name for workload in subject.workloads),
+        "kernel": default,
+        "order": "rows_inner",
+        "rows": 3,
+        "against": default,
+        "recipe": "made up",
+        "layer": layer,
+        "at": "",
+    }
+    key = ledger.key_of(built)
+    assert key is not None
+    ledger.append(
+        [
+            Trial(**facts, ratio=0.5, seconds=1e-6),
+            Trial(**facts, ratio=0.5, threads=2, on_threads=4),
+            Finished(finished=key, trials=1),
+        ]
+    )
+    before = lines()
+    done = doit("build", f"recipe={RECIPE}", "schedule.trials=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "verifying" in done.stdout and lines() == before
+    tuned = Workshop(replace(built.plan, snapshot=replace(built.plan.snapshot, trials=1)))
+    schedules = tuned.load(tuned.plan.step("tuning")).values()
+    chosen = [s for s in schedules if (s.get("rows"), s.get("threads")) == (3, 2)]
+    # The other layer of this shape too.
+    assert [schedule["order"] for schedule in chosen] == ["rows_inner"] * 2
+    done = doit("show", f"recipe={RECIPE}", "schedule.trials=1", f"layer={layer}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rows_inner 3 rows 2 tasks at most" in done.stdout
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from stages.qnn.families import Dots
 from stages.qnn.geometry import Geometry
-from stages.qnn.measured import Subject, Workload, order_of, pick, products_problem
+from stages.qnn.measured import Subject, Workload, pick, products_problem, schedule_of
 from stages.qnn.offers import Offer
 from stages.qnn.signature import KernelSignature
 
@@ -46,9 +46,12 @@ def test_what_there_is_to_choose() -> None:
     assert WORKLOAD.cycles(CHEAP) == 9 * 16 * 4 * 7 * 4
 
 
-def test_an_order_belongs_to_a_kernel_and_a_shape() -> None:
-    choices = {WORKLOAD.name: {"kernel": "k", "order": "blocks_inner"}}
-    assert order_of("k", WORKLOAD.shape, choices) == "blocks_inner"
-    assert order_of("other", WORKLOAD.shape, choices) is None
-    assert order_of("k", "1x1s1x1_64to128_7x7", choices) is None
-    assert order_of("k", WORKLOAD.shape, {WORKLOAD.name: {"kernel": "k", "order": None}}) is None
+def test_a_schedule_belongs_to_a_kernel_and_a_shape() -> None:
+    choices = {WORKLOAD.name: {"kernel": "k", "order": "blocks_inner", "against": "other"}}
+    assert schedule_of("k", WORKLOAD.shape, choices) == {"order": "blocks_inner"}
+    assert schedule_of("other", WORKLOAD.shape, choices) == {}
+    assert schedule_of("k", "1x1s1x1_64to128_7x7", choices) == {}
+    assert schedule_of("k", WORKLOAD.shape, {WORKLOAD.name: {"kernel": "k", "order": None}}) == {}
+    more = {"kernel": "k", "order": None, "rows": 4, "threads": 2}
+    found = schedule_of("k", WORKLOAD.shape, {WORKLOAD.name: more})
+    assert found == {"rows": 4, "threads": 2}
