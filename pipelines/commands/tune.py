@@ -15,7 +15,7 @@ from pipelines.remote.transport import reached
 from pipelines.remote.turns import Timing
 from pipelines.tuning import ledger
 from pipelines.tuning.candidates import Layer
-from pipelines.tuning.snapshot import PREDICTED, best_of, better_of
+from pipelines.tuning.snapshot import PREDICTED, best_of, better_of, capped_of
 from pipelines.tuning.trials import Group, Tuner
 
 TRIALS = 16
@@ -80,13 +80,16 @@ def _result(group: Group) -> dict[str, Any]:
 
 def _row(layer: Layer) -> dict[str, Any]:
     best, chosen = best_of(layer.trials), better_of(layer.trials)
+    runs = layer.uncapped
+    limited = capped_of(layer.trials, runs.kernel, runs.order, runs.rows)
+    limit = f" in {limited.threads} tasks at most" if limited is not None else ""
     return {
         "layer": layer.name,
         "count": layer.count,
         "workload": layer.subject.workload.name,
         "predicted": layer.default.kernel,
         "predicted_seconds": best.against_seconds if best else None,
-        "best": f"{chosen.kernel} {chosen.schedule}".strip() if chosen else "the same",
+        "best": (f"{chosen.kernel} {chosen.schedule}".strip() if chosen else "the same") + limit,
         "ratio": chosen.ratio if chosen else None,
         "tried": len(layer.trials),
         "failed": sum(trial.failed is not None for trial in layer.trials),

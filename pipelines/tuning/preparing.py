@@ -61,8 +61,11 @@ class Prepared:
     layer: Layer
     candidate: Candidate
     base: Side
+    """What it is timed beside."""
     side: Side
     library: KernelLibrary
+    threads: int = 1
+    """On which both are timed."""
 
 
 class Preparing:
@@ -80,27 +83,40 @@ class Preparing:
             self._base = self._sides(self.base)
         return self._base
 
-    def trial(self, wanted: Mapping[str, tuple[Layer, Candidate]]) -> list[Prepared | str]:
-        """Return, for each layer, its candidate made ready, or why it cannot be."""
-        choices = {
-            workload.name: candidate.choice
-            for layer, candidate in wanted.values()
-            for workload in layer.subject.workloads
-        }
-        steps = Rehearsal(self.base, choices)
+    def trial(
+        self, wanted: Mapping[str, tuple[Layer, Candidate]], threads: int = 1
+    ) -> list[Prepared | str]:
+        """Return, for each layer, its candidate made ready, or why it cannot be.
+
+        On one thread it is beside the predicted kernel; on several beside the same kernel and loops
+        without a limit of its tasks.
+        """
+        steps = self._rehearsal(wanted)
         found, objects = self._sides(steps)
         used = subjects.running(steps)
-        before, base_objects = self.base_sides()
+        if threads == 1:
+            before, base_objects = self.base_sides()
+        else:
+            whole = {name: (layer, layer.uncapped) for name, (layer, _) in wanted.items()}
+            before, base_objects = self._sides(self._rehearsal(whole))
         kernels: dict[str, int] = {}
         for name in wanted:
             kernels |= before[name].kernels() | found[name].kernels()
         library = KernelLibrary({**base_objects, **objects}, kernels, self.hardware)
         return [
-            Prepared(layer, candidate, before[name], found[name], library)
+            Prepared(layer, candidate, before[name], found[name], library, threads)
             if used[name] == candidate.kernel
             else f"the layer ran {used[name]} instead"
             for name, (layer, candidate) in wanted.items()
         ]
+
+    def _rehearsal(self, wanted: Mapping[str, tuple[Layer, Candidate]]) -> Rehearsal:
+        choices = {
+            workload.name: candidate.choice
+            for layer, candidate in wanted.values()
+            for workload in layer.subject.workloads
+        }
+        return Rehearsal(self.base, choices)
 
     def _sides(self, steps: Steps) -> tuple[dict[str, Side], Mapping[str, bytes]]:
         plan = steps.plan

@@ -28,17 +28,15 @@ class Times:
     seconds: float
     against_seconds: float
     ratio: float
-    threads: int
 
 
 def measure(session: Session, trial: Prepared, timing: Timing) -> Times | Failed:
     """Do a trial on a board."""
     session.load(trial.library)
     session.keep({*trial.base.blobs, *trial.side.blobs})
-    threads = 1
     for number, side in ((BASE, trial.base), (TRIAL, trial.side)):
         session.put(side.blobs)
-        session.send(side.define(number, threads, session.hello.tiles))
+        session.send(side.define(number, trial.threads, session.hello.tiles))
     tolerance = _tolerance(trial)
     try:
         fault = checked(session, BASE, trial.base, tolerance)
@@ -55,7 +53,7 @@ def measure(session: Session, trial: Prepared, timing: Timing) -> Times | Failed
         session,
         (BASE, TRIAL),
         timing,
-        threads=threads,
+        threads=trial.threads,
         far_bytes=max(trial.base.far_bytes, trial.side.far_bytes),
     )
     base, own = np.array(rounds).T
@@ -63,7 +61,6 @@ def measure(session: Session, trial: Prepared, timing: Timing) -> Times | Failed
         seconds=float(np.median(own)),
         against_seconds=float(np.median(base)),
         ratio=float(np.median(own / base)),
-        threads=threads,
     )
 
 

@@ -36,6 +36,9 @@ from pipelines.tuning.timing import Times, measure
 HERE = Board(name=LOCAL, address=LOCAL)
 AHEAD = 2
 """Kernels a layer that are made ready while boards are at others."""
+SHORT_SECONDS = 1e-3
+"""Layers that take no longer on one thread may be better off with fewer threads: to share one takes
+a few microseconds on each."""
 _REASON = 200
 
 
@@ -162,14 +165,30 @@ class Tuner:
                 }
                 trying.submit(wanted, f"loops {number + 1} of {most}")
             trying.finish()
+            self._limit(group, trying)
 
-    def record(self, group: Group, layer: Layer, candidate: Candidate, **found: Any) -> None:
-        """Keep how a trial came out."""
+    def _limit(self, group: Group, trying: _Trying) -> None:
+        """Try short layers in fewer tasks than all threads could share."""
+        threads = min((len(s.hello.cores) for _, s in group.sessions), default=1)
+        if threads == 1:
+            return
+        limits = {layer.name: layer.capped(threads) for layer in group.layers if _is_short(layer)}
+        most = max(map(len, limits.values()), default=0)
+        for number in range(most):
+            wanted = {name: found[number] for name, found in limits.items()}
+            trying.submit(wanted, f"{threads} threads, limit {number + 1} of {most}", threads)
+        trying.finish()
+
+    def record(
+        self, group: Group, layer: Layer, candidate: Candidate, threads: int = 1, **found: Any
+    ) -> None:
+        """Keep how a trial came out on so many threads."""
         trial = Trial(
             machine=group.machine,
             workloads=tuple(workload.name for workload in layer.subject.workloads),
             kernel=candidate.kernel,
-            against=layer.default.kernel,
+            against=layer.default.kernel if threads == 1 else candidate.kernel,
+            on_threads=None if threads == 1 else threads,
             predicted=layer.predicted(candidate),
             recipe=self.base.plan.recipe,
             layer=layer.name,
@@ -192,19 +211,20 @@ class _Trying:
         """Title → trials, and how many failed."""
         self.titles: dict[int, str] = {}
 
-    def submit(self, wanted: Mapping[str, Candidate], title: str) -> None:
+    def submit(self, wanted: Mapping[str, Candidate], title: str, threads: int = 1) -> None:
         """Give out one candidate a layer, but those that were tried before."""
+        on = None if threads == 1 else threads
         tried = {
             layer.name: (layer, wanted[layer.name])
             for layer in self.group.layers
-            if layer.name in wanted and not layer.is_tried(wanted[layer.name])
+            if layer.name in wanted and not layer.is_tried(wanted[layer.name], on)
         }
         if not tried:
             return
         self.left[title] = len(tried)
         self.counts[title] = (len(tried), 0)
         try:
-            prepared = self.tuner.preparing.trial(tried)
+            prepared = self.tuner.preparing.trial(tried, threads)
         except Exception as error:
             # Whatever stands in one kernel's way is a fact about it, and the rest goes on.
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:_REASON]
@@ -212,7 +232,7 @@ class _Trying:
         ready = []
         for (layer, candidate), each in zip(tried.values(), prepared, strict=True):
             if isinstance(each, str):
-                self._keep(layer, candidate, title, failed=each)
+                self._keep(layer, candidate, title, threads, failed=each)
             else:
                 ready.append(each)
                 self.titles[id(each)] = title
@@ -226,15 +246,17 @@ class _Trying:
     def _collect(self, most: int) -> None:
         while self.crew.open > most:
             item, result = self.crew.next()
-            title = self.titles.pop(id(item))
+            tried = item.layer, item.candidate, self.titles.pop(id(item)), item.threads
             if isinstance(result, Failed):
-                self._keep(item.layer, item.candidate, title, failed=result.why[:_REASON])
+                self._keep(*tried, failed=result.why[:_REASON])
             else:
                 found = {name: getattr(result, name) for name in _MEASURED}
-                self._keep(item.layer, item.candidate, title, **found)
+                self._keep(*tried, **found)
 
-    def _keep(self, layer: Layer, candidate: Candidate, title: str, **found: Any) -> None:
-        self.tuner.record(self.group, layer, candidate, **found)
+    def _keep(
+        self, layer: Layer, candidate: Candidate, title: str, threads: int, **found: Any
+    ) -> None:
+        self.tuner.record(self.group, layer, candidate, threads, **found)
         count, failed = self.counts[title]
         failed += "failed" in found
         self.counts[title] = count, failed
@@ -243,6 +265,11 @@ class _Trying:
             note = f", {failed} failed" if failed else ""
             best = f"best so far {self.group.gain():.2f} of predicted"
             self.tuner.told(f"{title}: {count} layers{note}; {best}")
+
+
+def _is_short(layer: Layer) -> bool:
+    best = best_of(layer.trials)
+    return best is not None and best.seconds is not None and best.seconds < SHORT_SECONDS
 
 
 _MEASURED = ("seconds", "against_seconds", "ratio")

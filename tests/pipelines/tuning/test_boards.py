@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +42,7 @@ def kept() -> list[dict[str, Any]]:
 
 def trials() -> Counter[tuple[Any, ...]]:
     lines = [line for line in kept() if "kernel" in line]
-    keys = ("layer", "kernel", "order", "rows", "threads")
+    keys = ("layer", "kernel", "order", "rows", "threads", "on_threads")
     return Counter(tuple(line.get(key) for key in keys) for line in lines)
 
 
@@ -64,6 +65,11 @@ def test_three_boards_of_which_two_fail(tmp_path: Path) -> None:
         text.startswith("garbage answers what no runner says: ") and text.isprintable()
         for text in said
     )
+    # Short layers were tried in fewer tasks on all cores, beside the same without a limit.
+    cores = len(os.sched_getaffinity(0))
+    limited = [line for line in kept() if line.get("on_threads")]
+    assert {line["on_threads"] for line in limited} == ({cores} if cores > 1 else set())
+    assert all(line["against"] == line["kernel"] and line["threads"] < cores for line in limited)
     # A second run has nothing to measure.
     again = kept()
     tuner([fake(tmp_path, "slow")], said).run(2)
