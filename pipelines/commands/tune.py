@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from pipelines import tables
 from pipelines.commands import arguments
 from pipelines.load import Resolved
@@ -30,8 +32,11 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     count = resolved.recipe.schedule.trials or TRIALS
     timing = Timing(rounds=arguments.repeat(variables) or Timing.rounds)
     boards = reached(variables.command.get("board"), resolved.hardware)
-    tuner = Tuner(replace(plan, snapshot=PREDICTED), resolved.hardware, print, boards, timing)
-    tuner.run(count)
+    predicted = replace(plan, snapshot=PREDICTED)
+    # The last line is redrawn on a terminal alone.
+    with Console().status(f"{resolved.name} is built") as status:
+        tuner = Tuner(predicted, resolved.hardware, print, boards, timing, shown=status.update)
+        tuner.run(count)
     for group in tuner.groups:
         _tell(group, resolved, count)
     if (out := variables.command.get("out")) is not None:

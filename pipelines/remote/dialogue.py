@@ -40,7 +40,10 @@ class Dialogue:
         self._said: list[str] = []
         self._answers: queue.Queue[tuple[Any, bytes] | None] = queue.Queue()
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        # In a session of its own, so that Ctrl-C is for whoever speaks to it, who then ends it.
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
         self._listeners = [
             threading.Thread(target=listen, daemon=True)
             for listen in (self._listen, self._listen_to_errors)

@@ -76,7 +76,9 @@ class Tuner:
         boards: Sequence[Transport] = (),
         timing: Timing = Timing(),  # noqa: B008 - it is immutable
         waits: Sequence[float] = WAITS,
+        shown: Told = lambda _: None,
     ) -> None:
+        """`told` gets sentences to keep, `shown` how far it is."""
         if not boards:
             check_runs(
                 hardware,
@@ -85,6 +87,7 @@ class Tuner:
             )
             boards = (transport(HERE),)
         self.hardware, self.told, self.timing, self.waits = hardware, told, timing, waits
+        self.shown = shown
         self._connect = partial(_session, hardware=hardware)
         sessions = self._sessions(boards)
         self.base = Workshop(replace(plan, snapshot=PREDICTED))
@@ -221,6 +224,7 @@ class _Trying:
         }
         if not tried:
             return
+        self.tuner.shown(f"{title}: {len(tried)} layers")
         self.left[title] = len(tried)
         self.counts[title] = (len(tried), 0)
         try:
@@ -261,6 +265,7 @@ class _Trying:
         failed += "failed" in found
         self.counts[title] = count, failed
         self.left[title] -= 1
+        self.tuner.shown(f"{title}: {count - self.left[title]} of {count} layers")
         if not self.left[title]:
             note = f", {failed} failed" if failed else ""
             best = f"best so far {self.group.gain():.2f} of predicted"
