@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -67,7 +68,7 @@ def replace(path: Path, data: bytes, through: Path | None = None) -> None:
     Without one it is a name beside it. A write that fails leaves the file as it was.
     """
     make_folder(path.parent)
-    through = through or path.with_name(f".{path.name}-{os.getpid()}")
+    through = through or path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
     try:
         write(through, data)
         move(through, path)
