@@ -56,6 +56,15 @@ def test_what_a_package_gives_on_a_board(
     assert "p99 ms" in done.stdout and "MiB of memory at most" in done.stdout
     done = doit("run", "recipe=digits_a2w2_host", "board=pi,local", f"input={sample}")
     assert done.stderr == "ERROR: board=pi,local: these are 2 boards; doit run takes one\n"
+    tuned = ("recipe=digits_a2w2_host", "schedule.trials=1")
+    records = tmp_path / "records.jsonl"
+    done = doit("tune", *tuned, "board=pi", "repeat=1", f"out={records}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "doit build recipe=digits_a2w2_host schedule.trials=1 uses them" in done.stdout
+    lines = ledger.path().read_text().splitlines()
+    assert sorted(records.read_text().splitlines()) == sorted(lines[:-1])
+    done = doit("build", *tuned)
+    assert "measuring       cached" in done.stdout and "golden samples exact" in done.stdout
     # Nothing is left there but the runner and its lock.
     left = sorted(path.name for path in (sshd.home / ".cache/bitkiln").iterdir())
     assert len(left) == 2 and left[0] == "lock" and left[1].startswith("runner-")

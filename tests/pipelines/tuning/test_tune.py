@@ -33,7 +33,7 @@ def lines() -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_every_trial_is_kept_and_measured_once(tmp_path: Path) -> None:
     target = tmp_path / "r.json"
-    done = doit("tune", f"recipe={RECIPE}", "schedule.trials=2", f"json={target}")
+    done = doit("tune", f"recipe={RECIPE}", "schedule.trials=2", "repeat=2", f"json={target}")
     assert done.returncode == 0, done.stdout + done.stderr
     kept = lines()
     assert kept[-1]["trials"] == 2 and "finished" in kept[-1]
