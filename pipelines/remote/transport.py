@@ -6,15 +6,17 @@ shell; nothing that a board answers ever becomes a part of one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from hw.profile import Hardware
 from pipelines.errors import UserError
@@ -27,6 +29,10 @@ CONNECT_SECONDS = 10
 """How long a board may take to answer a call."""
 _COPY_SECONDS = 300
 _SCRIPT_SECONDS = 60
+_MOST_BYTES = 1 << 24
+"""What is read of what a program prints."""
+_PIPE_SECONDS = 2.0
+"""What an ended program may have printed is read for so long: another may hold its pipes."""
 
 
 class UnreachableError(UserError):
@@ -161,19 +167,41 @@ def _done(board: Board, command: Sequence[str], given: str | None, seconds: floa
 def ended(
     board: Board, command: Sequence[str], given: str | None, seconds: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command line to its end; UnreachableError if it takes longer than so many seconds."""
+    """Run a command line to its end.
+
+    UnreachableError if it takes longer than so many seconds, or if it prints more than any program
+    of ours does.
+    """
+    pipe = subprocess.PIPE
+    said: list[bytes] = [b"", b""]
+
+    def listen(place: int, stream: IO[bytes]) -> None:
+        with stream:
+            said[place] = stream.read(_MOST_BYTES + 1)
+        if len(said[place]) > _MOST_BYTES:
+            process.kill()
+
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+    assert process.stdin and process.stdout and process.stderr
+    streams = enumerate((process.stdout, process.stderr))
+    threads = [threading.Thread(target=listen, args=each, daemon=True) for each in streams]
+    for thread in threads:
+        thread.start()
     try:
-        return subprocess.run(
-            command,
-            input=given if given is not None else "",
-            capture_output=True,
-            timeout=seconds,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
-        )
+        with contextlib.suppress(BrokenPipeError), process.stdin:
+            process.stdin.write((given or "").encode())
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         raise UnreachableError(f"{board.name}: no answer in {seconds:.0f} s") from None
+    finally:
+        process.kill()
+        process.wait()
+        for thread in threads:
+            thread.join(_PIPE_SECONDS)
+    if max(map(len, said)) > _MOST_BYTES:
+        raise UnreachableError(f"{board.name}: it prints without end where a few lines are due")
+    out, errors = (each.decode(errors="replace") for each in said)
+    return subprocess.CompletedProcess(command, process.returncode, out, errors)
 
 
 def plain(text: str, most: int = 300) -> str:
