@@ -86,8 +86,7 @@ def _asked(stated: str | None, to: Transport) -> list[str]:
         if name not in engines.TITLES:
             known = ["all", "none", *engines.TITLES]
             raise UserError(
-                f"peers={name}: no engine that a board can run; accepted: {', '.join(known)}"
-                f"{did_you_mean(name, known)}"
+                f"peers={name}: no engine that a board can run{did_you_mean(name, known)}"
             )
     if stated == "none":
         return []
