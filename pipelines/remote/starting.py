@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from pipelines.errors import UserError
 from pipelines.machine import is_here
 from pipelines.remote import program
 from pipelines.remote.facts import architecture_of, glibc_of
-from pipelines.remote.transport import FOLDER, Transport, plain, script
+from pipelines.remote.transport import FOLDER, Transport, UnreachableError, plain, script
 
 _PROBE = f"""mkdir -p {FOLDER} && cd {FOLDER} || exit 1
 echo "machine $(uname -m) $(getconf LONG_BIT 2>/dev/null)"
@@ -96,5 +97,11 @@ def _copied(to: Transport, data: bytes, name: str) -> None:
         file = Path(folder) / name
         file.write_bytes(data)
         part = f"part-{os.getpid()}"
-        to.copy(file, f"{FOLDER}/{part}")
+        try:
+            to.copy(file, f"{FOLDER}/{part}")
+        except UnreachableError as error:
+            with contextlib.suppress(UnreachableError):
+                script(to, f"rm -f {FOLDER}/{part}\n")
+            hint = f"doit doctor board={to.board.name} says more"
+            raise BoardError(f"{error.message}; {hint}") from None
     script(to, f"cd {FOLDER} && chmod 755 {part} && rm -f runner-* && mv -f {part} {name}\n")

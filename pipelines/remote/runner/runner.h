@@ -28,6 +28,7 @@ struct entry {
 /* main.c */
 extern const char *board_root; /* what stands before /sys and /proc */
 extern FILE *answers;
+extern const char *unfinished; /* a file to remove if the rest of it does not come */
 _Noreturn void fail(const char *what, const char *which);
 void *allocate(size_t bytes); /* aligned, zeroed, with SLACK behind it */
 double now(void);             /* seconds */

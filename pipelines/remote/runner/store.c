@@ -95,9 +95,11 @@ void load_library(void)
     int file = mkstemp(path);
     if (file < 0)
         fail("a library cannot be kept", strerror(errno));
+    unfinished = path;
     for (size_t left = bytes; left > 0;) {
         size_t part = left < sizeof some ? left : sizeof some;
         take(some, part);
+        errno = ENOSPC; /* a disk that is nearly full takes a part, which is no error */
         if (write(file, some, part) != (ssize_t)part) {
             unlink(path);
             fail("a library cannot be kept", strerror(errno));
@@ -109,6 +111,7 @@ void load_library(void)
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     double taken = now() - begin;
     unlink(path);
+    unfinished = NULL;
     if (library == NULL)
         fail("a library cannot be loaded", dlerror());
     fprintf(answers, "{\"loaded\": %.9g}\n", taken);
