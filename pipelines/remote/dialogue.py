@@ -22,6 +22,8 @@ ANSWER_SECONDS = 60.0
 """How long a program may take for what is no measuring."""
 _LONGEST_LINE = 1 << 24
 _MOST_BYTES = 1 << 30
+_LONGEST_TIME = 1e18
+"""Of what is called a time here: seconds, kHz and microjoules are far below it."""
 
 
 class LostError(BoardError):
@@ -80,7 +82,11 @@ class Dialogue:
 
     def garbage(self, said: object) -> BoardError:
         """Return the error of an answer that is not of the form that was asked for."""
-        return BoardError(f"{self.board} answers what no runner says: {plain(repr(said), 100)}")
+        what = plain(repr(said)[:100])
+        return BoardError(
+            f"{self.board} answers what no runner says: {what}; doit doctor board={self.board} "
+            "says more"
+        )
 
     def close(self) -> None:
         """End the program."""
@@ -148,7 +154,7 @@ def is_count(value: object, most: int = 1 << 62) -> bool:
 def is_time(value: object) -> bool:
     """Whether an answer is a number that can be a time."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value > 0  # type: ignore[arg-type, operator]
+    return is_number and 0 < value < _LONGEST_TIME  # type: ignore[operator]
 
 
 def _parsed(line: bytes) -> Any:
