@@ -28,6 +28,11 @@ class FakeSession:
     def ready(self, told: Callable[[str], None]) -> None:
         """Nobody else wants it."""
 
+    def ask(self, line: str) -> dict[str, bool]:
+        """Who is idle says that it lives, also if another takes the work that woke it."""
+        assert line == "ping"
+        return {"pong": True}
+
     def close(self) -> None:
         self.is_closed = True
 
