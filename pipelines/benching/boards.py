@@ -26,6 +26,7 @@ from pipelines.remote import engines
 from pipelines.remote.engines import BoardEngine
 from pipelines.remote.package import Opening, RemoteRunner
 from pipelines.remote.session import Session
+from pipelines.remote.starting import is_emulated
 from pipelines.remote.transport import Transport
 from pipelines.remote.turns import Round, Timing, counting, timed
 from pipelines.runners.package import Package, open_package
@@ -59,7 +60,14 @@ class Measured:
 def bench(plan: Plan, resolved: Resolved, variables: Variables, to: Transport) -> dict[str, Any]:
     """Measure a package on a board, print it, and return it as plain data."""
     package = open_package(actions.published(plan))
-    asked = _asked(variables.command.get("peers"), to)
+    peers = variables.command.get("peers")
+    if is_emulated(to, package.architecture):
+        # Other engines would run as they are, and the package some ten times slower.
+        if peers not in (None, "all", "none"):
+            raise UserError(f"peers={peers}: on {to.board.name} the package runs under QEMU, alone")
+        peers = "none"
+        print(f"{to.board.name} runs the package under QEMU: its times mean nothing")
+    asked = _asked(peers, to)
     repeat = arguments.repeat(variables) or REPEAT
     with RemoteRunner(to, package) as runner:
         hello = runner.session.hello

@@ -58,7 +58,7 @@ def is_static(to: Transport, architecture: str) -> bool:
 
     BoardError if the board is of another architecture.
     """
-    if _is_emulated(to, architecture):
+    if is_emulated(to, architecture):
         return False
     found = probe(to, "runner")
     if found.architecture != architecture:
@@ -84,10 +84,11 @@ def in_folder(to: Transport, words: Sequence[str]) -> list[str]:
 
 def emulator_for(to: Transport, architecture: str) -> list[str]:
     """Return the words before a program of an architecture; none where the board runs it itself."""
-    return to.emulator(architecture) if _is_emulated(to, architecture) else []
+    return to.emulator(architecture) if is_emulated(to, architecture) else []
 
 
-def _is_emulated(to: Transport, architecture: str) -> bool:
+def is_emulated(to: Transport, architecture: str) -> bool:
+    """Whether QEMU runs what is for an architecture, so that times mean nothing."""
     return to.board.is_local and not is_here(architecture)
 
 
