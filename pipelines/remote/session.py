@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pipelines.machine import is_here, processor, processor_of
+from pipelines.machine import EMULATED, is_here, processor, processor_of
 from pipelines.remote import program, starting
 from pipelines.remote.address import Board
 from pipelines.remote.dialogue import ANSWER_SECONDS, Dialogue, is_count, is_time
@@ -171,5 +171,9 @@ class Session:
             raise BoardError(f"{self.board.name} has no cores {names}; accepted in cores: {there}")
         own = plain(processor_of(text, str(said.get("model", ""))), 200) or architecture
         if self.board.is_local:
-            own = processor() if is_here(architecture) else f"QEMU {architecture} on {processor()}"
+            own = (
+                processor()
+                if is_here(architecture)
+                else f"{EMULATED}{architecture} on {processor()}"
+            )
         return Hello(tuple(sorted(cores)), said.get("tiles") is True, own)
