@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from hw.profile import Hardware
+from pipelines import paths
 from pipelines.errors import UserError
 from pipelines.remote.address import LOCAL, Board, boards
 from pipelines.runners.replay import qemu_lacks, qemu_prefix
@@ -86,7 +87,8 @@ class Ssh:
 
     @property
     def _options(self) -> list[str]:
-        config = ["-F", self.board.ssh_config] if self.board.ssh_config else []
+        stated = self.board.ssh_config
+        config = ["-F", str(paths.expanded(stated))] if stated else []
         wait = ("-o", f"ConnectTimeout={CONNECT_SECONDS}", "-o", "BatchMode=yes")
         every, most = self.alive
         asked = ("-o", f"ServerAliveInterval={every}", "-o", f"ServerAliveCountMax={most}")

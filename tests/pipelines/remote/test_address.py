@@ -147,4 +147,6 @@ def test_a_wrong_board_is_refused_before_anything_is_built(clone: Clone) -> None
 
 def test_words_are_quoted_for_the_shell_of_a_board() -> None:
     to = transport(Board(name="pi", address="pi@one"))
+    lab = transport(Board(name="lab", address="pi@one", ssh_config="~/lab config"))
+    assert str(Path.home() / "lab config") in lab.command(["true"])
     assert to.command(["sh", "-c", "echo $HOME; ls *"])[-1] == "sh -c 'echo $HOME; ls *'"
