@@ -165,7 +165,7 @@ class Crew(Generic[Item, Result]):
         """Let others do an item, unless it may be what boards do not survive."""
         given.losses += 1
         if given.losses >= MOST_LOSSES:
-            why = f"{given.losses} boards were lost during it"
+            why = f"boards were lost {given.losses} times during it"
             self._shared.done.put((given.item, Failed(why)))
             return
         with self._shared.changed:

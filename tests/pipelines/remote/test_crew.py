@@ -142,7 +142,7 @@ def test_an_item_that_boards_do_not_survive_is_given_up() -> None:
 
     with Crew([board("pi")], work, said.append, waits=(0.0,)) as crew:
         found = results(crew, 3)
-    assert found == {0: 0, 1: Failed("3 boards were lost during it"), 2: 2}
+    assert found == {0: 0, 1: Failed("boards were lost 3 times during it"), 2: 2}
 
 
 def test_what_is_a_fault_of_an_item() -> None:
