@@ -38,7 +38,8 @@ class Layer:
     def candidates(self, count: int) -> list[Candidate]:
         """So many kernels, those predicted to be cheapest first, without the default."""
         names = (self.subject.kernel(offer) for offer in self.subject.ranked())
-        return [Candidate(name) for name in names if name != self.default.kernel][:count]
+        default = as_offered(self.default.kernel)
+        return [Candidate(name) for name in names if name != default][:count]
 
     def turned(self) -> list[Candidate]:
         """The best kernel in the order that was not predicted for it."""
@@ -54,6 +55,14 @@ class Layer:
             == (candidate.kernel, candidate.order, self.default.kernel)
             for t in self.trials
         )
+
+
+def as_offered(kernel: str) -> str:
+    """Return the name by which a kernel is offered: that its pictures are rebased is no choice.
+
+    Bit-packing rebases whatever it can (`stages.bitpacking.rebasing`), and names what runs so.
+    """
+    return kernel.replace("_rebased", "")
 
 
 def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
