@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from hw.profile import Hardware
 from pipelines import actions, graph, plan, words
 from pipelines.errors import UserError
 from pipelines.progress import Progress
@@ -17,7 +18,7 @@ from pipelines.progress import Progress
 DATABASE = os.devnull
 """doit notes what it ran in a database, which nobody reads: the store holds the truth."""
 VARIABLES = ("recipe", *graph.VARIABLES)
-INTERRUPTED = "interrupted; the stages that were finished are kept"
+INTERRUPTED = "interrupted; what was finished is kept, and the same command goes on there"
 
 
 class Codec:
@@ -63,8 +64,23 @@ def open_session(argv: Sequence[str]) -> Session:
         resolved = load.load_recipe(variables.recipe, variables.fields)
     elif word in ("clean", "forget") and _is_bare(argv):
         raise UserError(f"doit {word} works on one recipe\n{actions.without_recipe(word)}")
+    if resolved is not None and word != "doctor":
+        _check_boards(variables.command.get("board"), resolved.hardware)
+        if word == "build" and "board" in variables.command and not resolved.recipe.schedule.trials:
+            raise UserError(
+                f"board={variables.command['board']}: a build measures nothing without trials; add "
+                "schedule.trials=16, or leave it out"
+            )
     made = plan.of(resolved) if resolved else None
     return Session(made, {"variables": variables, "resolved": resolved}, _config(word))
+
+
+def _check_boards(text: str | None, hardware: Hardware) -> None:
+    """Raise UserError for a `board=` that names none, before anything is built for it."""
+    if text is not None:
+        from pipelines.remote.transport import reached
+
+        reached(text, hardware)
 
 
 def _config(word: str) -> dict[str, Any]:

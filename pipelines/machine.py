@@ -10,6 +10,8 @@ from hw import host
 from hw.profile import Hardware
 from pipelines.errors import UserError
 
+EMULATED = "QEMU "
+"""What the name of a processor that is emulated begins with."""
 _PROCESSORS, _BOARD = Path("/proc/cpuinfo"), Path("/proc/device-tree/model")
 
 

@@ -6,11 +6,13 @@ Where the board's own Python has LiteRT or ONNX Runtime, they run the same netwo
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from pipelines import actions, tables, verifying
 from pipelines.benching import rounds
@@ -25,7 +27,8 @@ from pipelines.plan import Plan
 from pipelines.remote import engines
 from pipelines.remote.engines import BoardEngine
 from pipelines.remote.package import Opening, RemoteRunner
-from pipelines.remote.session import Session
+from pipelines.remote.session import Told
+from pipelines.remote.starting import is_emulated
 from pipelines.remote.transport import Transport
 from pipelines.remote.turns import Round, Timing, counting, timed
 from pipelines.runners.package import Package, open_package
@@ -40,6 +43,15 @@ _WARM = 5
 """For so many inferences of a part one is run before it that is not counted."""
 _LAYER_TIMING = Timing(rounds=3)
 PERCENTILES = (50, 90, 99)
+
+
+@dataclass
+class _Engines:
+    """What takes turns with the package, and what cannot."""
+
+    sides: dict[str, BoardEngine] = field(default_factory=dict)
+    differences: dict[str, float] = field(default_factory=dict)
+    refused: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -59,16 +71,24 @@ class Measured:
 def bench(plan: Plan, resolved: Resolved, variables: Variables, to: Transport) -> dict[str, Any]:
     """Measure a package on a board, print it, and return it as plain data."""
     package = open_package(actions.published(plan))
-    asked = _asked(variables.command.get("peers"), to)
+    peers = variables.command.get("peers")
+    if is_emulated(to, package.architecture):
+        # Other engines would run as they are, and the package some ten times slower.
+        if peers not in (None, "all", "none"):
+            raise UserError(f"peers={peers}: on {to.board.name} the package runs under QEMU, alone")
+        peers = "none"
+        print(f"{to.board.name} runs the package under QEMU: its times mean nothing")
+    asked = _asked(peers, to)
     repeat = arguments.repeat(variables) or REPEAT
-    with RemoteRunner(to, package) as runner:
+    # The last line is redrawn on a terminal alone.
+    with RemoteRunner(to, package) as runner, Console().status(to.board.name) as status:
         hello = runner.session.hello
         _check(plan, package, runner)
+        bench = _Bench(plan, resolved, runner, asked, repeat, status.update)
         stated = arguments.threads(variables)
-        counts = [stated] if stated else sorted({1, len(hello.cores)})
-        found = [_measured(plan, resolved, to, runner, asked, n, repeat) for n in counts]
-        _tell(resolved, f"{to.board.name}, {hello.processor}", found, repeat)
-        layers = list(_layers(plan, resolved, runner.session))
+        found = [bench.measured(n) for n in ([stated] if stated else sorted({1, len(hello.cores)}))]
+        layers = list(bench.layers())
+    _tell(resolved, f"{to.board.name}, {hello.processor}", found, repeat)
     _tell_layers(resolved, to, layers)
     return {
         "board": to.board.name,
@@ -86,8 +106,7 @@ def _asked(stated: str | None, to: Transport) -> list[str]:
         if name not in engines.TITLES:
             known = ["all", "none", *engines.TITLES]
             raise UserError(
-                f"peers={name}: no engine that a board can run; accepted: {', '.join(known)}"
-                f"{did_you_mean(name, known)}"
+                f"peers={name}: no engine that a board can run{did_you_mean(name, known)}"
             )
     if stated == "none":
         return []
@@ -110,79 +129,95 @@ def _check(plan: Plan, package: Package, runner: RemoteRunner) -> None:
             raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
 
 
-def _measured(
-    plan: Plan,
-    resolved: Resolved,
-    to: Transport,
-    runner: RemoteRunner,
-    asked: Sequence[str],
-    threads: int,
-    repeat: int,
-) -> Measured:
-    inputs = first_sample(runner.package)
-    runner.session.restart()  # so that its memory is the package's alone
-    opening = runner.open(inputs, threads)
-    expected = [array.ravel().astype(np.float64) for array in runner.run(inputs, threads).values()]
-    differences: dict[str, float] = {}
-    refused: list[dict[str, str]] = []
-    energy: list[float] = []
-    with contextlib.ExitStack() as stack:
-        sides: dict[str, BoardEngine] = {}
-        for name in asked:
-            for variant in variants(plan, resolved):
-                if variant.form != engines.FORMATS[name]:
-                    continue
-                title = f"{engines.TITLES[name]}, {variant.precision}"
-                try:
-                    made = BoardEngine(to, name, variant.source, inputs, threads)
-                except UserError as error:
-                    refused.append({"what": title, "why": error.message})
-                    continue
-                stack.callback(made.close)
-                title = f"{made.title}, {variant.precision}"
-                sides[title] = made
-                if variant.is_same and [a.size for a in made.outputs] == [a.size for a in expected]:
-                    apart = map(np.subtract, made.outputs, expected)
-                    differences[title] = max(float(np.abs(a).max(initial=0.0)) for a in apart)
-        each = -(-repeat // _TURNS)
+@dataclass
+class _Bench:
+    """One package on one board."""
+
+    plan: Plan
+    resolved: Resolved
+    runner: RemoteRunner
+    asked: Sequence[str]
+    repeat: int
+    shown: Told
+
+    def measured(self, threads: int) -> Measured:
+        """Time the package on so many threads, in turns with the engines."""
+        runner, inputs = self.runner, first_sample(self.runner.package)
+        runner.session.restart()  # so that its memory is the package's alone
+        opening = runner.open(inputs, threads)
+        energy: list[float] = []
+        each = -(-self.repeat // _TURNS)
         warm = -(-each // _WARM)
+        with contextlib.ExitStack() as stack:
+            found = self._engines(stack, threads)
 
-        def turn() -> Round:
-            runner.infer(warm)
-            own = runner.infer(each)
-            if own.joules is not None:
-                energy.append(own.joules / each)
-            taken = [*own.seconds]
-            for side in sides.values():
-                taken += side.seconds(warm + each)[warm:]
-            return tuple(taken), own.state
+            def turn() -> Round:
+                runner.infer(warm)
+                own = runner.infer(each)
+                if own.joules is not None:
+                    energy.append(own.joules / each)
+                taken = [*own.seconds]
+                for side in found.sides.values():
+                    taken += side.seconds(warm + each)[warm:]
+                return tuple(taken), own.state
 
-        kept = counting(
-            to.board.name, _TURNS, lambda count: [turn() for _ in range(count)], runner.session.told
-        )
-    table = np.array(kept).reshape(len(kept), 1 + len(sides), each)
-    names = [PACKAGE, *sides]
-    seconds = {name: table[:, place].ravel().tolist() for place, name in enumerate(names)}
-    joules = float(np.median(energy)) if energy else None
-    return Measured(threads, opening, seconds, joules, differences, refused)
+            def turns(count: int) -> list[Round]:
+                self.shown(f"{self.to.board.name}: {threads} threads, {self.repeat} inferences")
+                return [turn() for _ in range(count)]
 
+            kept = counting(self.to.board.name, _TURNS, turns, runner.session.told)
+        table = np.array(kept).reshape(len(kept), 1 + len(found.sides), each)
+        names = [PACKAGE, *found.sides]
+        seconds = {name: table[:, place].ravel().tolist() for place, name in enumerate(names)}
+        joules = float(np.median(energy)) if energy else None
+        return Measured(threads, opening, seconds, joules, found.differences, found.refused)
 
-def _layers(plan: Plan, resolved: Resolved, session: Session) -> Iterator[dict[str, Any]]:
-    """Yield each layer's seconds on one thread, alone, and its share of all."""
-    preparing = Preparing(Workshop(plan), resolved.hardware)
-    sides, objects = preparing.base_sides()
-    kernels = {symbol: n for side in sides.values() for symbol, n in side.kernels().items()}
-    session.load(KernelLibrary(objects, kernels, resolved.hardware))
-    found: dict[str, float] = {}
-    for name, side in sides.items():
-        session.keep(set(side.blobs))
-        session.put(side.blobs)
-        session.send(side.define(0, 1, session.hello.tiles))
-        taken = timed(session, (0,), _LAYER_TIMING, far_bytes=side.far_bytes)
-        found[name] = float(np.median([seconds for (seconds,) in taken]))
-    total = sum(found.values())
-    for name, seconds in found.items():
-        yield {"layer": name, "seconds": seconds, "share": seconds / total}
+    @property
+    def to(self) -> Transport:
+        """How the board is reached."""
+        return self.runner.to
+
+    def _engines(self, stack: contextlib.ExitStack, threads: int) -> _Engines:
+        """Load every engine with each of the recipe's files that it reads."""
+        inputs, found = first_sample(self.runner.package), _Engines()
+        outputs = self.runner.run(inputs, threads)
+        expected = [array.ravel().astype(np.float64) for array in outputs.values()]
+        files = variants(self.plan, self.resolved) if self.asked else []
+        for name, variant in itertools.product(self.asked, files):
+            if variant.form != engines.FORMATS[name]:
+                continue
+            title = f"{engines.TITLES[name]}, {variant.precision}"
+            self.shown(f"{self.to.board.name}: {title} is loaded")
+            try:
+                made = BoardEngine(self.to, name, variant.source, inputs, threads)
+            except UserError as error:
+                found.refused.append({"what": title, "why": error.message})
+                continue
+            stack.callback(made.close)
+            title = f"{made.title}, {variant.precision}"
+            found.sides[title] = made
+            if variant.is_same and [a.size for a in made.outputs] == [a.size for a in expected]:
+                apart = map(np.subtract, made.outputs, expected)
+                found.differences[title] = max(float(np.abs(a).max(initial=0.0)) for a in apart)
+        return found
+
+    def layers(self) -> Iterator[dict[str, Any]]:
+        """Yield each layer's seconds on one thread, alone, and its share of all."""
+        session = self.runner.session
+        sides, objects = Preparing(Workshop(self.plan), self.resolved.hardware).base_sides()
+        kernels = {symbol: n for side in sides.values() for symbol, n in side.kernels().items()}
+        session.load(KernelLibrary(objects, kernels, self.resolved.hardware))
+        found: dict[str, float] = {}
+        for name, side in sides.items():
+            self.shown(f"{self.to.board.name}: layer {name}")
+            session.keep(set(side.blobs))
+            session.put(side.blobs)
+            session.send(side.define(0, 1, session.hello.tiles))
+            taken = timed(session, (0,), _LAYER_TIMING, far_bytes=side.far_bytes)
+            found[name] = float(np.median([seconds for (seconds,) in taken]))
+        total = sum(found.values())
+        for name, seconds in found.items():
+            yield {"layer": name, "seconds": seconds, "share": seconds / total}
 
 
 def _tell(resolved: Resolved, where: str, found: Sequence[Measured], repeat: int) -> None:

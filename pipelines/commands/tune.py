@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from pipelines.tuning.trials import Group, Tuner
 
 TRIALS = 16
 """Kernels tried per layer where the recipe does not say."""
+TRIALS_OF = "schedule.trials"
+"""The field that says it."""
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
@@ -38,7 +41,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         tuner = Tuner(predicted, resolved.hardware, print, boards, timing, shown=status.update)
         tuner.run(count)
     for group in tuner.groups:
-        _tell(group, resolved, count)
+        _tell(group, resolved, variables, count)
     if (out := variables.command.get("out")) is not None:
         found = (trial for g in tuner.groups for layer in g.layers for trial in layer.trials)
         ledger.export(found, Path(out))
@@ -49,7 +52,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     tables.write_json(variables.command.get("json"), result | others)
 
 
-def _tell(group: Group, resolved: Resolved, count: int) -> None:
+def _tell(group: Group, resolved: Resolved, variables: Variables, count: int) -> None:
     rows = [_row(layer) for layer in group.layers]
     if not rows:
         print(f"{resolved.name} has no layer whose kernel could be chosen")
@@ -71,10 +74,11 @@ def _tell(group: Group, resolved: Resolved, count: int) -> None:
         for row in rows
     ]
     tables.show(title, shown, list(shown[0]))
-    hardware = "" if resolved.hardware.name == "host" else f" hardware={resolved.hardware.name}"
+    fields = {"recipe": variables.recipe or resolved.name, **variables.fields, TRIALS_OF: count}
+    words = shlex.join(f"{name}={text}" for name, text in fields.items())
     print(
         f"with the measured choices these kernels take {group.gain():.2f} of their time as "
-        f"predicted; doit build recipe={resolved.name}{hardware} schedule.trials={count} uses them"
+        f"predicted; doit build {words} uses them"
     )
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipelines import paths, validate
 from pipelines.board import list_boards
 from pipelines.documents import read
-from pipelines.errors import Fault, UserError, did_you_mean, shown
+from pipelines.errors import Fault, UserError, did_you_mean, nearest, shown
 
 VARIABLE = "BITKILN_BOARDS"
 LOCAL = "local"
@@ -75,8 +75,9 @@ def _named(word: str, known: tuple[Board, ...]) -> list[Board]:
     if named:
         return named
     if fault := _fault(word):
-        names = [board.name for board in known]
-        raise UserError(f"board={word}: {fault}{did_you_mean(word, names) if names else ''}")
+        close = nearest(word, [board.name for board in known])
+        meant = f"; did you mean '{close}'?" if close else ""
+        raise UserError(f"board={word}: {fault}{meant}")
     if known and "@" not in word and word != LOCAL:
         close = did_you_mean(word, [board.name for board in known])
         raise UserError(f"board={word}: {shown(_path())} has no board of this name{close}")

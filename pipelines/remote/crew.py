@@ -25,9 +25,11 @@ MOST_LOSSES = 3
 
 @dataclass(frozen=True)
 class Failed:
-    """Why an item has no result: its own fault, not the board's."""
+    """Why an item has no result."""
 
     why: str
+    is_known: bool = True
+    """Whether it is a fact about the item, and not perhaps about the boards."""
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Crew(Generic[Item, Result]):
     ) -> None:
         self._shared: _Shared[Item, Result] = _Shared()
         self._work, self._told, self._waits = work, told, waits
+        self._is_ready = threading.Event()
         self._open = 0
         self._reasons: list[str] = []
         self._threads = [
@@ -72,6 +75,10 @@ class Crew(Generic[Item, Result]):
         self._alive = len(self._threads)
         for thread in self._threads:
             thread.start()
+
+    def wait(self) -> None:
+        """Wait until one of the boards is ready, which others may use now; or none is left."""
+        self._is_ready.wait()
 
     @property
     def open(self) -> int:
@@ -119,6 +126,7 @@ class Crew(Generic[Item, Result]):
         try:
             session = connect()
             session.ready(self._told)
+            self._is_ready.set()
             while (given := self._taken(session)) is not None:
                 session = self._done(given, session, connect)
         except UserError as error:
@@ -165,8 +173,8 @@ class Crew(Generic[Item, Result]):
         """Let others do an item, unless it may be what boards do not survive."""
         given.losses += 1
         if given.losses >= MOST_LOSSES:
-            why = f"{given.losses} boards were lost during it"
-            self._shared.done.put((given.item, Failed(why)))
+            why = f"boards were lost {given.losses} times during it"
+            self._shared.done.put((given.item, Failed(why, is_known=False)))
             return
         with self._shared.changed:
             self._shared.waiting.appendleft(given)
@@ -198,6 +206,8 @@ class Crew(Generic[Item, Result]):
             if why:
                 self._reasons.append(why)
             is_last = self._alive == 0
+        if is_last:
+            self._is_ready.set()
         if why and not self._shared.is_over:
             rest = "nobody is left" if is_last else "the other boards take its share"
             self._told(f"{why}; {rest}")

@@ -21,7 +21,9 @@ from pipelines.remote.transport import plain
 ANSWER_SECONDS = 60.0
 """How long a program may take for what is no measuring."""
 _LONGEST_LINE = 1 << 24
-_MOST_BYTES = 1 << 30
+_MOST_ANSWERS = 10_000
+_LONGEST_TIME = 1e18
+"""Of what is called a time here: seconds, kHz and microjoules are far below it."""
 
 
 class LostError(BoardError):
@@ -38,7 +40,9 @@ class Dialogue:
     def __init__(self, board: str, command: Sequence[str]) -> None:
         self.board = board
         self._said: list[str] = []
-        self._answers: queue.Queue[tuple[Any, bytes] | None] = queue.Queue()
+        self._answers: queue.Queue[tuple[Any, bytes] | None] = queue.Queue(_MOST_ANSWERS)
+        self._wanted = 0
+        """Bytes that were asked for: no more is taken."""
         pipe = subprocess.PIPE
         # In a session of its own, so that Ctrl-C is for whoever speaks to it, who then ends it.
         self._process = subprocess.Popen(
@@ -75,15 +79,21 @@ class Dialogue:
 
     def ask_bytes(self, line: str, count: int) -> bytes:
         """Send a line that is answered by so many bytes."""
+        self._wanted = count
         self.send(line)
         said, data = self._next(ANSWER_SECONDS)
+        self._wanted = 0
         if len(data) != count:
             raise self.garbage(said)
         return data
 
     def garbage(self, said: object) -> BoardError:
         """Return the error of an answer that is not of the form that was asked for."""
-        return BoardError(f"{self.board} answers what no runner says: {plain(repr(said), 100)}")
+        what = plain(repr(said)[:100])
+        return BoardError(
+            f"{self.board} answers what no runner says: {what}; doit doctor board={self.board} "
+            "says more"
+        )
 
     def close(self) -> None:
         """End the program."""
@@ -130,7 +140,7 @@ class Dialogue:
                     continue
                 said = _parsed(line)
                 count = said.get("bytes", 0) if isinstance(said, dict) else 0
-                data = _exactly(stream, count) if is_count(count, _MOST_BYTES) else b""
+                data = _exactly(stream, count) if is_count(count, self._wanted) else b""
                 self._answers.put((said, data))
                 if not isinstance(said, dict):
                     break
@@ -151,7 +161,7 @@ def is_count(value: object, most: int = 1 << 62) -> bool:
 def is_time(value: object) -> bool:
     """Whether an answer is a number that can be a time."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value > 0  # type: ignore[arg-type, operator]
+    return is_number and 0 < value < _LONGEST_TIME  # type: ignore[operator]
 
 
 def _parsed(line: bytes) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ FORMATS = {"onnxruntime": "onnx", "litert": "tflite"}
 """What kind of file each reads."""
 _MODULES = {"onnxruntime": "onnxruntime", "litert": "ai_edge_litert"}
 _LOAD_SECONDS = 300.0
+_NUMBERS = itertools.count()
 _ASK = """command -v python3 >/dev/null || exit 0
 for module in %s; do
     python3 -c "import importlib.util, sys, numpy
@@ -43,7 +45,9 @@ class BoardEngine:
         self, to: Transport, name: str, model: bytes, inputs: Mapping[str, Array], threads: int
     ) -> None:
         self.to = to
-        self._names = [f"{kind}-{os.getpid()}" for kind in ("engine", "model", "inputs")]
+        # Of its own, as an engine may read its model for as long as it runs.
+        own = f"{os.getpid()}-{next(_NUMBERS)}"
+        self._names = [f"{kind}-{own}" for kind in ("engine", "model", "inputs")]
         with as_file(files("pipelines.remote") / "engine.py") as program:
             self._copy(program.read_bytes(), model, inputs)
         words = ["python3", *(f"./{each}" for each in self._names), str(threads)]

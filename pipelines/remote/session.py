@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pipelines.machine import is_here, processor, processor_of
+from pipelines.machine import EMULATED, is_here, processor, processor_of
 from pipelines.remote import program, starting
 from pipelines.remote.address import Board
-from pipelines.remote.dialogue import ANSWER_SECONDS, Dialogue, is_count
+from pipelines.remote.dialogue import ANSWER_SECONDS, Dialogue, is_count, is_time
 from pipelines.remote.starting import BoardError
 from pipelines.remote.transport import Transport, plain
 
@@ -138,7 +138,7 @@ class Session:
         else:
             data = library.shared()
             said = self.ask(f"library {len(data)}", data)
-            if not isinstance(said.get("loaded"), float | int):
+            if not is_time(said.get("loaded")):
                 raise self.garbage(said)
             seconds = float(said["loaded"])
         self.library = library.name
@@ -166,7 +166,14 @@ class Session:
         are_cores = isinstance(cores, list) and all(map(is_count, cores)) and cores
         if not is_runner or not are_cores or not isinstance(text, str):
             raise self.garbage(said)
+        if absent := sorted(set(self.board.cores) - set(cores)):
+            names, there = (", ".join(map(str, each)) for each in (absent, sorted(cores)))
+            raise BoardError(f"{self.board.name} has no cores {names}; accepted in cores: {there}")
         own = plain(processor_of(text, str(said.get("model", ""))), 200) or architecture
         if self.board.is_local:
-            own = processor() if is_here(architecture) else f"QEMU {architecture} on {processor()}"
+            own = (
+                processor()
+                if is_here(architecture)
+                else f"{EMULATED}{architecture} on {processor()}"
+            )
         return Hello(tuple(sorted(cores)), said.get("tiles") is True, own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +17,8 @@ from pipelines.remote.facts import architecture_of, glibc_of
 from pipelines.remote.refusals import explained
 from pipelines.remote.transport import FOLDER, Transport, UnreachableError, plain, script
 
-_PROBE = f"""mkdir -p {FOLDER} && cd {FOLDER} || exit 1
+_PROBE = f"""PATH="$PATH:/usr/bin:/bin:/usr/sbin:/sbin"
+mkdir -p {FOLDER} && cd {FOLDER} || exit 1
 echo "machine $(uname -m) $(getconf LONG_BIT 2>/dev/null)"
 echo "libc $(getconf GNU_LIBC_VERSION 2>/dev/null)"
 test -x %(name)s && echo "has runner"
@@ -44,8 +46,13 @@ def probe(to: Transport, name: str) -> Probe:
         told = script(to, _PROBE % {"name": name})
     except UnreachableError as error:
         raise explained(to, error) from None
-    found = dict(line.partition(" ")[::2] for line in told.splitlines()[:20])
-    machine, _, bits = found.get("machine", "").partition(" ")
+    found = dict(line.partition(" ")[::2] for line in told.splitlines()[-20:])
+    if "machine" not in found:
+        raise BoardError(
+            f"{to.board.name} answers '{plain(told, 100)}' where its processor was asked for; "
+            f"`doit doctor board={to.board.name}` says more"
+        )
+    machine, _, bits = found["machine"].partition(" ")
     architecture = architecture_of(machine, 32 if bits == "32" else None)
     if not architecture:
         raise BoardError(
@@ -61,7 +68,7 @@ def is_static(to: Transport, architecture: str) -> bool:
 
     BoardError if the board is of another architecture.
     """
-    if _is_emulated(to, architecture):
+    if is_emulated(to, architecture):
         return False
     found = probe(to, "runner")
     if found.architecture != architecture:
@@ -87,10 +94,11 @@ def in_folder(to: Transport, words: Sequence[str]) -> list[str]:
 
 def emulator_for(to: Transport, architecture: str) -> list[str]:
     """Return the words before a program of an architecture; none where the board runs it itself."""
-    return to.emulator(architecture) if _is_emulated(to, architecture) else []
+    return to.emulator(architecture) if is_emulated(to, architecture) else []
 
 
-def _is_emulated(to: Transport, architecture: str) -> bool:
+def is_emulated(to: Transport, architecture: str) -> bool:
+    """Whether QEMU runs what is for an architecture, so that times mean nothing."""
     return to.board.is_local and not is_here(architecture)
 
 
@@ -100,5 +108,11 @@ def _copied(to: Transport, data: bytes, name: str) -> None:
         file = Path(folder) / name
         file.write_bytes(data)
         part = f"part-{os.getpid()}"
-        to.copy(file, f"{FOLDER}/{part}")
+        try:
+            to.copy(file, f"{FOLDER}/{part}")
+        except UnreachableError as error:
+            with contextlib.suppress(UnreachableError):
+                script(to, f"rm -f {FOLDER}/{part}\n")
+            hint = f"doit doctor board={to.board.name} says more"
+            raise BoardError(f"{error.message}; {hint}") from None
     script(to, f"cd {FOLDER} && chmod 755 {part} && rm -f runner-* && mv -f {part} {name}\n")

@@ -17,9 +17,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from hw.profile import Hardware
+from pipelines import paths
 from pipelines.errors import UserError
 from pipelines.remote.address import LOCAL, Board, boards
 from pipelines.runners.replay import qemu_lacks, qemu_prefix
@@ -29,8 +30,11 @@ FOLDER = ".cache/bitkiln"
 CONNECT_SECONDS = 10
 """How long a board may take to answer a call."""
 _COPY_SECONDS = 300
-_MOST = 1 << 20
 _SCRIPT_SECONDS = 60
+_MOST_BYTES = 1 << 24
+"""What is read of what a program prints."""
+_PIPE_SECONDS = 2.0
+"""What an ended program may have printed is read for so long: another may hold its pipes."""
 
 
 class UnreachableError(UserError):
@@ -84,7 +88,8 @@ class Ssh:
 
     @property
     def _options(self) -> list[str]:
-        config = ["-F", self.board.ssh_config] if self.board.ssh_config else []
+        stated = self.board.ssh_config
+        config = ["-F", str(paths.expanded(stated))] if stated else []
         wait = ("-o", f"ConnectTimeout={CONNECT_SECONDS}", "-o", "BatchMode=yes")
         every, most = self.alive
         asked = ("-o", f"ServerAliveInterval={every}", "-o", f"ServerAliveCountMax={most}")
@@ -165,45 +170,47 @@ def _done(board: Board, command: Sequence[str], given: str | None, seconds: floa
 def ended(
     board: Board, command: Sequence[str], given: str | None, seconds: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command line to its end; UnreachableError if it takes longer than so many seconds.
+    """Run a command line to its end.
 
-    Of what it prints no more than a megabyte is read: then it is ended.
+    UnreachableError if it takes longer than so many seconds, or if it prints more than any program
+    of ours does.
     """
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-    ) as process:
-        assert process.stdin is not None
-        streams = (process.stdout, process.stderr)
-        kept: list[bytes] = [b"", b""]
+    said: list[bytes] = [b"", b""]
 
-        def keep(place: int) -> None:
-            stream = streams[place]
-            assert stream is not None
-            kept[place] = stream.read(_MOST)
-            if stream.read(1):
-                _kill(process)
-
-        readers = [threading.Thread(target=keep, args=(place,), daemon=True) for place in (0, 1)]
-        for reader in readers:
-            reader.start()
-        try:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write((given or "").encode())
-                process.stdin.close()
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise UnreachableError(f"{board.name}: no answer in {seconds:.0f} s") from None
-        finally:
+    def listen(place: int, stream: IO[bytes]) -> None:
+        with stream:
+            said[place] = stream.read(_MOST_BYTES + 1)
+        if len(said[place]) > _MOST_BYTES:
             _kill(process)
-            for reader in readers:
-                reader.join()
-    output, errors = (data.decode(errors="replace") for data in kept)
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+    process = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    assert process.stdin and process.stdout and process.stderr
+    streams = enumerate((process.stdout, process.stderr))
+    threads = [threading.Thread(target=listen, args=each, daemon=True) for each in streams]
+    for thread in threads:
+        thread.start()
+    try:
+        with contextlib.suppress(BrokenPipeError), process.stdin:
+            process.stdin.write((given or "").encode())
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        raise UnreachableError(f"{board.name}: no answer in {seconds:.0f} s") from None
+    finally:
+        _kill(process)
+        process.wait()
+        for thread in threads:
+            thread.join(_PIPE_SECONDS)
+    if max(map(len, said)) > _MOST_BYTES:
+        raise UnreachableError(f"{board.name}: it prints without end where a few lines are due")
+    out, errors = (each.decode(errors="replace") for each in said)
+    return subprocess.CompletedProcess(command, process.returncode, out, errors)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started."""
+    """End a process and what it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -10,6 +10,7 @@ from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.patterns import matching
 from pipelines.tuning import ledger, subjects
+from pipelines.tuning.candidates import as_offered
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of, capped_of
 from stages.qnn.measured import Subject
@@ -53,13 +54,13 @@ def _of_layer(
             "measured_seconds": best.seconds if best else _as_default(own, kernel),
             "schedule": _schedules(own, kernel, best),
             "failed": next((trial.failed for trial in reversed(tried) if trial.failed), None),
-            "chosen": kernel == running,
+            "chosen": kernel == as_offered(running),
         }
 
 
 def _as_default(trials: list[Trial], kernel: str) -> float | None:
     """What a kernel took where it was the one that others were measured beside."""
-    best = best_of(trial for trial in trials if trial.against == kernel)
+    best = best_of(trial for trial in trials if as_offered(trial.against) == kernel)
     return best.against_seconds if best else None
 
 

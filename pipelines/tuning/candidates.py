@@ -156,6 +156,14 @@ def of_trial(trial: Trial) -> Candidate:
     return Candidate(trial.kernel, trial.order, trial.rows, trial.threads)
 
 
+def as_offered(kernel: str) -> str:
+    """Return the name by which a kernel is offered: that its pictures are rebased is no choice.
+
+    Bit-packing rebases whatever it can (`stages.bitpacking.rebasing`), and names what runs so.
+    """
+    return kernel.replace("_rebased", "")
+
+
 def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
     """Yield every workload of a built recipe once, with what is known of it.
 
@@ -170,6 +178,6 @@ def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
     for name, subject in found.items():
         workload = names[name]
         if count := counts.pop(workload, 0):
-            default = Candidate(kernels[name], orders[name])
+            default = Candidate(as_offered(kernels[name]), orders[name])
             trials = [t for t in known if t.workloads[0] == workload]
             yield Layer(name, count, subject, default, hardware, trials, learned)

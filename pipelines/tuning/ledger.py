@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipelines import atomic, keys
 from pipelines.errors import UserError, shown
-from pipelines.machine import is_here, processor
+from pipelines.machine import EMULATED, is_here, processor
 
 if TYPE_CHECKING:
     from pipelines.execute import Workshop
@@ -171,14 +171,15 @@ def machine_for(core: str, isa: str, architecture: str) -> Machine:
     """Return the machine whose trials a build heeds.
 
     It is this one if its processor is of the architecture; else the board on which kernels for the
-    core were measured last.
+    core were measured last. What QEMU ran counts only where no board was measured.
     """
     here = machine(core, isa)
     if is_here(architecture):
         return here
     measured = (line.machine for line in _lines() if isinstance(line, Trial))
     boards = [m for m in measured if m.model_copy(update={"processor": here.processor}) == here]
-    return boards[-1] if boards else here
+    real = [m for m in boards if not m.processor.startswith(EMULATED)]
+    return (real or boards or [here])[-1]
 
 
 def _lines() -> Iterator[Trial | Finished]:

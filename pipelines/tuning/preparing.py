@@ -16,7 +16,7 @@ from pipelines.measuring.loaded import Steps
 from pipelines.remote import program
 from pipelines.remote.sides import Side, sides
 from pipelines.tuning import subjects
-from pipelines.tuning.candidates import Candidate, Layer
+from pipelines.tuning.candidates import Candidate, Layer, as_offered
 from pipelines.tuning.rehearsal import Rehearsal
 from stages.packaging.graph import program_of
 
@@ -105,7 +105,7 @@ class Preparing:
         library = KernelLibrary({**base_objects, **objects}, kernels, self.hardware)
         return [
             Prepared(layer, candidate, before[name], found[name], library, threads)
-            if used[name] == candidate.kernel
+            if as_offered(used[name]) == candidate.kernel
             else f"the layer ran {used[name]} instead"
             for name, (layer, candidate) in wanted.items()
         ]

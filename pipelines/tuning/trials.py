@@ -146,6 +146,11 @@ class Tuner:
         ]
         work = partial(measure, timing=self.timing)
         with Crew[Prepared, Times](boards, work, self.told, self.waits) as crew:
+            crew.wait()
+            # Whoever had the board until now may have measured the same.
+            known = ledger.trials(group.machine)
+            for layer in group.layers:
+                layer.trials = [t for t in known if t.workloads[0] == layer.subject.workload.name]
             trying = _Trying(self, group, crew)
             for number in range(count):
                 if number and ranking.is_time(number):
@@ -251,7 +256,10 @@ class _Trying:
         while self.crew.open > most:
             item, result = self.crew.next()
             tried = item.layer, item.candidate, self.titles.pop(id(item)), item.threads
-            if isinstance(result, Failed):
+            if isinstance(result, Failed) and not result.is_known:
+                self.tuner.told(f"{item.layer.name}: {item.candidate.kernel}: {result.why}")
+                self._count(tried[2], is_failed=True)
+            elif isinstance(result, Failed):
                 self._keep(*tried, failed=result.why[:_REASON])
             else:
                 found = {name: getattr(result, name) for name in _MEASURED}
@@ -261,8 +269,11 @@ class _Trying:
         self, layer: Layer, candidate: Candidate, title: str, threads: int, **found: Any
     ) -> None:
         self.tuner.record(self.group, layer, candidate, threads, **found)
+        self._count(title, "failed" in found)
+
+    def _count(self, title: str, is_failed: bool) -> None:
         count, failed = self.counts[title]
-        failed += "failed" in found
+        failed += is_failed
         self.counts[title] = count, failed
         self.left[title] -= 1
         self.tuner.shown(f"{title}: {count - self.left[title]} of {count} layers")

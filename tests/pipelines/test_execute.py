@@ -156,7 +156,9 @@ def test_ctrl_c_says_one_sentence(clone: Clone) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode != 0
-    assert err.strip() == "interrupted; the stages that were finished are kept"
+    assert (
+        err.strip() == "interrupted; what was finished is kept, and the same command goes on there"
+    )
 
 
 def test_two_builds_at_once_are_both_right(clone: Clone) -> None:

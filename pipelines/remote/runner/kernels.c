@@ -24,7 +24,7 @@ struct call {
     size_t scratch; /* bytes, of one thread */
 };
 struct side {
-    int calls, results, nears;
+    int calls, results, nears, threads;
     struct call call[MAX_CALLS];
     struct result result[MAX_ARGUMENTS];
     struct result near[MAX_ARGUMENTS]; /* what it reads that another kernel has just written */
@@ -95,7 +95,7 @@ void define_side(void)
     if (*at != NULL)
         release(*at);
     struct side *made = *at = allocate(sizeof *made);
-    uint64_t threads = number(MAX_THREADS);
+    made->threads = (int)number(MAX_THREADS);
     made->calls = (int)number(MAX_CALLS);
     for (int i = 0; i < made->calls; i++) {
         struct call *call = &made->call[i];
@@ -105,7 +105,7 @@ void define_side(void)
         call->count = (int)number(MAX_ARGUMENTS - 1);
         for (int a = 0; a < call->count; a++)
             call->arguments[a] = argument(made);
-        call->arguments[call->count] = allocate(call->scratch * threads);
+        call->arguments[call->count] = allocate(call->scratch * (size_t)made->threads);
     }
 }
 
@@ -116,6 +116,15 @@ void forget_side(void)
     if (*at != NULL)
         release(*at);
     *at = NULL;
+}
+
+void forget_sides(void)
+{
+    for (int i = 0; i < MAX_SIDES; i++) {
+        if (sides[i] != NULL)
+            release(sides[i]);
+        sides[i] = NULL;
+    }
 }
 
 /* -- threads -------------------------------------------------------------------------------- */
@@ -287,8 +296,11 @@ void time_sides(void)
     int count = (int)number(MAX_SIDES);
     if (threads < 1 || count < 1)
         fail("nothing is to be timed", "");
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         turn[i] = side();
+        if (turn[i]->threads < threads)
+            fail("a side has scratch for fewer threads", "");
+    }
     if (far.bytes)
         far.data = allocate(far.bytes);
     use_threads(threads);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "runner.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,6 +21,7 @@ enum {
 
 const char *board_root = "";
 FILE *answers;
+const char *unfinished;
 static char *line, *rest;
 
 static void print_string(FILE *to, const char *text)
@@ -101,8 +103,11 @@ void take(void *to, size_t bytes)
 {
     uint8_t *at = to;
     while (bytes > 0) {
-        if (first == behind && !fill())
+        if (first == behind && !fill()) {
+            if (unfinished != NULL)
+                unlink(unfinished);
             _exit(0);
+        }
         size_t some = behind - first < bytes ? behind - first : bytes;
         memcpy(at, ahead + first, some);
         first += some, at += some, bytes -= some;
@@ -127,6 +132,21 @@ static int next_line(void)
             return 1;
     }
     fail("a command is too long", "");
+}
+
+/* Removes what others left here that were ended before they could: nobody else is at work now. */
+static void sweep(void)
+{
+    static const char *const left[] = {"engine-", "model-", "inputs-", "program-", "golden-",
+                                       "library-"};
+    DIR *folder = opendir(".");
+    if (folder == NULL)
+        return;
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        for (size_t i = 0; i < sizeof left / sizeof *left; i++)
+            if (strncmp(entry->d_name, left[i], strlen(left[i])) == 0)
+                unlink(entry->d_name);
+    closedir(folder);
 }
 
 /* Nobody else uses the board meanwhile; who does is told until it ends. */
@@ -155,6 +175,7 @@ static void lock(const char *path, const char *who)
     }
     if (ftruncate(file, 0) != 0 || pwrite(file, who, strlen(who), 0) < 0)
         fail("the lock cannot be written", strerror(errno));
+    sweep();
 }
 
 /* Written without stdio, which a signal may have interrupted. */
@@ -166,6 +187,8 @@ static void on_fault(int signal)
         [SIGILL] = "the processor does not know an instruction",
         [SIGFPE] = "it divided by zero",
     };
+    if (unfinished != NULL)
+        unlink(unfinished);
     static const char before[] = "\n{\"fault\": \"", after[] = "\"}\n";
     ssize_t done = write(1, before, sizeof before - 1);
     done += write(1, names[signal], strlen(names[signal]));

@@ -35,7 +35,7 @@ static void check(int error)
         fail("the package refuses", package.error(error));
 }
 
-static void close_package(void)
+void close_package(void)
 {
     if (!package.ready)
         return;

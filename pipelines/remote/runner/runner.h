@@ -28,6 +28,7 @@ struct entry {
 /* main.c */
 extern const char *board_root; /* what stands before /sys and /proc */
 extern FILE *answers;
+extern const char *unfinished; /* a file to remove if the rest of it does not come */
 _Noreturn void fail(const char *what, const char *which);
 void *allocate(size_t bytes); /* aligned, zeroed, with SLACK behind it */
 double now(void);             /* seconds */
@@ -44,6 +45,7 @@ struct blob {
     struct blob *next;
 };
 const struct blob *blob_of(const char *key);
+void forget_all(void); /* sides and package */
 void put_blob(void);
 void drop_blob(void);
 void load_library(void);
@@ -52,6 +54,7 @@ const struct entry *kernels_of_library(void);
 void print_text(const char *field, const char *path); /* a file of the system, as a JSON string */
 
 /* kernels.c */
+void forget_sides(void);
 void define_side(void);
 void forget_side(void);
 void check_side(void);
@@ -59,6 +62,7 @@ void read_side(void);
 void time_sides(void);
 
 /* package.c */
+void close_package(void);
 void open_package(void);
 void infer(void);
 void read_output(void);

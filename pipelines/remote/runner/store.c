@@ -31,6 +31,12 @@ const struct blob *blob_of(const char *key)
     return found;
 }
 
+void forget_all(void)
+{
+    forget_sides();
+    close_package();
+}
+
 /* put KEY BYTES */
 void put_blob(void)
 {
@@ -46,13 +52,14 @@ void put_blob(void)
     blobs = made;
 }
 
-/* drop KEY */
+/* drop KEY: and all sides, and the package */
 void drop_blob(void)
 {
     struct blob **at = place_of(word());
     if (*at == NULL)
         return;
     struct blob *gone = *at;
+    forget_all(); /* what may still read it */
     *at = gone->next;
     free(gone->data);
     free(gone);
@@ -90,14 +97,17 @@ void load_library(void)
     static uint8_t some[1 << 16];
     char path[] = "./library-XXXXXX";
     size_t bytes = number(MOST);
+    forget_all();
     if (library != NULL)
         dlclose(library);
     int file = mkstemp(path);
     if (file < 0)
         fail("a library cannot be kept", strerror(errno));
+    unfinished = path;
     for (size_t left = bytes; left > 0;) {
         size_t part = left < sizeof some ? left : sizeof some;
         take(some, part);
+        errno = ENOSPC; /* a disk that is nearly full takes a part, which is no error */
         if (write(file, some, part) != (ssize_t)part) {
             unlink(path);
             fail("a library cannot be kept", strerror(errno));
@@ -109,6 +119,7 @@ void load_library(void)
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     double taken = now() - begin;
     unlink(path);
+    unfinished = NULL;
     if (library == NULL)
         fail("a library cannot be loaded", dlerror());
     fprintf(answers, "{\"loaded\": %.9g}\n", taken);

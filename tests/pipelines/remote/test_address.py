@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pipelines.errors import UserError
 from pipelines.remote.address import VARIABLE, Board, boards
-from pipelines.remote.transport import Ssh, ended, reached, transport
+from pipelines.remote.transport import Ssh, UnreachableError, ended, reached, transport
+from tests.pipelines.fake_clone import Clone
 from tests.stages.pipeline import board
 
 ACCEPTED = "user@host[:port], local, or a name or kind of the file that BITKILN_BOARDS names"
@@ -126,15 +127,26 @@ def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         boards("kitchen")
 
 
+def test_what_a_board_prints_is_bounded() -> None:
+    """Whatever its shell says, it takes no more memory than a few lines need, and is killed."""
+    pi = Board(name="pi", address="pi@one")
+    with pytest.raises(UnreachableError, match="pi: it prints without end"):
+        ended(pi, ["yes"], None, 60)
+    with pytest.raises(UnreachableError, match="pi: no answer in 0 s"):
+        ended(pi, ["sh", "-c", "sleep 60 & wait"], None, 0.1)
+    done = ended(pi, ["sh", "-c", "cat; echo no >&2; exit 3"], "here", 60)
+    assert (done.stdout, done.stderr, done.returncode) == ("here", "no\n", 3)
+
+
+def test_a_wrong_board_is_refused_before_anything_is_built(clone: Clone) -> None:
+    for word in ("build", "run", "verify", "tune", "bench"):
+        out, err = clone.doit(word, "recipe=toy", "board=pi@one:0", expect=3)
+        assert "board=pi@one:0: 0 is no port; accepted: 1 to 65535" in err and not out, word
+    assert not clone.runs()
+
+
 def test_words_are_quoted_for_the_shell_of_a_board() -> None:
     to = transport(Board(name="pi", address="pi@one"))
+    lab = transport(Board(name="lab", address="pi@one", ssh_config="~/lab config"))
+    assert str(Path.home() / "lab config") in lab.command(["true"])
     assert to.command(["sh", "-c", "echo $HOME; ls *"])[-1] == "sh -c 'echo $HOME; ls *'"
-
-
-def test_no_more_is_read_of_an_answer_than_it_may_be() -> None:
-    pi = Board(name="pi", address="pi@one")
-    done = ended(pi, ["sh", "-c", "yes"], None, 60)
-    assert done.returncode and len(done.stdout) == 1 << 20
-    with pytest.raises(UserError, match="pi: no answer in 0 s"):
-        ended(pi, ["sleep", "60"], None, 0.1)
-    assert ended(pi, ["cat"], "echo", 60).stdout == "echo"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import zlib
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from hw import host
 from hw.profile import Hardware
 from pipelines.errors import UserError
 from pipelines.remote import program
-from pipelines.remote.dialogue import FaultError, LostError
+from pipelines.remote.dialogue import FaultError, LostError, is_time
 from pipelines.remote.session import Session
 from pipelines.remote.starting import BoardError, probe
+from pipelines.remote.transport import FOLDER
 from pipelines.remote.turns import Timing, timed
 from pipelines.runners.replay import QEMU, qemu_lacks
 from stages.codegen import compile_object
@@ -115,6 +117,28 @@ def test_nothing_but_the_runner_stays_on_a_board(tmp_path: Path) -> None:
     assert (to.home / ".cache/bitkiln" / kept[1]).stat().st_size < 200 * 1024
 
 
+def test_a_library_that_is_cut_off_does_not_stay(tmp_path: Path) -> None:
+    to = fake(tmp_path, "pi")
+    with Session(to, HERE) as session:
+        session.ready(pytest.fail)
+        session.send("library 100000", b"a" * 99_999)
+        end = time.monotonic() + 20
+        while not list(to.home.glob(f"{FOLDER}/library-*")) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert list(to.home.glob(f"{FOLDER}/library-*"))
+    assert not list(to.home.glob(f"{FOLDER}/library-*"))
+
+
+@pytest.mark.parametrize("value", [10**400, 1e18, float("inf"), float("nan"), 0, -1, True, "1"])
+def test_what_is_no_time(value: object) -> None:
+    assert not is_time(value)
+
+
+@pytest.mark.parametrize("value", [1, 1e-9, 9e17])
+def test_what_is_a_time(value: object) -> None:
+    assert is_time(value)
+
+
 def test_the_runner_is_small() -> None:
     for name in program.ARCHITECTURES:
         for form in (False, True) if name == STATIC else (False,):
@@ -207,6 +231,9 @@ def test_cores_that_a_board_has_not(tmp_path: Path) -> None:
     odd = type(to)(to.board.model_copy(update={"cores": (1023,)}), to.home)
     with pytest.raises(UserError, match="pi: the board has no such cores: 1023"):
         Session(odd, HERE)
+    some = type(to)(to.board.model_copy(update={"cores": (0, 1023)}), to.home)
+    with pytest.raises(BoardError, match="pi has no cores 1023; accepted in cores: 0"):
+        Session(some, HERE)
     one = type(to)(to.board.model_copy(update={"cores": (0,)}), to.home)
     with Session(one, HERE) as session:
         assert session.hello.cores == (0,)

@@ -74,6 +74,18 @@ def test_trials_of_other_machines_mean_nothing_here(tmp_path: Path) -> None:
     assert [t.kernel for t in ledger.trials(HERE)] == ["b"]
 
 
+def test_whose_trials_a_build_for_boards_heeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the board that was measured last; QEMU's times never take the place of a board's."""
+    monkeypatch.setattr(ledger, "is_here", lambda _: False)
+    found = []
+    for processor in ("QEMU aarch64 on this", "pi 3", "pi 4", "QEMU aarch64 on that"):
+        here = ledger.machine("cortex-a72", "neon_aarch64", processor)
+        ledger.append([trial("a", 0.5, machine=here)])
+        chosen = ledger.machine_for("cortex-a72", "neon_aarch64", "aarch64")
+        found.append(chosen.processor)
+    assert found == ["QEMU aarch64 on this", "pi 3", "pi 4", "pi 4"]
+
+
 def test_records_replace_what_a_file_held(tmp_path: Path) -> None:
     for kernels in ("ab", "c"):
         ledger.export([trial(kernel, 0.5) for kernel in kernels], tmp_path / "records" / "r.jsonl")

@@ -17,6 +17,7 @@ from pipelines.errors import UserError
 from pipelines.execute import Workshop
 from pipelines.machine import check_runs
 from pipelines.tuning import alternatives, ledger, subjects
+from pipelines.tuning.candidates import as_offered
 from pipelines.tuning.ledger import Finished, Trial
 from pipelines.tuning.rehearsal import Rehearsal
 from pipelines.tuning.snapshot import Snapshot
@@ -58,6 +59,12 @@ def test_every_trial_is_kept_and_measured_once(tmp_path: Path) -> None:
     done = doit("show", f"recipe={RECIPE}", "layer=layer1.0.conf1")
     assert done.returncode == 1
     assert "matches no layer with a choice of kernels; did you mean 'layer1.0.conv1'" in done.stderr
+
+
+def test_a_kernel_on_rebased_pictures_is_the_one_that_was_offered() -> None:
+    offers = ["mac8_pairs4_by4_2x16", "mac8_pairs4_by2_2x16", "mac8_pairs4_by4_1x16"]
+    runs = "mac8_pairs4_by4_rebased_2x16"
+    assert [as_offered(name) for name in (runs, *offers)] == [offers[0], *offers]
 
 
 @pytest.mark.slow
