@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -17,7 +16,6 @@ from pipelines.plan import Plan, Step
 from pipelines.runners.native import aligned
 from stages.packaging.graph import program_of
 from stages.packaging.program import Call, Program, Slot
-from stages.qnn.transformed import tiles_for
 
 Array = np.ndarray[Any, Any]
 _SLACK = 64
@@ -39,12 +37,11 @@ class LoadedProgram:
     """The kernels of a program, after each ran once, one after the other.
 
     What is then timed has its operands in the caches if they fit, as they are not quite in a whole
-    inference: but for weights that are larger than `near` bytes, of the second cache, which come
-    from where the weights of all other layers leave them.
+    inference.
     """
 
-    def __init__(self, program: Program, inputs: Mapping[str, Array], near: int) -> None:
-        self.program, self.near = program, near
+    def __init__(self, program: Program, inputs: Mapping[str, Array]) -> None:
+        self.program = program
         self._memory = _Memory(program, inputs)
         self._library = linked(program.objects)
         for call in program.calls:
@@ -58,29 +55,6 @@ class LoadedProgram:
             symbol = call.fallback.symbol
         return getattr(self._library, symbol), self._memory.arguments(call)
 
-    def seconds(self, layer: str, count: int) -> float:
-        """Run a layer's kernel so many times; return the seconds each took, on average.
-
-        What transforms its data for it alone, or for others too, counts as a part of it.
-        """
-        calls = [c for c in self.program.calls if c.layer in (tiles_for(layer), layer)]
-        kernels = [self.kernel(call) for call in calls]
-        is_far = sum(map(self._memory.constants_of, calls)) > self.near
-        total, at_once = 0.0, 1 if is_far else count
-        for _ in range(count // at_once):
-            if is_far:
-                self._memory.pass_over_constants(calls[0])
-            begin = time.perf_counter()
-            for _ in range(at_once):
-                for entry, arguments in kernels:
-                    entry(*arguments)
-            total += time.perf_counter() - begin
-        return total / count
-
-    def outputs(self) -> dict[str, bytes]:
-        """Return the graph's outputs as they lie in memory."""
-        return {spec.name: self._memory.read("output", spec) for spec in self.program.outputs}
-
 
 def loaded(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> LoadedProgram:
     """Return the program of built steps, compiled, linked and run once."""
@@ -89,7 +63,7 @@ def loaded(steps: Steps, hardware: Hardware, inputs: Mapping[str, Array]) -> Loa
     bodies, schedules = (steps.load(plan.step(name)) for name in ("synthesizing", "tuning"))
     memo = steps.memo(plan.step("packaging"))
     program = program_of(model, bodies, schedules, hardware, memo)
-    return LoadedProgram(program, inputs, 1024 * hardware.l2_kib)
+    return LoadedProgram(program, inputs)
 
 
 class _Memory:
@@ -117,20 +91,6 @@ class _Memory:
         pointers = [self._pointer(slot) for slot in (*call.reads, *call.writes)]
         scratch = ctypes.c_void_p(self._scratch.ctypes.data)
         return [*pointers, scratch, ctypes.c_int32(0), ctypes.c_int32(1)]
-
-    def constants_of(self, call: Call) -> int:
-        """Bytes of the constants that a call reads."""
-        return sum(self._kept["constant", s.name].size for s in call.reads if s.kind == "constant")
-
-    def pass_over_constants(self, call: Call) -> None:
-        """Read all constants as an inference does, and then what else a call reads."""
-        near = [("buffer", slot.name) for slot in call.reads if slot.kind == "buffer"]
-        for key in [*(key for key in self._kept if key[0] == "constant"), *near]:
-            self._kept[key].max()
-
-    def read(self, kind: str, spec: Any) -> bytes:
-        """The bytes of a tensor."""
-        return self._kept[kind, spec.name][: spec.nbytes].tobytes()
 
     def _pointer(self, slot: Slot) -> ctypes.c_void_p:
         return ctypes.c_void_p(self._kept[slot.kind, slot.name].ctypes.data + slot.offset)

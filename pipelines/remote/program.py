@@ -18,7 +18,7 @@ from hw.profile import Hardware
 from pipelines import atomic, keys
 from pipelines.errors import UserError
 
-SOURCES = ("main.c", "store.c", "board.c", "kernels.c", "package.c")
+SOURCES = ("main.c", "store.c", "board.c", "threads.c", "kernels.c", "package.c")
 HEADER = "runner.h"
 GLIBC = (2, 28)
 """What the runner needs at least where it is not static."""

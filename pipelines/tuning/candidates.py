@@ -14,12 +14,15 @@ from pipelines.measuring.loaded import Steps
 from pipelines.tuning import ranking, subjects
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import PREDICTED, Ranking
-from pipelines.tuning.snapshot import better_of
+from pipelines.tuning.snapshot import best_of, better_of
 from stages.qnn.measured import AXES, Subject
 from stages.qnn.offers import Offer
 from stages.qnn.packings import packing_text
 from stages.tuning import ORDERS
 from stages.tuning.row_blocks import ORDER, row_blocks
+
+SHORT_SECONDS = 1e-3
+"""To share a layer takes some microseconds on every thread."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,12 @@ class Layer:
             kept.append(Candidate(best.kernel, best.order, best.rows, found))
             found *= 2
         return kept
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its best kernel takes so little time on one thread that fewer may be better."""
+        best = best_of(self.trials)
+        return best is not None and best.seconds is not None and best.seconds < SHORT_SECONDS
 
     @property
     def uncapped(self) -> Candidate:

@@ -36,9 +36,6 @@ from pipelines.tuning.timing import Times, measure
 HERE = Board(name=LOCAL, address=LOCAL)
 AHEAD = 2
 """Kernels a layer that are made ready while boards are at others."""
-SHORT_SECONDS = 1e-3
-"""Layers that take no longer on one thread may be better off with fewer threads: to share one takes
-a few microseconds on each."""
 _REASON = 200
 
 
@@ -180,7 +177,7 @@ class Tuner:
         threads = min((len(s.hello.cores) for _, s in group.sessions), default=1)
         if threads == 1:
             return
-        limits = {layer.name: layer.capped(threads) for layer in group.layers if _is_short(layer)}
+        limits = {layer.name: layer.capped(threads) for layer in group.layers if layer.is_short}
         most = max(map(len, limits.values()), default=0)
         for number in range(most):
             wanted = {name: found[number] for name, found in limits.items()}
@@ -281,11 +278,6 @@ class _Trying:
             note = f", {failed} failed" if failed else ""
             best = f"best so far {self.group.gain():.2f} of predicted"
             self.tuner.told(f"{title}: {count} layers{note}; {best}")
-
-
-def _is_short(layer: Layer) -> bool:
-    best = best_of(layer.trials)
-    return best is not None and best.seconds is not None and best.seconds < SHORT_SECONDS
 
 
 _MEASURED = ("seconds", "against_seconds", "ratio")

@@ -16,6 +16,7 @@ enum {
     SLACK = 64,     /* a kernel may read this far past the end of a tensor, bytes */
     MAX_THREADS = 256,
     MAX_ROUNDS = 1000,
+    MAX_ARGUMENTS = 256, /* of a kernel */
 };
 
 /* What a library of kernels says of each: it takes its tensors and its scratch from an array. */
@@ -52,6 +53,17 @@ void load_library(void);
 void *symbol_of(const char *name); /* of the library; NULL if it has none */
 const struct entry *kernels_of_library(void);
 void print_text(const char *field, const char *path); /* a file of the system, as a JSON string */
+
+/* threads.c */
+struct call {
+    kernel run;
+    void *arguments[MAX_ARGUMENTS]; /* tensors, and scratch for the first thread behind them */
+    int count;
+    int32_t tasks;
+    size_t scratch; /* bytes, of one thread */
+};
+void use_threads(int threads); /* from now on, this one among them */
+void run_call(const struct call *call);
 
 /* kernels.c */
 void forget_sides(void);
