@@ -76,4 +76,4 @@ def _all(commands: Sequence[Command]) -> Iterator[str]:
     yield from dict.fromkeys(name for command in commands for name in command.takes)
     for command in commands:
         for name, more in command.instead.items():
-            yield f"{name} (with {' and '.join(more)})"
+            yield f"{name} (with {' and '.join(more)})" if more else name

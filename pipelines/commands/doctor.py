@@ -42,10 +42,12 @@ def run(*, variables: Variables) -> None:
 def _boards(text: str, variables: Variables) -> None:
     """The boards of `board=`, all asked at a time."""
     from pipelines.remote import address, checkup
-    from pipelines.remote.transport import transport
+    from pipelines.remote.transport import reached, transport
 
     boards = address.boards(text)
     stated = _hardware(variables)
+    if stated is not None:
+        reached(text, stated)  # refuses boards that are said to be of another kind
     kinds = {b.kind: stated or (_named(b.kind) if b.kind else None) for b in boards}
     with ThreadPoolExecutor(min(len(boards), _AT_A_TIME)) as pool:
         asked = list(pool.map(lambda b: checkup.examine(transport(b), kinds[b.kind]), boards))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,10 @@ def _tell(group: Group, resolved: Resolved, variables: Variables, count: int) ->
         for row in rows
     ]
     tables.show(title, shown, list(shown[0]))
+    reasons = Counter(trial.failed for layer in group.layers for trial in layer.trials)
+    for reason, number in reasons.most_common():
+        if reason is not None:
+            print(f"{number} failed: {reason}")
     fields = {"recipe": variables.recipe or resolved.name, **variables.fields, TRIALS_OF: count}
     words = shlex.join(f"{name}={text}" for name, text in fields.items())
     print(

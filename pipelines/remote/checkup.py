@@ -52,7 +52,8 @@ def examine(to: Transport, hardware: Hardware | None) -> list[Finding]:
         said = f"'{cut(told, _LONGEST)}'" if told else "nothing"
         advice = "a shell of POSIX must answer there; what does `ssh … echo hello` print?"
         return [Finding(CONNECTION, "fault", f"answers {said} instead of facts", advice)]
-    return list(findings(told, hardware, is_local=to.board.is_local))
+    found = list(findings(told, hardware, is_local=to.board.is_local))
+    return [*found, *_cores(told, to.board.cores)]
 
 
 def findings(
@@ -202,6 +203,15 @@ def _ranges(numbers: Sequence[int]) -> str:
     if numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"cores {numbers[0]} to {numbers[-1]}"
     return f"cores {', '.join(map(str, numbers[:20]))}"
+
+
+def _cores(told: Facts, wanted: Sequence[int]) -> Iterator[Finding]:
+    """Those that the boards file names, if some are not there."""
+    if told.cpus is None or not (absent := [core for core in wanted if core >= told.cpus]):
+        return
+    names = ", ".join(map(str, absent))
+    advice = f"correct cores in your boards file: 0 to {told.cpus - 1}"
+    yield Finding("cores", "fault", f"it has no cores {names}, only {told.cpus}", advice)
 
 
 def _load(told: Facts) -> Iterator[Finding]:

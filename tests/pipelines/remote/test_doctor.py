@@ -160,3 +160,13 @@ def test_files_are_copied_to_a_board_behind_ssh(sshd: Sshd, tmp_path: Path) -> N
     file.write_bytes(os.urandom(1000))
     sshd.transport().copy(file, "copied")
     assert (sshd.home / "copied").read_bytes() == file.read_bytes()
+
+
+def test_a_board_of_another_kind_and_cores_that_it_lacks(tmp_path: Path) -> None:
+    boards = tmp_path / "boards.yaml"
+    boards.write_text("boards:\n- {name: here, address: local, kind: rpi4, cores: [0, 1023]}\n")
+    result = doctor("board=here", "hardware=rpi3", boards=boards)
+    assert result.returncode and "it is a rpi4, and what is built is for rpi3" in result.stderr
+    result = doctor("board=here", boards=boards)
+    assert "it has no cores 1023, only " in result.stdout
+    assert result.returncode and "here (" in result.stderr and "cores" in result.stderr
