@@ -63,6 +63,8 @@ COMMANDS: tuple[Command, ...] = (
             takes=("samples", "pictures", "packages", "json")),
     Command("show", "every value with its origin, cached stages; [layer=PATTERN]: kernels", "show",
             takes=("layer", "json")),
+    Command("report", "one HTML page about a built recipe: [bench=FILE out=FILE.html]", "report",
+            after=_BUILT, takes=("bench", "out")),
     Command("recipes", "the recipes there are", "recipes", recipe=False, takes=("json",)),
     Command("doctor",
             "what is installed, what is missing and what to do about it; of boards: [board=NAME]",

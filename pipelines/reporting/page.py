@@ -1,0 +1,247 @@
+"""The page of a report: one HTML file with its style and figures in it, and no script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from pipelines.load import Resolved
+from pipelines.reporting import drawing
+from pipelines.reporting.gathering import Facts, LayerFacts
+
+_COLOURS = ("#3b6fb6", "#c8553d", "#5b8c5a", "#8d6ab8", "#b08b2e", "#4f9da6", "#a45c7a", "#6b7280")
+_HEATS = ("#dbe7f6", "#a9c6ea", "#6f9fd8", "#3b6fb6", "#1f4379")
+_STYLE = """
+:root { color-scheme: light; --line: #d9dde3; --soft: #5d6673; }
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1d2430; margin: 0 auto; max-width: 1100px;
+  padding: 2rem 1.25rem 4rem; }
+h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.2rem; margin: 2.5rem 0 .5rem; }
+p.said { color: var(--soft); margin: .25rem 0 1rem; max-width: 75ch; }
+.cards { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); }
+.card { border: 1px solid var(--line); border-radius: 8px; padding: .6rem .8rem; }
+.card b { display: block; font-size: 1.25rem; } .card span { color: var(--soft); }
+svg { width: 100%; height: auto; display: block; font: 12px system-ui, sans-serif; }
+svg .figure { fill: #5d6673; font-size: 11px; }
+svg .head { fill: #5d6673; } svg .row { fill: transparent; } svg g:hover .row { fill: #f1f4f8; }
+.edge { fill: none; stroke: #b6bec9; stroke-width: 1.5; } .tensor { stroke: #fff; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
+th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line);
+  vertical-align: top; } th { color: var(--soft); font-weight: 600; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+code, td.code { font: 12px ui-monospace, monospace; overflow-wrap: anywhere; }
+details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); }
+.pick { margin: .25rem .75rem .75rem 0; display: inline-block; }
+.legend span { margin-right: 1rem; white-space: nowrap; }
+.legend i { display: inline-block; width: .8em; height: .8em; border-radius: 2px;
+  margin-right: .35em; }
+.legend { display: none; color: var(--soft); margin-bottom: .5rem; }
+@media print { body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
+  svg, tr, .card { break-inside: avoid; } .picks { display: none; } details > * { display: block; }
+  * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
+"""
+_BY = ("how", "precision", "heat")
+_NAMES = {"how": "algorithm", "precision": "precision", "heat": "time"}
+
+
+def page(resolved: Resolved, manifest: Mapping[str, Any], facts: Facts, origin: str) -> str:
+    """Return the whole page; `manifest` is the package's, `origin` one line of where and when."""
+    parts = [
+        f"<h1>{escape(resolved.name)}</h1>",
+        f'<p class="said">{escape(resolved.recipe.description)}<br>{escape(origin)}</p>',
+        _cards(manifest, facts, resolved.hardware.threads),
+        *_network(facts),
+        "<h2>The arena over time</h2>",
+        '<p class="said">Every box is a tensor: from left to right the calls during which it is '
+        "kept, from bottom to top the bytes of the arena that it has.</p>",
+        drawing.arena(facts),
+        *_measured(facts),
+        "<h2>Exactness, stage by stage</h2>",
+        exactness(facts),
+        *_kernels(facts),
+        *_proofs(manifest),
+        *_provenance(resolved, manifest),
+    ]
+    style = _STYLE + "".join(_colours(facts.layers))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(resolved.name)}</title><style>{style}</style></head>"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _cards(manifest: Mapping[str, Any], facts: Facts, threads: int) -> str:
+    layers = facts.layers
+    library = next((f["bytes"] for n, f in manifest["files"].items() if n.endswith(".so")), None)
+    cards = [
+        (f"{sum(layer.macs for layer in layers) / 1e6:,.0f} M", "multiply-accumulates"),
+        (
+            f"{sum(layer.cycles or 0 for layer in layers) / 1e6:,.1f} M",
+            "cycles predicted, products",
+        ),
+        (_mib(facts.weights), f"weights; {_mib(facts.float_weights)} in float32"),
+        (_mib(facts.arena.size(1)), "memory beside them, 1 thread"),
+    ]
+    if threads > 1:
+        cards.append((_mib(facts.arena.size(threads)), f"on {threads} threads"))
+    if library is not None:
+        cards.append((_mib(library), "shared library"))
+    verdicts = {row["verdict"] for row in facts.exactness}
+    worst = next((v for v in ("departs", "close", "exact") if v in verdicts), "not compared")
+    cards.append((worst, "beside the source graph"))
+    return (
+        '<div class="cards">'
+        + "".join(f'<div class="card"><b>{escape(a)}</b><span>{escape(b)}</span></div>'
+                  for a, b in cards)
+        + "</div>"
+    )  # fmt: skip
+
+
+def _network(facts: Facts) -> Iterable[str]:
+    is_measured = any(layer.seconds is not None for layer in facts.layers)
+    what = "measured, on one thread and alone" if is_measured else "predicted by the cost tables"
+    yield "<h2>The network</h2>"
+    yield (
+        f'<p class="said">A row a call, in order; lines lead to what it reads. Times are {what}; '
+        "calls without a choice of kernels have none predicted.</p>Colours by "
+    )
+    for number, by in enumerate(_BY):
+        checked = " checked" if number == 0 else ""
+        yield (
+            f'<input type="radio" name="by" id="by-{by}"{checked}>'
+            f'<label class="pick" for="by-{by}">{_NAMES[by]}</label>'
+        )
+    for by in _BY:
+        entries = "".join(
+            f'<span><i style="background:{colour}"></i>{escape(text)}</span>'
+            for text, colour in _legend(by, facts.layers)
+        )
+        yield f'<div class="legend legend-{by}">{entries}</div>'
+    yield f'<div class="figure">{drawing.network(facts)}</div>'
+
+
+def _legend(by: str, layers: Sequence[LayerFacts]) -> list[tuple[str, str]]:
+    if by == "heat":
+        return [("little time", _HEATS[0]), ("most time", _HEATS[-1])]
+    texts = dict.fromkeys(getattr(layer, by) for layer in layers)
+    return [(text or "none", _COLOURS[n % len(_COLOURS)]) for n, text in enumerate(texts)]
+
+
+def _colours(layers: Sequence[LayerFacts]) -> Iterable[str]:
+    """The rules that colour nodes and bars by what is picked, and show its legend."""
+    for by in ("how", "precision"):
+        for text, colour in _legend(by, layers):
+            name = f"{by}-{drawing.slug('' if text == 'none' else text)}"
+            yield f"#by-{by}:checked ~ .figure .{name} {{ fill: {colour}; }}\n"
+    for number, colour in enumerate(_HEATS):
+        yield f"#by-heat:checked ~ .figure .heat-{number} {{ fill: {colour}; }}\n"
+    for by in _BY:
+        yield f"#by-{by}:checked ~ .legend-{by} {{ display: block; }}\n"
+    for number in range(6):
+        yield f".tensor-{number} {{ fill: {_COLOURS[number]}; opacity: .75; }}\n"
+
+
+def _measured(facts: Facts) -> Iterable[str]:
+    """Percentiles of `doit bench board=`, or medians of `doit bench`, if a file was given."""
+    boards = facts.bench.get("boards") or [facts.bench]
+    rows = []
+    for board in boards:
+        for part in board.get("threads", []) if isinstance(board, Mapping) else []:
+            for name, found in dict(part.get("percentiles", {})).items():
+                times = [f"{1e3 * float(found[p]):.3f}" for p in ("50", "90", "99")]
+                rows.append([part["threads"], name, *times])
+            for row in part.get("rows", []):
+                rows.append([part["threads"], row["what"], f"{row['median_ms']:.3f}", "", ""])
+    if rows:
+        yield "<h2>Measured</h2>"
+        yield f'<p class="said">{escape(str(facts.bench.get("command", "")))}</p>'
+        yield _table(["threads", "what", "p50 ms", "p90 ms", "p99 ms"], rows, {0, 2, 3, 4})
+
+
+def _kernels(facts: Facts) -> Iterable[str]:
+    total = sum(drawing.time_of(layer) for layer in facts.layers) or 1.0
+    rows = []
+    for layer in facts.layers:
+        time = drawing.time_of(layer)
+        us = "" if layer.seconds is None else f"{1e6 * layer.seconds:,.1f}"
+        cycles = "" if layer.cycles is None else f"{layer.cycles / 1e3:,.1f}"
+        beside = "; ".join(
+            f"{other.kernel} {other.predicted:.2f} predicted"
+            + (f", {other.measured:.2f} measured" if other.measured is not None else "")
+            for other in layer.beside
+        )
+        macs = f"{layer.macs / 1e6:,.2f}" if layer.macs else ""
+        share = f"{time / total:.1%}" if time else ""
+        kernel = " ".join(filter(None, [layer.kernel, layer.packing, layer.order]))
+        peak = "" if layer.peak_share is None else f"{layer.peak_share:.0%}"
+        first = [layer.name, layer.precision, macs, cycles, us, share, peak]
+        rows.append([*first, kernel, beside])
+    yield "<h2>Kernels, and beside what they were chosen</h2>"
+    yield (
+        '<p class="said">Behind each kernel stand the next cheapest ones, with their predicted '
+        "time as a multiple of its own, and the measured one where `doit tune` tried them.</p>"
+    )
+    titles = ["layer", "bits", "MMAC", "kcycles", "us", "share", "of peak", "runs", "instead of"]
+    yield _table(titles, rows, {2, 3, 4, 5, 6}, {7, 8})
+
+
+def _proofs(manifest: Mapping[str, Any]) -> Iterable[str]:
+    rows = [
+        [name, ", ".join(f"{k} {v}" for k, v in body.get("proved", {}).items()),
+         str(body.get("instructions", ""))[:12]]
+        for name, body in manifest["provenance"]["kernels"].items()
+    ]  # fmt: skip
+    yield "<h2>What is proved</h2>"
+    yield (
+        '<p class="said">Each kernel is proved for all inputs within these limits; the digits are '
+        "the beginning of a SHA-256 of its instructions.</p>"
+    )
+    yield _table(["kernel", "for", "instructions"], rows, set(), {0, 2})
+
+
+def _provenance(resolved: Resolved, manifest: Mapping[str, Any]) -> Iterable[str]:
+    fields = [
+        [field, str(value), resolved.origins.get(field, "default")]
+        for field, value in resolved.values().items()
+    ]
+    files = [[n, f"{f['bytes']:,}", f["sha256"]] for n, f in manifest["files"].items()]
+    tools = [[name, version] for name, version in manifest["provenance"]["tools"].items()]
+    yield "<h2>Where it comes from</h2>"
+    yield _table(["tool", "version"], tools, set())
+    for title, head, rows, numbers, code in (
+        ("the recipe", ["field", "value", "from"], fields, set(), {1}),
+        ("the package's files", ["file", "bytes", "SHA-256"], files, {1}, {2}),
+    ):
+        yield f"<details><summary>{title}</summary>{_table(head, rows, numbers, code)}</details>"
+
+
+def exactness(facts: Facts) -> str:
+    """The table of verdicts after every stage."""
+    rows = [[row["stage"], row["verdict"], row["detail"]] for row in facts.exactness]
+    return _table(["stage", "verdict", ""], rows, set())
+
+
+def _table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    numbers: Iterable[int],
+    code: Iterable[int] = (),
+) -> str:
+    kinds = {n: ' class="number"' for n in numbers} | {n: ' class="code"' for n in code}
+    head = "".join(f"<th{kinds.get(n, '')}>{escape(t)}</th>" for n, t in enumerate(titles))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{kinds.get(n, '')}>{escape(str(v))}</td>" for n, v in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
+        "</table></div>"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.2f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
