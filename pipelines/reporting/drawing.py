@@ -43,7 +43,7 @@ def network(facts: Facts) -> str:
             )
             if text := _figure(layer, title):
                 parts.append(
-                    f'<text class="figure" x="{x + wide + 4:.1f}" y="{y + 14}">{text}</text>'
+                    f'<text class="value" x="{x + wide + 4:.1f}" y="{y + 14}">{text}</text>'
                 )
         parts.append("</g>")
     return _svg(height, parts, "the network, layer by layer")

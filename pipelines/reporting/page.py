@@ -23,8 +23,9 @@ p.said { color: var(--soft); margin: .25rem 0 1rem; max-width: 75ch; }
 .card { border: 1px solid var(--line); border-radius: 8px; padding: .6rem .8rem; }
 .card b { display: block; font-size: 1.25rem; } .card span { color: var(--soft); }
 svg { width: 100%; height: auto; display: block; font: 12px system-ui, sans-serif; }
-svg .figure { fill: #5d6673; font-size: 11px; }
+svg .value { fill: #5d6673; font-size: 11px; }
 svg .head { fill: #5d6673; } svg .row { fill: transparent; } svg g:hover .row { fill: #f1f4f8; }
+.figure { overflow-x: auto; } .figure svg { min-width: 760px; }
 .edge { fill: none; stroke: #b6bec9; stroke-width: 1.5; } .tensor { stroke: #fff; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line);
@@ -39,7 +40,7 @@ details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); }
 .legend { display: none; color: var(--soft); margin-bottom: .5rem; }
 @media print { body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
   svg, tr, .card { break-inside: avoid; } .picks { display: none; } details > * { display: block; }
-  * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
+  .figure svg { min-width: 0; } * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 """
 _BY = ("how", "precision", "heat")
 _NAMES = {"how": "algorithm", "precision": "precision", "heat": "time"}
