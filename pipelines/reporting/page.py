@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -38,9 +39,11 @@ details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); }
 .legend i { display: inline-block; width: .8em; height: .8em; border-radius: 2px;
   margin-right: .35em; }
 .legend { display: none; color: var(--soft); margin-bottom: .5rem; }
-@media print { body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
+@media print {
+  body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
   svg, tr, .card { break-inside: avoid; } .picks { display: none; } details > * { display: block; }
-  .figure svg { min-width: 0; } * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
+  .figure svg { min-width: 0; }
+  * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 """
 _BY = ("how", "precision", "heat")
 _NAMES = {"how": "algorithm", "precision": "precision", "heat": "time"}
@@ -163,29 +166,50 @@ def _measured(facts: Facts) -> Iterable[str]:
 
 def _kernels(facts: Facts) -> Iterable[str]:
     total = sum(drawing.time_of(layer) for layer in facts.layers) or 1.0
+    chosen = [layer for layer in facts.layers if layer.kernel]
+    others = [other.kernel for layer in chosen for other in layer.beside]
+    suffix = _common_end([*(layer.kernel for layer in chosen), *others])
     rows = []
-    for layer in facts.layers:
+    for layer in chosen:
         time = drawing.time_of(layer)
-        us = "" if layer.seconds is None else f"{1e6 * layer.seconds:,.1f}"
-        cycles = "" if layer.cycles is None else f"{layer.cycles / 1e3:,.1f}"
         beside = "; ".join(
-            f"{other.kernel} {other.predicted:.2f} predicted"
-            + (f", {other.measured:.2f} measured" if other.measured is not None else "")
+            f"{other.kernel.removesuffix(suffix)} {other.predicted:.2f}"
+            + (f" ({other.measured:.2f} measured)" if other.measured is not None else "")
             for other in layer.beside
         )
-        macs = f"{layer.macs / 1e6:,.2f}" if layer.macs else ""
-        share = f"{time / total:.1%}" if time else ""
-        kernel = " ".join(filter(None, [layer.kernel, layer.packing, layer.order]))
-        peak = "" if layer.peak_share is None else f"{layer.peak_share:.0%}"
-        first = [layer.name, layer.precision, macs, cycles, us, share, peak]
-        rows.append([*first, kernel, beside])
+        rows.append(
+            [
+                layer.name,
+                layer.precision,
+                f"{layer.macs / 1e6:,.2f}",
+                "" if layer.cycles is None else f"{layer.cycles / 1e3:,.1f}",
+                "" if layer.seconds is None else f"{1e6 * layer.seconds:,.1f}",
+                f"{time / total:.1%}" if time else "",
+                "" if layer.peak_share is None else f"{layer.peak_share:.0%}",
+                f"{layer.kernel.removesuffix(suffix)} {layer.order}",
+                beside,
+            ]
+        )
     yield "<h2>Kernels, and beside what they were chosen</h2>"
+    ending = f" All names end in <code>{escape(suffix)}</code>." if suffix else ""
     yield (
         '<p class="said">Behind each kernel stand the next cheapest ones, with their predicted '
-        "time as a multiple of its own, and the measured one where `doit tune` tried them.</p>"
+        "time as a multiple of its own, and the time beside the predicted best that "
+        f"<code>doit tune</code> measured, where it did.{ending}</p>"
     )
     titles = ["layer", "bits", "MMAC", "kcycles", "us", "share", "of peak", "runs", "instead of"]
-    yield _table(titles, rows, {2, 3, 4, 5, 6}, {7, 8})
+    used = [n for n in range(len(titles)) if any(row[n] for row in rows)]
+    picked = [[row[n] for n in used] for row in rows]
+    numbers = {at for at, n in enumerate(used) if 2 <= n <= 6}
+    yield _table([titles[n] for n in used], picked, numbers, {len(used) - 2, len(used) - 1})
+
+
+def _common_end(names: Sequence[str]) -> str:
+    """What all names end in, from an underscore on."""
+    behind = zip(*(reversed(name) for name in names), strict=False)
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, behind)
+    end = "".join(letters[0] for letters in same)[::-1]
+    return end[end.index("_") :] if "_" in end else ""
 
 
 def _proofs(manifest: Mapping[str, Any]) -> Iterable[str]:
