@@ -65,6 +65,8 @@ COMMANDS: tuple[Command, ...] = (
             takes=("layer", "json")),
     Command("report", "one HTML page about a built recipe: [bench=FILE out=FILE.html]", "report",
             after=_BUILT, takes=("bench", "out")),
+    Command("compare", "built recipes beside each other, on a page: recipes=NAME,NAME,...",
+            "compare", recipe=False, takes=("recipes", "accuracy", "out")),
     Command("recipes", "the recipes there are", "recipes", recipe=False, takes=("json",)),
     Command("doctor",
             "what is installed, what is missing and what to do about it; of boards: [board=NAME]",

@@ -8,7 +8,8 @@ from html import escape
 from typing import Any
 
 from pipelines.load import Resolved
-from pipelines.reporting import drawing
+from pipelines.reporting import comparing, drawing
+from pipelines.reporting.comparing import Entry
 from pipelines.reporting.gathering import Facts, LayerFacts
 
 _COLOURS = ("#3b6fb6", "#c8553d", "#5b8c5a", "#8d6ab8", "#b08b2e", "#4f9da6", "#a45c7a", "#6b7280")
@@ -27,6 +28,8 @@ svg { width: 100%; height: auto; display: block; font: 12px system-ui, sans-seri
 svg .value { fill: #5d6673; font-size: 11px; }
 svg .head { fill: #5d6673; } svg .row { fill: transparent; } svg g:hover .row { fill: #f1f4f8; }
 .figure { overflow-x: auto; } .figure svg { min-width: 760px; }
+.front { fill: none; stroke: #3b6fb6; stroke-width: 2; } .best { fill: #3b6fb6; }
+.beaten { fill: #b6bec9; }
 .edge { fill: none; stroke: #b6bec9; stroke-width: 1.5; } .tensor { stroke: #fff; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line);
@@ -68,12 +71,56 @@ def page(resolved: Resolved, manifest: Mapping[str, Any], facts: Facts, origin: 
         *_provenance(resolved, manifest),
     ]
     style = _STYLE + "".join(_colours(facts.layers))
+    return _html(resolved.name, style, parts)
+
+
+def comparison(entries: Sequence[Entry]) -> str:
+    """Return the page that puts several recipes beside each other."""
+    best = comparing.front(entries)
+    by_rate = comparing.has_rates(entries)
+    rows = [
+        [
+            entry.name,
+            entry.hardware,
+            f"{entry.macs / 1e6:,.0f}",
+            f"{entry.megacycles:,.2f}",
+            _mib(entry.facts.weights),
+            _mib(entry.facts.arena.size(1)),
+            "" if entry.library is None else _mib(entry.library),
+            "" if entry.rate is None else f"{entry.rate:.2%}",
+            _verdict(entry.facts),
+            "yes" if entry in best else "",
+        ]
+        for entry in entries
+    ]
+    titles = ["recipe", "hardware", "MMAC", "M cycles predicted", "weights", "memory, 1 thread",
+              "library", "right answers", "beside the source", "on the front"]  # fmt: skip
+    upwards = "gives more right answers" if by_rate else "takes less memory"
+    why = "" if by_rate else " Accuracy is not known of all of them."
+    names = ", ".join(entry.name for entry in entries)
+    parts = [
+        "<h1>Recipes beside each other</h1>",
+        '<p class="said">The line joins the recipes that no other one beats: none is as fast and '
+        f"{upwards}. Time is that of all products, predicted, on one thread.{why}</p>",
+        f'<div class="figure">{comparing.figure(entries)}</div>',
+        _table(titles, rows, {2, 3, 4, 5, 6, 7}),
+    ]
+    return _html(names, _STYLE, parts)
+
+
+def _html(title: str, style: str, parts: Sequence[str]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(resolved.name)}</title><style>{style}</style></head>"
+        f"<title>{escape(title)}</title><style>{style}</style></head>"
         f"<body>{''.join(parts)}</body></html>\n"
     )
+
+
+def _verdict(facts: Facts) -> str:
+    """The worst verdict of all stages."""
+    verdicts = {row["verdict"] for row in facts.exactness}
+    return next((v for v in ("departs", "close", "exact") if v in verdicts), "not compared")
 
 
 def _cards(manifest: Mapping[str, Any], facts: Facts, threads: int) -> str:
@@ -92,9 +139,7 @@ def _cards(manifest: Mapping[str, Any], facts: Facts, threads: int) -> str:
         cards.append((_mib(facts.arena.size(threads)), f"on {threads} threads"))
     if library is not None:
         cards.append((_mib(library), "shared library"))
-    verdicts = {row["verdict"] for row in facts.exactness}
-    worst = next((v for v in ("departs", "close", "exact") if v in verdicts), "not compared")
-    cards.append((worst, "beside the source graph"))
+    cards.append((_verdict(facts), "beside the source graph"))
     return (
         '<div class="cards">'
         + "".join(f'<div class="card"><b>{escape(a)}</b><span>{escape(b)}</span></div>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,8 +18,9 @@ import pytest
 
 from pipelines import load, plan
 from pipelines.execute import Workshop
+from pipelines.reporting.comparing import Entry, figure, front
 from pipelines.reporting.gathering import gather
-from pipelines.reporting.page import page
+from pipelines.reporting.page import comparison, page
 from tests.pipelines.fake_clone import doit
 
 RECIPE = "digits_a2w2_host"
@@ -106,3 +109,53 @@ def test_a_file_that_is_no_result(text: str, sentence: str, tmp_path: Path) -> N
     bench.write_text(text)
     done = doit("report", f"recipe={RECIPE}", f"bench={bench}")
     assert done.returncode and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def entry(name: str, cycles: float, memory: int, rate: float | None) -> Entry:
+    layer: Any = SimpleNamespace(cycles=1e6 * cycles, macs=1)
+    arena: Any = SimpleNamespace(size=lambda threads: memory << 20)
+    facts: Any = SimpleNamespace(layers=(layer,), arena=arena, weights=0, exactness=())
+    return Entry(name, "host", facts, None, rate)
+
+
+def test_who_is_on_the_front() -> None:
+    """Nobody who is slower and no better, whatever the order in which they are named."""
+    slow, fast, beaten = entry("slow", 9, 1, 0.9), entry("fast", 1, 5, 0.5), entry("b", 9, 6, 0.4)
+    for order in itertools.permutations([slow, fast, beaten]):
+        assert front(order) == [fast, slow]
+    # Without rates of all of them it is memory that counts.
+    some = [replace(each, rate=None) if each is fast else each for each in (slow, fast, beaten)]
+    assert [each.name for each in front(some)] == ["fast", "slow"]
+    alike = [entry("one", 2, 2, 0.5), entry("two", 2, 2, 0.5)]
+    assert front(alike) == alike[:1]
+    ElementTree.fromstring(figure(alike))
+    text = comparison([slow, fast, beaten])
+    assert not Page(text).open and text.count('class="best"') == 2
+
+
+@pytest.mark.slow
+def test_recipes_beside_each_other(tmp_path: Path) -> None:
+    other = "ci/residual_block_a2w1_host"
+    for name in (RECIPE, other):
+        assert doit("build", f"recipe={name}").returncode == 0
+    rated, out = tmp_path / "rate.json", tmp_path / "c.html"
+    doit("accuracy", f"recipe={RECIPE}", "samples=20", f"json={rated}")
+    named = (f"recipes={RECIPE},{other}", f"accuracy={rated}", f"out={out}")
+    done = doit("compare", *named)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rate = json.loads(rated.read_text())["rate"]
+    assert f"{rate:.2%}" in done.stdout and f"{rate:.2%}" in out.read_text()
+    assert not Page(out.read_text()).outside
+    _looked_at(out, tmp_path)
+
+
+def test_what_cannot_be_compared(tmp_path: Path) -> None:
+    odd = tmp_path / "odd.yaml"
+    odd.write_text("model: {zoo: resnet8}\ngolden: {samples: 1, seed: 977}\nhardware: rpi3\n")
+    for words, sentence in (
+        ((f"recipes={RECIPE}",), "recipes=: name two or more, for example: doit compare "),
+        ((), "recipes=: name two or more"),
+        ((f"recipes={odd},{RECIPE}",), f"{odd} is not built; run: doit build recipe={odd}"),
+    ):
+        done = doit("compare", *words)
+        assert done.returncode and sentence in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,57 @@
+"""`doit compare`: several built recipes beside each other, on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines import actions, atomic, load, tables
+from pipelines import plan as planning
+from pipelines.errors import UserError, shown
+from pipelines.execute import STORE, Workshop
+from pipelines.overrides import Variables
+from pipelines.paths import expanded
+from pipelines.reporting import comparing
+from pipelines.reporting.comparing import Entry
+from pipelines.reporting.gathering import gather
+from pipelines.reporting.page import comparison
+from pipelines.runners.package import open_package
+
+EXAMPLE = "doit compare recipes=resnet18_a1w1_host,resnet18_a2w2_host"
+
+
+def run(*, variables: Variables) -> None:
+    """Print a table, and write the page to out=FILE.html; accuracy=FILE,... has rates."""
+    names = [name for name in (variables.command.get("recipes") or "").split(",") if name]
+    if len(names) < 2:
+        raise UserError(f"recipes=: name two or more, for example: {EXAMPLE}")
+    files = [expanded(f) for f in (variables.command.get("accuracy") or "").split(",") if f]
+    rated = comparing.rates(files)
+    entries = [_entry(name, rated) for name in dict.fromkeys(names)]
+    best = comparing.front(entries)
+    rows = [
+        {
+            "recipe": entry.name,
+            "MMAC": f"{entry.macs / 1e6:,.0f}",
+            "M cycles predicted": f"{entry.megacycles:,.2f}",
+            "MiB": f"{entry.mebibytes:.2f}",
+            "right answers": "" if entry.rate is None else f"{entry.rate:.2%}",
+            "on the front": "yes" if entry in best else "",
+        }
+        for entry in entries
+    ]
+    tables.show("recipes beside each other", rows, list(rows[0]))
+    stated = variables.command.get("out")
+    target = expanded(stated) if stated is not None else STORE.root / "reports" / "compare.html"
+    atomic.replace(Path(target).absolute(), comparison(entries).encode())
+    print(f"written: {shown(Path(target).absolute())}")
+
+
+def _entry(name: str, rated: dict[str, float]) -> Entry:
+    resolved = load.load_recipe(name)
+    plan = planning.of(resolved)
+    if not Workshop(plan).is_current(actions.last(plan)):
+        raise UserError(f"{name} is not built; run: doit build recipe={name}")
+    package = open_package(actions.published(plan))
+    library = package.manifest["files"].get(f"lib{package.name}.so", {}).get("bytes")
+    facts = gather(plan, resolved, None)
+    return Entry(resolved.name, resolved.hardware.name, facts, library, rated.get(resolved.name))

@@ -1,0 +1,135 @@
+"""Several built recipes beside each other: what each takes, how right it is, and who is beaten.
+
+The figure is that of Cowan et al. (CGO 2020, Figure 8): accuracy over time. Whoever another recipe
+beats in both is not on the front.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from pipelines.errors import UserError, shown
+from pipelines.reporting.gathering import Facts
+
+WIDTH, HEIGHT, LEFT, BELOW = 1000, 420, 80, 50
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One recipe."""
+
+    name: str
+    hardware: str
+    facts: Facts
+    library: int | None
+    """Bytes of the shared library."""
+    rate: float | None
+    """The rate of right answers, if it was measured."""
+
+    @property
+    def megacycles(self) -> float:
+        """Predicted, of all products, on one thread."""
+        return sum(layer.cycles or 0.0 for layer in self.facts.layers) / 1e6
+
+    @property
+    def mebibytes(self) -> float:
+        """Weights and memory beside them, of one thread."""
+        return (self.facts.weights + self.facts.arena.size(1)) / 2**20
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one inference."""
+        return sum(layer.macs for layer in self.facts.layers)
+
+    def worth(self, by_rate: bool) -> float:
+        """What stands upwards in the figure; more is better."""
+        return self.rate or 0.0 if by_rate else -self.mebibytes
+
+
+def rates(paths: Sequence[Path]) -> dict[str, float]:
+    """Return the rates of files of `doit accuracy … json=FILE`, by recipe."""
+    found = {}
+    for path in paths:
+        try:
+            said = json.loads(path.read_bytes())
+            found[str(said["recipe"])] = float(said["rate"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"accuracy={shown(path)}: is no result of `doit accuracy … json=FILE` ({error})"
+            ) from error
+    return found
+
+
+def has_rates(entries: Sequence[Entry]) -> bool:
+    """Whether all of them were rated, so that accuracy can stand in the figure."""
+    return all(entry.rate is not None for entry in entries)
+
+
+def front(entries: Sequence[Entry]) -> list[Entry]:
+    """Those that no other one beats or equals in both, the fastest first.
+
+    Both are predicted time, and accuracy; without rates of all of them, memory.
+    """
+    by_rate = has_rates(entries)
+    ordered = sorted(entries, key=lambda e: (e.megacycles, -e.worth(by_rate)))
+    kept: list[Entry] = []
+    for entry in ordered:
+        if not kept or entry.worth(by_rate) > kept[-1].worth(by_rate):
+            kept.append(entry)
+    return kept
+
+
+def figure(entries: Sequence[Entry]) -> str:
+    """Accuracy, or memory, over predicted time, as SVG."""
+    by_rate = has_rates(entries)
+    across = _scale([entry.megacycles for entry in entries], LEFT, WIDTH - 180)
+    up = _scale([_height(entry, by_rate) for entry in entries], HEIGHT - BELOW, 30)
+    title = "right answers" if by_rate else "weights and memory, MiB"
+    best = front(entries)
+    points = " ".join(f"{across[e.megacycles]:.1f},{up[_height(e, by_rate)]:.1f}" for e in best)
+    parts = [
+        f'<text class="head" x="{LEFT}" y="14">{title}</text>',
+        f'<text class="head" x="{WIDTH - 10}" y="{HEIGHT - 8}" text-anchor="end">'
+        "million cycles predicted, one thread</text>",
+        f'<path class="edge" d="M{LEFT - 10} 24 V{HEIGHT - BELOW + 16} H{WIDTH - 10}"/>',
+        f'<polyline class="front" points="{points}"/>',
+        *_points(entries, best, across, up, by_rate),
+    ]
+    label = f"{title} over predicted time"
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _points(
+    entries: Sequence[Entry],
+    best: Sequence[Entry],
+    across: Mapping[float, float],
+    up: Mapping[float, float],
+    by_rate: bool,
+) -> Iterator[str]:
+    for entry in entries:
+        x, y = across[entry.megacycles], up[_height(entry, by_rate)]
+        kind = "best" if entry in best else "beaten"
+        value = f"{entry.rate:.2%}" if by_rate and entry.rate else f"{entry.mebibytes:.2f} MiB"
+        said = f"{entry.name}: {entry.megacycles:,.2f} M cycles, {value}"
+        yield f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="6"><title>{escape(said)}'
+        yield f'</title></circle><text x="{x + 10:.1f}" y="{y + 4:.1f}">{escape(entry.name)}</text>'
+
+
+def _height(entry: Entry, by_rate: bool) -> float:
+    return entry.rate or 0.0 if by_rate else entry.mebibytes
+
+
+def _scale(values: Sequence[float], first: float, last: float) -> dict[float, float]:
+    """Where values stand between two places; all in the middle if they are equal."""
+    low, high = min(values), max(values)
+    wide = high - low
+    return {
+        value: first + (last - first) * ((value - low) / wide if wide else 0.5) for value in values
+    }
