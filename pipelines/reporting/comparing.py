@@ -15,7 +15,9 @@ from pathlib import Path
 from pipelines.errors import UserError, shown
 from pipelines.reporting.gathering import Facts
 
-WIDTH, HEIGHT, LEFT, BELOW = 1000, 420, 80, 50
+WIDTH, HEIGHT, LEFT, BELOW = 1000, 430, 90, 60
+_LABEL, _LINE = 150, 14
+"""How wide and how tall a name is, about."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def figure(entries: Sequence[Entry]) -> str:
         "million cycles predicted, one thread</text>",
         f'<path class="edge" d="M{LEFT - 10} 24 V{HEIGHT - BELOW + 16} H{WIDTH - 10}"/>',
         f'<polyline class="front" points="{points}"/>',
+        *_ticks(across, up, by_rate),
         *_points(entries, best, across, up, by_rate),
     ]
     label = f"{title} over predicted time"
@@ -113,13 +116,31 @@ def _points(
     up: Mapping[float, float],
     by_rate: bool,
 ) -> Iterator[str]:
+    labels: list[tuple[float, float]] = []
     for entry in entries:
         x, y = across[entry.megacycles], up[_height(entry, by_rate)]
         kind = "best" if entry in best else "beaten"
         value = f"{entry.rate:.2%}" if by_rate and entry.rate else f"{entry.mebibytes:.2f} MiB"
         said = f"{entry.name}: {entry.megacycles:,.2f} M cycles, {value}"
         yield f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="6"><title>{escape(said)}'
-        yield f'</title></circle><text x="{x + 10:.1f}" y="{y + 4:.1f}">{escape(entry.name)}</text>'
+        place = y + 4
+        while any(abs(x - x0) < _LABEL and abs(place - y0) < _LINE for x0, y0 in labels):
+            place += _LINE
+        labels.append((x, place))
+        yield f'</title></circle><text x="{x + 10:.1f}" y="{place:.1f}">{escape(entry.name)}</text>'
+
+
+def _ticks(
+    across: Mapping[float, float], up: Mapping[float, float], by_rate: bool
+) -> Iterator[str]:
+    """The least and the most of both."""
+    for value in sorted({min(across), max(across)}):
+        place = f'x="{across[value]:.1f}" y="{HEIGHT - BELOW + 32}"'
+        yield f'<text class="value" {place} text-anchor="middle">{value:,.2f}</text>'
+    for value in sorted({min(up), max(up)}):
+        text = f"{value:.2%}" if by_rate else f"{value:,.2f}"
+        place = f'x="{LEFT - 16}" y="{up[value] + 4:.1f}"'
+        yield f'<text class="value" {place} text-anchor="end">{text}</text>'
 
 
 def _height(entry: Entry, by_rate: bool) -> float:

@@ -21,7 +21,7 @@ from pipelines.execute import Workshop
 from pipelines.reporting.comparing import Entry, figure, front
 from pipelines.reporting.gathering import gather
 from pipelines.reporting.page import comparison, page
-from tests.pipelines.fake_clone import doit
+from tests.pipelines.fake_clone import ROOT, doit
 
 RECIPE = "digits_a2w2_host"
 VOID = {"meta", "input", "br"}
@@ -151,7 +151,8 @@ def test_recipes_beside_each_other(tmp_path: Path) -> None:
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     odd = tmp_path / "odd.yaml"
-    odd.write_text("model: {zoo: resnet8}\ngolden: {samples: 1, seed: 977}\nhardware: rpi3\n")
+    known = ROOT / "recipes/ds_cnn_int8_rpi3.yaml"
+    odd.write_text(f"extends: {known}\ngolden: {{samples: 1, seed: 977}}\n")
     for words, sentence in (
         ((f"recipes={RECIPE}",), "recipes=: name two or more, for example: doit compare "),
         ((), "recipes=: name two or more"),
