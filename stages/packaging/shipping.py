@@ -96,7 +96,8 @@ static int is_read(const char *path, void *tensor, size_t size) {
             ),
             "@PRINT@": "\n".join(
                 f'    printf("out_{index}:");\n'
-                f"    for (size_t i = 0; i < 10 && i < sizeof out_{index} / sizeof *out_{index}; i++)\n"
+                f"    for (size_t i = 0; i < 10 && i < sizeof out_{index} / sizeof *out_{index};"
+                " i++)\n"
                 f'        printf(" %.9g", (double)out_{index}[i]);\n'
                 f'    printf("\\n");'
                 for index in range(len(outputs))

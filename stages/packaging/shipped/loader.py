@@ -90,7 +90,8 @@ class Network:
         self._results = [(item.name, _room(item)) for item in self.outputs]
         self._ins = _pointers([place[3] for place in self._places])
         self._outs = _pointers([result for _, result in self._results])
-        self._run = self._entry("run")
+        # An entry of its own: without declared types ctypes takes 0.2 us less for a call.
+        self._run = self._library[f"{NAME}_run"]
         # The threads end before their memory goes, even if nobody calls close.
         self._end = weakref.finalize(
             self, _finish, self._entry("finish"), self._context, (context, arena)
@@ -247,7 +248,6 @@ def _load(path: Path) -> Any:
             ("context_size", size, ()),
             ("supported", ctypes.c_int, ()),
             ("init", ctypes.c_int, (pointer, pointer, int32)),
-            ("run", ctypes.c_int, (pointer, pointer, pointer)),
             ("finish", None, (pointer,)),
             ("error", ctypes.c_char_p, (ctypes.c_int,)),
         ):
