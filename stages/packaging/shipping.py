@@ -230,7 +230,7 @@ def _compiling(compiler: str, ending: str, name: str, formats: Iterable[str]) ->
     threads = "" if "shared" in formats else "-pthread "
     return [
         f"{compiler} example.{ending} -L. -l{name} {threads}{last}-o example",
-        f"{compiler} example.{ending} {found} {last}-o example   # the same",
+        f"{compiler} example.{ending} {found} {last}-o example",
     ]
 
 

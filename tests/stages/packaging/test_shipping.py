@@ -168,7 +168,7 @@ def test_libraries_that_do_not_fit(folder: Path) -> None:
     )
     foreign = folder / "foreign.so"
     foreign.write_bytes(package(AARCH64)["libtoy.so"])
-    with pytest.raises(newer.LibraryError, match="foreign.so cannot be loaded here"):
+    with pytest.raises(newer.LibraryError, match=r"foreign\.so cannot be loaded here"):
         newer.Network(library=foreign)
     path.unlink()
     with pytest.raises(newer.LibraryError) as caught:
