@@ -49,7 +49,8 @@ def code_ingredients(
 
     These are its imports inside `packages`, read from the syntax tree without executing anything,
     comments and docstrings aside. A package under stages/ also contributes its data files
-    (runtime sources), since its code reads them, but not its pages, which people read.
+    (runtime sources, and in `shipped/` Python with all its words), since its code reads them, but
+    not its pages, which people read.
     """
     files = _closure(module, root, packages)
     found = {str(path.relative_to(root)): sources.read(path, root).digest for path in files}
@@ -101,9 +102,14 @@ def _data_files(folder: Path) -> list[Path]:
         path
         for path in folder.rglob("*")
         if path.is_file()
-        and path.suffix not in (".py", ".pyc", ".md")
+        and (path.suffix not in (".py", ".pyc", ".md") or _is_shipped(path))
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
+
+
+def _is_shipped(path: Path) -> bool:
+    """Whether a Python file is a text that packages hold: its comments are theirs, too."""
+    return path.suffix == ".py" and path.parent.name == "shipped"
 
 
 def _closure(module: str, root: Path, packages: tuple[str, ...]) -> set[Path]:

@@ -314,9 +314,13 @@ def _is_file_of(path: Path, sha256: str) -> bool:
 
 
 def _holds(folder: Path, wanted: Mapping[str, str]) -> bool:
-    """Whether a folder holds exactly these files, by digest; another process may replace it."""
+    """Whether a folder holds exactly these files, by digest; another process may replace it.
+
+    What Python keeps beside a package's loader once it was imported does not count.
+    """
     try:
-        there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+        found = (p.relative_to(folder) for p in folder.rglob("*") if not p.is_dir())
+        there = {path.as_posix() for path in found if path.parts[0] != "__pycache__"}
         return there == set(wanted) and all(
             keys.digest_of(folder / name) == sha256 for name, sha256 in wanted.items()
         )

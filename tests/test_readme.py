@@ -7,6 +7,7 @@ in `tests/pages.py`.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -31,7 +32,9 @@ from pipelines.recipe import Recipe
 from recipes.models import exported
 from stages import STAGES, importing
 from stages.importing import converters, onnx_operators, zoo
-from stages.options import LayerOverride, ZooOptions
+from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
+from stages.packaging.program import TensorSpec
+from stages.packaging.shipping import example_c
 from stages.qnn.floats import departure
 from tests import warm
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
@@ -283,9 +286,18 @@ def test_ci_installs_emulators_quietly_where_it_may(
     assert done.stderr == ("" if is_test or works else said)
 
 
+def test_c_lines_are_those_of_the_example() -> None:
+    """The heart of the file that the package of the page holds."""
+    image = TensorSpec("data", "float32", (1, 3, 224, 224))
+    scores = TensorSpec("out", "float32", (1, 1000))
+    text = example_c(RECIPE, [image], [scores], PACKAGE_FORMATS)
+    heart = block(PACKAGING, "c", "    const void *in[]")
+    assert heart in text and "_init(" in heart and "_run(" in heart
+
+
 @pytest.mark.slow
-def test_c_program_gives_the_golden_outputs(tmp_path: Path) -> None:
-    """Compiled as its page says, beside a small recipe's package, reading and writing floats."""
+def test_example_gives_the_golden_outputs(tmp_path: Path) -> None:
+    """Compiled as its page says, in a small recipe's package, on files of raw floats."""
     try:
         host.detect()
     except ValueError as error:
@@ -294,23 +306,38 @@ def test_c_program_gives_the_golden_outputs(tmp_path: Path) -> None:
     done = warm.run("build", f"recipe=ci/{SMALL}", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     shutil.copytree(ROOT / "artifacts/packages" / SMALL, tmp_path, dirs_exist_ok=True)
-    program = block(PACKAGING, "c", "#include")
-    assert len(program.split("int main(void) {\n")[1].split("\n}")[0].splitlines()) <= 10
-    (tmp_path / "classify.c").write_text(for_small(program), encoding="utf-8")
     (line,) = re.findall(r"^cc .*$", PAGES[PACKAGING], re.MULTILINE)
     compiler = [sys.executable, "-m", "ziglang", "cc", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([*compiler, *for_small(line).split()[1:]], cwd=tmp_path, check=True)
+    line = line.replace(RECIPE, SMALL)
+    subprocess.run([*compiler, *line.split()[1:]], cwd=tmp_path, check=True)
     workshop = Workshop(plan.of(resolved))
     golden = workshop.load(workshop.plan.step("golden"))
     for image, scores in zip(golden.inputs["data"], golden.outputs["out"], strict=True):
-        ran = subprocess.run(
-            [tmp_path / "classify"], input=image.tobytes(), capture_output=True, check=True
-        )
-        assert np.array_equal(np.frombuffer(ran.stdout, np.float32), scores.reshape(-1))
-    short = subprocess.run([tmp_path / "classify"], input=b"few", check=False)
-    assert short.returncode == 2
+        (tmp_path / "image").write_bytes(image.tobytes())
+        command = [tmp_path / "example", tmp_path / "image"]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)
+        label, *printed = ran.stdout.split()
+        assert label == "out_0:"
+        assert np.array_equal(np.array(printed, np.float32), scores.reshape(-1)[:10])
 
 
-def for_small(text: str) -> str:
-    """What a page says of one package as it reads for the small one."""
-    return text.replace(RECIPE, SMALL).replace(RECIPE.upper(), SMALL.upper())
+@pytest.mark.slow
+def test_python_lines_run(tmp_path: Path) -> None:
+    """Those of the page, for a small recipe's package, without bitkiln."""
+    try:
+        host.detect()
+    except ValueError as error:
+        pytest.skip(f"needs a package for this machine: {error}")
+    done = warm.run("build", f"recipe=ci/{SMALL}", cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shutil.copytree(ROOT / "artifacts/packages" / SMALL, tmp_path, dirs_exist_ok=True)
+    manifest = json.loads((tmp_path / "manifest.json").read_bytes())
+    (taken,) = manifest["inputs"]
+    shape, code = tuple(taken["shape"]), block(PACKAGING, "python", "import numpy")
+    code = code.replace(RECIPE, SMALL).replace("(1, 3, 224, 224)", str(shape))
+    code = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{code}"
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert 0 <= int(ran.stdout) < np.prod(manifest["outputs"][0]["shape"])

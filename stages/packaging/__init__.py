@@ -31,7 +31,8 @@ def run(
     hardware: Hardware,
     memo: Memo,
 ) -> HeldFiles:
-    """Files of the package: header, libraries, executable, manifest, golden vectors."""
+    """Files of the package: header, libraries, executable, manifest, golden vectors, and what lets
+    others use them."""
     program = program_of(model, bodies, schedules, hardware, memo)
     provenance = {
         "hardware": hardware.ingredients(),

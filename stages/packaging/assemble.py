@@ -17,6 +17,7 @@ from stages.packaging.golden import write_golden
 from stages.packaging.header import header_source
 from stages.packaging.link import Linker, default_cache
 from stages.packaging.program import Program, TensorSpec
+from stages.packaging.shipping import shipped
 
 MANIFEST_VERSION = 1
 LARGE = 1 << 20
@@ -34,15 +35,16 @@ def assemble(
 ) -> HeldFiles:
     """Emit, compile and link a program; equal arguments give equal bytes, in any folder.
 
-    Returns NAME.h, golden.bin, manifest.json, and of libNAME.so, libNAME.a and NAME those that
-    `options.formats` asks for. `provenance` goes into the manifest as it is. `cache` is where the
-    C compiler keeps its per-target libraries.
+    Returns NAME.h, golden.bin, manifest.json, of libNAME.so, libNAME.a and NAME those that
+    `options.formats` asks for, and what `shipped` adds to these. `provenance` goes into the
+    manifest as it is. `cache` is where the C compiler keeps its per-target libraries.
     """
     plan = arena.plan(program)
     constants = emit.pack_constants(program)
     built: HeldFiles = {
         f"{options.name}.h": header_source(program, options.name, hardware).encode(),
         "golden.bin": write_golden(golden, program.inputs, program.outputs),
+        **shipped(options.name, program.inputs, program.outputs, hardware, options.formats),
     }
     with tempfile.TemporaryDirectory(prefix="bitkiln-") as folder:
         linker = Linker(Path(folder), options.name, hardware, cache or default_cache())

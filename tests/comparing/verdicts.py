@@ -14,6 +14,7 @@ from tests.comparing.execution import Measured
 from tests.comparing.objects import Library, Unit, read
 
 MANIFEST = "manifest.json"
+_TEXTS = (".h", ".py", ".c", ".cpp", ".pc", ".cmake")
 ALLOWED = 0.01
 """How much more instructions or time a package may take, as a part of what it took."""
 _TENSORS = "manifest: inputs or outputs differ"
@@ -147,7 +148,7 @@ def _library(folder: Path) -> Library | None:
 def _said_otherwise(old: Path, new: Path, differing: list[str]) -> Iterator[str]:
     """What differs beside code: files, and fields of the manifest that name no code."""
     for name in differing:
-        if name.endswith(".h") or name == "golden.bin":
+        if name.endswith(_TEXTS) or name in ("golden.bin", "NOTICE"):
             yield f"{name} differs"
         elif not all((folder / name).is_file() for folder in (old, new)):
             yield f"only one has {name}"

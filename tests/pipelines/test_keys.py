@@ -107,6 +107,17 @@ def test_pages_are_no_code(tree: Path) -> None:
     assert keys.code_ingredients("stages.first", tree) == before
 
 
+def test_every_word_of_what_packages_hold_is_code(tree: Path) -> None:
+    """Python that is not run here, but shipped: its comments are a package's bytes."""
+    (tree / "stages/first/shipped").mkdir()
+    path = tree / "stages/first/shipped/loader.py"
+    path.write_text("A = 1\n")
+    before = keys.code_ingredients("stages.first", tree)
+    path.write_text("A = 1  # one\n")
+    after = keys.code_ingredients("stages.first", tree)
+    assert before["stages/first/shipped/loader.py"] != after["stages/first/shipped/loader.py"]
+
+
 def test_no_stage_has_a_page_among_its_code() -> None:
     found = keys.code_ingredients("stages.synthesizing")
     assert any(name.startswith("stages/qnn/") for name in found)

@@ -287,6 +287,19 @@ def test_publishing_replaces_the_folder_and_marks_programs(artifacts: Store) -> 
     assert os.access(target / "net", os.X_OK) and not os.access(target / "net.h", os.X_OK)
 
 
+def test_a_package_that_was_imported_is_not_published_again(artifacts: Store) -> None:
+    target, files = artifacts.root / "packages" / "net", {"net.py": b"A = 1"}
+    artifacts.publish(files, target)
+    before = target.stat().st_ino
+    (target / "__pycache__").mkdir()
+    (target / "__pycache__/net.cpython-311.pyc").write_bytes(b"")
+    artifacts.publish(files, target)
+    assert target.stat().st_ino == before
+    (target / "more").write_bytes(b"")
+    artifacts.publish(files, target)
+    assert [path.name for path in target.iterdir()] == ["net.py"]
+
+
 def test_what_a_dead_build_left_is_removed_after_a_while(artifacts: Store) -> None:
     commit(artifacts)
     fresh, old, ours = (artifacts.root / "tmp" / name for name in ("1-x", "0-y", "z"))

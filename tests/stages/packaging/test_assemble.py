@@ -110,8 +110,9 @@ def test_two_builds_give_identical_bytes(
 
 def test_formats_are_built_on_request_and_share_their_bytes() -> None:
     everything = package(AARCH64)
+    using = {"NOTICE", "toy.py", "toy.pc", "toyConfig.cmake", "example.c", "example.cpp"}
     assert set(everything) == {
-        *("golden.bin", "manifest.json", "toy.h", "libtoy.so", "libtoy.a", "toy"),
+        *("golden.bin", "manifest.json", "toy.h", "libtoy.so", "libtoy.a", "toy", *using),
     }
     shared = assembled(
         program=make_program(AARCH64),
@@ -120,7 +121,7 @@ def test_formats_are_built_on_request_and_share_their_bytes() -> None:
         hardware=AARCH64,
         provenance={},
     )
-    assert set(shared) == {"golden.bin", "manifest.json", "toy.h", "libtoy.so"}
+    assert set(shared) == {"golden.bin", "manifest.json", "toy.h", "libtoy.so", *using}
     assert shared["libtoy.so"] == everything["libtoy.so"]
 
 
