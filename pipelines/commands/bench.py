@@ -16,7 +16,7 @@ from pipelines.benching.origin import origin
 from pipelines.benching.variants import Variant, variants
 from pipelines.commands import arguments
 from pipelines.emulating import command
-from pipelines.errors import UserError, did_you_mean
+from pipelines.errors import CheckError, UserError, did_you_mean
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.machine import is_here, processor
@@ -238,7 +238,7 @@ def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
     golden = Golden(*package.golden())
     for item in verifying.compare(golden, runner.run, verifying.tolerance_of_package(plan)):
         if item.verdict == "departs":
-            raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
+            raise CheckError(f"bench: {package.name}: {verifying.describe(item)}")
     return runner
 
 

@@ -78,7 +78,7 @@ def test_a_build_prints_one_line_a_stage(clone: Clone) -> None:
 
 @pytest.mark.parametrize("word", ["build", "show", "run", "verify", "accuracy"])
 def test_without_a_recipe_a_command_lists_them(clone: Clone, word: str) -> None:
-    _, err = clone.doit(word, expect=1)
+    _, err = clone.doit(word, expect=3)
     assert err == f"ERROR: say which recipe: doit {word} recipe=NAME; there are\n  toy\n"
 
 
@@ -106,7 +106,7 @@ def test_an_unknown_recipe_is_an_error(clone: Clone) -> None:
 
 def test_a_stages_refusal_names_stage_layer_and_remedy(clone: Clone) -> None:
     clone.edit("recipes/toy.yaml", "hardware:", "layers: [{match: c*, algorithm: mac8}]\nhardware:")
-    out, err = clone.doit("build", "recipe=toy", expect=1)
+    out, err = clone.doit("build", "recipe=toy", expect=3)
     assert err == "ERROR: legalizing: conv2: no 8-bit kernel; use algorithm: bitserial\n"
     assert "importing       built" in out and "packaging" not in out
 
@@ -119,6 +119,31 @@ def test_a_fault_of_ours_keeps_its_traceback(clone: Clone) -> None:
         "ERROR: build:legalizing: this is a fault of bitkiln, not of your recipe; "
         "please report it with the lines above\n"
     )
+
+
+@pytest.mark.parametrize("file", ["front", "graph"])
+def test_a_fault_of_ours_before_any_task_ends_alike(clone: Clone, file: str) -> None:
+    """In reading the command line, or in making tasks."""
+    name = {"front": "open_session", "graph": "tasks"}[file]
+    with (clone.root / f"pipelines/{file}.py").open("a") as text:
+        text.write(f"\n\ndef {name}(*_):\n    raise RuntimeError('a bug')\n")
+    _, err = clone.doit("build", "recipe=toy", expect=2)
+    assert "RuntimeError: a bug\nERROR: this is a fault of bitkiln" in err
+
+
+@pytest.mark.parametrize("parallel", [[], ["-n", "2"]])
+def test_statuses_tell_a_check_a_mistake_and_a_fault_apart(
+    clone: Clone, parallel: list[str]
+) -> None:
+    """From a task in doit's own process and in another one; of several the gravest counts."""
+    clone.environment["FAKE_OFF"] = "0.25"
+    wrong = ["recipe=toy", "golden.samples=3"]
+    _, err = clone.doit(*parallel, "build", *wrong, expect=1)
+    assert err.startswith("ERROR: verifying: output 'y' differs from the source graph")
+    clone.doit(*parallel, "run", *wrong, "input=none.npy", expect=3)
+    clone.doit(*parallel, "-c", "build", "run", *wrong, "input=none.npy", expect=3)
+    clone.environment["FAKE_CRASH"] = "1"
+    clone.doit(*parallel, "build", "recipe=toy", "quantization.weights.bits=2", expect=2)
 
 
 def test_an_old_python_gets_one_sentence(clone: Clone) -> None:
