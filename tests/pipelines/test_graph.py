@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import graph, plan
+from pipelines import menu, plan
 from stages import STAGES
 from tests.pipelines.fake_clone import ROOT, Clone
 
@@ -16,7 +16,7 @@ from tests.pipelines.fake_clone import ROOT, Clone
 def test_list_shows_every_command(clone: Clone) -> None:
     out, err = clone.doit("list")
     shown = [line.split()[0] for line in out.splitlines()]
-    assert shown == sorted(name for name in graph.COMMAND_NAMES if name != "clean")
+    assert shown == sorted(name for name in menu.COMMAND_NAMES if name != "clean")
     assert err == ""
 
 
