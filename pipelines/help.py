@@ -82,7 +82,7 @@ def page(command: menu.Command) -> str:
         lines += ["and the recipe's fields, most often", *_table(_fields()), ""]
     if command.instead:
         some = ", ".join(f"{name}=" for name in command.instead)
-        lines += [f"With {some} it does something else; what that does not heed is refused.", ""]
+        lines += [f"With {some} it heeds less: what is too much is refused.", ""]
     return "\n".join([*lines, "Examples", *(f"  doit {line}" for line in command.examples)])
 
 

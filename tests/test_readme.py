@@ -40,7 +40,7 @@ README = PAGES["README.md"]
 MOST_WORDS = 1500
 RECIPE = "resnet18_a2w1_rpi3"
 SMALL = "residual_block_a2w1_host"
-TASKS = {*menu.COMMAND_NAMES, "list", "help"}
+TASKS = {*menu.COMMAND_NAMES, "list", "help", "info"}
 PACKAGING = "stages/packaging/README.md"
 WRITTEN_BY_READERS = ("hw/boards/rock5b.yaml", "recipes/model.yaml")
 
