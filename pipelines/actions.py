@@ -20,6 +20,7 @@ from stages.errors import StageError
 
 if TYPE_CHECKING:
     from pipelines.load import Resolved
+    from pipelines.overrides import Variables
 
 
 def plain_errors(action: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,6 +216,14 @@ def is_verified(plan: Plan) -> bool:
     from pipelines import verifying
 
     return verifying.is_current(plan)
+
+
+@plain_errors
+def summarize(plan: Plan, resolved: Resolved, variables: Variables) -> dict[str, Any]:
+    """Say what was built; the result is for the last lines of a build."""
+    from pipelines import summary
+
+    return {"summary": summary.text(plan, resolved, variables, published(plan))}
 
 
 @plain_errors

@@ -32,6 +32,10 @@ def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
         yield from _command(command, plan, arguments)
 
 
+COUNTING = "counting"
+"""Where a summary keeps how much the network computes."""
+SUMMING = "_summing"
+"""A task doit does not list: what a build of the whole recipe ends with."""
 AGREEING = "_agreeing"
 """A task doit does not list: it says something only if a recipe contradicts its model file."""
 
@@ -75,7 +79,7 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
         "basename": "build",
         "name": None,
         "doc": BUILD.doc,
-        "task_dep": [*source, AGREEING],
+        "task_dep": [*source, AGREEING, SUMMING],
     }
     if plan.snapshot.trials:
         yield _measuring(plan, arguments)
@@ -108,7 +112,13 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
         "actions": [(actions.verify, [plan])],
         "uptodate": [(actions.is_verified, [plan])],
         "task_dep": ["build:publishing"],
-        "clean": [(actions.clean, [plan, "verifying"])],
+        "clean": [(actions.clean, [plan, name]) for name in ("verifying", COUNTING)],
+    }
+    yield {
+        "basename": SUMMING,
+        "actions": [(actions.summarize, [plan, arguments["resolved"], arguments["variables"]])],
+        "uptodate": [False],
+        "task_dep": ["build:verifying"],
     }
 
 

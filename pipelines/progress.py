@@ -67,6 +67,9 @@ class Progress(ConsoleReporter):
     def add_success(self, task: Any) -> None:
         """Say what a stage did and how long it took."""
         self._line(task, task.values)
+        if "summary" in (task.values or {}):
+            self._stop()
+            self.write(f"\n{task.values['summary']}\n")
 
     def add_failure(self, task: Any, fail: BaseFail) -> None:
         """Say what went wrong and, for a user's mistake, nothing else."""

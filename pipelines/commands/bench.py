@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import actions, tables, verifying
+from pipelines import actions, counting, tables, verifying
 from pipelines.benching import boards, growth, larq, layers, own, primitives, rounds, sides
 from pipelines.benching.engines import ENGINES, Engine, limit_instructions
 from pipelines.benching.origin import origin
@@ -182,7 +182,9 @@ def _growth(plan: Plan, resolved: Resolved, axes: str, variables: Variables) -> 
         timed = {what: sides.timed(_runner(stack, made), threads) for what, made in plans.items()}
         times = rounds.alternate(timed, repeat, f"{threads} threads")
     medians = {what: float(np.median(seconds)) for what, seconds in times.items()}
-    rows = growth.rows({what: growth.macs(made) for what, made in plans.items()}, medians)
+    rows = growth.rows(
+        {what: counting.macs(Workshop(made)) for what, made in plans.items()}, medians
+    )
     result = {
         "recipe": resolved.name,
         **origin(variables),

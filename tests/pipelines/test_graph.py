@@ -66,6 +66,7 @@ def test_forget_takes_a_recipes_tasks_and_keeps_the_store(clone: Clone) -> None:
 
 def test_a_build_prints_one_line_a_stage(clone: Clone) -> None:
     out, err = clone.doit("build", "recipe=toy")
+    out, _, summary = out.partition("\n\n")
     names = ["zoo", "importing", "golden", "legalizing", "packaging", "publishing", "verifying"]
     assert [line.split()[0] for line in out.splitlines()] == names
     assert [line.split()[1] for line in out.splitlines()] == ["built"] * 5 + ["written", "built"]
@@ -73,7 +74,40 @@ def test_a_build_prints_one_line_a_stage(clone: Clone) -> None:
     out, _ = clone.doit("build", "recipe=toy")
     lines = [f"{name:<15} cached" for name in names]
     lines[-2] += f"{'':13}artifacts/packages/toy"
-    assert out.splitlines() == lines
+    assert out == "\n".join([*lines, "", summary])
+
+
+@pytest.mark.parametrize("parallel", [[], ["-n", "2"]])
+def test_a_build_ends_with_a_summary(clone: Clone, parallel: list[str]) -> None:
+    """Of what one asks next: work, size, memory, place, command; not of less than a build."""
+    given = ["recipe=toy", "golden.samples=3"]
+    out, _ = clone.doit(*parallel, "build", *given)
+    _, _, said = out.partition("\n\n")
+    folder = next((clone.root / "artifacts/packages").iterdir())
+    size = sum(
+        path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    )
+    assert said.splitlines() == [
+        "computes        1.23 million multiply-accumulates; 2 layers with a choice of kernels: "
+        "98,765 cycles predicted for cortex-a53, one thread",
+        f"package         artifacts/packages/{folder.name}, {size / 1024:.1f} KiB",
+        "memory          weights 2.0 KiB; buffers and scratch 3.0 MiB with 1 thread; 4.5 MiB with "
+        "4",
+        "next            doit verify recipe=toy golden.samples=3 board=user@host",
+    ]
+    assert clone.doit(*parallel, "build:verifying", *given)[0].count("\n\n") == 0
+    clone.environment["FAKE_OFF"] = "0.25"
+    out, _ = clone.doit(*parallel, "build", "recipe=toy", expect=1)
+    assert "computes" not in out
+
+
+def test_the_next_command_is_to_run_it_where_this_machine_can(clone: Clone) -> None:
+    clone.edit("pipelines/machine.py", "return host.detect().architecture == architecture",
+               "return True")  # fmt: skip
+    out, _ = clone.doit("build", "recipe=toy")
+    assert out.endswith("next            doit run recipe=toy input=FILE\n")
 
 
 @pytest.mark.parametrize("word", ["build", "show", "run", "verify", "accuracy"])
