@@ -110,6 +110,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("measure", "what instructions cost: timed here, or by llvm-mca: core=NAME [out=FILE]",
             "measure", recipe=False, takes=("core", "out"),
             examples=("measure", "measure core=cortex-a72 out=a72.yaml")),
+    Command("completion", "a script by which a shell completes command lines: shell=NAME",
+            "completion", recipe=False, takes=("shell",),
+            examples=("completion shell=bash", "completion shell=fish")),
     Command("check", "lint, types and tests", "check", recipe=False, takes=("json",),
             examples=("check", "check json=tests.json")),
 )  # fmt: skip
@@ -139,6 +142,7 @@ MEANINGS: Mapping[str, str] = {
     "pictures": "a folder of pictures to run models on",
     "packages": "yes: builds and runs a package of each file",
     "hardware": "the board by its name, or its file by path",
+    "shell": "bash, zsh or fish",
     "isa": "an instruction set",
     "core": "a processor core of hw/cores",
     "kernel": "a kernel's name, as `doit kernels` prints it",

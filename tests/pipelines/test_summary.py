@@ -23,7 +23,8 @@ def test_work_of_a_true_network(tmp_path: Path) -> None:
     again = doit("build", f"recipe={RECIPE}")
     assert again.stdout.partition("\n\n")[2] == done.stdout.partition("\n\n")[2] != ""
     workshop = Workshop(made)
-    assert found["macs"] == counting.macs(workshop) > 0
+    sums = {"conv1": 27 * 64 * 16**2, "3x3": 2 * 9 * 64**2 * 8**2, "1x1": 64**2 * 8**2, "fc": 640}
+    assert found["macs"] == counting.macs(workshop) == sum(sums.values())
     target = tmp_path / "rows.json"
     assert doit("show", f"recipe={RECIPE}", "layer=all", f"json={target}").returncode == 0
     rows = json.loads(target.read_text())["kernels"]
