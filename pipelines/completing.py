@@ -106,6 +106,9 @@ def fish(values: Values) -> str:
     lines.append(f"complete -c doit -f -n {none} -a {_HELP}")
     seen = f"'__fish_seen_subcommand_from {_HELP}'"
     lines.append(f"complete -c doit -f -n {seen} -a '{commands}'")
+    # Behind the `=` of any other variable stands a file, whatever the lines below say.
+    other = f"'string match -qr \"^(?!({'|'.join(values)})=)[\\w.]+=\" -- (commandline -ct)'"
+    lines.append(f"complete -c doit -F -n {other}")
     for each in menu.ALL:
         seen = f"'__fish_seen_subcommand_from {each.name}'"
         flag = "-F" if each.positional else "-f"

@@ -50,7 +50,7 @@ def _predicted(workshop: Workshop) -> dict[str, Any]:
     running = subjects.running(workshop)
     cycles = []
     for name, subject in subjects.of(workshop).items():
-        kernel = as_offered(running[name])
+        kernel = as_offered(running.get(name, ""))
         cycles += [
             subject.workload.cycles(offer)
             for offer in subject.ranked()

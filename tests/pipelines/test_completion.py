@@ -113,12 +113,26 @@ def test_zsh_completes(scripts: dict[str, str], clone: Clone) -> None:
 
 def test_fish_completes(scripts: dict[str, str], clone: Clone) -> None:
     fish = required("fish")
-    lines = ["doit bu", "doit build recipe=t", "doit -n 2 build hardware=rpi_", "doit help veri"]
+    lines = [
+        "doit bu",
+        "doit build recipe=t",
+        "doit -n 2 build hardware=rpi_",
+        "doit help veri",
+        "doit import pypro",
+        "doit run recipe=toy input=pypro",
+    ]
     asked = [f'complete -C "{line}" | string split -f 1 \\t' for line in lines]
     text = "\n".join([scripts["fish"], *asked])
     done = subprocess.run(
         [fish, "--no-config", "-c", text],
-        cwd=clone.root, capture_output=True, text=True, check=True,
+        cwd=clone.root, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stderr == ""
-    assert done.stdout.split() == ["build", "recipe=toy", "hardware=rpi_zero2w", "verify"]
+    assert done.stdout.split() == [
+        "build",
+        "recipe=toy",
+        "hardware=rpi_zero2w",
+        "verify",
+        "pyproject.toml",
+        "input=pyproject.toml",
+    ]
