@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines import keys, roots
 from pipelines.execute import STORE, Workshop
 from pipelines.graph import COUNTING
 from pipelines.manifest import DamagedError, Parts
 from pipelines.plan import Plan
+
+if TYPE_CHECKING:
+    from stages.kinds import Model
 
 _TAKES = ("quantizing", "offering", "canonicalizing", "bitpacking")
 
@@ -35,11 +38,22 @@ def work(plan: Plan) -> dict[str, Any]:
 
 
 def macs(workshop: Workshop) -> int:
-    """Return the multiply-accumulates of a built package's network."""
+    """Return the multiply-accumulates of a built package's network, for all inputs of a batch."""
     from pipelines.benching import layers
 
     model = workshop.load(workshop.plan.step("bitpacking"))
-    return sum(each.macs for each in layers.works(model).values())
+    runs = _runs(model)
+    return sum(runs[name] * each.macs for name, each in layers.works(model).items())
+
+
+def _runs(model: Model) -> dict[str, int]:
+    """Layer → how often it is run: once, or for each picture of a batch that was taken apart."""
+    from stages.qnn.builder import calls_of
+    from stages.qnn.collecting import pictures_of, together
+
+    once, pictures = together(model.module["main"]), pictures_of(model)
+    variables = [binding.var for binding, _function in calls_of(model)]
+    return {str(each.name): 1 if each in once else pictures for each in variables}
 
 
 def _predicted(workshop: Workshop) -> dict[str, Any]:
@@ -48,11 +62,12 @@ def _predicted(workshop: Workshop) -> dict[str, Any]:
     from pipelines.tuning.candidates import as_offered
 
     running = subjects.running(workshop)
+    runs = _runs(workshop.load(workshop.plan.step("bitpacking")))
     cycles = []
     for name, subject in subjects.of(workshop).items():
         kernel = as_offered(running.get(name, ""))
         cycles += [
-            subject.workload.cycles(offer)
+            runs[name] * subject.workload.cycles(offer)
             for offer in subject.ranked()
             if subject.kernel(offer) == kernel
         ][:1]

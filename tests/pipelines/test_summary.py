@@ -15,7 +15,7 @@ RECIPE = "recipes/ci/residual_block_a2w1_rpi3.yaml"
 
 
 def test_work_of_a_true_network(tmp_path: Path) -> None:
-    """Products and chosen kernels, as `doit show layer=` lists them."""
+    """Products and chosen kernels, as `doit show layer=` lists them; of a batch, of all of it."""
     done = doit("build", f"recipe={RECIPE}")
     assert done.returncode == 0, done.stderr
     made = plan.of(load.load_recipe(str(ROOT / RECIPE)))
@@ -31,6 +31,12 @@ def test_work_of_a_true_network(tmp_path: Path) -> None:
     chosen = [row["predicted_cycles"] for row in rows if row["chosen"]]
     assert found["layers"] == len(chosen) > 0
     assert abs(found["cycles"] - sum(chosen)) <= len(chosen)
+    both = plan.of(load.load_recipe(str(ROOT / RECIPE), {"model.batch": "2"}))
+    done = doit("build", f"recipe={RECIPE}", "model.batch=2")
+    assert done.returncode == 0, done.stderr
+    twice = counting.work(both)
+    assert twice["macs"] == 2 * found["macs"]
+    assert found["cycles"] < twice["cycles"] <= 2 * found["cycles"] + found["layers"]
 
 
 @pytest.mark.parametrize(
