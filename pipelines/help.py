@@ -75,14 +75,14 @@ def page(command: menu.Command) -> str:
     lines = [f"doit {command.name}: {_sentence(command)}", ""]
     meanings = {f"{name}=": menu.MEANINGS[name] for name in command.heeds}
     if command.positional:
-        meanings = {"FILE ...": "what it works on, before all variables"} | meanings
+        meanings = {"FILE ...": "what it works on"} | meanings
     if meanings:
         lines += ["It heeds", *_table(meanings), ""]
     if command.recipe:
         lines += ["and the recipe's fields, most often", *_table(_fields()), ""]
     if command.instead:
         some = ", ".join(f"{name}=" for name in command.instead)
-        lines += [f"With {some} it heeds less: what is too much is refused.", ""]
+        lines += [f"With {some} it does something else, by other variables.", ""]
     return "\n".join([*lines, "Examples", *(f"  doit {line}" for line in command.examples)])
 
 

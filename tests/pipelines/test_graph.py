@@ -77,11 +77,10 @@ def test_a_build_prints_one_line_a_stage(clone: Clone) -> None:
     assert out == "\n".join([*lines, "", summary])
 
 
-@pytest.mark.parametrize("parallel", [[], ["-n", "2"]])
-def test_a_build_ends_with_a_summary(clone: Clone, parallel: list[str]) -> None:
+def test_a_build_ends_with_a_summary(clone: Clone) -> None:
     """Of what one asks next: work, size, memory, place, command; not of less than a build."""
     given = ["recipe=toy", "golden.samples=3"]
-    out, _ = clone.doit(*parallel, "build", *given)
+    out, _ = clone.doit("-n", "2", "build", *given)
     _, _, said = out.partition("\n\n")
     folder = next((clone.root / "artifacts/packages").iterdir())
     size = sum(
@@ -97,9 +96,9 @@ def test_a_build_ends_with_a_summary(clone: Clone, parallel: list[str]) -> None:
         "4",
         "next            doit verify recipe=toy golden.samples=3 board=user@host",
     ]
-    assert clone.doit(*parallel, "build:verifying", *given)[0].count("\n\n") == 0
+    assert clone.doit("build:verifying", *given)[0].count("\n\n") == 0
     clone.environment["FAKE_OFF"] = "0.25"
-    out, _ = clone.doit(*parallel, "build", "recipe=toy", expect=1)
+    out, _ = clone.doit("build", "recipe=toy", expect=1)
     assert "computes" not in out
 
 
@@ -174,7 +173,6 @@ def test_statuses_tell_a_check_a_mistake_and_a_fault_apart(
     wrong = ["recipe=toy", "golden.samples=3"]
     _, err = clone.doit(*parallel, "build", *wrong, expect=1)
     assert err.startswith("ERROR: verifying: output 'y' differs from the source graph")
-    clone.doit(*parallel, "run", *wrong, "input=none.npy", expect=3)
     clone.doit(*parallel, "-c", "build", "run", *wrong, "input=none.npy", expect=3)
     clone.environment["FAKE_CRASH"] = "1"
     clone.doit(*parallel, "build", "recipe=toy", "quantization.weights.bits=2", expect=2)
