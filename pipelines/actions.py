@@ -12,26 +12,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from doit.exceptions import TaskFailed
-
-from pipelines import execute, roots
-from pipelines.errors import UserError, of_disk, shown
+from pipelines import endings, execute, roots
+from pipelines.endings import CheckFailed, MistakeFailed
+from pipelines.errors import CheckError, UserError, of_disk, shown
 from pipelines.plan import Plan, Step
 from stages.errors import StageError
 
 if TYPE_CHECKING:
     from pipelines.load import Resolved
+    from pipelines.overrides import Variables
 
 
 def plain_errors(action: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn what a user can cause into doit's TaskFailed; the rest stays a traceback."""
+    """Turn what is worded already into a failure of the task; the rest stays a traceback."""
 
     @functools.wraps(action)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return action(*args, **kwargs)
+        except CheckError as error:
+            return CheckFailed(str(error))
         except (UserError, StageError) as error:
-            return TaskFailed(str(error))
+            return MistakeFailed(str(error))
         except BrokenPipeError:
             # Whoever read the output, `head` perhaps, has seen enough; nothing more is written.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -40,7 +42,7 @@ def plain_errors(action: Callable[..., Any]) -> Callable[..., Any]:
             said = of_disk(error)
             if said is None:
                 raise
-            return TaskFailed(said)
+            return MistakeFailed(said)
 
     return run
 
@@ -73,7 +75,9 @@ def cleaning(action: Callable[..., None]) -> Callable[..., None]:
             said = of_disk(error)
             if said is None:
                 raise
-            sys.exit(f"ERROR: {said}")
+            # doit keeps what an action writes to sys.stderr.
+            print(f"ERROR: {said}", file=sys.__stderr__)
+            sys.exit(endings.MISTAKE)
 
     return run
 
@@ -212,6 +216,14 @@ def is_verified(plan: Plan) -> bool:
     from pipelines import verifying
 
     return verifying.is_current(plan)
+
+
+@plain_errors
+def summarize(plan: Plan, resolved: Resolved, variables: Variables) -> dict[str, Any]:
+    """Say what was built; the result is for the last lines of a build."""
+    from pipelines import summary
+
+    return {"summary": summary.text(plan, resolved, variables, published(plan))}
 
 
 @plain_errors

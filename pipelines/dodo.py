@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ if _obstacle := supported.obstacle():
     raise InvalidDodoFile(_obstacle)
 
 try:
-    from pipelines import front
+    from pipelines import endings, front, help
     from pipelines.errors import UserError
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] in ("pipelines", "stages", "hw"):
@@ -23,14 +24,23 @@ except ModuleNotFoundError as missing:
         f"the Python package '{missing.name}' is not installed here; run: pip install -e ."
     ) from None
 
+if (_page := help.asked(sys.argv[1:])) is not None:
+    print(_page)
+    sys.exit(endings.DONE)
+
 try:
     _session = front.open_session(sys.argv[1:])
+    _tasks = list(_session.tasks())
 except UserError as error:
     raise InvalidDodoFile(str(error)) from None
+except Exception:
+    # doit would end as it does for a user's mistake.
+    print(f"{traceback.format_exc()}ERROR: {endings.SENTENCE}", file=sys.stderr)
+    sys.exit(endings.FAULT)
 
 DOIT_CONFIG = _session.config
 
 
 def task_all() -> Iterator[dict[str, Any]]:
     """Yield every task."""
-    yield from _session.tasks()
+    yield from _tasks

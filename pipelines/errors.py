@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 _WIDEST_LINE = 120
 _LONGEST_PATH = 1000
@@ -86,7 +87,7 @@ class UserError(Exception):
         return self.message
 
     @classmethod
-    def of(cls, faults: Iterable[Fault]) -> UserError:
+    def of(cls, faults: Iterable[Fault]) -> Self:
         """Return one error that reports every fault, files first, by line and column."""
         ordered = sorted(
             dict.fromkeys(faults),
@@ -100,6 +101,13 @@ class UserError(Exception):
             ),
         )
         return cls("\n".join(fault.render() for fault in ordered))
+
+
+class CheckError(UserError):
+    """What was examined is not as it should be: outputs depart, tests fail, a board has a fault.
+
+    It is worded as a user's mistake is, and the process ends with another status.
+    """
 
 
 _ROOM = "make room and try again"

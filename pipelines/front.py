@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import actions, graph, plan, words
+from pipelines import actions, graph, hints, menu, plan, words
 from pipelines.errors import UserError
 from pipelines.progress import Progress
 
 DATABASE = os.devnull
 """doit notes what it ran in a database, which nobody reads: the store holds the truth."""
-VARIABLES = ("recipe", *graph.VARIABLES)
+VARIABLES = ("recipe", *menu.VARIABLES)
 INTERRUPTED = "interrupted; what was finished is kept, and the same command goes on there"
 
 
@@ -52,6 +52,7 @@ def open_session(argv: Sequence[str]) -> Session:
     """Return what a command line asks for, or raise UserError."""
     from pipelines import load, overrides
 
+    hints.check(argv, VARIABLES)
     variables = overrides.parse(argv, VARIABLES)
     names = words.named(argv)
     words.check(names, variables)

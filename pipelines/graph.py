@@ -3,87 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines import actions
 from pipelines.errors import shown
+from pipelines.menu import BUILD, COMMANDS, Command
 from pipelines.plan import MEASURING, SOURCE, Plan, Step
 
 Task = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Command:
-    """A task that is not a stage: `pipelines.commands.<module>.run(**arguments)`."""
-
-    name: str
-    doc: str
-    module: str
-    after: tuple[str, ...] = ()
-    """Tasks that must have run."""
-    recipe: bool = True
-    """Whether it works on one recipe, handed in as `resolved` and `plan`."""
-    positional: str | None = None
-    """Name of the argument that takes what stands behind the task's name."""
-    has_check: bool = False
-    """Whether its module's `check(resolved, variables)` refuses what cannot be, before those
-    tasks."""
-    takes: tuple[str, ...] = ()
-    """The variables that it heeds, besides `recipe` and a recipe's fields where it works on one."""
-    instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Variables that make it something else → those that it then heeds besides."""
-
-
-_BUILT = ("build:publishing",)
 DESCRIBING = "describing"
 """Where checking keeps what it found out of a model file."""
-
-COMMANDS: tuple[Command, ...] = (
-    Command("import", "what a model file contains; writes a starter recipe", "importing",
-            recipe=False, positional="files", takes=("file", "json")),
-    Command("run", "run one input through the package: input=FILE [out=FILE.npz]", "run",
-            after=_BUILT, takes=("input", "board", "out", "threads", "json")),
-    Command("verify", "golden vectors after every stage and in the package: [layer=PATTERN]",
-            "verify", after=_BUILT, takes=("layer", "board", "threads", "json")),
-    Command("accuracy", "the rate of right answers, of the package and of the source model",
-            "accuracy", after=_BUILT, takes=("reference", "samples", "threads", "json")),
-    Command("tune",
-            "tries the kernels of every layer: [schedule.trials=N board=user@host,... out=FILE]",
-            "tune", takes=("board", "repeat", "out", "json")),
-    Command("bench",
-            "times beside other engines, or emulates a board: [peers=NAME,... layer=all grow=all]",
-            "bench", after=_BUILT, has_check=True,
-            takes=("peers", "peers.larq", "own", "repeat", "threads", "json"),
-            instead={"board": ("peers", "repeat", "threads", "json"), "layer": ("json",),
-                     "primitives": ("threads", "json"),
-                     "grow": ("repeat", "threads", "json"), "pin": ()}),
-    Command("conformance", "model files beside their frameworks' own runtimes: FOLDER ...",
-            "conformance", recipe=False, positional="files",
-            takes=("samples", "pictures", "packages", "json")),
-    Command("show", "every value with its origin, cached stages; [layer=PATTERN]: kernels", "show",
-            takes=("layer", "json")),
-    Command("report", "one HTML page about a built recipe: [bench=FILE out=FILE.html]", "report",
-            after=_BUILT, takes=("bench", "out")),
-    Command("compare", "built recipes beside each other, on a page: recipes=NAME,NAME,...",
-            "compare", recipe=False, takes=("recipes", "accuracy", "out")),
-    Command("recipes", "the recipes there are", "recipes", recipe=False, takes=("json",)),
-    Command("doctor",
-            "what is installed, what is missing and what to do about it; of boards: [board=NAME]",
-            "doctor", recipe=False, takes=("json",),
-            instead={"board": ("recipe", "hardware", "json")}),
-    Command("kernels", "all kernels with proofs, costs and times: [isa=NAME core=NAME repeat=N]",
-            "kernels", recipe=False, takes=("isa", "core", "repeat", "json")),
-    Command("explain", "one kernel, why it is right and what it runs: kernel=NAME [core=NAME]",
-            "explain", recipe=False, takes=("kernel", "isa", "core")),
-    Command("measure", "what instructions cost: timed here, or by llvm-mca: core=NAME [out=FILE]",
-            "measure", recipe=False, takes=("core", "out")),
-    Command("check", "lint, types and tests", "check", recipe=False, takes=("json",)),
-)  # fmt: skip
-
-VARIABLES = tuple(dict.fromkeys(name for each in COMMANDS for name in (*each.takes, *each.instead)))
-"""All variables of commands."""
-COMMAND_NAMES = ("build", *(command.name for command in COMMANDS), "clean")
 
 
 def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
@@ -91,7 +22,7 @@ def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
     if plan is None:
         yield {
             "basename": "build",
-            "doc": _BUILD_DOC,
+            "doc": BUILD.doc,
             "actions": [(actions.want_recipe, ["build"])],
         }
     else:
@@ -101,9 +32,10 @@ def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
         yield from _command(command, plan, arguments)
 
 
-_BUILD_DOC = "build a recipe's package, stage by stage: recipe=NAME [field=value ...]"
-
-
+COUNTING = "counting"
+"""Where a summary keeps how much the network computes."""
+SUMMING = "_summing"
+"""A task doit does not list: what a build of the whole recipe ends with."""
 AGREEING = "_agreeing"
 """A task doit does not list: it says something only if a recipe contradicts its model file."""
 
@@ -146,8 +78,8 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
     yield {
         "basename": "build",
         "name": None,
-        "doc": _BUILD_DOC,
-        "task_dep": [*source, AGREEING],
+        "doc": BUILD.doc,
+        "task_dep": [*source, AGREEING, SUMMING],
     }
     if plan.snapshot.trials:
         yield _measuring(plan, arguments)
@@ -180,7 +112,13 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
         "actions": [(actions.verify, [plan])],
         "uptodate": [(actions.is_verified, [plan])],
         "task_dep": ["build:publishing"],
-        "clean": [(actions.clean, [plan, "verifying"])],
+        "clean": [(actions.clean, [plan, name]) for name in ("verifying", COUNTING)],
+    }
+    yield {
+        "basename": SUMMING,
+        "actions": [(actions.summarize, [plan, arguments["resolved"], arguments["variables"]])],
+        "uptodate": [False],
+        "task_dep": ["build:verifying"],
     }
 
 

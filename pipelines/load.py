@@ -13,7 +13,7 @@ from hw.profile import Hardware
 from pipelines import fields, model_files, naming, overrides, paths, validate
 from pipelines.board import list_boards, load_board
 from pipelines.documents import is_path_like, merge, read
-from pipelines.errors import Fault, Span, UserError, cut, nearest, shown
+from pipelines.errors import CheckError, Fault, Span, UserError, cut, nearest, shown
 from pipelines.positions import Entry, Node
 from pipelines.recipe import Recipe, contradictions, flatten
 from stages.options import c_identifier
@@ -48,6 +48,10 @@ class Resolved:
     def error(self, location: str | validate.Location, sentence: str) -> UserError:
         """Return the error of a field with which only a later step could find fault."""
         return self.errors([(location, sentence)])
+
+    def refusal(self, location: str, sentence: str) -> CheckError:
+        """Return the error of a field whose demand something that was examined does not meet."""
+        return CheckError.of([self._fault(location, sentence)])
 
     def errors(self, found: Iterable[tuple[str | validate.Location, str]]) -> UserError:
         """Return the one error of several fields, each with a sentence.

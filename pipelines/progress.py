@@ -9,10 +9,11 @@ from typing import Any
 from doit.exceptions import BaseFail, TaskFailed, UnmetDependency
 from doit.reporter import ConsoleReporter
 
+from pipelines import endings
+
 BUILD = "build:"
 HIDDEN = "_"
 """Tasks that doit does not list: they leave no line."""
-_FAULT = "this is a fault of bitkiln, not of your recipe; please report it with the lines above"
 _shown: Progress | None = None
 
 
@@ -33,6 +34,7 @@ class Progress(ConsoleReporter):
         self._is_build = False
         self._running: dict[str, Any] = {}
         self._live: Any = None
+        self._status = endings.DONE
 
     def initialize(self, tasks: Any, selected_tasks: Any) -> None:
         """Prepare the live lines if someone is looking."""
@@ -65,24 +67,35 @@ class Progress(ConsoleReporter):
     def add_success(self, task: Any) -> None:
         """Say what a stage did and how long it took."""
         self._line(task, task.values)
+        if "summary" in (task.values or {}):
+            self._stop()
+            self.write(f"\n{task.values['summary']}\n")
 
     def add_failure(self, task: Any, fail: BaseFail) -> None:
         """Say what went wrong and, for a user's mistake, nothing else."""
         self._ended(task)
         self._stop()
+        self._status = endings.graver(self._status, endings.status(fail))
         if isinstance(fail, UnmetDependency):
             return
         self.outstream.flush()
         if isinstance(fail, TaskFailed):
             print(f"ERROR: {fail.message}", file=sys.stderr)
         else:
-            print(f"{fail.get_msg().rstrip()}\nERROR: {task.name}: {_FAULT}", file=sys.stderr)
+            lines = fail.get_msg().rstrip()
+            print(f"{lines}\nERROR: {task.name}: {endings.SENTENCE}", file=sys.stderr)
 
     def complete_run(self) -> None:
-        """Leave the terminal as it was."""
+        """Leave the terminal as it was; end the process here if a task failed.
+
+        doit calls this last, and would end with statuses of its own.
+        """
         self._stop()
         for message in self.runtime_errors:
             print(f"ERROR: {message}", file=sys.stderr)
+            self._status = endings.FAULT
+        if self._status != endings.DONE and sys.exc_info()[0] is None:
+            raise SystemExit(self._status)
 
     def _line(self, task: Any, values: Any) -> None:
         self._ended(task)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipelines import floats, keys, roots
-from pipelines.errors import UserError
+from pipelines.errors import CheckError
 from pipelines.execute import STORE, Workshop
 from pipelines.manifest import Parts
 from pipelines.plan import IMPORTING, Plan
@@ -101,7 +101,7 @@ def compare(golden: Golden, run: Execute, tolerance: float = CLOSE) -> list[Comp
     for index in range(samples):
         outputs = run({name: array[index] for name, array in golden.inputs.items()})
         if set(outputs) != set(given):
-            raise UserError(f"gives outputs {sorted(outputs)}, the source graph {sorted(given)}")
+            raise CheckError(f"gives outputs {sorted(outputs)}, the source graph {sorted(given)}")
         for name, values in outputs.items():
             given[name].append(np.asarray(values))
     return [
@@ -186,7 +186,7 @@ def is_current(plan: Plan) -> bool:
 
 
 def build(plan: Plan) -> dict[str, Any]:
-    """Verify the published package and note the result; UserError if it departs."""
+    """Verify the published package and note the result; CheckError if it departs."""
     from pipelines import packages
     from stages import artifacts
 
@@ -205,7 +205,7 @@ def build(plan: Plan) -> dict[str, Any]:
         if item.verdict == "departs":
             since = f"`doit verify recipe={plan.recipe}` says since when"
             beyond = floats.overflowing(workshop, item.largest_difference == float("inf"))
-            raise UserError(f"{NAME}: {describe(item)}; {beyond or since}")
+            raise CheckError(f"{NAME}: {describe(item)}; {beyond or since}")
     table = [asdict(item) for item in found]
     parts = artifacts.take_apart("table", table)
     with STORE.lock():
@@ -243,7 +243,7 @@ def _replayed(workshop: Workshop, why: Exception, started: float) -> dict[str, A
         }
     outputs = workshop.load(workshop.plan.step(GOLDEN)).outputs
     if not any(array.dtype.kind == "f" for array in outputs.values()):
-        raise UserError(
+        raise CheckError(
             f"{NAME}: {said.text}; `doit verify recipe={workshop.plan.recipe}` says why"
         )
     return {"status": "skipped", "note": f"{how}: {said.text}"}

@@ -5,35 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipelines.errors import Fault, UserError
-from pipelines.graph import COMMANDS, Command
+from pipelines.menu import BUILD, BY_NAME, Command
 from pipelines.overrides import Variables, span
 
 OF_DOIT = ("list", "info", "help", "clean", "forget", "auto", "strace", "tabcompletion")
 DATABASE = ("ignore", "dumpdb", "reset-dep")
 """Words of doit's about its database, which is not kept."""
-DEFAULT = "recipes"
-"""What `doit` alone does."""
-_BUILD = Command("build", "", "", takes=("board",))
-_BY_NAME = {command.name: command for command in (_BUILD, *COMMANDS)}
+_WITH_VALUE = ("-f", "-d", "-n", "-v", "-o", "-r", "-P", "--file", "--dir", "--process",
+               "--verbosity", "--output-file", "--reporter", "--parallel-type",
+               "--failure-verbosity", "--template", "--sort", "--db-file", "--backend")  # fmt: skip
+"""Flags of doit's behind which a word of their own may stand."""
+
+
+def bare(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command line that are neither variables nor flags, nor flags' own."""
+    before = ("", *argv)
+    return tuple(
+        word
+        for flag, word in zip(before, argv, strict=False)
+        if not word.startswith("-") and "=" not in word and flag not in _WITH_VALUE
+    )
 
 
 def named(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the commands among the words of a command line; one of doit's own stands alone.
 
-    None where no word is known: doit says that. The words behind a command that takes files are
-    files, and `run` with other tasks behind it is doit's word for doing them.
+    None where no word is known. The words behind a command that takes files are files, and `run`
+    with other tasks behind it is doit's word for doing them.
     """
-    words = [word for word in argv if not word.startswith("-") and "=" not in word]
-    if not words:
-        return (DEFAULT,)
     known: list[str] = []
-    for word in words:
+    for word in bare(argv):
         name = word.partition(":")[0]
         if not known and name in (*OF_DOIT, *DATABASE):
             return (name,)
-        if name in _BY_NAME:
+        if name in BY_NAME:
             known.append(name)
-            if _BY_NAME[name].positional:
+            if BY_NAME[name].positional:
                 break
     return tuple(known[1:] if known[:1] == ["run"] and known[1:] else known)
 
@@ -47,7 +54,7 @@ def check(names: Sequence[str], variables: Variables) -> None:
             f"doit {names[0]} is about doit's database, and bitkiln keeps none: what lies in "
             "artifacts/ says what is built"
         )
-    commands = [_BY_NAME.get(name, _BUILD) for name in names]
+    commands = [BY_NAME.get(name, BUILD) for name in names]
     said = " and ".join(f"`doit {name}`" for name in names)
     heeded = {name for command in commands for name in _heeded(command, variables)}
     ignored = {name: text for name, text in variables.command.items() if name not in heeded}

@@ -24,7 +24,7 @@ from hw import host
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Vector, call, pairs
 from hw.isa.neon import AARCH64
-from pipelines import fields, graph, load, overrides, plan, verifying
+from pipelines import fields, load, menu, overrides, plan, verifying
 from pipelines.commands.importing import recipe_name
 from pipelines.execute import Workshop
 from pipelines.front import VARIABLES
@@ -43,7 +43,7 @@ README = PAGES["README.md"]
 MOST_WORDS = 1500
 RECIPE = "resnet18_a2w1_rpi3"
 SMALL = "residual_block_a2w1_host"
-TASKS = {*graph.COMMAND_NAMES, "list"}
+TASKS = {*menu.COMMAND_NAMES, "list", "help", "info"}
 PACKAGING = "stages/packaging/README.md"
 WRITTEN_BY_READERS = ("hw/boards/rock5b.yaml", "recipes/model.yaml")
 
@@ -75,7 +75,7 @@ def test_commands_are_tasks_and_their_variables_are_known() -> None:
 
 def test_every_command_has_its_row() -> None:
     rows = re.findall(r"^\| `doit (\w+)", section("README.md", "Commands"), re.MULTILINE)
-    assert rows and set(rows) == set(graph.COMMAND_NAMES)
+    assert rows and set(rows) == set(menu.COMMAND_NAMES)
 
 
 def test_recipes_it_names_exist() -> None:

@@ -19,7 +19,7 @@ from pipelines.benching import rounds
 from pipelines.benching.sides import PACKAGE, first_sample
 from pipelines.benching.variants import variants
 from pipelines.commands import arguments
-from pipelines.errors import UserError, did_you_mean
+from pipelines.errors import CheckError, UserError, did_you_mean
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.overrides import Variables
@@ -126,7 +126,7 @@ def _check(plan: Plan, package: Package, runner: RemoteRunner) -> None:
     golden = Golden(*package.golden())
     for item in verifying.compare(golden, runner.run, verifying.tolerance_of_package(plan)):
         if item.verdict == "departs":
-            raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
+            raise CheckError(f"bench: {package.name}: {verifying.describe(item)}")
 
 
 @dataclass

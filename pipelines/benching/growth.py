@@ -7,11 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipelines import slicing
-from pipelines.benching import layers
 from pipelines.errors import UserError, did_you_mean
-from pipelines.execute import Workshop
 from pipelines.load import Resolved
-from pipelines.plan import Plan
 from stages.options import ZooOptions
 
 AS_IT_IS = "as it is"
@@ -51,12 +48,6 @@ def _doubled(zoo: ZooOptions, axis: str) -> ZooOptions:
     except ValidationError as error:
         (found,) = error.errors()
         raise UserError(f"grow={axis}: model.{option}={found['input']}: {found['msg']}") from error
-
-
-def macs(plan: Plan) -> int:
-    """Return the multiply-accumulates of a built package's network."""
-    model = Workshop(plan).load(plan.step("bitpacking"))
-    return sum(each.macs for each in layers.works(model).values())
 
 
 def rows(work: dict[str, int], medians: dict[str, float]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 from hw.profile import Hardware
 from pipelines.benching.engines import Array, Engine, EngineError, Timed, load
 from pipelines.benching.variants import Variant
-from pipelines.errors import UserError
+from pipelines.errors import CheckError
 from pipelines.runners.native import NativeRunner
 from pipelines.runners.package import Package
 
@@ -55,7 +55,7 @@ def sides(
         outputs = loaded.outputs()
         if [each.size for each in outputs] != [each.size for each in expected]:
             shapes = [list(each.shape) for each in outputs]
-            raise UserError(f"bench: {name} gives outputs {shapes}, not those of the package")
+            raise CheckError(f"bench: {name} gives outputs {shapes}, not those of the package")
         if variant.is_same:
             found.differences[name] = max(map(_difference, outputs, expected))
         found.timed[name] = loaded.timed

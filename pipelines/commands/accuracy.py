@@ -197,7 +197,7 @@ def _result(
 
 def _enforce(resolved: Resolved, evaluation: Evaluation, difference: float) -> None:
     if difference > evaluation.tolerance:
-        raise resolved.error(
+        raise resolved.refusal(
             "evaluation.tolerance",
             f"package and source model differ by {difference:.2f} points of {evaluation.metric}, "
             f"and {evaluation.tolerance:g} are tolerated; `doit verify recipe={resolved.name}` "

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import actions, tables, verifying
+from pipelines import actions, counting, tables, verifying
 from pipelines.benching import boards, growth, larq, layers, own, primitives, rounds, sides
 from pipelines.benching.engines import ENGINES, Engine, limit_instructions
 from pipelines.benching.origin import origin
 from pipelines.benching.variants import Variant, variants
 from pipelines.commands import arguments
 from pipelines.emulating import command
-from pipelines.errors import UserError, did_you_mean
+from pipelines.errors import CheckError, UserError, did_you_mean
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.machine import is_here, processor
@@ -182,7 +182,9 @@ def _growth(plan: Plan, resolved: Resolved, axes: str, variables: Variables) -> 
         timed = {what: sides.timed(_runner(stack, made), threads) for what, made in plans.items()}
         times = rounds.alternate(timed, repeat, f"{threads} threads")
     medians = {what: float(np.median(seconds)) for what, seconds in times.items()}
-    rows = growth.rows({what: growth.macs(made) for what, made in plans.items()}, medians)
+    rows = growth.rows(
+        {what: counting.macs(Workshop(made)) for what, made in plans.items()}, medians
+    )
     result = {
         "recipe": resolved.name,
         **origin(variables),
@@ -238,7 +240,7 @@ def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
     golden = Golden(*package.golden())
     for item in verifying.compare(golden, runner.run, verifying.tolerance_of_package(plan)):
         if item.verdict == "departs":
-            raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
+            raise CheckError(f"bench: {package.name}: {verifying.describe(item)}")
     return runner
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from pipelines import keys, tables
-from pipelines.errors import UserError
+from pipelines.errors import CheckError, UserError
 from pipelines.overrides import Variables
 
 REPORT = "{report}"
@@ -42,7 +42,7 @@ def run(*, variables: Variables) -> None:
     result = {"failed": failed, "longest": longest, "dearest": dearest}
     tables.write_json(variables.command.get("json"), result)
     if failed:
-        raise UserError(f"check: {', '.join(failed)} failed; see above")
+        raise CheckError(f"check: {', '.join(failed)} failed; see above")
 
 
 def _passes(name: str, tool: str, arguments: tuple[str, ...], report: Path) -> bool:

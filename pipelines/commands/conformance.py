@@ -12,7 +12,7 @@ from typing import Any
 from pipelines import keys, pictures, tables
 from pipelines.commands import arguments
 from pipelines.conforming import asking, ledger
-from pipelines.errors import UserError, shown
+from pipelines.errors import CheckError, UserError, shown
 from pipelines.overrides import Variables
 from pipelines.paths import expanded
 
@@ -51,7 +51,7 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     tables.write_json(variables.command.get("json"), result)
     bad = [row["file"] for row in rows if not _is_fine(row)]
     if bad:
-        raise UserError(f"{len(bad)} of {len(rows)} files crashed or differ, such as {bad[0]}")
+        raise CheckError(f"{len(bad)} of {len(rows)} files crashed or differ, such as {bad[0]}")
 
 
 def _found_out(

@@ -15,7 +15,7 @@ from hw import host
 from hw.profile import Hardware
 from pipelines import findings as telling
 from pipelines import keys, tables
-from pipelines.errors import Fault, UserError
+from pipelines.errors import CheckError, Fault, UserError
 from pipelines.findings import Finding as Finding
 from pipelines.overrides import Variables, span
 from pipelines.runners.replay import qemu_lacks, qemu_prefix
@@ -29,7 +29,7 @@ _AT_A_TIME = 8
 def run(*, variables: Variables) -> None:
     """Print one line a finding; nothing is changed.
 
-    UserError, behind the findings, if something keeps a board of `board=` from being used.
+    CheckError, behind the findings, if something keeps a board of `board=` from being used.
     """
     if (text := variables.command.get("board")) is not None:
         _boards(text, variables)
@@ -61,7 +61,7 @@ def _boards(text: str, variables: Variables) -> None:
     told = [{"board": b.name, **row} for b, found in rows for row in telling.rows(found)]
     tables.write_json(variables.command.get("json"), told)
     if faults:
-        raise UserError(f"a fault keeps these from being used: {'; '.join(faults)}")
+        raise CheckError(f"a fault keeps these from being used: {'; '.join(faults)}")
 
 
 def _hardware(variables: Variables) -> Hardware | None:

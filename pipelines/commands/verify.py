@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines import floats, layerwise, packages, tables, verifying
 from pipelines.commands import arguments
-from pipelines.errors import UserError
+from pipelines.errors import CheckError
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.overrides import Variables
@@ -43,13 +43,13 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     tables.write_json(variables.command.get("json"), result)
     strayed = [row for row in layers if row["verdict"] == "departs"]
     if strayed:
-        raise UserError(
+        raise CheckError(
             f"layer '{strayed[0]['layer']}' is the first to depart, in {strayed[0]['stage']}: "
             f"{strayed[0]['detail']}"
         )
     departed = [row for row in rows if row["verdict"] == "departs"]
     if departed:
-        raise UserError(
+        raise CheckError(
             f"{departed[0]['stage']} is the first to depart from the source graph: "
             f"{departed[0]['detail']}"
         )

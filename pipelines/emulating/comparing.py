@@ -26,7 +26,7 @@ from pipelines.emulating.multiplying import multiplying
 from pipelines.emulating.peers import Guest
 from pipelines.emulating.processors import Processor, processor
 from pipelines.emulating.tflite_twin import NoTwinError, twin
-from pipelines.errors import UserError
+from pipelines.errors import CheckError, UserError
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.plan import Plan
@@ -155,7 +155,7 @@ def _ran(
         golden, lambda _: ran.outputs, verifying.tolerance_of_package(plan)
     ):
         if item.verdict == "departs":
-            raise UserError(f"bench: {package.name}: {verifying.describe(item)}")
+            raise CheckError(f"bench: {package.name}: {verifying.describe(item)}")
     return ran
 
 

@@ -130,6 +130,8 @@ def run(*, model, options, hardware):
 
 PACKAGING = '''
 """The last stage."""
+import json
+
 from stages.log import ran
 
 
@@ -150,7 +152,20 @@ def run(*, model, golden, options, hardware, memo):
         files[f"lib/{name}.o"] = memo("composite", problem, build)
     files["formats"] = f"{options.name} {options.formats}".encode()
     files["added"] = str(int((golden.outputs["y"] - golden.inputs["x"]).max())).encode()
-    return files
+    memory = {"constant_bytes": 2048, "arena_bytes_one_thread": 3 << 20,
+              "scratch_bytes_per_thread": 1 << 19}
+    sizes = {name: {"bytes": len(data)} for name, data in files.items()}
+    manifest = {"files": sizes, "memory": memory, "inputs": [{"shape": [1, 3]}]}
+    return files | {"manifest.json": json.dumps(manifest).encode()}
+'''
+
+COUNTING = '''
+"""How much these networks compute."""
+
+
+def work(plan):
+    """Return it, and what was predicted."""
+    return {"macs": 1234567, "layers": 2, "cycles": 98765}
 '''
 
 RUNNERS = '''
@@ -266,6 +281,7 @@ class Clone:
             self.write(f"stages/{name}", (ROOT / "stages" / name).read_text())
         for name, text in STAGES.items():
             self.write(f"stages/{name}", text)
+        self.write("pipelines/counting.py", COUNTING)
         self.write("pipelines/runners/__init__.py", RUNNERS)
         self.write("pipelines/runners/replay.py", REPLAY)
         self.write("pipelines/runners/package.py", "Tensor = object\n")

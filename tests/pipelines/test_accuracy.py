@@ -101,18 +101,18 @@ def test_equal_rates_may_hide_different_predictions(toy: Clone) -> None:
 
 
 def test_evaluation_is_wanted(clone: Clone) -> None:
-    _, err = clone.doit("accuracy", "recipe=toy", expect=1)
+    _, err = clone.doit("accuracy", "recipe=toy", expect=3)
     assert "evaluation: is missing: this command needs it" in err
 
 
 def test_data_that_is_not_there(toy: Clone) -> None:
-    _, err = toy.doit("accuracy", "recipe=toy", "evaluation.data=none", expect=1)
+    _, err = toy.doit("accuracy", "recipe=toy", "evaluation.data=none", expect=3)
     assert "ERROR: command line: evaluation.data: the file none does not exist" in err
 
 
 def test_a_label_beyond_the_classes(toy: Clone) -> None:
     np.savez(toy.root / "recipes" / "data.npz", x=IMAGES, y=LABELS + 3)
-    _, err = toy.doit("accuracy", "recipe=toy", expect=1)
+    _, err = toy.doit("accuracy", "recipe=toy", expect=3)
     assert err == (
         "ERROR: recipes/data.npz, sample 3: its label is 6, and the output has 6 classes, counted "
         "from 0\n"

@@ -80,7 +80,7 @@ def test_what_run_refuses(clone: Clone, arguments: list[str], message: str) -> N
     clone.write("bad.npy", "no array")
     saved(clone, "big.npy", np.zeros((4, 4), np.float32))
     saved(clone, "x.npy", np.zeros((2, 3), np.float32))
-    _, err = clone.doit("run", "recipe=toy", *arguments, expect=1)
+    _, err = clone.doit("run", "recipe=toy", *arguments, expect=3)
     assert err == f"ERROR: {message}\n"
 
 
@@ -93,7 +93,7 @@ def test_recipes_lists_the_broken_ones_too(clone: Clone) -> None:
 
 
 def test_json_that_cannot_be_written(clone: Clone) -> None:
-    _, err = clone.doit("recipes", "json=no/folder.json", expect=1)
+    _, err = clone.doit("recipes", "json=no/folder.json", expect=3)
     assert err == "ERROR: json=no/folder.json: cannot write it: No such file or directory\n"
 
 
@@ -112,7 +112,7 @@ def test_json_that_cannot_be_written(clone: Clone) -> None:
 )  # fmt: skip
 def test_what_import_refuses(clone: Clone, arguments: tuple[str, ...], message: str) -> None:
     clone.write("stages/importing/__init__.py", "")
-    _, err = clone.doit("import", *arguments, expect=1)
+    _, err = clone.doit("import", *arguments, expect=3)
     assert err == f"ERROR: {message}\n"
 
 

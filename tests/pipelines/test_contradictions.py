@@ -238,7 +238,7 @@ def test_a_contradiction_stops_a_build_before_it_imports(clone: Clone) -> None:
     text = "model: {file: ../models/net.onnx}\nhardware: rpi3\n"
     clone.write("recipes/file.yaml", f"{text}layers: [{{match: conv2, weights: {{bits: 3}}}}]\n")
     for word in ("build", "accuracy"):
-        _, err = clone.doit(word, "recipe=file", expect=1)
+        _, err = clone.doit(word, "recipe=file", expect=3)
         assert err.startswith(
             "ERROR: recipes/file.yaml:3:41: layers[0].weights.bits: says 3-bit, but in the model "
             "file layer 'conv2' has 2-bit bipolar weights; the file"
@@ -246,7 +246,7 @@ def test_a_contradiction_stops_a_build_before_it_imports(clone: Clone) -> None:
     assert clone.runs() == {}
     clone.doit("build", "recipe=file", "layers=[{match: conv2, weights: {bits: 2}}]")
     _, err = clone.doit("build", "recipe=file", "layers=[{match: conv7, weights: {bits: 2}}]",
-                        expect=1)  # fmt: skip
+                        expect=3)  # fmt: skip
     assert "command line: layers[0].match: matches no layer; did you mean 'conv1'?" in err
 
 
@@ -267,6 +267,6 @@ def test_what_a_file_holds_is_found_out_once_and_cleaned(clone: Clone) -> None:
 
 def test_a_zoo_network_is_checked_too(clone: Clone) -> None:
     clone.write("recipes/toy.yaml", f"{TOY}outputs: {{z: {{postprocess: argmax}}}}\n")
-    _, err = clone.doit("build", "recipe=toy", expect=1)
+    _, err = clone.doit("build", "recipe=toy", expect=3)
     assert "recipes/toy.yaml:6:11: outputs.z: the model has no such output" in err
     assert clone.runs() == {"zoo": 1}

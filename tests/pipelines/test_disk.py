@@ -32,7 +32,7 @@ def on_a_disk(clone: Clone) -> Clone:
 @pytest.mark.parametrize("fault", SAYS)
 def test_a_build_that_cannot_be_kept_is_one_sentence(on_a_disk: Clone, fault: str) -> None:
     on_a_disk.environment["FAKE_DISK"] = fault
-    _, err = on_a_disk.doit("build", "recipe=toy", expect=1)
+    _, err = on_a_disk.doit("build", "recipe=toy", expect=3)
     assert re.fullmatch(rf"ERROR: artifacts(/\S+)?: {SAYS[fault]}\n", err)
 
 
@@ -50,7 +50,7 @@ def test_with_a_store_that_is_read_only_all_runs_that_needs_no_writing(on_a_disk
         ["run", "recipe=toy", "golden.samples=3", "input=x.npy"],
         ["verify", "recipe=toy", "golden.samples=3"],
     ):
-        _, err = on_a_disk.doit(*arguments, expect=1)
+        _, err = on_a_disk.doit(*arguments, expect=3)
         assert re.fullmatch(rf"ERROR: artifacts/\S+: {SAYS['EROFS']}\n", err), arguments
     assert tree(on_a_disk.root / "artifacts") == before
     del on_a_disk.environment["FAKE_DISK"]
@@ -60,7 +60,7 @@ def test_with_a_store_that_is_read_only_all_runs_that_needs_no_writing(on_a_disk
 def test_a_store_that_is_no_folder_is_one_sentence(clone: Clone) -> None:
     clone.write("artifacts", "a file")
     clone.doit("recipes")
-    _, err = clone.doit("build", "recipe=toy", expect=1)
+    _, err = clone.doit("build", "recipe=toy", expect=3)
     assert err == "ERROR: artifacts: it is in the way; move it elsewhere and try again\n"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import graph, plan
+from pipelines import menu, plan
 from stages import STAGES
 from tests.pipelines.fake_clone import ROOT, Clone
 
@@ -16,7 +16,7 @@ from tests.pipelines.fake_clone import ROOT, Clone
 def test_list_shows_every_command(clone: Clone) -> None:
     out, err = clone.doit("list")
     shown = [line.split()[0] for line in out.splitlines()]
-    assert shown == sorted(name for name in graph.COMMAND_NAMES if name != "clean")
+    assert shown == sorted(name for name in menu.COMMAND_NAMES if name != "clean")
     assert err == ""
 
 
@@ -66,6 +66,7 @@ def test_forget_takes_a_recipes_tasks_and_keeps_the_store(clone: Clone) -> None:
 
 def test_a_build_prints_one_line_a_stage(clone: Clone) -> None:
     out, err = clone.doit("build", "recipe=toy")
+    out, _, summary = out.partition("\n\n")
     names = ["zoo", "importing", "golden", "legalizing", "packaging", "publishing", "verifying"]
     assert [line.split()[0] for line in out.splitlines()] == names
     assert [line.split()[1] for line in out.splitlines()] == ["built"] * 5 + ["written", "built"]
@@ -73,12 +74,44 @@ def test_a_build_prints_one_line_a_stage(clone: Clone) -> None:
     out, _ = clone.doit("build", "recipe=toy")
     lines = [f"{name:<15} cached" for name in names]
     lines[-2] += f"{'':13}artifacts/packages/toy"
-    assert out.splitlines() == lines
+    assert out == "\n".join([*lines, "", summary])
+
+
+def test_a_build_ends_with_a_summary(clone: Clone) -> None:
+    """Of what one asks next: work, size, memory, place, command; not of less than a build."""
+    given = ["recipe=toy", "golden.samples=3"]
+    out, _ = clone.doit("-n", "2", "build", *given)
+    _, _, said = out.partition("\n\n")
+    folder = next((clone.root / "artifacts/packages").iterdir())
+    size = sum(
+        path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    )
+    assert said.splitlines() == [
+        "computes        1.23 million multiply-accumulates; 2 layers with a choice of kernels: "
+        "98,765 cycles predicted for cortex-a53, one thread",
+        f"package         artifacts/packages/{folder.name}, {size / 1024:.1f} KiB",
+        "memory          weights 2.0 KiB; buffers and scratch 3.0 MiB with 1 thread; 4.5 MiB with "
+        "4",
+        "next            doit verify recipe=toy golden.samples=3 board=user@host",
+    ]
+    assert clone.doit("build:verifying", *given)[0].count("\n\n") == 0
+    clone.environment["FAKE_OFF"] = "0.25"
+    out, _ = clone.doit("build", "recipe=toy", expect=1)
+    assert "computes" not in out
+
+
+def test_the_next_command_is_to_run_it_where_this_machine_can(clone: Clone) -> None:
+    clone.edit("pipelines/machine.py", "return host.detect().architecture == architecture",
+               "return True")  # fmt: skip
+    out, _ = clone.doit("build", "recipe=toy")
+    assert out.endswith("next            doit run recipe=toy input=FILE\n")
 
 
 @pytest.mark.parametrize("word", ["build", "show", "run", "verify", "accuracy"])
 def test_without_a_recipe_a_command_lists_them(clone: Clone, word: str) -> None:
-    _, err = clone.doit(word, expect=1)
+    _, err = clone.doit(word, expect=3)
     assert err == f"ERROR: say which recipe: doit {word} recipe=NAME; there are\n  toy\n"
 
 
@@ -106,7 +139,7 @@ def test_an_unknown_recipe_is_an_error(clone: Clone) -> None:
 
 def test_a_stages_refusal_names_stage_layer_and_remedy(clone: Clone) -> None:
     clone.edit("recipes/toy.yaml", "hardware:", "layers: [{match: c*, algorithm: mac8}]\nhardware:")
-    out, err = clone.doit("build", "recipe=toy", expect=1)
+    out, err = clone.doit("build", "recipe=toy", expect=3)
     assert err == "ERROR: legalizing: conv2: no 8-bit kernel; use algorithm: bitserial\n"
     assert "importing       built" in out and "packaging" not in out
 
@@ -119,6 +152,30 @@ def test_a_fault_of_ours_keeps_its_traceback(clone: Clone) -> None:
         "ERROR: build:legalizing: this is a fault of bitkiln, not of your recipe; "
         "please report it with the lines above\n"
     )
+
+
+@pytest.mark.parametrize("file", ["front", "graph"])
+def test_a_fault_of_ours_before_any_task_ends_alike(clone: Clone, file: str) -> None:
+    """In reading the command line, or in making tasks."""
+    name = {"front": "open_session", "graph": "tasks"}[file]
+    with (clone.root / f"pipelines/{file}.py").open("a") as text:
+        text.write(f"\n\ndef {name}(*_):\n    raise RuntimeError('a bug')\n")
+    _, err = clone.doit("build", "recipe=toy", expect=2)
+    assert "RuntimeError: a bug\nERROR: this is a fault of bitkiln" in err
+
+
+@pytest.mark.parametrize("parallel", [[], ["-n", "2"]])
+def test_statuses_tell_a_check_a_mistake_and_a_fault_apart(
+    clone: Clone, parallel: list[str]
+) -> None:
+    """From a task in doit's own process and in another one; of several the gravest counts."""
+    clone.environment["FAKE_OFF"] = "0.25"
+    wrong = ["recipe=toy", "golden.samples=3"]
+    _, err = clone.doit(*parallel, "build", *wrong, expect=1)
+    assert err.startswith("ERROR: verifying: output 'y' differs from the source graph")
+    clone.doit(*parallel, "-c", "build", "run", *wrong, "input=none.npy", expect=3)
+    clone.environment["FAKE_CRASH"] = "1"
+    clone.doit(*parallel, "build", "recipe=toy", "quantization.weights.bits=2", expect=2)
 
 
 def test_an_old_python_gets_one_sentence(clone: Clone) -> None:

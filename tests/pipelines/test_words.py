@@ -8,12 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import front, graph, words
+from pipelines import front, menu, words
 from pipelines.errors import UserError
 from pipelines.overrides import parse
 from tests.pipelines.fake_clone import ROOT, Clone, tree
 
 LONG = 5000 * "x"
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A clone for lines that build nothing."""
+    return Clone(tmp_path_factory.mktemp("told"))
 
 
 def refused(*argv: str) -> str:
@@ -32,7 +38,7 @@ def refused(*argv: str) -> str:
         (["run", "build", "recipe=x"], ("build",)),
         (["import", "build"], ("import",)),
         (["list", "build"], ("list",)),
-        (["recipe=x"], ("recipes",)),
+        (["recipe=x"], ()),
         (["biuld", "recipe=x"], ()),
     ],
 )
@@ -61,13 +67,12 @@ def test_what_any_of_the_commands_heeds_is_accepted() -> None:
         ["clean", "recipe=x", "hardware=rpi3"],
         ["bench", "recipe=x", "grow=all", "repeat=2", "threads=1"],
         ["conformance", "a", "samples=3"],
-        ["biuld", "json=x"],  # doit says that there is no such task
     ):
         words.check(words.named(argv), parse(argv, front.VARIABLES))
 
 
-@pytest.mark.parametrize("command", graph.COMMANDS, ids=lambda command: command.name)
-def test_the_table_is_of_what_a_command_s_own_files_read(command: graph.Command) -> None:
+@pytest.mark.parametrize("command", menu.COMMANDS, ids=lambda command: command.name)
+def test_the_table_is_of_what_a_command_s_own_files_read(command: menu.Command) -> None:
     """Its module, and what all commands share, ask for these variables and for no others."""
     text = (ROOT / "pipelines" / "commands" / f"{command.module}.py").read_text()
     asked = set(re.findall(r"command(?:\.get\(|\[)\"([\w.]+)\"", text))
@@ -83,6 +88,42 @@ def test_options_that_do_nothing_are_refused_at_the_door(clone: Clone) -> None:
     assert not (clone.root / "artifacts").exists()
 
 
+TOY = "did you mean: `doit build recipe=toy`"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("biuld recipe=toy", f"no command 'biuld'; {TOY}"),
+        ("-n 2 bulid recipe=toy", f"no command 'bulid'; {TOY}"),
+        ("build toy", "'toy' is a recipe; say: `doit build recipe=toy`"),
+        ("toy", "'toy' is a recipe; say: `doit build recipe=toy`"),
+        ("show toy layer=all", "'toy' is a recipe; say: `doit show recipe=toy layer=all`"),
+        ("clean toy", "'toy' is a recipe; say: `doit clean recipe=toy`"),
+        ("build recipes/toy.yaml", "'recipes/toy.yaml' is a recipe; say: "
+         "`doit build recipe=recipes/toy.yaml`"),
+        ("build recipe", "'recipe' is a variable; say: `doit build recipe=NAME`"),
+        ("build recipe toy", "'recipe' is a variable; say: `doit build recipe=toy`"),
+        ("build recipe = toy", "'recipe' is a variable; say: `doit build recipe=toy`"),
+        ("build recipe =toy", "'recipe' is a variable; say: `doit build recipe=toy`"),
+        ("build recipe=toy hardware rpi4",
+         "'hardware' is a variable; say: `doit build recipe=toy hardware=rpi4`"),
+        ("build tooy", f"no command and no recipe 'tooy'; {TOY}"),
+        ("build quux", "no recipe 'quux'; `doit recipes` says which there are"),
+        ("build quux recipe=toy", "'quux' is no command; `doit help` says which there are"),
+        ("quux", "no command 'quux'; `doit help` says which there are"),
+        ("recipe=toy", "recipe=toy: say what to do with it, for example: "
+         "`doit build recipe=toy`; `doit help` says which there are"),
+        ("log.onnx", "'log.onnx' is a model file; say: `doit import log.onnx`"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_no_command_gets_the_line_that_was_meant(
+    told: Clone, line: str, says: str
+) -> None:
+    (told.root / "log.onnx").write_text("")
+    assert told.doit(*line.split(), expect=3) == ("", f"ERROR: {says}\n")
+
+
 @pytest.mark.parametrize(
     ("field", "says"),
     [
@@ -94,35 +135,35 @@ def test_options_that_do_nothing_are_refused_at_the_door(clone: Clone) -> None:
 def test_show_refuses_names_and_shapes_that_are_not_the_models(
     clone: Clone, field: str, says: str
 ) -> None:
-    _, err = clone.doit("show", "recipe=toy", field, expect=1)
+    _, err = clone.doit("show", "recipe=toy", field, expect=3)
     assert err.startswith(f"ERROR: command line: {says}\n")
     clone.doit("show", "recipe=toy", "inputs.x.shape=[2,3]")
     assert tree(clone.root / "artifacts") == {}  # nothing was built for that
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"),
+    "arguments",
     [
-        (["show", "recipe=toy", "quantization=null", f"model={{file: {LONG}.onnx}}"], 3),
-        (["show", "recipe=toy", "quantization=null", 'model={file: "a\\0b.onnx"}'], 3),
-        (["show", "recipe=toy", "quantization=null", "model={file: ~nobody/a.onnx}"], 3),
-        (["show", "recipe=toy", f"hardware={LONG}.yaml"], 3),
-        (["show", "recipe=toy", f"hardware={LONG}"], 3),
-        (["show", f"recipe={LONG}"], 3),
-        (["show", f"recipe={LONG}.yaml"], 3),
-        (["run", "recipe=toy", f"input={LONG}.npy"], 1),
-        (["run", "recipe=toy", "input=x.npy", f"out={LONG}.npz"], 1),
-        (["import", f"{LONG}.onnx"], 1),
-        (["conformance", LONG], 1),
-        (["recipes", f"json={LONG}"], 1),
-        (["accuracy", "recipe=toy", f"evaluation.data={LONG}.npz"], 1),
-        (["build", "recipe=toy", 'outputs={y: {labels: "a\\0b"}}'], 1),
+        ["show", "recipe=toy", "quantization=null", f"model={{file: {LONG}.onnx}}"],
+        ["show", "recipe=toy", "quantization=null", 'model={file: "a\\0b.onnx"}'],
+        ["show", "recipe=toy", "quantization=null", "model={file: ~nobody/a.onnx}"],
+        ["show", "recipe=toy", f"hardware={LONG}.yaml"],
+        ["show", "recipe=toy", f"hardware={LONG}"],
+        ["show", f"recipe={LONG}"],
+        ["show", f"recipe={LONG}.yaml"],
+        ["run", "recipe=toy", f"input={LONG}.npy"],
+        ["run", "recipe=toy", "input=x.npy", f"out={LONG}.npz"],
+        ["import", f"{LONG}.onnx"],
+        ["conformance", LONG],
+        ["recipes", f"json={LONG}"],
+        ["accuracy", "recipe=toy", f"evaluation.data={LONG}.npz"],
+        ["build", "recipe=toy", 'outputs={y: {labels: "a\\0b"}}'],
     ],
     ids=lambda value: value[0] if isinstance(value, list) else str(value),
 )
-def test_any_name_is_a_name(clone: Clone, arguments: list[str], status: int) -> None:
+def test_any_name_is_a_name(clone: Clone, arguments: list[str]) -> None:
     np.save(clone.root / "x.npy", np.zeros((2, 3), np.float32))
-    _, err = clone.doit(*arguments, expect=status)
+    _, err = clone.doit(*arguments, expect=3)
     assert "Traceback" not in err and err.startswith("ERROR: ")
     assert err.count("ERROR") == 1 and len(err) < 2 * len(LONG) + 1000
 

@@ -1,0 +1,174 @@
+"""The commands there are: what each does, what it heeds, and examples. All else reads this table.
+
+`graph` makes tasks of it, `words` refuses what a command does not heed, `help` prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, and where it is not made of stages the module that it runs:
+    `pipelines.commands.<module>.run(**arguments)`."""
+
+    name: str
+    doc: str
+    module: str
+    after: tuple[str, ...] = ()
+    """Tasks that must have run."""
+    recipe: bool = True
+    """Whether it works on one recipe, handed in as `resolved` and `plan`."""
+    positional: str | None = None
+    """Name of the argument that takes what stands behind the task's name."""
+    has_check: bool = False
+    """Whether its module's `check(resolved, variables)` refuses what cannot be, before those
+    tasks."""
+    takes: tuple[str, ...] = ()
+    """The variables that it heeds, besides `recipe` and a recipe's fields where it works on one."""
+    instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Variables that make it something else → those that it then heeds besides."""
+    examples: tuple[str, ...] = ()
+    """Command lines behind `doit`."""
+
+    @property
+    def heeds(self) -> tuple[str, ...]:
+        """All variables of commands that it heeds in one form or another, each once."""
+        return tuple(dict.fromkeys(self._heeds()))
+
+    def _heeds(self) -> Iterator[str]:
+        yield from ("recipe",) if self.recipe else ()
+        yield from self.takes
+        for name, more in self.instead.items():
+            yield from (name, *more)
+
+
+_BUILT = ("build:publishing",)
+
+BUILD = Command(
+    "build", "build a recipe's package, stage by stage: recipe=NAME [field=value ...]", "",
+    takes=("board",),
+    examples=("build recipe=digits_a2w2_host", "build recipe=digits_a2w2_host hardware=rpi4"),
+)  # fmt: skip
+CLEAN = Command(
+    "clean", "removes what a recipe's builds left and no other recipe uses", "",
+    examples=("clean recipe=digits_a2w2_host", "clean --dry-run recipe=digits_a2w2_host"),
+)  # fmt: skip
+
+COMMANDS: tuple[Command, ...] = (
+    Command("import", "what a model file contains; writes a starter recipe", "importing",
+            recipe=False, positional="files", takes=("file", "json"),
+            examples=("import path/to/model.onnx", "import model.tflite json=found.json")),
+    Command("run", "run one input through the package: input=FILE [out=FILE.npz]", "run",
+            after=_BUILT, takes=("input", "board", "out", "threads", "json"),
+            examples=("run recipe=digits_a2w2_host input=sample.npy",
+                      "run recipe=digits_a2w2_host input=picture.png out=outputs.npz")),
+    Command("verify", "golden vectors after every stage and in the package: [layer=PATTERN]",
+            "verify", after=_BUILT, takes=("layer", "board", "threads", "json"),
+            examples=("verify recipe=digits_a2w2_host layer=all",
+                      "verify recipe=resnet18_a2w1_rpi3 board=pi@raspberrypi")),
+    Command("accuracy", "the rate of right answers, of the package and of the source model",
+            "accuracy", after=_BUILT, takes=("reference", "samples", "threads", "json"),
+            examples=("accuracy recipe=digits_a2w2_host",
+                      "accuracy recipe=digits_a2w2_host samples=100 reference=framework")),
+    Command("tune",
+            "tries the kernels of every layer: [schedule.trials=N board=user@host,... out=FILE]",
+            "tune", takes=("board", "repeat", "out", "json"),
+            examples=("tune recipe=digits_a2w2_host schedule.trials=16",
+                      "tune recipe=resnet18_a2w1_rpi3 board=pi@raspberrypi")),
+    Command("bench",
+            "times beside other engines, or emulates a board: [peers=NAME,... layer=all grow=all]",
+            "bench", after=_BUILT, has_check=True,
+            takes=("peers", "peers.larq", "own", "repeat", "threads", "json"),
+            instead={"board": ("peers", "repeat", "threads", "json"), "layer": ("json",),
+                     "primitives": ("threads", "json"),
+                     "grow": ("repeat", "threads", "json"), "pin": ()},
+            examples=("bench recipe=digits_a2w2_host peers=none",
+                      "bench recipe=resnet18_a2w1_rpi3 board=pi@raspberrypi")),
+    Command("conformance", "model files beside their frameworks' own runtimes: FOLDER ...",
+            "conformance", recipe=False, positional="files",
+            takes=("samples", "pictures", "packages", "json"),
+            examples=("conformance models/", "conformance models/ packages=yes samples=4")),
+    Command("show", "every value with its origin, cached stages; [layer=PATTERN]: kernels", "show",
+            takes=("layer", "json"),
+            examples=("show recipe=digits_a2w2_host", "show recipe=digits_a2w2_host layer=conv2")),
+    Command("report", "one HTML page about a built recipe: [bench=FILE out=FILE.html]", "report",
+            after=_BUILT, takes=("bench", "out"),
+            examples=("report recipe=digits_a2w2_host out=digits.html",
+                      "report recipe=digits_a2w2_host bench=bench.json")),
+    Command("compare", "built recipes beside each other, on a page: recipes=NAME,NAME,...",
+            "compare", recipe=False, takes=("recipes", "accuracy", "out"),
+            examples=("compare recipes=digits_a2w2_host,resnet18_a2w1_rpi3",
+                      "compare recipes=digits_a2w2_host,resnet18_a2w1_rpi3 out=both.html")),
+    Command("recipes", "the recipes there are", "recipes", recipe=False, takes=("json",),
+            examples=("recipes", "recipes json=recipes.json")),
+    Command("doctor",
+            "what is installed, what is missing and what to do about it; of boards: [board=NAME]",
+            "doctor", recipe=False, takes=("json",),
+            instead={"board": ("recipe", "hardware", "json")},
+            examples=("doctor", "doctor board=pi@raspberrypi hardware=rpi4")),
+    Command("kernels", "all kernels with proofs, costs and times: [isa=NAME core=NAME repeat=N]",
+            "kernels", recipe=False, takes=("isa", "core", "repeat", "json"),
+            examples=("kernels", "kernels core=cortex-a53")),
+    Command("explain", "one kernel, why it is right and what it runs: kernel=NAME [core=NAME]",
+            "explain", recipe=False, takes=("kernel", "isa", "core"),
+            examples=("explain kernel=NAME", "explain kernel=NAME core=cortex-a72")),
+    Command("measure", "what instructions cost: timed here, or by llvm-mca: core=NAME [out=FILE]",
+            "measure", recipe=False, takes=("core", "out"),
+            examples=("measure", "measure core=cortex-a72 out=a72.yaml")),
+    Command("completion", "a script by which a shell completes command lines: shell=NAME",
+            "completion", recipe=False, takes=("shell",),
+            examples=("completion shell=bash", "completion shell=fish")),
+    Command("check", "lint, types and tests", "check", recipe=False, takes=("json",),
+            examples=("check", "check json=tests.json")),
+)  # fmt: skip
+
+ALL = (BUILD, *COMMANDS, CLEAN)
+BY_NAME = {command.name: command for command in ALL}
+COMMAND_NAMES = tuple(BY_NAME)
+
+MEANINGS: Mapping[str, str] = {
+    "recipe": "a recipe by its name, or its file by path",
+    "file": "the model file, as the word behind `import`",
+    "input": "a picture, .npy, or .npz with an array by each input's name",
+    "out": "the file to write",
+    "json": "the result, also as JSON to this file",
+    "threads": "how many threads the package runs with",
+    "layer": "a pattern of layer names, or all",
+    "board": "user@host,... to reach over ssh, or names of a boards file",
+    "reference": "what the package is compared with: source or framework",
+    "samples": "how many samples are taken",
+    "repeat": "how often each is timed",
+    "peers": "the other engines, separated by commas; all or none",
+    "peers.larq": "a Python that has larq-compute-engine",
+    "own": "our own package of the network in int8 or float32, beside it",
+    "primitives": "a layer of few bits, as plain loops and step by step better",
+    "grow": "channels or picture sizes doubled: an axis, or all",
+    "pin": "why counts of instructions may rise",
+    "pictures": "a folder of pictures to run models on",
+    "packages": "yes: builds and runs a package of each file",
+    "bench": "what `doit bench … layer=all json=FILE` or `board=… json=FILE` wrote",
+    "recipes": "two or more recipes, separated by commas",
+    "accuracy": "what `doit accuracy … json=FILE` wrote, separated by commas",
+    "hardware": "the board by its name, or its file by path",
+    "shell": "bash, zsh or fish",
+    "isa": "an instruction set",
+    "core": "a processor core of hw/cores",
+    "kernel": "a kernel's name, as `doit kernels` prints it",
+}
+"""What the value of each variable of a command is."""
+
+FIELDS: Mapping[str, str] = {
+    "hardware": "the board: rpi3, rpi4, rpi5, ...; host is this machine",
+    "model.file": "another model file",
+    "model.batch": "inputs at a time, of a network of the zoo",
+    "schedule.trials": "kernels to measure for each layer",
+    "floats": "how layers left in float multiply: float32, bfloat16, float16",
+    "package.formats": "what to link: [shared, static, executable]",
+    "golden.samples": "random inputs that the package is checked with",
+}
+"""The fields of a recipe that a command line changes most; recipes/README.md has all."""
+VARIABLES = tuple(dict.fromkeys(name for each in COMMANDS for name in (*each.takes, *each.instead)))
+"""All variables of commands, but `recipe`."""
