@@ -99,12 +99,20 @@ def _edges(layers: Sequence[LayerFacts]) -> Iterator[str]:
 def _figure(layer: LayerFacts, title: str) -> str:
     """What a bar stands for, in its column's unit; nothing where it stands for nothing."""
     if title == _PRODUCTS:
-        return f"{layer.macs / 1e6:,.1f} M" if layer.macs else ""
+        return short(layer.macs) if layer.macs else ""
     if title == _MEMORY:
-        return f"{layer.alive_bytes / 1024:,.0f} KiB"
+        return f"{layer.alive_bytes / 1024:,.{0 if layer.alive_bytes >= 10240 else 1}f} KiB"
     if layer.seconds is not None:
-        return f"{1e6 * layer.seconds:,.0f} us"
-    return f"{layer.cycles / 1e6:,.2f} M cycles" if layer.cycles else ""
+        return f"{1e6 * layer.seconds:,.{0 if layer.seconds >= 1e-5 else 1}f} us"
+    return f"{short(layer.cycles)} cycles" if layer.cycles else ""
+
+
+def short(number: float) -> str:
+    """A count in thousands or millions, in three digits or four."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:,.{0 if number >= 1000 * size else 1}f} {unit}"
+    return f"{number:.0f}"
 
 
 def _said(layer: LayerFacts) -> str:

@@ -91,11 +91,8 @@ def _cards(manifest: Mapping[str, Any], facts: Facts, threads: int) -> str:
     layers = facts.layers
     library = next((f["bytes"] for n, f in manifest["files"].items() if n.endswith(".so")), None)
     cards = [
-        (f"{sum(layer.macs for layer in layers) / 1e6:,.0f} M", "multiply-accumulates"),
-        (
-            f"{sum(layer.cycles or 0 for layer in layers) / 1e6:,.1f} M",
-            "cycles predicted, products",
-        ),
+        (drawing.short(sum(layer.macs for layer in layers)), "multiply-accumulates"),
+        (drawing.short(sum(layer.cycles or 0 for layer in layers)), "cycles predicted"),
         (_mib(facts.weights), f"weights; {_mib(facts.float_weights)} in float32"),
         (_mib(facts.arena.size(1)), "memory beside them, 1 thread"),
     ]

@@ -19,6 +19,7 @@ import pytest
 from pipelines import load, plan
 from pipelines.execute import Workshop
 from pipelines.reporting.comparing import Entry, figure, front
+from pipelines.reporting.drawing import short
 from pipelines.reporting.gathering import gather
 from pipelines.reporting.page import comparison, page
 from tests.pipelines.fake_clone import ROOT, doit
@@ -160,3 +161,11 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     ):
         done = doit("compare", *words)
         assert done.returncode and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (1000, "1.0 k"), (118_013_952, "118.0 M"), (1.827e9, "1,827 M")],
+)
+def test_counts_in_a_few_digits(number: float, text: str) -> None:
+    assert short(number) == text
