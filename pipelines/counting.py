@@ -59,18 +59,19 @@ def _runs(model: Model) -> dict[str, int]:
 def _predicted(workshop: Workshop) -> dict[str, Any]:
     """What the kernels that run were predicted to take when they were chosen."""
     from pipelines.tuning import subjects
-    from pipelines.tuning.candidates import as_offered
+    from pipelines.tuning.candidates import offer_of
 
     running = subjects.running(workshop)
     runs = _runs(workshop.load(workshop.plan.step("bitpacking")))
-    cycles = []
-    for name, subject in subjects.of(workshop).items():
-        kernel = as_offered(running.get(name, ""))
-        cycles += [
-            runs[name] * subject.workload.cycles(offer)
-            for offer in subject.ranked()
-            if subject.kernel(offer) == kernel
-        ][:1]
+    chosen = {
+        name: (subject, offer_of(subject, running.get(name, "")))
+        for name, subject in subjects.of(workshop).items()
+    }
+    cycles = [
+        runs[name] * subject.workload.cycles(offer)
+        for name, (subject, offer) in chosen.items()
+        if offer is not None
+    ]
     return {"layers": len(cycles), "cycles": round(sum(cycles))}
 
 

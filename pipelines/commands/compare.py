@@ -31,7 +31,7 @@ def run(*, variables: Variables) -> None:
     rows = [
         {
             "recipe": entry.name,
-            "MMAC": f"{entry.macs / 1e6:,.0f}",
+            "MMAC": f"{entry.facts.macs / 1e6:,.0f}",
             "M cycles predicted": f"{entry.megacycles:,.2f}",
             "MiB": f"{entry.mebibytes:.2f}",
             "right answers": "" if entry.rate is None else f"{entry.rate:.2%}",

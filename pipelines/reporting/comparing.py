@@ -35,17 +35,12 @@ class Entry:
     @property
     def megacycles(self) -> float:
         """Predicted, of all products, on one thread."""
-        return sum(layer.cycles or 0.0 for layer in self.facts.layers) / 1e6
+        return self.facts.cycles / 1e6
 
     @property
     def mebibytes(self) -> float:
         """Weights and memory beside them, of one thread."""
         return (self.facts.weights + self.facts.arena.size(1)) / 2**20
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of one inference."""
-        return sum(layer.macs for layer in self.facts.layers)
 
     def worth(self, by_rate: bool) -> float:
         """What stands upwards in the figure; more is better."""

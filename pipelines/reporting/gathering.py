@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import verifying
+from pipelines import counting, verifying
 from pipelines.benching.layers import works
 from pipelines.errors import UserError, shown
 from pipelines.execute import Workshop
@@ -17,6 +17,7 @@ from pipelines.load import Resolved
 from pipelines.plan import IMPORTING, Plan
 from pipelines.remote.dialogue import is_time
 from pipelines.tuning import ledger, subjects
+from pipelines.tuning.candidates import offer_of
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of
 from stages.packaging.arena import Arena, Item, lifetimes
@@ -73,6 +74,10 @@ class Facts:
     """All that a report says."""
 
     layers: tuple[LayerFacts, ...]
+    macs: int
+    """Multiply-accumulates of all inputs of a batch."""
+    cycles: int
+    """Predicted for these, on one thread, of the layers whose kernel was a choice."""
     items: tuple[Item, ...]
     arena: Arena
     weights: int
@@ -92,8 +97,11 @@ def gather(plan: Plan, resolved: Resolved, bench: Path | None) -> Facts:
     arena = arena_of(program)
     items = tuple(lifetimes(program))
     source = workshop.load(plan.step(IMPORTING))
+    work = counting.work(plan)
     return Facts(
         layers=tuple(_layers(workshop, resolved.hardware, program, items, _by_layer(measured))),
+        macs=work["macs"],
+        cycles=work["cycles"],
         items=tuple(item for item in items if item.key in arena.offsets),
         arena=arena,
         weights=sum(int(array.nbytes) for array in program.constants.values()),
@@ -164,11 +172,8 @@ def _chosen(
     subject: Subject | None, kernel: str, trials: Sequence[Trial]
 ) -> tuple[float | None, str | None, tuple[Alternative, ...]]:
     """Predicted cycles and packing of the kernel that runs, and those beside it."""
-    if subject is None:
-        return None, None, ()
-    offers = {subject.kernel(offer): offer for offer in reversed(subject.ranked())}
-    offer = offers.get(kernel) or offers.get(kernel.replace("_rebased", ""))
-    if offer is None:
+    offer = offer_of(subject, kernel) if subject is not None else None
+    if subject is None or offer is None:
         return None, None, ()
     own = subject.workload.cycles(offer)
     tried = [trial for trial in trials if trial.workloads[0] == subject.workload.name]

@@ -46,7 +46,7 @@ def comparison(entries: Sequence[Entry]) -> str:
         [
             entry.name,
             entry.hardware,
-            f"{entry.macs / 1e6:,.0f}",
+            f"{entry.facts.macs / 1e6:,.0f}",
             f"{entry.megacycles:,.2f}",
             _mib(entry.facts.weights),
             _mib(entry.facts.arena.size(1)),
@@ -88,11 +88,10 @@ def _verdict(facts: Facts) -> str:
 
 
 def _cards(manifest: Mapping[str, Any], facts: Facts, threads: int) -> str:
-    layers = facts.layers
     library = next((f["bytes"] for n, f in manifest["files"].items() if n.endswith(".so")), None)
     cards = [
-        (drawing.short(sum(layer.macs for layer in layers)), "multiply-accumulates"),
-        (drawing.short(sum(layer.cycles or 0 for layer in layers)), "cycles predicted"),
+        (drawing.short(facts.macs), "multiply-accumulates"),
+        (drawing.short(facts.cycles), "cycles predicted"),
         (_mib(facts.weights), f"weights; {_mib(facts.float_weights)} in float32"),
         (_mib(facts.arena.size(1)), "memory beside them, 1 thread"),
     ]

@@ -173,6 +173,12 @@ def as_offered(kernel: str) -> str:
     return kernel.replace("_rebased", "")
 
 
+def offer_of(subject: Subject, kernel: str) -> Offer | None:
+    """Return the offer of a kernel that a layer runs; None if it is not among what is offered."""
+    name = as_offered(kernel)
+    return next((offer for offer in subject.ranked() if subject.kernel(offer) == name), None)
+
+
 def layers_of(steps: Steps, known: list[Trial]) -> Iterator[Layer]:
     """Yield every workload of a built recipe once, with what is known of it.
 

@@ -113,9 +113,8 @@ def test_a_file_that_is_no_result(text: str, sentence: str, tmp_path: Path) -> N
 
 
 def entry(name: str, cycles: float, memory: int, rate: float | None) -> Entry:
-    layer: Any = SimpleNamespace(cycles=1e6 * cycles, macs=1)
     arena: Any = SimpleNamespace(size=lambda threads: memory << 20)
-    facts: Any = SimpleNamespace(layers=(layer,), arena=arena, weights=0, exactness=())
+    facts: Any = SimpleNamespace(macs=1, cycles=1e6 * cycles, arena=arena, weights=0, exactness=())
     return Entry(name, "host", facts, None, rate)
 
 
