@@ -66,7 +66,7 @@ class Fault:
             else f"{span.source.name}:{span.line}:{span.column}"
         )
         field = f"{cut(self.field)}: " if self.field else ""
-        head = _printable(f"{place}: {field}{cut(self.sentence, 4 * _WIDEST_LINE)}")
+        head = printable(f"{place}: {field}{cut(self.sentence, 4 * _WIDEST_LINE)}")
         if not 1 <= span.line <= len(span.source.lines):
             return head
         text, column = _visible(span.source.lines[span.line - 1], span.column)
@@ -173,7 +173,7 @@ def shown(path: Path) -> str:
     return cut(text, _LONGEST_PATH)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return the text with what a terminal would obey, or not show, replaced by spaces."""
     return "".join(char if char.isprintable() else " " for char in text)
 
@@ -185,7 +185,7 @@ def cut(text: str, width: int = _WIDEST_LINE) -> str:
 
 def _visible(line: str, column: int) -> tuple[str, int]:
     """Return the line as one can print it, cut to the part around `column`, and the new column."""
-    text = _printable(line).rstrip()
+    text = printable(line).rstrip()
     if len(text) <= _WIDEST_LINE:
         return text, column
     start = max(0, column - 1 - _WIDEST_LINE // 2)

@@ -10,12 +10,8 @@ from typing import Any
 import numpy as np
 
 from pipelines.benching.engines import Timed
+from pipelines.remote.turns import Timing
 
-_SETTLE_SECONDS = 7e-2
-"""What of a turn is not counted: behind another's vectors of floats a Xeon multiplies tiles at a
-tenth to a fifth of its rate at first, which grows for 60 ms; and caches are filled anew."""
-_TURN_SECONDS = 2e-2
-"""What one turn measures at least."""
 _QUARTILES = (25, 50, 75)
 
 
@@ -35,8 +31,8 @@ def alternate(sides: Mapping[str, Timed], repeat: int, title: str | None) -> dic
         if index // len(names) % 2:
             order.reverse()
         for name in order:
-            sides[name](math.ceil(_SETTLE_SECONDS / once[name]))
-            times[name].append(sides[name](math.ceil(_TURN_SECONDS / once[name])))
+            sides[name](math.ceil(Timing.settle / once[name]))
+            times[name].append(sides[name](math.ceil(Timing.turn / once[name])))
     return times
 
 

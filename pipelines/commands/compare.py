@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from pipelines import actions, atomic, load, tables
+from pipelines import actions, load, tables
 from pipelines import plan as planning
-from pipelines.errors import UserError, shown
-from pipelines.execute import STORE, Workshop
+from pipelines.errors import UserError
+from pipelines.execute import Workshop
 from pipelines.overrides import Variables
 from pipelines.paths import expanded
 from pipelines.reporting import comparing
 from pipelines.reporting.comparing import Entry
 from pipelines.reporting.gathering import gather
 from pipelines.reporting.page import comparison
+from pipelines.reporting.writing import write
 from pipelines.runners.package import open_package
 
 EXAMPLE = "doit compare recipes=resnet18_a1w1_host,resnet18_a2w2_host"
@@ -40,10 +39,7 @@ def run(*, variables: Variables) -> None:
         for entry in entries
     ]
     tables.show("recipes beside each other", rows, list(rows[0]))
-    stated = variables.command.get("out")
-    target = expanded(stated) if stated is not None else STORE.root / "reports" / "compare.html"
-    atomic.replace(Path(target).absolute(), comparison(entries).encode())
-    print(f"written: {shown(Path(target).absolute())}")
+    write(comparison(entries), variables.command.get("out"), "compare")
 
 
 def _entry(name: str, rated: dict[str, float]) -> Entry:

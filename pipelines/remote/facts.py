@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pipelines.errors import printable
 from pipelines.remote.transport import Transport, script
 
 BEGIN, END = "bitkiln facts", "bitkiln facts end"
@@ -176,8 +177,7 @@ def parse(text: str) -> Facts | str:
 
 def _printable(line: str) -> str:
     """A line without what a terminal would obey, cut to what a fact may take."""
-    kept = "".join(char if char.isprintable() else " " for char in line)
-    return kept[:_LONGEST_LINE].rstrip()
+    return printable(line)[:_LONGEST_LINE].rstrip()
 
 
 def _number(text: str) -> int | None:

@@ -56,8 +56,6 @@ class Session:
         self._to, self._architecture, self._options = to, architecture, options
         self.told: Told = lambda _: None
         """Gets a sentence when something about the board is to be known."""
-        self.is_static = starting.is_static(to, architecture)
-        """Whether the board loads no libraries, so that kernels have to be in the runner."""
         self._start(None)
 
     def _start(self, kernels: bytes | None) -> None:
@@ -65,9 +63,12 @@ class Session:
         """Keys of the tensors that the runner has."""
         self.library: str | None = None
         """The name of the library that it has."""
+        found = starting.probe(self._to)
+        self.is_static = starting.is_static(self._to, self._architecture, found)
+        """Whether the board loads no libraries, so that kernels have to be in the runner."""
         if kernels is None:
             kernels = program.runner(self._architecture, self.is_static).read_bytes()
-        words = starting.installed(self._to, self._architecture, kernels)
+        words = starting.installed(self._to, self._architecture, kernels, found)
         who = f"{getpass.getuser()} on {os.uname().nodename}, process {os.getpid()}"
         words += ["--lock", "lock", "--who", who]
         if self.board.cores:

@@ -21,7 +21,7 @@ _PROBE = f"""PATH="$PATH:/usr/bin:/bin:/usr/sbin:/sbin"
 mkdir -p {FOLDER} && cd {FOLDER} || exit 1
 echo "machine $(uname -m) $(getconf LONG_BIT 2>/dev/null)"
 echo "libc $(getconf GNU_LIBC_VERSION 2>/dev/null)"
-test -x %(name)s && echo "has runner"
+for each in runner-*; do test -x "$each" && echo "has $each"; done
 exit 0
 """
 _IN_FOLDER = f'cd {FOLDER} && exec "$@"'
@@ -37,16 +37,18 @@ class Probe:
 
     architecture: str
     glibc: tuple[int, int] | None
-    has_runner: bool
+    runners: frozenset[str]
+    """The names of the runners that lie there, to be compared with ours."""
 
 
-def probe(to: Transport, name: str) -> Probe:
-    """Ask a board's shell what it is, and whether it has a file of a name in our folder."""
+def probe(to: Transport) -> Probe:
+    """Ask a board's shell what it is, and which runners lie in our folder."""
     try:
-        told = script(to, _PROBE % {"name": name})
+        told = script(to, _PROBE)
     except UnreachableError as error:
         raise explained(to, error) from None
-    found = dict(line.partition(" ")[::2] for line in told.splitlines()[-20:])
+    said = [line.partition(" ")[::2] for line in told.splitlines()[-20:]]
+    found = dict(said)
     if "machine" not in found:
         raise BoardError(
             f"{to.board.name} answers '{plain(told, 100)}' where its processor was asked for; "
@@ -60,17 +62,16 @@ def probe(to: Transport, name: str) -> Probe:
             f"{', '.join(program.ARCHITECTURES)}"
         )
     glibc = glibc_of(found.get("libc", ""))
-    return Probe(architecture, glibc, found.get("has") == "runner")
+    return Probe(architecture, glibc, frozenset(text for key, text in said if key == "has"))
 
 
-def is_static(to: Transport, architecture: str) -> bool:
+def is_static(to: Transport, architecture: str, found: Probe) -> bool:
     """Whether a board's C library is too old for our programs, or another than glibc.
 
     BoardError if the board is of another architecture.
     """
     if is_emulated(to, architecture):
         return False
-    found = probe(to, "runner")
     if found.architecture != architecture:
         raise BoardError(
             f"{to.board.name} is {found.architecture}, and what is to run there is {architecture}; "
@@ -79,10 +80,10 @@ def is_static(to: Transport, architecture: str) -> bool:
     return found.glibc is None or found.glibc < program.GLIBC
 
 
-def installed(to: Transport, architecture: str, data: bytes) -> list[str]:
+def installed(to: Transport, architecture: str, data: bytes, found: Probe) -> list[str]:
     """Put a runner on a board unless it is there; return the words that start it in our folder."""
     name = f"runner-{keys.digest(data)[:16]}"
-    if not probe(to, name).has_runner:
+    if name not in found.runners:
         _copied(to, data, name)
     return [*emulator_for(to, architecture), f"./{name}"]
 

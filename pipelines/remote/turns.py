@@ -31,7 +31,9 @@ class Timing:
 
     rounds: int = 9
     settle: float = 7e-2
-    """Seconds at the beginning of a turn that are not counted (`pipelines.benching.rounds`)."""
+    """Seconds at the beginning of a turn that are not counted: behind another's vectors of floats a
+    Xeon multiplies tiles at a tenth to a fifth of its rate at first, which grows for 60 ms; and
+    caches are filled anew."""
     turn: float = 2e-2
     """Seconds of a turn that are, at least."""
 

@@ -88,7 +88,7 @@ def test_a_kernel_is_checked_and_timed(
 ) -> None:
     if is_static and architecture != STATIC:
         pytest.skip(f"static runners are tested for {STATIC}")
-    monkeypatch.setattr("pipelines.remote.starting.is_static", lambda to, a: is_static)
+    monkeypatch.setattr("pipelines.remote.starting.is_static", lambda to, a, found: is_static)
     with Session(fake(tmp_path, "pi"), architecture) as session:
         session.ready(pytest.fail)
         session.load(Adding(hardware(architecture)))
@@ -113,7 +113,7 @@ def test_nothing_but_the_runner_stays_on_a_board(tmp_path: Path) -> None:
         session.load(Adding(hardware(HERE)))
         kept = sorted(path.name for path in (to.home / ".cache/bitkiln").iterdir())
     assert len(kept) == 2 and kept[0] == "lock" and kept[1].startswith("runner-")
-    assert probe(to, kept[1]).has_runner
+    assert probe(to).runners == {kept[1]}
     assert (to.home / ".cache/bitkiln" / kept[1]).stat().st_size < 200 * 1024
 
 
