@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines import endings, execute, roots
-from pipelines.endings import CheckFailed, MistakeFailed
+from pipelines import execute, exit_status, roots
 from pipelines.errors import CheckError, UserError, of_disk, shown
+from pipelines.exit_status import CheckFailed, MistakeFailed
 from pipelines.plan import Plan, Step
 from stages.errors import StageError
 
@@ -77,7 +77,7 @@ def cleaning(action: Callable[..., None]) -> Callable[..., None]:
                 raise
             # doit keeps what an action writes to sys.stderr.
             print(f"ERROR: {said}", file=sys.__stderr__)
-            sys.exit(endings.MISTAKE)
+            sys.exit(exit_status.MISTAKE)
 
     return run
 

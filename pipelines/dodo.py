@@ -15,7 +15,7 @@ if _obstacle := supported.obstacle():
     raise InvalidDodoFile(_obstacle)
 
 try:
-    from pipelines import endings, front, help
+    from pipelines import exit_status, front, help
     from pipelines.errors import UserError
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] in ("pipelines", "stages", "hw"):
@@ -26,7 +26,7 @@ except ModuleNotFoundError as missing:
 
 if (_page := help.asked(sys.argv[1:])) is not None:
     print(_page)
-    sys.exit(endings.DONE)
+    sys.exit(exit_status.DONE)
 
 try:
     _session = front.open_session(sys.argv[1:])
@@ -35,8 +35,8 @@ except UserError as error:
     raise InvalidDodoFile(str(error)) from None
 except Exception:
     # doit would end as it does for a user's mistake.
-    print(f"{traceback.format_exc()}ERROR: {endings.SENTENCE}", file=sys.stderr)
-    sys.exit(endings.FAULT)
+    print(f"{traceback.format_exc()}ERROR: {exit_status.SENTENCE}", file=sys.stderr)
+    sys.exit(exit_status.FAULT)
 
 DOIT_CONFIG = _session.config
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from doit.cmd_help import Help as HelpOfDoit
 
-from pipelines import endings, menu, words
+from pipelines import exit_status, menu, words
 from pipelines.errors import cut, nearest
 
 _WIDTH = 20
@@ -36,8 +36,8 @@ class Help(HelpOfDoit):
                 f"did you mean: `doit help {near}`" if near else "`doit help` says which there are"
             )
             print(f"ERROR: no command '{cut(args[0])}'; {advice}", file=sys.stderr)
-            return endings.MISTAKE
-        return endings.DONE
+            return exit_status.MISTAKE
+        return exit_status.DONE
 
 
 def asked(argv: Sequence[str]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from doit.exceptions import BaseFail, TaskFailed, UnmetDependency
 from doit.reporter import ConsoleReporter
 
-from pipelines import endings
+from pipelines import exit_status
 
 BUILD = "build:"
 HIDDEN = "_"
@@ -34,7 +34,7 @@ class Progress(ConsoleReporter):
         self._is_build = False
         self._running: dict[str, Any] = {}
         self._live: Any = None
-        self._status = endings.DONE
+        self._status = exit_status.DONE
 
     def initialize(self, tasks: Any, selected_tasks: Any) -> None:
         """Prepare the live lines if someone is looking."""
@@ -75,7 +75,7 @@ class Progress(ConsoleReporter):
         """Say what went wrong and, for a user's mistake, nothing else."""
         self._ended(task)
         self._stop()
-        self._status = endings.graver(self._status, endings.status(fail))
+        self._status = exit_status.graver(self._status, exit_status.status(fail))
         if isinstance(fail, UnmetDependency):
             return
         self.outstream.flush()
@@ -83,7 +83,7 @@ class Progress(ConsoleReporter):
             print(f"ERROR: {fail.message}", file=sys.stderr)
         else:
             lines = fail.get_msg().rstrip()
-            print(f"{lines}\nERROR: {task.name}: {endings.SENTENCE}", file=sys.stderr)
+            print(f"{lines}\nERROR: {task.name}: {exit_status.SENTENCE}", file=sys.stderr)
 
     def complete_run(self) -> None:
         """Leave the terminal as it was; end the process here if a task failed.
@@ -93,8 +93,8 @@ class Progress(ConsoleReporter):
         self._stop()
         for message in self.runtime_errors:
             print(f"ERROR: {message}", file=sys.stderr)
-            self._status = endings.FAULT
-        if self._status != endings.DONE and sys.exc_info()[0] is None:
+            self._status = exit_status.FAULT
+        if self._status != exit_status.DONE and sys.exc_info()[0] is None:
             raise SystemExit(self._status)
 
     def _line(self, task: Any, values: Any) -> None:

@@ -25,10 +25,10 @@ from pipelines.load import Resolved
 from pipelines.overrides import Variables
 from pipelines.plan import Plan
 from pipelines.remote import engines
+from pipelines.remote.deploying import is_emulated
 from pipelines.remote.engines import BoardEngine
 from pipelines.remote.package import Opening, RemoteRunner
 from pipelines.remote.session import Told
-from pipelines.remote.starting import is_emulated
 from pipelines.remote.transport import Transport
 from pipelines.remote.turns import Round, Timing, counting, timed
 from pipelines.runners.package import Package, open_package

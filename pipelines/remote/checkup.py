@@ -16,7 +16,7 @@ from pipelines.errors import UserError, cut
 from pipelines.findings import Finding
 from pipelines.remote import facts, program
 from pipelines.remote.facts import Facts
-from pipelines.remote.refusals import CONNECTION, refusal
+from pipelines.remote.ssh_errors import CONNECTION, refusal
 from pipelines.remote.transport import FOLDER, Transport, UnreachableError
 from pipelines.runners.replay import qemu_lacks
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.remote.deploying import BoardError, in_folder
 from pipelines.remote.dialogue import Dialogue, is_time
-from pipelines.remote.starting import BoardError, in_folder
 from pipelines.remote.transport import FOLDER, Transport, script
 
 Array = np.ndarray[Any, Any]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.errors import UserError
+from pipelines.remote.deploying import emulator_for, in_folder
 from pipelines.remote.dialogue import is_count, is_time
 from pipelines.remote.session import Session
-from pipelines.remote.starting import emulator_for, in_folder
 from pipelines.remote.transport import FOLDER, Transport, ended, script
 from pipelines.remote.turns import State, state, times_of
 from pipelines.runners.package import Package

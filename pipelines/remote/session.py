@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pipelines.machine import EMULATED, is_here, processor, processor_of
-from pipelines.remote import program, starting
+from pipelines.remote import deploying, program
 from pipelines.remote.address import Board
+from pipelines.remote.deploying import BoardError
 from pipelines.remote.dialogue import ANSWER_SECONDS, Dialogue, is_count, is_time
-from pipelines.remote.starting import BoardError
 from pipelines.remote.transport import Transport, plain
 
 Told = Callable[[str], None]
@@ -63,17 +63,17 @@ class Session:
         """Keys of the tensors that the runner has."""
         self.library: str | None = None
         """The name of the library that it has."""
-        found = starting.probe(self._to)
-        self.is_static = starting.is_static(self._to, self._architecture, found)
+        found = deploying.probe(self._to)
+        self.is_static = deploying.is_static(self._to, self._architecture, found)
         """Whether the board loads no libraries, so that kernels have to be in the runner."""
         if kernels is None:
             kernels = program.runner(self._architecture, self.is_static).read_bytes()
-        words = starting.installed(self._to, self._architecture, kernels, found)
+        words = deploying.installed(self._to, self._architecture, kernels, found)
         who = f"{getpass.getuser()} on {os.uname().nodename}, process {os.getpid()}"
         words += ["--lock", "lock", "--who", who]
         if self.board.cores:
             words += ["--cores", ",".join(map(str, self.board.cores))]
-        command = starting.in_folder(self._to, [*words, *self._options])
+        command = deploying.in_folder(self._to, [*words, *self._options])
         self._dialogue = Dialogue(self.board.name, command)
         try:
             self.hello = self._welcomed(self.answer(ANSWER_SECONDS))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.remote.deploying import BoardError
 from pipelines.remote.dialogue import is_count, is_time
 from pipelines.remote.session import Session, Told
-from pipelines.remote.starting import BoardError
 
 SLOWER = 0.99
 """A clock below so much of the fastest of a trial's has changed."""

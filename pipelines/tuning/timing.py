@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from pipelines import verifying
-from pipelines.remote.crew import Failed
+from pipelines.remote.deploying import BoardError
 from pipelines.remote.dialogue import FaultError
 from pipelines.remote.session import Session
 from pipelines.remote.sides import Side
-from pipelines.remote.starting import BoardError
 from pipelines.remote.turns import Timing, timed
+from pipelines.remote.worker_pool import Failed
 from pipelines.tuning.preparing import Prepared
 from stages.qnn.floats import departure
 

@@ -22,10 +22,10 @@ from pipelines.execute import Workshop
 from pipelines.machine import check_runs
 from pipelines.plan import Plan
 from pipelines.remote.address import LOCAL, Board
-from pipelines.remote.crew import WAITS, Crew, Failed
 from pipelines.remote.session import Session, Told
 from pipelines.remote.transport import Transport, transport
 from pipelines.remote.turns import Timing
+from pipelines.remote.worker_pool import WAITS, Failed, WorkerPool
 from pipelines.tuning import ledger, ranking
 from pipelines.tuning.candidates import Candidate, Layer, layers_of
 from pipelines.tuning.ledger import Finished, Machine, Trial
@@ -142,13 +142,13 @@ class Tuner:
             for to, session in group.sessions
         ]
         work = partial(measure, timing=self.timing)
-        with Crew[Prepared, Times](boards, work, self.told, self.waits) as crew:
-            crew.wait()
+        with WorkerPool[Prepared, Times](boards, work, self.told, self.waits) as pool:
+            pool.wait()
             # Whoever had the board until now may have measured the same.
             known = ledger.trials(group.machine)
             for layer in group.layers:
                 layer.trials = [t for t in known if t.workloads[0] == layer.subject.workload.name]
-            trying = _Trying(self, group, crew)
+            trying = _Trying(self, group, pool)
             for number in range(count):
                 if number and ranking.is_time(number):
                     trying.finish()
@@ -208,8 +208,8 @@ class Tuner:
 class _Trying:
     """Trials that are made ready, given to boards, and recorded as they come back."""
 
-    def __init__(self, tuner: Tuner, group: Group, crew: Crew[Prepared, Times]) -> None:
-        self.tuner, self.group, self.crew = tuner, group, crew
+    def __init__(self, tuner: Tuner, group: Group, pool: WorkerPool[Prepared, Times]) -> None:
+        self.tuner, self.group, self.pool = tuner, group, pool
         self.left: Counter[str] = Counter()
         """Title → trials of it that are not back yet."""
         self.counts: dict[str, tuple[int, int]] = {}
@@ -242,7 +242,7 @@ class _Trying:
             else:
                 ready.append(each)
                 self.titles[id(each)] = title
-        self.crew.submit(ready)
+        self.pool.submit(ready)
         self._collect(AHEAD * len(self.group.layers))
 
     def finish(self) -> None:
@@ -250,8 +250,8 @@ class _Trying:
         self._collect(0)
 
     def _collect(self, most: int) -> None:
-        while self.crew.open > most:
-            item, result = self.crew.next()
+        while self.pool.open > most:
+            item, result = self.pool.next()
             tried = item.layer, item.candidate, self.titles.pop(id(item)), item.threads
             if isinstance(result, Failed) and not result.is_known:
                 self.tuner.told(f"{item.layer.name}: {item.candidate.kernel}: {result.why}")

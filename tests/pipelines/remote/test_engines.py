@@ -11,8 +11,8 @@ import pytest
 
 from pipelines import checking, load, plan
 from pipelines.execute import Workshop
+from pipelines.remote.deploying import BoardError
 from pipelines.remote.engines import BoardEngine, installed
-from pipelines.remote.starting import BoardError
 from tests.pipelines.fake_clone import doit
 from tests.pipelines.remote.fakes import fake
 

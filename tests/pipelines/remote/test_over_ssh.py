@@ -15,10 +15,10 @@ import pytest
 from hw import host
 from pipelines import load, plan
 from pipelines.remote.address import VARIABLE, Board
-from pipelines.remote.crew import Crew
 from pipelines.remote.session import Session
 from pipelines.remote.transport import Ssh
 from pipelines.remote.turns import Timing
+from pipelines.remote.worker_pool import WorkerPool
 from pipelines.tuning import ledger
 from pipelines.tuning.trials import Tuner
 from tests.pipelines.fake_clone import doit
@@ -119,8 +119,8 @@ def test_a_network_that_is_cut_and_restored(sshd: Sshd) -> None:
             network.restore()  # until then nothing can be reached
             return Session(to, HERE)
 
-        with Crew([("pi", connect)], work, said.append, waits=(0.0,)) as crew:
-            crew.submit(range(5))
-            assert {crew.next()[0] for _ in range(5)} == set(range(5))
+        with WorkerPool([("pi", connect)], work, said.append, waits=(0.0,)) as pool:
+            pool.submit(range(5))
+            assert {pool.next()[0] for _ in range(5)} == set(range(5))
     assert tries == {0: 1, 1: 1, 2: 2, 3: 1, 4: 1}
     assert len(said) == 1 and said[0].endswith("; trying to reach it again")

@@ -13,9 +13,9 @@ from hw import host
 from hw.profile import Hardware
 from pipelines.errors import UserError
 from pipelines.remote import program
+from pipelines.remote.deploying import BoardError, probe
 from pipelines.remote.dialogue import FaultError, LostError, is_time
 from pipelines.remote.session import Session
-from pipelines.remote.starting import BoardError, probe
 from pipelines.remote.transport import FOLDER
 from pipelines.remote.turns import Timing, timed
 from pipelines.runners.replay import QEMU, qemu_lacks
@@ -88,7 +88,7 @@ def test_a_kernel_is_checked_and_timed(
 ) -> None:
     if is_static and architecture != STATIC:
         pytest.skip(f"static runners are tested for {STATIC}")
-    monkeypatch.setattr("pipelines.remote.starting.is_static", lambda to, a, found: is_static)
+    monkeypatch.setattr("pipelines.remote.deploying.is_static", lambda to, a, found: is_static)
     with Session(fake(tmp_path, "pi"), architecture) as session:
         session.ready(pytest.fail)
         session.load(Adding(hardware(architecture)))

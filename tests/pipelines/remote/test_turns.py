@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.remote.starting import BoardError
+from pipelines.remote.deploying import BoardError
 from pipelines.remote.turns import Round, counting, state
 
 FAST, SLOW = {"khz": 1_500_000}, {"khz": 1_000_000}

@@ -14,7 +14,7 @@ from pipelines.errors import UserError
 from pipelines.machine import is_here
 from pipelines.remote import program
 from pipelines.remote.facts import architecture_of, glibc_of
-from pipelines.remote.refusals import explained
+from pipelines.remote.ssh_errors import explained
 from pipelines.remote.transport import FOLDER, Transport, UnreachableError, plain, script
 
 _PROBE = f"""PATH="$PATH:/usr/bin:/bin:/usr/sbin:/sbin"

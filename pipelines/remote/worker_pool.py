@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from pipelines.errors import UserError
+from pipelines.remote.deploying import BoardError
 from pipelines.remote.dialogue import FaultError, LostError
 from pipelines.remote.session import Session, Told
-from pipelines.remote.starting import BoardError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,7 +48,7 @@ class _Shared(Generic[Item, Result]):
     is_over: bool = False
 
 
-class Crew(Generic[Item, Result]):
+class WorkerPool(Generic[Item, Result]):
     """Workers, each with a board of its own; as a context it ends them.
 
     `boards` are functions that give a session, by the board's name; the first sessions may be there
@@ -113,7 +113,7 @@ class Crew(Generic[Item, Result]):
             self._shared.waiting.clear()
             self._shared.changed.notify_all()
 
-    def __enter__(self) -> Crew[Item, Result]:
+    def __enter__(self) -> WorkerPool[Item, Result]:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from pipelines.errors import UserError
-from pipelines.remote.crew import Crew, Failed
+from pipelines.remote.deploying import BoardError
 from pipelines.remote.dialogue import FaultError, LostError
 from pipelines.remote.session import Session
-from pipelines.remote.starting import BoardError
+from pipelines.remote.worker_pool import Failed, WorkerPool
 
 SECONDS = 20
 
@@ -51,14 +51,14 @@ def name_of(session: Session) -> str:
     return cast(Any, session).name
 
 
-def join(crew: Crew[int, int]) -> None:
-    for thread in crew._threads:
+def join(pool: WorkerPool[int, int]) -> None:
+    for thread in pool._threads:
         thread.join(SECONDS)
 
 
-def results(crew: Crew[int, int], count: int) -> dict[int, int | Failed]:
-    crew.submit(range(count))
-    return dict(crew.next() for _ in range(count))
+def results(pool: WorkerPool[int, int], count: int) -> dict[int, int | Failed]:
+    pool.submit(range(count))
+    return dict(pool.next() for _ in range(count))
 
 
 def test_three_boards_work_at_a_time() -> None:
@@ -71,9 +71,9 @@ def test_three_boards_work_at_a_time() -> None:
         done[name_of(session)] += 1
         return item * item
 
-    with Crew([board(name) for name in "abc"], work, pytest.fail) as crew:
-        assert results(crew, 30) == {n: n * n for n in range(30)}
-        assert crew.open == 0
+    with WorkerPool([board(name) for name in "abc"], work, pytest.fail) as pool:
+        assert results(pool, 30) == {n: n * n for n in range(30)}
+        assert pool.open == 0
     assert done == {"a": 10, "b": 10, "c": 10}
 
 
@@ -102,9 +102,9 @@ def test_a_board_that_dies_leaves_its_share_to_others() -> None:
         return item
 
     boards = [("dying", connect_once), board("living")]
-    with Crew(boards, work, told, waits=(0.0, 0.0)) as crew:
-        assert results(crew, 20) == {n: n for n in range(20)}
-    join(crew)
+    with WorkerPool(boards, work, told, waits=(0.0, 0.0)) as pool:
+        assert results(pool, 20) == {n: n for n in range(20)}
+    join(pool)
     assert sorted(tries.values()) == [1] * 19 + [2]
     assert said == [
         "dying: the connection ended; trying to reach it again",
@@ -124,9 +124,9 @@ def test_a_board_that_comes_back_goes_on() -> None:
         done[item] += 1
         return item
 
-    with Crew([board("pi", made)], work, said.append, waits=(0.0,)) as crew:
-        assert results(crew, 10) == {n: n for n in range(10)}
-    join(crew)
+    with WorkerPool([board("pi", made)], work, said.append, waits=(0.0,)) as pool:
+        assert results(pool, 10) == {n: n for n in range(10)}
+    join(pool)
     assert set(done.values()) == {1} and len(made) == 3
     assert said == ["pi: broken pipe; trying to reach it again"] * 2
     assert all(session.is_closed for session in made)
@@ -140,8 +140,8 @@ def test_an_item_that_boards_do_not_survive_is_given_up() -> None:
             raise LostError("pi: it ended")
         return item
 
-    with Crew([board("pi")], work, said.append, waits=(0.0,)) as crew:
-        found = results(crew, 3)
+    with WorkerPool([board("pi")], work, said.append, waits=(0.0,)) as pool:
+        found = results(pool, 3)
     assert found == {0: 0, 1: Failed("boards were lost 3 times during it", is_known=False), 2: 2}
 
 
@@ -153,8 +153,8 @@ def test_what_is_a_fault_of_an_item() -> None:
             raise FaultError("it divided by zero")
         return Failed("other outputs") if item == 2 else item
 
-    with Crew([board("pi", made)], work, pytest.fail) as crew:
-        found = results(crew, 4)
+    with WorkerPool([board("pi", made)], work, pytest.fail) as pool:
+        found = results(pool, 4)
     assert found == {0: 0, 1: Failed("it divided by zero"), 2: Failed("other outputs"), 3: 3}
     assert len(made) == 2 and made[0].is_closed
 
@@ -167,12 +167,12 @@ def test_nobody_is_left() -> None:
             raise BoardError("pi answers what no runner says: '?'")
         return item
 
-    with Crew([board("pi")], work, said.append) as crew:
-        crew.submit(range(3))
-        assert crew.next() == (0, 0)
+    with WorkerPool([board("pi")], work, said.append) as pool:
+        pool.submit(range(3))
+        assert pool.next() == (0, 0)
         for _ in range(2):
             with pytest.raises(UserError) as error:
-                crew.next()
+                pool.next()
     assert error.value.message == (
         "no board is left: pi answers what no runner says: '?'; what was measured is kept, and the "
         "same command goes on there"
@@ -188,6 +188,6 @@ def test_a_fault_of_ours_ends_one_board_and_is_said() -> None:
             raise ZeroDivisionError("oh")
         return item
 
-    with Crew([board("odd"), board("even")], work, said.append) as crew:
-        assert results(crew, 20) == {n: n for n in range(20)}
+    with WorkerPool([board("odd"), board("even")], work, said.append) as pool:
+        assert results(pool, 20) == {n: n for n in range(20)}
     assert set(said) <= {"odd: ZeroDivisionError: oh; the other boards take its share"}
