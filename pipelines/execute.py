@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hw.costs import core_costs
-from pipelines import keys, model_files, progress, roots
+from pipelines import keys, model_files, places, progress, roots
 from pipelines.errors import UserError, shown
 from pipelines.items import Memo
 from pipelines.manifest import Content, DamagedError, Manifest, Parts, output_digest
@@ -25,8 +25,8 @@ from pipelines.store import Store
 Read = TypeVar("Read")
 """What is read of an artifact."""
 
-STORE = Store(keys.ROOT / "artifacts")
-"""The store of this clone."""
+STORE = Store(places.ARTIFACTS)
+"""The store of the work folder."""
 _ATTEMPTS = 3
 """Builds of an artifact that cannot be read back, before the disk is blamed."""
 

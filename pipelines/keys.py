@@ -9,10 +9,10 @@ import json
 from importlib import metadata
 from pathlib import Path
 
-from pipelines import sources
+from pipelines import places, sources
 
-ROOT = Path(__file__).resolve().parent.parent
-"""The root of the clone: first-party modules are found below it."""
+ROOT = places.CODE
+"""First-party modules are found below it."""
 
 FIRST_PARTY = ("stages", "hw")
 """Packages whose code can influence an artifact; pipelines only carries things about."""

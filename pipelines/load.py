@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import fields, model_files, naming, overrides, paths, validate
+from pipelines import fields, model_files, naming, overrides, paths, places, validate
 from pipelines.board import list_boards, load_board
 from pipelines.documents import is_path_like, merge, read
 from pipelines.errors import CheckError, Fault, Span, UserError, cut, nearest, shown
 from pipelines.positions import Entry, Node
 from pipelines.recipe import Recipe, contradictions, flatten
 from stages.options import c_identifier
-
-RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ def _package(name: str, built: Recipe, tree: Node) -> str:
         built=built,
         stated=validate.validate(Recipe, _absolute(tree, Recipe), []),
         board=_board(tree),
-        is_taken=lambda other: any(RECIPES.rglob(f"{other}.yaml")),
+        is_taken=_is_taken,
     )
 
 
@@ -132,10 +130,12 @@ def _board(tree: Node) -> str:
 
 
 def list_recipes() -> list[tuple[str, str]]:
-    """Return (name, description) of every recipe in recipes/ that names a model."""
+    """Return (name, description) of every recipe that is found by name and names a model.
+
+    The work folder's come first, then those shipped with bitkiln.
+    """
     listed = []
-    for path in sorted(RECIPES.rglob("*.yaml")):
-        name = path.relative_to(RECIPES).with_suffix("").as_posix()
+    for name, path in _by_name().items():
         faults: list[Fault] = []
         tree = _with_parents(path, faults, ())
         if tree is None:
@@ -153,14 +153,15 @@ def find_recipe(name_or_path: str) -> Path:
         if not paths.is_file(path):
             raise UserError(f"no recipe file '{cut(name_or_path)}' (in {Path.cwd()})")
         return Path(os.path.normpath(path))
-    path = RECIPES / f"{name_or_path}.yaml"
-    if name_or_path and paths.is_file(path):
-        return path
+    for folder in places.recipe_folders():
+        path = folder / f"{name_or_path}.yaml"
+        if name_or_path and paths.is_file(path):
+            return path
     known = [name for name, _ in list_recipes()]
     close = nearest(name_or_path, known)
     hint = f"did you mean '{close}'?" if close else f"accepted: {', '.join(known)}"
     raise UserError(
-        f"no recipe '{cut(name_or_path)}' in {shown(RECIPES)}; {hint} "
+        f"no recipe '{cut(name_or_path)}' in {shown(places.RECIPES)}; {hint} "
         "(`doit recipes` lists them; a path must end in .yaml)"
     )
 
@@ -176,7 +177,8 @@ def _with_parents(path: Path, faults: list[Fault], below: tuple[Path, ...]) -> N
     name, span = extends.node.value, extends.node.span
     parent = _find_parent(name, path.parent)
     if parent is None:
-        known = sorted({file.stem for folder in (path.parent, RECIPES) for file in _yaml(folder)})
+        folders = (path.parent, *places.recipe_folders())
+        known = sorted({file.stem for folder in folders for file in _yaml(folder)})
         close = nearest(name, known)
         hint = f"; did you mean '{close}'?" if close else ""
         faults.append(Fault(span, "extends", f"no recipe '{name}'{hint}"))
@@ -191,12 +193,28 @@ def _with_parents(path: Path, faults: list[Fault], below: tuple[Path, ...]) -> N
 
 
 def _find_parent(name: str, folder: Path) -> Path | None:
-    """Return the file a recipe extends: a path from its folder, or a name there or in recipes/."""
+    """Return the file a recipe extends: a path from its folder, or a name there or in a folder of
+    recipes."""
     if is_path_like(name):
         candidates = [folder / paths.expanded(name)]
     else:
-        candidates = [folder / f"{name}.yaml", RECIPES / f"{name}.yaml"]
+        folders = (folder, *places.recipe_folders())
+        candidates = [each / f"{name}.yaml" for each in folders]
     return next((Path(os.path.normpath(path)) for path in candidates if paths.is_file(path)), None)
+
+
+def _by_name() -> dict[str, Path]:
+    """Return the file of every name in the folders of recipes, the first folder's first."""
+    found: dict[str, Path] = {}
+    for folder in places.recipe_folders():
+        for path in sorted(folder.rglob("*.yaml")):
+            found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), path)
+    return found
+
+
+def _is_taken(name: str) -> bool:
+    """Whether a recipe has this name, in whatever folder of a folder of recipes."""
+    return any(True for folder in places.recipe_folders() for _ in folder.rglob(f"{name}.yaml"))
 
 
 def _yaml(folder: Path) -> Iterator[Path]:

@@ -23,6 +23,8 @@ class Command:
     """Whether it works on one recipe, handed in as `resolved` and `plan`."""
     positional: str | None = None
     """Name of the argument that takes what stands behind the task's name."""
+    operand: str = "FILE ..."
+    """How help writes what stands there."""
     has_check: bool = False
     """Whether its module's `check(resolved, variables)` refuses what cannot be, before those
     tasks."""
@@ -59,8 +61,11 @@ CLEAN = Command(
 
 COMMANDS: tuple[Command, ...] = (
     Command("import", "what a model file contains; writes a starter recipe", "importing",
-            recipe=False, positional="files", takes=("file", "json"),
+            recipe=False, positional="files", operand="FILE", takes=("file", "json"),
             examples=("import path/to/model.onnx", "import model.tflite json=found.json")),
+    Command("new", "a folder of one's own for recipes, models and boards: FOLDER", "new",
+            recipe=False, positional="files", operand="FOLDER",
+            examples=("new ~/networks", "new ../networks")),
     Command("run", "run one input through the package: input=FILE [out=FILE.npz]", "run",
             after=_BUILT, takes=("input", "board", "out", "threads", "json"),
             examples=("run recipe=digits_a2w2_host input=sample.npy",
@@ -88,7 +93,7 @@ COMMANDS: tuple[Command, ...] = (
             examples=("bench recipe=digits_a2w2_host peers=none",
                       "bench recipe=resnet18_a2w1_rpi3 board=pi@raspberrypi")),
     Command("conformance", "model files beside their frameworks' own runtimes: FOLDER ...",
-            "conformance", recipe=False, positional="files",
+            "conformance", recipe=False, positional="files", operand="FOLDER ...",
             takes=("samples", "pictures", "packages", "json"),
             examples=("conformance models/", "conformance models/ packages=yes samples=4")),
     Command("show", "every value with its origin, cached stages; [layer=PATTERN]: kernels", "show",

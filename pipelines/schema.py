@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
+from pipelines import places
 from pipelines.board import BOARDS
-from pipelines.load import RECIPES
 from pipelines.recipe import Recipe
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -42,7 +42,7 @@ def board_schema() -> dict[str, Any]:
 def files() -> dict[Path, str]:
     """Return the generated files and their text."""
     return {
-        RECIPES / "schema.json": _text(recipe_schema()),
+        places.SHIPPED / "schema.json": _text(recipe_schema()),
         BOARDS / "schema.json": _text(board_schema()),
     }
 

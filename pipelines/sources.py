@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines import atomic
+from pipelines import atomic, places
 
 FORMAT = 3
 _NAME = "artifacts/.code.json"
@@ -91,11 +91,16 @@ def _is_text(node: ast.AST) -> bool:
 def _known(root: Path) -> dict[str, Any]:
     """Return what an earlier run found in files, if this Python writes syntax trees alike."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        tree = json.loads((root / _NAME).read_bytes())
+        tree = json.loads(_kept(root).read_bytes())
         files = dict(tree["files"])
         if tree["written"] == _written(files):
             return files
     return {}
+
+
+def _kept(root: Path) -> Path:
+    """Return the file that keeps what was found; the code's own folder is only read."""
+    return (places.WORK if root == places.CODE else root) / _NAME
 
 
 def _written(files: dict[str, Any]) -> list[Any]:
@@ -110,9 +115,9 @@ def _keep_at_exit(root: Path) -> None:
 
 
 def _keep(root: Path) -> None:
-    if not (root / _NAME).parent.is_dir():
+    if not _kept(root).parent.is_dir():
         return
     files = _known(root)
     tree = {"written": _written(files), "files": files}
     with contextlib.suppress(OSError):  # a lost second is not worth an error
-        atomic.replace(root / _NAME, json.dumps(tree).encode())
+        atomic.replace(_kept(root), json.dumps(tree).encode())

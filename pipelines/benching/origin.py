@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
-import subprocess
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines import keys
+from pipelines import git, keys
 from pipelines.benching.engines import Engine
 from pipelines.machine import core, processor
 from pipelines.overrides import Variables
@@ -45,18 +43,6 @@ def command(variables: Variables) -> str:
 
 def revision(root: Path = keys.ROOT) -> str:
     """Return the commit of a clone, and whether its files differ from it; else the version."""
-    commit = _git(root, "rev-parse", "--short=7", "HEAD")
-    if commit and _git(root, "rev-parse", "--show-toplevel") == str(root.resolve()):
-        changed = _git(root, "status", "--porcelain", "--untracked-files=no")
-        return f"{commit} with changes" if changed else commit
+    if commit := git.commit_of(root, "--short=7"):
+        return f"{commit} with changes" if git.is_changed(root) else commit
     return f"version {keys.tool_version('bitkiln')}"
-
-
-def _git(root: Path, *words: str) -> str:
-    """What git answers; nothing where there is no git, or no clone."""
-    with contextlib.suppress(OSError):
-        done = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip() if done.returncode == 0 else ""
-    return ""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from pipelines import atomic, building, execute, keys, roots
+from pipelines import atomic, building, execute, places, roots
 from pipelines.errors import UserError, did_you_mean
 from pipelines.load import Resolved
 from pipelines.plan import Plan
 
 OWN = ("int8", "float32")
 """Precisions that a network of a recipe may be built at beside the recipe's."""
-FOLDER = keys.ROOT / "artifacts" / "benching"
+FOLDER = places.ARTIFACTS / "benching"
 """Where model files and recipes of other precisions and sizes are written."""
 
 

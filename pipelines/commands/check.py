@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from pipelines import keys, tables
+from pipelines import keys, places, tables
 from pipelines.errors import CheckError, UserError
 from pipelines.overrides import Variables
 
@@ -25,6 +25,11 @@ _LONGEST, _DEAREST = 10, 20
 
 def run(*, variables: Variables) -> None:
     """Run every step, the later ones too when an earlier one fails; then fail if any did."""
+    if places.is_own() or not (keys.ROOT / "tests").is_dir():
+        raise UserError(
+            f"doit check tests bitkiln itself, in a clone of it, and this is {places.WORK}; "
+            "doit verify recipe=NAME tests a package"
+        )
     absent = [tool for _, tool, _ in STEPS if keys.tool_version(tool) == "absent"]
     if absent:
         names = ", ".join(dict.fromkeys(absent))

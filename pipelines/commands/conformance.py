@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines import keys, pictures, tables
+from pipelines import pictures, places, tables
 from pipelines.commands import arguments
 from pipelines.conforming import asking, ledger
 from pipelines.errors import CheckError, UserError, shown
 from pipelines.overrides import Variables
 from pipelines.paths import expanded
 
-LEDGER = keys.ROOT / "artifacts" / "conformance.jsonl"
+LEDGER = places.ARTIFACTS / "conformance.jsonl"
 SAMPLES = 20
 PICTURES = 5
 COLUMNS = (

@@ -14,7 +14,7 @@ from importlib import metadata
 from hw import host
 from hw.profile import Hardware
 from pipelines import findings as telling
-from pipelines import keys, tables
+from pipelines import keys, places, tables
 from pipelines.errors import CheckError, Fault, UserError
 from pipelines.findings import Finding as Finding
 from pipelines.overrides import Variables, span
@@ -105,11 +105,8 @@ def _processor() -> Finding:
 
 
 def _packages() -> Iterator[Finding]:
-    """Yield the dependencies of pyproject.toml with what is installed of them."""
-    import tomllib
-
-    project = tomllib.loads((keys.ROOT / "pyproject.toml").read_text())["project"]
-    for requirement in project["dependencies"]:
+    """Yield the dependencies of bitkiln with what is installed of them."""
+    for requirement in _requirements():
         match = _DEPENDENCY.match(requirement)
         assert match is not None
         name, wanted = match.group(1), match.group(2).strip()
@@ -121,6 +118,16 @@ def _packages() -> Iterator[Finding]:
             yield Finding(name, "missing", f"{version}, wanted {wanted}", advice)
         else:
             yield Finding(name, "ok", version)
+
+
+def _requirements() -> list[str]:
+    """Return what pyproject.toml states; where bitkiln is installed, what it stated then."""
+    import tomllib
+
+    project = keys.ROOT / "pyproject.toml"
+    if project.is_file():
+        return list(tomllib.loads(project.read_text())["project"]["dependencies"])
+    return [line for line in metadata.requires("bitkiln") or () if "extra ==" not in line]
 
 
 def _compiler() -> Finding:
@@ -150,7 +157,7 @@ def _qemu(architecture: str) -> Finding:
 
 
 def _disk() -> Finding:
-    free = shutil.disk_usage(keys.ROOT).free / 2**30
+    free = shutil.disk_usage(places.WORK).free / 2**30
     if free < _ROOM_GIB:
         return Finding("disk", "missing", f"{free:.1f} GiB free", f"have {_ROOM_GIB} GiB free")
     return Finding("disk", "ok", f"{free:.0f} GiB free")

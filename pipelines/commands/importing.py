@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import keys, model_files, paths, tables
+from pipelines import model_files, paths, places, tables
 from pipelines.errors import UserError, shown
-from pipelines.load import RECIPES
 from pipelines.overrides import Variables
 
 
@@ -28,7 +27,7 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
         found = {"numerics": importing.numerics(model), "islands": importing.islands(model)}
         description = {**description, **found, "moved_by_last_bits": moved}
     _tell(path, description)
-    target = RECIPES / f"{recipe_name(path)}.yaml"
+    target = places.RECIPES / f"{recipe_name(path)}.yaml"
     text = importing.starter_recipe(description, _as_stated(path, target.parent), target.stem)
     try:
         with target.open("x", encoding="utf-8") as file:
@@ -66,8 +65,8 @@ def _read(path: Path) -> bytes:
 
 
 def _as_stated(path: Path, folder: Path) -> str:
-    """Return a path as the recipe states it: relative inside the clone, whole outside."""
-    inside = path.is_relative_to(keys.ROOT)
+    """Return a path as the recipe states it: relative inside the work folder, whole outside."""
+    inside = path.is_relative_to(places.WORK)
     return Path(os.path.relpath(path, folder)).as_posix() if inside else path.as_posix()
 
 

@@ -6,14 +6,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines import actions, atomic, building, execute, keys, model_files, packages
+from pipelines import actions, atomic, building, execute, keys, model_files, packages, places
 from pipelines.conforming import comparing
 from pipelines.errors import UserError
 from stages import importing
 from stages.errors import StageError
 from stages.kinds import Golden
 
-FOLDER = keys.ROOT / "artifacts" / "conformance"
+FOLDER = places.ARTIFACTS / "conformance"
 """Where the starter recipes are written; their packages are removed when they were compared."""
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pipelines import actions, atomic, building, execute, keys, machine, plan, slicing, tables
+from pipelines import actions, atomic, building, execute, machine, places, plan, slicing, tables
 from pipelines.benching import layers as timing
 from pipelines.benching import sides
 from pipelines.emulating import attributing, kinds, peers, processors, program
@@ -34,7 +34,7 @@ from pipelines.modelling.blocks import joined
 from pipelines.runners.package import open_package
 from stages.importing import zoo
 
-FOLDER = keys.ROOT / "artifacts" / "modelling"
+FOLDER = places.ARTIFACTS / "modelling"
 RESULTS = Path(__file__).parent / "results"
 SMALLEST = 20_000
 """Cycles of a layer below which calling it is what is timed."""

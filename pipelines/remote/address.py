@@ -1,6 +1,7 @@
 """Which boards `board=` means: addresses, `local`, and the names of a boards file of one's own.
 
-`BITKILN_BOARDS` names a YAML file with a list `boards`, whose entries have the fields of `Board`.
+`BITKILN_BOARDS` names a YAML file with a list `boards`, whose entries have the fields of `Board`;
+without it `boards.yaml` in the work folder is that file, if it is there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipelines import paths, validate
+from pipelines import paths, places, validate
 from pipelines.board import list_boards
 from pipelines.documents import read
 from pipelines.errors import Fault, UserError, did_you_mean, nearest, shown
@@ -95,14 +96,15 @@ def _fault(address: str) -> str:
 
 
 def _path() -> Path:
-    return paths.expanded(os.environ.get(VARIABLE, ""))
+    named = os.environ.get(VARIABLE)
+    return paths.expanded(named) if named else places.BOARDS
 
 
 def _known() -> tuple[Board, ...]:
-    """The boards of the user's own file; none if there is no such file named."""
-    if not os.environ.get(VARIABLE):
-        return ()
+    """The boards of the user's own file; none if there is no such file."""
     path = _path()
+    if not os.environ.get(VARIABLE) and not paths.is_file(path):
+        return ()
     if not paths.is_file(path):
         raise UserError(f"{VARIABLE}={shown(path)}: there is no such file; it lists boards")
     faults: list[Fault] = []

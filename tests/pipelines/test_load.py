@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pipelines.board import BOARDS, list_boards, load_board
 from pipelines.documents import merge
 from pipelines.errors import Fault, Source, Span, UserError, nearest
-from pipelines.load import RECIPES, find_recipe, list_recipes, load_recipe
+from pipelines.load import find_recipe, list_recipes, load_recipe
+from pipelines.places import CODE, SHIPPED
 from pipelines.positions import MAX_BYTES, Node, Plain, parse
 
 QUANTIZATION = "quantization: {activations: {bits: 2}, weights: {bits: 1}}\n"
@@ -24,7 +25,7 @@ ZOO = "model: {zoo: residual_block}\n" + QUANTIZATION
 def shipped() -> list[str]:
     """Return the recipes that belong to the clone; a user's own may lie beside them."""
     listed = subprocess.run(
-        ["git", "ls-files", "recipes"], cwd=RECIPES.parent, capture_output=True, text=True
+        ["git", "ls-files", "recipes"], cwd=CODE, capture_output=True, text=True
     )
     tracked = {Path(line).relative_to("recipes") for line in listed.stdout.splitlines()}
     names = [name for name, _ in list_recipes()]
@@ -239,7 +240,8 @@ def test_a_list_of_recipes_survives_a_broken_one(
     write(tmp_path, "good.yaml", "description: good\nmodel: {file: x.onnx}\n")
     write(tmp_path, "bad.yaml", "a: [")
     write(tmp_path, "part.yaml", "description: no model\n")
-    monkeypatch.setattr("pipelines.load.RECIPES", tmp_path)
+    monkeypatch.setattr("pipelines.places.RECIPES", tmp_path)
+    monkeypatch.setattr("pipelines.places.SHIPPED", tmp_path)
     listed = dict(list_recipes())
     assert listed["good"] == "good"
     assert listed["bad"].startswith("cannot be read: this is not YAML")
@@ -373,7 +375,7 @@ def test_nearest_prefers_whole_names() -> None:
     assert nearest("schedule.trails", known) == "schedule.trials"
     assert nearest("sample", known) == "golden.samples"
     assert nearest("zzz", known) is None
-    assert RECIPES.is_dir()
+    assert SHIPPED.is_dir()
 
 
 @pytest.mark.parametrize("board", ["rpi3", "rpi3_armv7", "rpi4", "armv8_2_dotprod", "x86_64"])

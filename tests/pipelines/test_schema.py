@@ -9,7 +9,7 @@ import pytest
 from pipelines import schema
 from pipelines.board import BOARDS
 from pipelines.documents import read
-from pipelines.load import RECIPES
+from pipelines.places import SHIPPED
 from pipelines.positions import Plain
 from tests.pipelines.test_load import shipped
 
@@ -32,7 +32,7 @@ def test_every_field_is_described() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    sorted([*(RECIPES / f"{name}.yaml" for name in [*shipped(), "base"]), *BOARDS.glob("*.yaml")]),
+    sorted([*(SHIPPED / f"{name}.yaml" for name in [*shipped(), "base"]), *BOARDS.glob("*.yaml")]),
     ids=lambda path: path.stem,
 )
 def test_files_name_their_schema_and_hold_its_fields_only(path: Path) -> None:

@@ -1,0 +1,52 @@
+"""`doit new FOLDER`: a folder of one's own for recipes, models and boards, with all they need."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines import paths, places
+from pipelines.errors import UserError, shown
+from pipelines.overrides import Variables
+from pipelines.starting import folder, requirement
+
+_IMPORT = "from pipelines.dodo import *"
+
+
+def run(*, variables: Variables, files: Sequence[str]) -> None:
+    """Write what is not there yet, say what is, and what to do next."""
+    del variables
+    target = _target(files)
+    line, doubts = requirement.line()
+    made = dict(folder.write(target, folder.files(line)))
+    for word, is_new in (("written", True), ("kept", False)):
+        names = [name for name, was_written in made.items() if was_written == is_new]
+        if names:
+            print(f"{word}: {', '.join(names)} in {shown(target)}")
+    dodo = target / places.DODO
+    if not made[places.DODO] and _IMPORT not in dodo.read_text("utf-8", "replace"):
+        print(f"note: {places.DODO} lacks bitkiln's commands; add the line: {_IMPORT}")
+    for doubt in doubts:
+        print(f"note: {doubt}")
+    print(
+        f"next: cd {shlex.quote(str(target))}; python3 -m venv .venv && . .venv/bin/activate && "
+        "pip install -r requirements.txt && doit build recipe=digits"
+    )
+
+
+def _target(files: Sequence[str]) -> Path:
+    if len(files) != 1:
+        found = f"found {len(files)}: {', '.join(files)}" if files else "found none"
+        raise UserError(f"new takes one folder, {found}; for example: doit new ~/networks")
+    target = paths.expanded(files[0]).absolute()
+    whole = target.resolve()
+    if whole.is_relative_to(places.CODE):
+        raise UserError(
+            f"{shown(target)} lies in bitkiln's own folder, where nothing of yours belongs; name "
+            "another one, for example: doit new ~/networks"
+        )
+    above = next(path for path in (whole, *whole.parents) if path.exists())
+    if not above.is_dir():
+        raise UserError(f"{shown(above)} is a file; new takes a folder, there or yet to be made")
+    return target
