@@ -157,6 +157,9 @@ class Package(Section):
     """Prefix of the package's symbols; without it, the recipe's name."""
     formats: tuple[PackageFormat, ...] = Field(default=PACKAGE_FORMATS, min_length=1)
     """What to link: shared and static library, and an executable that checks and times itself."""
+    profile: bool = False
+    """Whether the package can tell the time of each layer; one that cannot is as if there were no
+    such thing."""
 
     @field_validator("name")
     @classmethod

@@ -104,4 +104,7 @@ def legalize_options(recipe: Recipe) -> LegalizeOptions:
 
 def package_options(recipe: Recipe, name: str) -> PackageOptions:
     """Return what to package; `name` is the recipe's name, used where it gives no other."""
-    return PackageOptions(name=recipe.package.name or name, formats=recipe.package.formats)
+    package = recipe.package
+    return PackageOptions(
+        name=package.name or name, formats=package.formats, profile=package.profile
+    )

@@ -289,6 +289,7 @@ class PackageOptions(Options):
     formats: tuple[PackageFormat, ...] = Field(
         default=PACKAGE_FORMATS, min_length=1, description="What to link."
     )
+    profile: bool = Field(default=False, description="Whether it can tell layer times.")
 
     @field_validator("name")
     @classmethod

@@ -42,13 +42,22 @@ def assemble(
     plan = arena.plan(program)
     constants = emit.pack_constants(program)
     built: HeldFiles = {
-        f"{options.name}.h": header_source(program, options.name, hardware).encode(),
+        f"{options.name}.h": header_source(
+            program, options.name, hardware, options.profile
+        ).encode(),
         "golden.bin": write_golden(golden, program.inputs, program.outputs),
-        **shipped(options.name, program.inputs, program.outputs, hardware, options.formats),
+        **shipped(
+            options.name,
+            program.inputs,
+            program.outputs,
+            hardware,
+            options.formats,
+            options.profile,
+        ),
     }
     with tempfile.TemporaryDirectory(prefix="bitkiln-") as folder:
         linker = Linker(Path(folder), options.name, hardware, cache or default_cache())
-        linked = _link(linker, program, plan, constants, options.formats)
+        linked = _link(linker, program, plan, constants, options)
         built |= _held(linked)
     manifest = _manifest(program, plan, constants, options, hardware, provenance, built)
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
@@ -73,13 +82,14 @@ def _link(
     program: Program,
     plan: arena.Arena,
     constants: emit.Constants,
-    formats: Iterable[str],
+    options: PackageOptions,
 ) -> list[Path]:
-    source = emit.graph_source(program, plan, constants, linker.hardware)
-    package = linker.compile_package({"graph.c": source})
+    formats, profile = options.formats, options.profile
+    source = emit.graph_source(program, plan, constants, linker.hardware, profile)
+    package = linker.compile_package({"graph.c": source}, profile)
     own = {**program.objects, "package.o": package.read_bytes()}
     wants_program = "executable" in formats
-    extra = {"replay.o": linker.compile_replay().read_bytes()} if wants_program else {}
+    extra = {"replay.o": linker.compile_replay(profile).read_bytes()} if wants_program else {}
     names = linker.privatize(own, extra)
     library = [*names[: len(own)], linker.compile_constants(constants.chunks())]
     files = []
@@ -106,6 +116,7 @@ def _manifest(
         "abi_version": emit.ABI_VERSION,
         "name": options.name,
         "formats": list(options.formats),
+        **({"profile": True} if options.profile else {}),
         "target": {
             "hardware": hardware.name,
             "architecture": hardware.architecture,

@@ -13,14 +13,19 @@ from stages.packaging.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.program import Call, Fallback, Program, Slot
 
 
-def functions(program: Program, arena: Arena, constants: Mapping[str, int]) -> list[str]:
+def functions(
+    program: Program, arena: Arena, constants: Mapping[str, int], profile: bool = False
+) -> list[str]:
     """The functions that all threads run; `constants` are their offsets among all."""
-    lines = _Writer(program, arena, constants, program.collected).function(
-        "graph", program.calls_apart, arena.buffer_bytes
+    apart = program.calls_apart
+    first = 0 if profile else None
+    lines = _Writer(program, arena, constants, program.collected, first).function(
+        "graph", apart, arena.buffer_bytes
     )
     if program.together:
+        first = len(apart) if profile else None
         lines += ["", "/* What is computed once, for all pictures. */"]
-        lines += _Writer(program, arena, constants, {}).function(
+        lines += _Writer(program, arena, constants, {}, first).function(
             "together", program.calls_together, arena.together_bytes
         )
     return lines
@@ -35,6 +40,8 @@ class _Writer:
     arena: Arena
     constants: Mapping[str, int]
     shares: Mapping[str, int]
+    first: int | None
+    """The number of a function's first call among all, where they are to be noted."""
 
     def function(self, name: str, calls: Sequence[Call], scratch: int) -> list[str]:
         """The calls in order; scratch of all threads begins `scratch` bytes into the arena."""
@@ -47,9 +54,11 @@ class _Writer:
             f" arena + {scratch} + (size_t){self.arena.scratch_bytes} * (size_t)thread;",
             "    (void)context;",
         ]
+        if self.first is not None:
+            lines.append("    uint64_t begin;")
         if is_apart(calls):
             return [*lines, "", *self._in_order(0, calls), "}"]
-        lines.append("    int32_t n_tasks;")
+        lines.append("    int32_t n_tasks;" if self.first is None else "    int32_t n_tasks, ran;")
         index = 0
         for part in _parts(calls):
             if index:
@@ -69,8 +78,22 @@ class _Writer:
         """Calls by the one thread that comes here."""
         lines: list[str] = []
         for number, call in enumerate(calls, index):
-            lines += [f"        /* {number}: {comment(call.layer)} */", *self._call(call, "0, 1")]
+            lines += [
+                f"        /* {number}: {comment(call.layer)} */",
+                *self._begin("        "),
+                *self._call(call, "0, 1"),
+                *self._end("        ", number),
+            ]
         return lines
+
+    def _begin(self, indent: str) -> list[str]:
+        """Where a call that is to be noted begins."""
+        return [] if self.first is None else [f"{indent}begin = rt_begin(&context->at);"]
+
+    def _end(self, indent: str, index: int) -> list[str]:
+        if self.first is None:
+            return []
+        return [f"{indent}rt_end(&context->at, begin, thread, {self.first + index});"]
 
     def _shared(self, index: int, call: Call) -> list[str]:
         """A call whose tasks all threads take."""
@@ -78,11 +101,18 @@ class _Writer:
         if other := call.fallback:
             tasks = f"context->tiles ? {_tasks(call, TASKS_OF_TILES)}"
             tasks += f"\n                             : {_tasks(other, TASKS)}"
+        take = "    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;"
+        lines = [f"    /* {index}: {comment(call.layer)} */", f"    n_tasks = {tasks};"]
+        if self.first is None:
+            return [*lines, f"{take})", *self._call(call, "task, n_tasks")]
         return [
-            f"    /* {index}: {comment(call.layer)} */",
-            f"    n_tasks = {tasks};",
-            "    for (int32_t task; (task = rt_take(runtime, thread, n_tasks)) < n_tasks;)",
+            *lines,
+            "    ran = 0;",
+            *self._begin("    "),
+            f"{take} ran = 1)",
             *self._call(call, "task, n_tasks"),
+            "    if (ran)",
+            *self._end("        ", index),
         ]
 
     def _call(self, call: Call, task: str) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hw.profile import Hardware
-from stages.packaging import calling, features, running
+from stages.packaging import calling, features, profiling, running
 from stages.packaging.arena import SLACK, Arena, align
 from stages.packaging.calling import comment
 from stages.packaging.program import Program, TensorSpec
@@ -90,27 +90,36 @@ def constants_source(hardware: Hardware, symbol: str) -> str:
     )
 
 
-def graph_source(program: Program, arena: Arena, constants: Constants, hardware: Hardware) -> str:
-    """Return graph.c: the context, the kernel calls in order, and the package's functions."""
+def graph_source(
+    program: Program,
+    arena: Arena,
+    constants: Constants,
+    hardware: Hardware,
+    profile: bool = False,
+) -> str:
+    """Return graph.c: the context, the kernel calls in order, and the package's functions, those
+    that tell layer times too if `profile`."""
     return "\n".join(
         (
             "/* The graph: which kernel runs when, on what memory. Generated; do not edit. */",
             '#include "package.h"',
             '#include "runtime.h"',
+            *(['#include "profile.h"'] if profile else []),
             "",
             *_prototypes(program),
             "",
             f"extern const uint8_t {CONSTANTS}[];",
             "",
-            *_context(program),
+            *_context(program, profile),
             "",
-            *calling.functions(program, arena, constants.offsets),
+            *calling.functions(program, arena, constants.offsets, profile),
             "",
             *_processor(hardware),
             "",
-            *running.functions(program, arena),
+            *running.functions(program, arena, profile),
             "",
-            *_package(program, arena),
+            *_package(program, arena, profile),
+            *(["", *profiling.functions(program)] if profile else []),
             "",
             *_tensor_sizes("input", program.inputs),
             "",
@@ -130,7 +139,7 @@ def _prototypes(program: Program) -> list[str]:
     return list(lines.values())
 
 
-def _context(program: Program) -> list[str]:
+def _context(program: Program, profile: bool) -> list[str]:
     return [
         "struct context {",
         "    struct rt_context runtime;",
@@ -139,6 +148,7 @@ def _context(program: Program) -> list[str]:
         f"    uint8_t *out[{len(program.outputs)}];",
         *(["    int tiles; /* whether kernels may use them */"] if program.uses_tiles else []),
         *running.members(program),
+        *(profiling.members() if profile else []),
         "};",
     ]
 
@@ -178,7 +188,8 @@ def refusal(hardware: Hardware) -> str:
     )
 
 
-def _package(program: Program, arena: Arena) -> list[str]:
+def _package(program: Program, arena: Arena, profile: bool) -> list[str]:
+    own = "((struct context *)context)"
     return [
         "int32_t package_abi_version(void)",
         "{",
@@ -209,11 +220,8 @@ def _package(program: Program, arena: Arena) -> list[str]:
         "        return RT_PROCESSOR;",
         "    if (rt_is_ready(&((struct context *)context)->runtime))",
         "        return RT_RUNNING;",
-        *(
-            ["    ((struct context *)context)->tiles = rt_may_use_tiles();"]
-            if program.uses_tiles
-            else []
-        ),
+        *([f"    {own}->tiles = rt_may_use_tiles();"] if program.uses_tiles else []),
+        *([f"    rt_disarm(&{own}->at, &{own}->log);"] if profile else []),
         "    return rt_init(&((struct context *)context)->runtime, arena, n_threads);",
         "}",
         "",
@@ -232,6 +240,7 @@ def _package(program: Program, arena: Arena) -> list[str]:
         f"    for (int i = 0; i < {len(program.outputs)}; i++)",
         "        if (out[i] == NULL)",
         "            return RT_NULL_POINTER;",
+        *(["    rt_restart(&context->at);"] if profile else []),
         "    run_all(context, in, out);",
         "    return RT_OK;",
         "}",

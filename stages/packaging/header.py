@@ -87,7 +87,7 @@ void {name}_finish(void *context);
 /* One sentence for an error code. For an unsupported processor it is:
 {refusal} */
 const char *{name}_error(int code);
-
+{profile}
 #ifdef __cplusplus
 }}
 #endif
@@ -96,8 +96,55 @@ const char *{name}_error(int code);
 """
 
 
-def header_source(program: Program, name: str, hardware: Hardware) -> str:
-    """Return NAME.h."""
+_PROFILE = """
+/* Layer times; this package was built with them.
+ *
+ * Once a context is armed, each of its runs writes into `spans` which thread was in which layer,
+ * from when to when:
+ *
+ *     struct {name}_span *spans = malloc({name}_most_spans(n_threads) * sizeof *spans);
+ *     error = {name}_profile(context, spans, NULL);
+ *     error = {name}_run(context, in, out);
+ *     double ns[{upper}_LAYERS];
+ *     {name}_layer_times(context, ns);
+ *
+ * Times are the clock's: any function that never goes back and that all threads may call. Without
+ * one it is clock_gettime(CLOCK_MONOTONIC), in nanoseconds; with one of the caller's and
+ * n_threads = 1 nothing here calls libc. */
+#define {upper}_LAYERS {layers}
+
+struct {name}_span {{
+    uint64_t begin, end;
+    int32_t layer;    /* 0..{upper}_LAYERS - 1 */
+    int32_t picture;  /* of a batch; -1 in a layer that computes all of them at once, else 0 */
+    int32_t thread;   /* 0..n_threads - 1 */
+    int32_t reserved;
+}};
+
+/* How many layers there are, and what each is called; NULL if there is no such layer. A kernel may
+ * depend on what init found the processor to have. */
+int32_t {name}_layers(void);
+const char *{name}_layer_name(int32_t layer);
+const char *{name}_layer_kernel(const void *context, int32_t layer);
+
+/* How many spans a run writes at most. */
+size_t {name}_most_spans(int32_t n_threads);
+
+/* Arms a context between two runs, or disarms it where spans is NULL; 0 or an error code. init
+ * leaves a context disarmed. */
+int {name}_profile(void *context, struct {name}_span *spans, uint64_t (*clock)(void));
+
+/* How many spans the last run wrote; those of each thread are in order. */
+size_t {name}_spans(const void *context);
+
+/* The time of each layer in the last run. Every moment counts for the layers that threads are in, in
+ * equal parts for each thread that is in one: so times add up to no more than the run took. */
+void {name}_layer_times(const void *context, double *times);
+"""
+
+
+def header_source(program: Program, name: str, hardware: Hardware, profile: bool = False) -> str:
+    """Return NAME.h, with what tells layer times if `profile`."""
     upper = name.upper()
     asks_system = hardware.architecture == "armv7"
     return _TEXT.format(
@@ -127,6 +174,9 @@ def header_source(program: Program, name: str, hardware: Hardware) -> str:
         ),
         refusal=textwrap.fill(
             refusal(hardware) + ".", 98, initial_indent=" * ", subsequent_indent=" * "
+        ),
+        profile=(
+            _PROFILE.format(name=name, upper=upper, layers=len(program.calls)) if profile else ""
         ),
     )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hw.profile import Hardware
 from stages.errors import StageError
+from stages.packaging import profiling
 from stages.packaging.emit import CONSTANTS, PUBLIC, constants_source
 from stages.packaging.symbols import ObjectFile
 
@@ -21,6 +22,9 @@ RUNTIME_SOURCES = (
 )
 RUNTIME_HEADERS = ("runtime.h", "package.h")
 REPLAY_SOURCE = "replay.c"
+PROFILE_SOURCE, PROFILE_HEADER = "profile.c", "profile.h"
+TRACE_SOURCE, TRACE_HEADER = "trace.c", "trace.h"
+"""What tells layer times: in the library, and in the program that replays."""
 
 _COMPILE = (
     *("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden"),
@@ -33,7 +37,7 @@ _LINK = ("-Wl,--build-id=none", "-Wl,--gc-sections", "-s")
 # What an object may leave to libc, and (a pattern) to the compiler's own support library.
 _LIBC = re.compile(
     r"pthread_(create|join|mutex_(init|destroy|lock|unlock)|cond_(init|destroy|wait|broadcast))"
-    r"|getpid|mmap|munmap|madvise|getauxval|_GLOBAL_OFFSET_TABLE_"
+    r"|clock_gettime|getpid|mmap|munmap|madvise|getauxval|_GLOBAL_OFFSET_TABLE_"
 )
 _COMPILER_RT = re.compile(
     r"__aeabi_(u?idiv(mod)?|u?ldivmod|l(mul|lsl|lsr|asr)|u?l2[fd]|[fd]2u?lz|f2h|h2f|d2h)"
@@ -57,15 +61,18 @@ class Linker:
     hardware: Hardware
     cache: Path
 
-    def compile_package(self, sources: Mapping[str, str | bytes]) -> Path:
+    def compile_package(
+        self, sources: Mapping[str, str | bytes], profile: bool = False
+    ) -> Path:
         """Compile runtime and graph into one object; `sources` are graph.c and what it needs."""
-        self._unpack((*RUNTIME_SOURCES, *RUNTIME_HEADERS))
+        runtime = (*RUNTIME_SOURCES, *([PROFILE_SOURCE] if profile else []))
+        self._unpack((*runtime, *RUNTIME_HEADERS, *([PROFILE_HEADER] if profile else [])))
         for name, content in sources.items():
             data = content.encode() if isinstance(content, str) else content
             (self.folder / name).write_bytes(data)
         compiled = [name for name in sources if name.endswith((".c", ".S"))]
         # -fno-builtin: a loop in memory.c must not become a call of the function it is in.
-        return self._compile("package.o", (*RUNTIME_SOURCES, *compiled), "-fno-builtin")
+        return self._compile("package.o", (*runtime, *compiled), "-fno-builtin")
 
     def compile_constants(self, chunks: Iterable[bytes]) -> str:
         """Compile the constants into an object of their own, which has its last names; return that.
@@ -79,10 +86,13 @@ class Linker:
         self._compile(name, ("constants.S",))
         return name
 
-    def compile_replay(self) -> Path:
-        """Compile the program that replays golden vectors."""
+    def compile_replay(self, profile: bool = False) -> Path:
+        """Compile the program that replays golden vectors, and tells layer times if `profile`."""
         self._unpack((REPLAY_SOURCE, *RUNTIME_HEADERS))
-        return self._compile("replay.o", (REPLAY_SOURCE,))
+        if not profile:
+            return self._compile("replay.o", (REPLAY_SOURCE,))
+        self._unpack((TRACE_SOURCE, TRACE_HEADER, PROFILE_HEADER))
+        return self._compile("replay.o", (REPLAY_SOURCE, TRACE_SOURCE), "-DPROFILE")
 
     def privatize(self, objects: Mapping[str, bytes], extra: Mapping[str, bytes]) -> list[str]:
         """Write objects with prefixed names, hidden unless public; return the file names.
@@ -93,11 +103,12 @@ class Linker:
         parsed = [ObjectFile(data, name) for name, data in objects.items()]
         defined = _defined(parsed) | {CONSTANTS}
         _check_undefined(parsed, defined)
-        public = {f"{self.name}_{function}" for function in PUBLIC}
+        functions = {*PUBLIC, *profiling.PUBLIC}
+        public = {f"{self.name}_{function}" for function in functions}
 
         def rename(symbol: str) -> str:
             function = symbol.removeprefix("package_")
-            if symbol == f"package_{function}" and function in PUBLIC:
+            if symbol == f"package_{function}" and function in functions:
                 return f"{self.name}_{function}"
             # Two underscores cannot occur in a package's name, so no prefix begins another.
             return f"{self.name}__{symbol}" if symbol in defined else symbol

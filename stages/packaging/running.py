@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from stages.packaging import profiling
 from stages.packaging.arena import Arena
 from stages.packaging.calling import is_apart
 from stages.packaging.program import Call, Program
@@ -43,18 +44,18 @@ def members(program: Program) -> list[str]:
     return lines
 
 
-def functions(program: Program, arena: Arena) -> list[str]:
+def functions(program: Program, arena: Arena, profile: bool = False) -> list[str]:
     """The functions behind `run_all(context, in, out)`, and that itself."""
-    one = _run_picture(program, arena)
+    one = _run_picture(program, arena, profile)
     head = "static void run_all(struct context *context, const void *const in[], void *const out[])"
     if program.pictures == 1:
         return [*one, "", head, "{", "    run_picture(context, in, out, 0);", "}"]
     lines = [
         *one,
         "",
-        *_pictures(program, arena),
+        *_pictures(program, arena, profile),
         "",
-        *_run_together(program, arena),
+        *_run_together(program, arena, profile),
         head,
         "{",
         f"    if (rt_threads(&context->runtime) <= {program.pictures}) {{",
@@ -75,7 +76,7 @@ def functions(program: Program, arena: Arena) -> list[str]:
     return [*lines, "}"]
 
 
-def _pictures(program: Program, arena: Arena) -> list[str]:
+def _pictures(program: Program, arena: Arena, profile: bool) -> list[str]:
     return [
         "/* A thread's part of a batch: pictures that nobody has taken yet. */",
         "static void pictures(struct rt_context *runtime, int32_t thread)",
@@ -86,6 +87,7 @@ def _pictures(program: Program, arena: Arena) -> list[str]:
         "    rt_init_own(&own.runtime, runtime->arena + bytes * (size_t)thread);",
         *(["    own.tiles = all->tiles;"] if program.uses_tiles else []),
         *(["    own.all = runtime->arena;"] if program.together else []),
+        *(["    own.at.log = all->at.log;", "    own.at.thread = thread;"] if profile else []),
         "    int32_t picture;",
         f"    while ((picture = rt_take(runtime, thread, {program.pictures}))"
         f" < {program.pictures})",
@@ -94,7 +96,7 @@ def _pictures(program: Program, arena: Arena) -> list[str]:
     ]
 
 
-def _run_picture(program: Program, arena: Arena) -> list[str]:
+def _run_picture(program: Program, arena: Arena, profile: bool) -> list[str]:
     """The graph on one picture's share of the caller's tensors, copied where they lie badly."""
     shares, place = [], []
     for index, spec in enumerate(program.inputs):
@@ -128,13 +130,14 @@ def _run_picture(program: Program, arena: Arena) -> list[str]:
         *place,
         *_place_outputs(program, arena, written, sizes),
         *(["    context->picture = picture;"] if program.together else []),
+        *(["    context->at.picture = picture;"] if profile else []),
         _run("graph", program.calls_apart),
         *_copy_outputs(written, sizes),
         "}",
     ]
 
 
-def _run_together(program: Program, arena: Arena) -> list[str]:
+def _run_together(program: Program, arena: Arena, profile: bool) -> list[str]:
     """What follows the pictures, on the caller's whole tensors."""
     if not program.together:
         return []
@@ -147,6 +150,7 @@ def _run_together(program: Program, arena: Arena) -> list[str]:
         "    uint8_t *const arena = context->runtime.arena;",
         *(f"    uint8_t *const out{index} = (uint8_t *)out[{index}];" for index in written),
         *_place_outputs(program, arena, written, sizes),
+        *([f"    context->at.picture = {profiling.TOGETHER};"] if profile else []),
         _run("together", program.calls_together),
         *_copy_outputs(written, sizes),
         "}",

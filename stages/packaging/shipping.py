@@ -16,6 +16,13 @@ from stages.packaging.calling import comment
 from stages.packaging.emit import ABI_VERSION
 from stages.packaging.program import TensorSpec
 
+_PROFILE = re.compile(r" *# @PROFILE@\n(.*?) *# @END@\n", re.DOTALL)
+"""What of the loader tells layer times."""
+_TELLING_TIMES = {
+    '"InputError", "LibraryError"': '"InputError", "LayerTime", "LibraryError"',
+    # It calls itself while no other thread may.
+    "threading.Lock()": "threading.RLock()",
+}
 _RPATH = "-Wl,-rpath,'$ORIGIN' "
 
 
@@ -25,13 +32,14 @@ def shipped(
     outputs: Sequence[TensorSpec],
     hardware: Hardware,
     formats: Iterable[str],
+    profile: bool = False,
 ) -> dict[str, bytes]:
     """File name → content: NOTICE always, the others where the package's formats have a use for
-    them, the loader where there is a shared library."""
+    them, the loader where there is a shared library; it tells layer times if `profile`."""
     formats = frozenset(formats)
     texts = {"NOTICE": notice(name, formats)}
     if "shared" in formats:
-        texts[f"{name}.py"] = loader(name, inputs, outputs)
+        texts[f"{name}.py"] = loader(name, inputs, outputs, profile)
     if formats & {"shared", "static"}:
         texts["example.c"] = example_c(name, inputs, outputs, formats)
         texts["example.cpp"] = example_cpp(name, inputs, outputs, formats)
@@ -40,8 +48,13 @@ def shipped(
     return {file: text.encode() for file, text in texts.items()}
 
 
-def loader(name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
-    """NAME.py: Python that runs libNAME.so beside it."""
+def loader(
+    name: str,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    profile: bool = False,
+) -> str:
+    """NAME.py: Python that runs libNAME.so beside it, and tells layer times if `profile`."""
     given = ", ".join(f"{t.name!r}: np.zeros({t.shape}, {t.dtype!r})" for t in inputs)
     doc = f"""{name}: a compiled neural network. Generated; do not edit.
 
@@ -62,7 +75,9 @@ It needs lib{name}.so beside it, and NumPy:
             "0  # @ABI@": str(ABI_VERSION),
             "()  # @INPUTS@": _python(inputs),
             "()  # @OUTPUTS@": _python(outputs),
+            **(_TELLING_TIMES if profile else {}),
         },
+        profile,
     )
 
 
@@ -259,9 +274,10 @@ def _python(specs: Sequence[TensorSpec]) -> str:
     return f"(\n{''.join(lines)})" if lines else "()"
 
 
-def _filled(file: str, values: Mapping[str, str]) -> str:
-    """A text of `shipped/`; what is put in is never looked through again."""
-    text = _text(file)
+def _filled(file: str, values: Mapping[str, str], profile: bool = False) -> str:
+    """A text of `shipped/`, without what tells layer times unless `profile`; what is put in is
+    never looked through again."""
+    text = _PROFILE.sub(r"\1" if profile else "", _text(file))
     assert all(mark in text for mark in values), file
     return re.sub("|".join(re.escape(mark) for mark in values), lambda m: values[m[0]], text)
 

@@ -11,6 +11,9 @@
 
 #include "package.h"
 #include "runtime.h"
+#ifdef PROFILE
+#include "trace.h"
+#endif
 
 enum { EQUAL = 0, MISMATCH = 1, REFUSED = 2, FAILED = 3 };
 
@@ -32,7 +35,13 @@ struct golden {
 };
 
 static const char MAGIC[8] = {'b', 'k', 'g', 'o', 'l', 'd', 0, 2};
+#ifdef PROFILE
+static const char USAGE[] =
+    "usage: %s [--threads N] [--repeat N] [--profile] [--trace FILE] [golden.bin]\n";
+static struct layers layers;
+#else
 static const char USAGE[] = "usage: %s [--threads N] [--repeat N] [golden.bin]\n";
+#endif
 
 static int fail(const char *what, const char *which)
 {
@@ -184,7 +193,13 @@ static int replay(void *context, const struct golden *golden, int threads, int r
             }
             double begin = now();
             int error = package_run(context, in, (void *const *)out);
+#ifdef PROFILE
+            double end = now();
+            seconds[round] += end - begin;
+            note_run(&layers, begin, end, round, repeat, sample);
+#else
             seconds[round] += now() - begin;
+#endif
             if (error != RT_OK)
                 return fail(package_error(error), "");
             if (compare(golden, sample, out) != EQUAL)
@@ -212,6 +227,16 @@ int main(int argc, char **argv)
     int threads = 1, repeat = 1;
     const char *path = NULL;
     for (int i = 1; i < argc; i++) {
+#ifdef PROFILE
+        if (strcmp(argv[i], "--profile") == 0) {
+            layers.is_shown = 1;
+            continue;
+        }
+        if (strcmp(argv[i], "--trace") == 0 && i + 1 < argc) {
+            layers.path = argv[++i];
+            continue;
+        }
+#endif
         int *option = strcmp(argv[i], "--threads") == 0  ? &threads
                       : strcmp(argv[i], "--repeat") == 0 ? &repeat
                                                          : NULL;
@@ -249,7 +274,15 @@ int main(int argc, char **argv)
     int error = package_init(context, arena, threads);
     if (error != RT_OK)
         return fail(package_error(error), "");
+#ifdef PROFILE
+    if (!open_layers(&layers, context, threads))
+        return FAILED;
+#endif
     int status = replay(context, &golden, threads, repeat);
+#ifdef PROFILE
+    if (!close_layers(&layers, status == EQUAL))
+        status = FAILED;
+#endif
     package_finish(context);
     return status;
 }
