@@ -158,8 +158,7 @@ class Package(Section):
     formats: tuple[PackageFormat, ...] = Field(default=PACKAGE_FORMATS, min_length=1)
     """What to link: shared and static library, and an executable that checks and times itself."""
     profile: bool = False
-    """Whether the package can tell the time of each layer; one that cannot is as if there were no
-    such thing."""
+    """Whether the package can tell the time of each layer."""
 
     @field_validator("name")
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import class_names, packages, samples, tables
+from pipelines import class_names, packages, profiling, samples, tables
 from pipelines.commands import arguments
 from pipelines.errors import UserError, shown
 from pipelines.load import Resolved
@@ -41,7 +41,22 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
         result["outputs"][name] = {"best": rows, "values": values.tolist()}
     if variables.command.get("out"):
         _save(Path(variables.command["out"]), outputs)
+    if trace := variables.command.get("profile"):
+        repeat = arguments.repeat(variables) or profiling.REPEAT
+        board = one_board(variables, resolved)
+        found = profiling.profiled(plan, inputs, outputs, threads, repeat, board)
+        found.show()
+        found.save(trace)
+        result["profile"] = found.told
     tables.write_json(variables.command.get("json"), result)
+
+
+def check(resolved: Resolved, variables: Variables) -> None:
+    """Raise UserError if layer times are wanted that the package cannot tell, or nobody can."""
+    if variables.command.get("profile") is not None:
+        profiling.check(resolved, one_board(variables, resolved))
+    elif variables.command.get("repeat") is not None:
+        raise UserError("repeat=: doit run repeats runs to time them, with profile=FILE.json")
 
 
 def one_board(variables: Variables, resolved: Resolved) -> Transport | None:

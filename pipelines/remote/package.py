@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -15,7 +18,7 @@ from pipelines.remote.session import Session
 from pipelines.remote.transport import FOLDER, Transport, ended, script
 from pipelines.remote.turns import State, state, times_of
 from pipelines.runners.package import Package
-from pipelines.runners.replay import Replay, read_replay
+from pipelines.runners.replay import Replay, check_equal, read_replay, words
 
 FIRST_SECONDS = 300.0
 """How long a package may take to be sent, opened and run once."""
@@ -126,18 +129,53 @@ def replay(to: Transport, package: Package, threads: int) -> Replay:
 
     UserError if the processor is refused, or the program cannot run.
     """
-    emulator = emulator_for(to, package.architecture)
-    names = {kind: f"{kind}-{os.getpid()}" for kind in ("program", "golden")}
-    files = {"program": package.file(package.name), "golden": package.file("golden.bin")}
-    held = Session(to, package.architecture)  # nobody else's times are disturbed
-    try:
-        held.ready(print)
-        for kind, file in files.items():
-            to.copy(file, f"{FOLDER}/{names[kind]}")
-        script(to, f"chmod 755 {FOLDER}/{names['program']}\n")
-        words = [*emulator, f"./{names['program']}", "--threads", str(threads), "--repeat", "1"]
-        done = ended(to.board, in_folder(to, [*words, names["golden"]]), None, FIRST_SECONDS)
-    finally:
-        held.close()
-        script(to, f"cd {FOLDER} && rm -f {' '.join(names.values())}\n")
-    return read_replay(package.name, done.returncode, done.stdout, done.stderr)
+    with _Program(to, package, package.file("golden.bin")) as program:
+        return program.run(threads, 1)
+
+
+def trace(to: Transport, package: Package, golden: bytes, threads: int, repeat: int) -> bytes:
+    """Run the program there on golden vectors of the caller's, and return the trace of its layers.
+
+    UserError as above, and where it tells no times.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        vectors = Path(folder) / "golden"
+        vectors.write_bytes(golden)
+        with _Program(to, package, vectors) as program:
+            check_equal(package.name, program.run(threads, repeat, program.names["trace"]))
+            line = in_folder(to, ["cat", program.names["trace"]])
+            return ended(to.board, line, None, FIRST_SECONDS).stdout.encode()
+
+
+class _Program:
+    """A package's program and golden vectors on a board, which go when it is left."""
+
+    def __init__(self, to: Transport, package: Package, golden: Path) -> None:
+        self.to, self.package = to, package
+        self.emulator = emulator_for(to, package.architecture)
+        self.files = {"program": package.file(package.name), "golden": golden}
+        self.names = {kind: f"{kind}-{os.getpid()}" for kind in (*self.files, "trace")}
+        # Nobody else's times are disturbed.
+        self.held = Session(to, package.architecture)
+
+    def run(self, threads: int, repeat: int, trace: str | None = None) -> Replay:
+        """Run it; `trace` names the file for a trace."""
+        command = words(f"./{self.names['program']}", threads, repeat, trace)
+        line = in_folder(self.to, [*self.emulator, *command, self.names["golden"]])
+        done = ended(self.to.board, line, None, FIRST_SECONDS)
+        return read_replay(self.package.name, done.returncode, done.stdout, done.stderr)
+
+    def __enter__(self) -> Self:
+        try:
+            self.held.ready(print)
+            for kind, file in self.files.items():
+                self.to.copy(file, f"{FOLDER}/{self.names[kind]}")
+            script(self.to, f"chmod 755 {FOLDER}/{self.names['program']}\n")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.held.close()
+        script(self.to, f"cd {FOLDER} && rm -f {' '.join(self.names.values())}\n")

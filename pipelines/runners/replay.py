@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import UserError
+from pipelines.errors import CheckError, UserError
 from pipelines.runners.package import Package
 
 _OK = re.compile(r"ok: (\d+) samples .* median ([\d.]+) ms, fastest ([\d.]+) ms")
@@ -54,20 +56,52 @@ def replay(package: Package, threads: int, repeat: int = 1, prefix: tuple[str, .
 
     Raises UserError where the processor is refused or the program cannot run.
     """
-    program = package.file(package.name)
     golden = package.file("golden.bin")
+    with _copied(package) as program:
+        return _run(package, [*prefix, *words(str(program), threads, repeat), str(golden)])
+
+
+def trace(package: Package, golden: bytes, threads: int, repeat: int) -> bytes:
+    """Run the program on golden vectors of the caller's, and return the trace of its layers.
+
+    Raises UserError where the processor is refused or the program cannot run, or tells no times.
+    """
+    with _copied(package) as program:
+        vectors, found = program.with_name("golden"), program.with_name("trace")
+        vectors.write_bytes(golden)
+        said = _run(package, [*words(str(program), threads, repeat, str(found)), str(vectors)])
+        check_equal(package.name, said)
+        return found.read_bytes()
+
+
+def words(program: str, threads: int, repeat: int, trace: str | None = None) -> list[str]:
+    """Return a command line without the golden vectors; `trace` is the file to write one to."""
+    wanted = ["--trace", trace] if trace else []
+    return [program, "--threads", str(threads), "--repeat", str(repeat), *wanted]
+
+
+def check_equal(name: str, said: Replay) -> None:
+    """Raise CheckError if a program gave other outputs than its library did."""
+    if not said.is_equal:
+        raise CheckError(f"{name}: the program and the library differ: {said.text}")
+
+
+@contextlib.contextmanager
+def _copied(package: Package) -> Iterator[Path]:
+    """Give a copy of the program that may be run: stored artifacts need not be executable."""
+    program = package.file(package.name)
     with tempfile.TemporaryDirectory() as folder:
-        # Stored artifacts need not be executable.
         copy = Path(folder) / package.name
         shutil.copyfile(program, copy)
         copy.chmod(0o755)
-        command = [*prefix, str(copy), "--threads", str(threads), "--repeat", str(repeat)]
-        try:
-            done = subprocess.run(
-                [*command, str(golden)], capture_output=True, text=True, check=False
-            )
-        except OSError as error:
-            raise UserError(f"{package.name} cannot be run here: {error.strerror}") from error
+        yield copy
+
+
+def _run(package: Package, command: Sequence[str]) -> Replay:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UserError(f"{package.name} cannot be run here: {error.strerror}") from error
     return read_replay(package.name, done.returncode, done.stdout, done.stderr)
 
 

@@ -137,8 +137,8 @@ int {name}_profile(void *context, struct {name}_span *spans, uint64_t (*clock)(v
 /* How many spans the last run wrote; those of each thread are in order. */
 size_t {name}_spans(const void *context);
 
-/* The time of each layer in the last run. Every moment counts for the layers that threads are in, in
- * equal parts for each thread that is in one: so times add up to no more than the run took. */
+/* The time of each layer in the last run. Every moment counts for the layers that threads are in,
+ * in equal parts for each thread that is in one: so times add up to no more than the run took. */
 void {name}_layer_times(const void *context, double *times);
 """
 

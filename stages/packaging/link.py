@@ -61,9 +61,7 @@ class Linker:
     hardware: Hardware
     cache: Path
 
-    def compile_package(
-        self, sources: Mapping[str, str | bytes], profile: bool = False
-    ) -> Path:
+    def compile_package(self, sources: Mapping[str, str | bytes], profile: bool = False) -> Path:
         """Compile runtime and graph into one object; `sources` are graph.c and what it needs."""
         runtime = (*RUNTIME_SOURCES, *([PROFILE_SOURCE] if profile else []))
         self._unpack((*runtime, *RUNTIME_HEADERS, *([PROFILE_HEADER] if profile else [])))

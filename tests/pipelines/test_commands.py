@@ -74,6 +74,14 @@ def test_run_knows_labels_and_softmax(clone: Clone) -> None:
         (["input=big.npy"], "input 'x' takes [2, 3], found [4, 4]; axes of length 1 may be left "
                             "out and channels may stand last"),
         (["input=x.npy", "threads=many"], "threads=many: not a whole number from 1 to 256"),
+        (["input=x.npy", "repeat=3"], "repeat=: doit run repeats runs to time them, with "
+                                      "profile=FILE.json"),
+        (["input=x.npy", "profile=p.json"], "profile=: the package is built without layer times; "
+                                            "add package.profile=true to the command line, or "
+                                            "package: {profile: true} to the recipe"),
+        (["input=x.npy", "profile=p.json", "package={profile: true, formats: [shared]}"],
+         "profile=: it is the package's own program that tells layer times; add executable to "
+         "package.formats"),
     ],
 )  # fmt: skip
 def test_what_run_refuses(clone: Clone, arguments: list[str], message: str) -> None:

@@ -184,6 +184,9 @@ static int replay(void *context, const struct golden *golden, int threads, int r
         if ((out[i] = allocate(graph_output_bytes((int32_t)i) + RT_SLACK)) == NULL)
             return fail("out of memory", "");
 
+#ifdef PROFILE
+    int status = EQUAL;
+#endif
     /* Every sample is compared in every round, so a rare race has a chance to show. */
     for (int round = 0; round < repeat; round++)
         for (uint32_t sample = 0; sample < golden->header.samples; sample++) {
@@ -202,9 +205,21 @@ static int replay(void *context, const struct golden *golden, int threads, int r
 #endif
             if (error != RT_OK)
                 return fail(package_error(error), "");
+#ifdef PROFILE
+            /* Who asks for times gets those of a network of floats, too, which are never equal. */
+            if (status == EQUAL && compare(golden, sample, out) != EQUAL)
+                status = MISMATCH;
+            if (status != EQUAL && !has_layers(&layers))
+                return status;
+#else
             if (compare(golden, sample, out) != EQUAL)
                 return MISMATCH;
+#endif
         }
+#ifdef PROFILE
+    if (status != EQUAL)
+        return status;
+#endif
     for (int round = 0; round < repeat; round++)
         seconds[round] /= golden->header.samples;
     qsort(seconds, (size_t)repeat, sizeof *seconds, ascending);
@@ -280,7 +295,7 @@ int main(int argc, char **argv)
 #endif
     int status = replay(context, &golden, threads, repeat);
 #ifdef PROFILE
-    if (!close_layers(&layers, status == EQUAL))
+    if (!close_layers(&layers, status == EQUAL || status == MISMATCH))
         status = FAILED;
 #endif
     package_finish(context);

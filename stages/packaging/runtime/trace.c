@@ -15,7 +15,7 @@ static int refuse(const char *what, const char *which)
     return 0;
 }
 
-static int is_wanted(const struct layers *layers)
+int has_layers(const struct layers *layers)
 {
     return layers->is_shown || layers->path != NULL;
 }
@@ -68,7 +68,7 @@ static void begin_trace(const struct layers *layers)
 
 int open_layers(struct layers *layers, void *context, int threads)
 {
-    if (!is_wanted(layers))
+    if (!has_layers(layers))
         return 1;
     layers->context = context;
     layers->threads = threads;
@@ -160,7 +160,7 @@ static void add(struct layer_time *to, double ns, int is_first)
 void note_run(
     struct layers *layers, double begin, double end, int round, int rounds, uint32_t sample)
 {
-    if (!is_wanted(layers))
+    if (!has_layers(layers))
         return;
     if (layers->trace != NULL && round == rounds - 1)
         trace_run(layers, begin, end, sample);
@@ -265,7 +265,7 @@ static void end_trace(const struct layers *layers)
 
 int close_layers(struct layers *layers, int is_good)
 {
-    if (!is_wanted(layers))
+    if (!has_layers(layers))
         return 1;
     package_profile(layers->context, NULL, NULL);
     if (layers->is_shown && is_good)

@@ -23,6 +23,9 @@ struct layers {
     uint64_t zero;
 };
 
+/* Whether times are wanted. */
+int has_layers(const struct layers *layers);
+
 /* Arm a context if times are wanted. Whether it could be done; else this says why not. */
 int open_layers(struct layers *layers, void *context, int threads);
 
@@ -31,7 +34,7 @@ int open_layers(struct layers *layers, void *context, int threads);
 void note_run(
     struct layers *layers, double begin, double end, int round, int rounds, uint32_t sample);
 
-/* Print the table and finish the trace, or drop both if runs failed. Returns as `open_layers`. */
+/* Print the table and finish the trace, or drop both if a run failed. Returns as `open_layers`. */
 int close_layers(struct layers *layers, int is_good);
 
 #endif
