@@ -174,6 +174,7 @@ FIELDS: Mapping[str, str] = {
     "schedule.trials": "kernels to measure for each layer",
     "floats": "how layers left in float multiply: float32, bfloat16, float16",
     "package.formats": "what to link: [shared, static, executable]",
+    "package.profile": "true: the package can tell the time of each layer",
     "golden.samples": "random inputs that the package is checked with",
 }
 """The fields of a recipe that a command line changes most; recipes/README.md has all."""

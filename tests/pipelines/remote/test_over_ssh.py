@@ -4,6 +4,7 @@ is cut."""
 from __future__ import annotations
 
 import getpass
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -50,6 +51,12 @@ def test_what_a_package_gives_on_a_board(
     assert "digits_a2w2_host, on pi: " in done.stdout, done.stdout + done.stderr
     here = doit("run", "recipe=digits_a2w2_host", f"input={sample}")
     assert here.stdout.splitlines()[1:] == done.stdout.splitlines()[1:]
+    trace = tmp_path / "trace.json"
+    told = ("package.profile=true", "board=pi", f"profile={trace}", "threads=2")
+    done = doit("run", "recipe=digits_a2w2_host", f"input={sample}", *told)
+    assert "layers: mean and least of 20 runs, 2 threads" in done.stdout, done.stdout + done.stderr
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert "conv2" in {event["name"] for event in events}
     table = tmp_path / "bench.json"
     done = doit("bench", "recipe=digits_a2w2_host", "board=pi", "peers=none", f"json={table}")
     assert done.returncode == 0, done.stdout + done.stderr
