@@ -25,6 +25,7 @@ from hw.profile import Hardware
 from pipelines.errors import UserError
 from pipelines.runners.emulated import EmulatedRunner
 from pipelines.runners.package import open_package
+from pipelines.runners.replay import qemu_lacks, qemu_prefix
 from stages.kinds import Files, Golden
 from stages.options import PackageOptions
 from stages.packaging import emit, profiling
@@ -430,6 +431,18 @@ def test_the_program_prints_a_table_and_writes_a_trace(
     assert all(a <= b for a, b in zip(least, means, strict=True))
     check_trace(json.loads(trace.read_text()), toy_program(X86_64), threads, 3)
     assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("hardware", [AARCH64, ARMV7], ids=lambda item: item.name)
+def test_programs_for_arm_trace_their_threads(hardware: Hardware, tmp_path: Path) -> None:
+    if lacking := qemu_lacks(hardware.architecture):
+        pytest.skip(f"needs {' and '.join(lacking)}")
+    program = write(tmp_path, profiled(hardware)) / "toy"
+    options = ("--threads", "3", "--repeat", "2", "--profile", "--trace", tmp_path / "trace.json")
+    command = [*(qemu_prefix(hardware.architecture) or ()), program, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "(whole)" in done.stdout, done.stderr
+    check_trace(json.loads((tmp_path / "trace.json").read_text()), toy_program(hardware), 3, 3)
 
 
 @native
