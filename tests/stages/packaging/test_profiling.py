@@ -1,4 +1,4 @@
-"""Layer times: what a library notes, what its program prints and traces, what the loader gives."""
+"""Layer times in a library: what is emitted, what runs note, what layers are said to take."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import ast
 import ctypes
 import io
 import json
-import re
 import subprocess
 import time
 from collections import Counter, defaultdict
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,8 +23,7 @@ from hw.profile import Hardware
 from pipelines.errors import UserError
 from pipelines.runners.emulated import EmulatedRunner
 from pipelines.runners.package import open_package
-from pipelines.runners.replay import qemu_lacks, qemu_prefix
-from stages.kinds import Files, Golden
+from stages.kinds import Golden
 from stages.options import PackageOptions
 from stages.packaging import emit, profiling
 from stages.packaging.arena import plan
@@ -34,6 +31,7 @@ from stages.packaging.header import header_source
 from stages.packaging.profiling import c_string
 from stages.packaging.program import Fallback, Program
 from tests.stages.packaging import golden_text
+from tests.stages.packaging.profiled import NAMES, check_trace, native, profiled
 from tests.stages.packaging.support import (
     AARCH64,
     ARMV7,
@@ -56,35 +54,14 @@ from tests.stages.packaging.test_runtime import (
     run_program,
     with_a_last_call_for_all,
 )
-from tests.stages.packaging.test_shipping import imported
 from tests.targets import is_native
 
-native = pytest.mark.skipif(not is_native(X86_64), reason="runs packages for x86-64 natively")
 elffile = pytest.importorskip("elftools.elf.elffile", reason="needs the extra 'emulator'")
 
-NAMES = ('stem "a\\b"', "left\x1b[2J\n??=", "rechts é", "sum */")
 SPAN = np.dtype(
     [(name, "u8") for name in ("begin", "end")]
     + [(name, "i4") for name in ("layer", "picture", "thread", "reserved")]
 )
-
-
-def toy_program(hardware: Hardware) -> Program:
-    """The toy, with names that are not easily written in C, JSON or on a terminal."""
-    made = make_program(hardware)
-    calls = (replace(call, layer=name) for call, name in zip(made.calls, NAMES, strict=True))
-    return replace(made, calls=tuple(calls))
-
-
-@lru_cache
-def profiled(hardware: Hardware) -> Files:
-    return assembled(
-        program=toy_program(hardware),
-        golden=make_golden(),
-        options=PackageOptions(name="toy", profile=True),
-        hardware=hardware,
-        provenance={"recipe": "toy"},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -364,146 +341,6 @@ def test_a_clock_of_the_caller_s_needs_no_operating_system(
     assert call("profile", runner._context, spans, 0) == 0
     with pytest.raises(UserError, match="called clock_gettime"):
         runner.run(image)
-
-
-def check_trace(trace: Any, program: Program, threads: int, samples: int) -> None:
-    """Whether a trace is as the format says, and tells what a program calls."""
-    events = trace["traceEvents"]
-    assert trace["displayTimeUnit"] == "ms"
-    assert {event["ph"] for event in events} == {"M", "X"}
-    assert all({"name", "pid", "tid"} <= event.keys() for event in events)
-    named = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert named == {thread + 1: f"thread {thread}" for thread in range(threads)}
-    slices = [event for event in events if event["ph"] == "X"]
-    assert {event["tid"] for event in slices} <= named.keys()
-    for thread in named:
-        open_until: list[float] = []
-        own = [event for event in slices if event["tid"] == thread]
-        # Slices of one row either follow one another or lie in one another.
-        for event in sorted(own, key=lambda e: (e["ts"], -e["dur"])):
-            end = round(event["ts"] + event["dur"], 3)
-            assert event["ts"] >= 0 and event["dur"] >= 0
-            while open_until and open_until[-1] <= event["ts"]:
-                open_until.pop()
-            assert not open_until or end <= open_until[-1]
-            open_until.append(end)
-    layers = [event for event in slices if event["cat"] == "layer"]
-    for event in layers:
-        call = program.calls[event["args"]["number"]]
-        assert (event["name"], event["args"]["kernel"]) == (call.layer, call.symbol)
-    assert {e["args"]["number"] for e in layers} == set(range(len(program.calls)))
-    runs = [event["name"] for event in slices if event["cat"] == "run"]
-    assert runs == [f"sample {index}" for index in range(samples)]
-    pictures = {event["name"] for event in slices if event["cat"] == "picture"}
-    several = range(program.pictures) if program.pictures > 1 else ()
-    assert pictures == {f"picture {index}" for index in several}
-    told = trace["otherData"]
-    assert told["threads"] == threads
-    assert [row["layer"] for row in told["layers"]] == [call.layer for call in program.calls]
-    inside = sum(row["mean_ms"] for row in told["layers"]) + told["between"]["mean_ms"]
-    assert inside == pytest.approx(told["whole"]["mean_ms"], abs=1e-5)
-
-
-@native
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_program_prints_a_table_and_writes_a_trace(
-    folder: Path, threads: int, tmp_path: Path
-) -> None:
-    trace = tmp_path / "trace.json"
-    options = ("--threads", str(threads), "--repeat", "4", "--profile", "--trace", str(trace))
-    done = run_program(folder / "toy", *options)
-    assert done.returncode == 0, done.stderr
-    first, head, *rows = done.stdout.splitlines()
-    assert re.match(rf"ok: 3 samples bit for bit, {threads} threads, median ", first)
-    assert head.split() == ["mean", "ms", "least", "ms", "share", "layer", "kernel"]
-    cells = [re.match(r" +([\d.]+) +([\d.]+) +([\d.]+) %  (.*)", row) for row in rows]
-    assert [cell and cell[4] for cell in cells] == [
-        'stem "a\\b"    look_up',
-        "left?[2J???=  window",
-        "rechts é      divide",
-        "sum */        add",
-        "(between layers)",
-        "(whole)",
-    ]
-    means, least, shares = ([float(cell[place]) for cell in cells if cell] for place in (1, 2, 3))
-    assert sum(means[:-1]) == pytest.approx(means[-1], abs=1e-5)
-    assert sum(shares[:-1]) == pytest.approx(100, abs=0.4) and shares[-1] == 100
-    assert all(a <= b for a, b in zip(least, means, strict=True))
-    check_trace(json.loads(trace.read_text()), toy_program(X86_64), threads, 3)
-    assert not list(tmp_path.glob("*.part"))
-
-
-@pytest.mark.parametrize("hardware", [AARCH64, ARMV7], ids=lambda item: item.name)
-def test_programs_for_arm_trace_their_threads(hardware: Hardware, tmp_path: Path) -> None:
-    if lacking := qemu_lacks(hardware.architecture):
-        pytest.skip(f"needs {' and '.join(lacking)}")
-    program = write(tmp_path, profiled(hardware)) / "toy"
-    options = ("--threads", "3", "--repeat", "2", "--profile", "--trace", tmp_path / "trace.json")
-    command = [*(qemu_prefix(hardware.architecture) or ()), program, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "(whole)" in done.stdout, done.stderr
-    check_trace(json.loads((tmp_path / "trace.json").read_text()), toy_program(hardware), 3, 3)
-
-
-@native
-def test_the_program_refuses_a_trace_that_cannot_be(folder: Path, tmp_path: Path) -> None:
-    done = run_program(folder / "toy", "--trace")
-    assert done.returncode == 3 and "[--profile] [--trace FILE] [golden.bin]" in done.stderr
-    done = run_program(folder / "toy", "--trace", "none/trace.json")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "error: none/trace.json: No such file or directory\n"
-    (tmp_path / "taken").mkdir()
-    done = run_program(folder / "toy", "--trace", str(tmp_path / "taken"))
-    assert done.returncode == 3 and "the trace cannot be written: " in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
-    done = run_program(write(tmp_path, package(X86_64)) / "toy", "--profile")
-    assert done.returncode == 3 and "[--profile]" not in done.stderr
-
-
-@native
-def test_times_of_outputs_that_differ_are_told_too(tmp_path: Path) -> None:
-    """As those of networks of floats may, in the last bit."""
-    wrong = Golden(make_golden().inputs, {k: v ^ 1 for k, v in make_golden().outputs.items()})
-    files = assembled(
-        program=make_program(X86_64),
-        golden=wrong,
-        options=PackageOptions(name="toy", formats=("executable",), profile=True),
-        hardware=X86_64,
-        provenance={},
-    )
-    done = run_program(write(tmp_path, files) / "toy", "--repeat", "3", "--profile")
-    assert done.returncode == 1
-    assert len(re.findall("mismatch: ", done.stdout)) == 1 and "(whole)" in done.stdout
-    assert run_program(tmp_path / "toy").stdout.startswith("mismatch: sample 0, ")
-
-
-@native
-def test_the_loader_tells_layer_times(folder: Path, tmp_path: Path) -> None:
-    golden = make_golden()
-    image = golden.inputs["image"][0]
-    toy: Any = imported(folder / "toy.py")
-    for threads in (1, 2):
-        with toy.Network(threads=threads) as net:
-            times = net.profile(image)
-            assert [(t.layer, t.kernel) for t in times] == [
-                (name, call.symbol)
-                for name, call in zip(NAMES, make_program(X86_64).calls, strict=True)
-            ]
-            assert all(0 <= t.seconds < 60 for t in times) and any(t.seconds for t in times)
-            np.testing.assert_array_equal(net(image)["levels"], golden.outputs["levels"][0])
-            with pytest.raises(toy.InputError, match="'image' is uint8"):
-                net.profile(image[0])
-            assert len(net.profile({"image": image})) == 4
-        with pytest.raises(toy.NetworkError, match="toy is closed"):
-            net.profile(image)
-    write(tmp_path, package(X86_64))
-    with toy.Network(library=tmp_path / "libtoy.so") as net, pytest.raises(toy.LibraryError) as no:
-        net.profile(image)
-    assert str(no.value) == (
-        "libtoy.so was built without layer times; set package.profile: true in the recipe and "
-        "build it again"
-    )
-    assert not hasattr(imported(tmp_path / "toy.py").Network, "profile")
 
 
 MAIN = r"""
