@@ -3,6 +3,10 @@
  * Compiled with -fno-builtin, lest a loop here become a call of itself. */
 #include "runtime.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-tree-loop-distribute-patterns") /* GCC needs to be told on its own */
+#endif
+
 void *memcpy(void *restrict to, const void *restrict from, size_t bytes)
 {
     uint8_t *t = to;
