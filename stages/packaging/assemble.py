@@ -124,6 +124,7 @@ def _manifest(
             "triple": hardware.triple,
             "cpu": hardware.cpu,
             "system": hardware.zig_target,
+            "system_cpu": hardware.zig_cpu,
             "required_features": list(features.needed(hardware)),
         },
         "inputs": [_tensor(spec) for spec in program.inputs],
