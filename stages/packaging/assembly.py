@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from hw.profile import Hardware
+from stages.packaging.features import needed
 
 _TOKEN = re.compile(r"[A-Za-z_.$][\w.$]*")
 _LOCAL = re.compile(r"(\.L\w+):")
@@ -19,8 +20,6 @@ _LEFT_OUT = re.compile(
 )
 _DECLARED = re.compile(r"\s*\.(?:globl|weak)\s+([\w.$]+)\s*$")
 
-# Architecture extensions by LLVM's features, as assemblers call them. All that a Cortex-A76 has
-# beyond ARMv8.2, but not more: an older assembler knows no later ones.
 _EXTENSIONS = {
     "dotprod": "dotprod",
     "fullfp16": "fp16",
@@ -29,6 +28,7 @@ _EXTENSIONS = {
     "sve": "sve",
     "sve2": "sve2",
 }
+"""Extensions of the architecture, as assemblers call them, by LLVM's features."""
 
 
 def tidied(text: str) -> str:
@@ -107,14 +107,9 @@ def renamed(text: str, rename: Callable[[str], str]) -> str:
 
 
 def processor(hardware: Hardware) -> str:
-    """Return the directive that lets an assembler take all instructions of kernels, if it needs
-    one: texts for 32-bit Arm have their own, and on x86-64 assemblers take any."""
+    """Return the architecture that lets an assembler take all instructions of kernels; "" where
+    none has to be named: texts for 32-bit Arm do it themselves, and on x86-64 any are taken."""
     if hardware.architecture != "aarch64":
         return ""
-    names = [feature.removeprefix("+") for feature in hardware.features]
-    has_8_2 = hardware.cpu not in ("generic", "cortex-a53", "cortex-a72")
-    found = {_EXTENSIONS[name] for name in names if name in _EXTENSIONS}
-    if has_8_2:
-        found |= {"fp16", "dotprod"}
-    version = "armv8.2-a" if found else "armv8-a"
-    return f"\t.arch\t{'+'.join([version, *sorted(found)])}\n"
+    extensions = [_EXTENSIONS[name] for name in needed(hardware) if name in _EXTENSIONS]
+    return "+".join(["armv8.2-a" if extensions else "armv8-a", *extensions])

@@ -74,7 +74,8 @@ def written(kernels: Iterable[Lowered], hardware: Hardware, memo: Memo) -> dict[
 
 def _assembly(symbol: str, function: Any, hardware: Hardware) -> bytes:
     text = tidied(compile_assembly({symbol: function}, hardware))
-    return (processor(hardware) + text).encode()
+    architecture = processor(hardware)
+    return (f"\t.arch\t{architecture}\n{text}" if architecture else text).encode()
 
 
 def code_ingredients(hardware: Hardware) -> dict[str, Any]:

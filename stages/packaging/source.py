@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from stages.packaging.assembly import renamed
+from stages.packaging.assembly import processor, renamed
 from stages.packaging.calling import comment
 from stages.packaging.emit import CONSTANTS, constants_source
 from stages.packaging.link import Linker, Names
@@ -26,11 +26,8 @@ FLAGS = (
 LINKED = ("-Wl,--gc-sections", "-s")
 
 _IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*")
-_PROBED = (
-    " $(shell $(CC) -mno-outline-atomics -x c -E /dev/null >/dev/null 2>&1"
-    " && echo -mno-outline-atomics)"
-)
-"""Without it GCC calls functions for atomics, which older ones do not and do not know."""
+_ASKED = "$(shell $(CC) {flag} -x c -E /dev/null >/dev/null 2>&1 && echo {flag})"
+"""A flag of a compiler that knows it."""
 _LICENCE = "/* SPDX-License-Identifier: Apache-2.0 */\n"
 
 _MAKEFILE = """\
@@ -58,7 +55,8 @@ OUT = .
 GOLDEN = ../golden.bin
 AR = $(or $(shell $(CC) -print-prog-name=ar 2>/dev/null),ar)
 
-FLAGS := {flags}{probed}
+FLAGS := {flags}
+ASFLAGS :={assembling}
 RUNTIME = {runtime}
 PROGRAM = {program}
 KERNELS = $(sort $(wildcard kernels/*.s))
@@ -85,7 +83,7 @@ $(OUT)/objects/%.c.o: %.c {headers}
 
 $(OUT)/objects/%.s.o: %.s
 \t@mkdir -p $(@D)
-\t$(CC) -c $< -o $@
+\t$(CC) $(ASFLAGS) -c $< -o $@
 
 $(OUT)/objects/constants.s.o: constants.bin
 
@@ -112,12 +110,17 @@ def source(linker: Linker, names: Names, program: Program) -> dict[str, str]:
     texts["constants.s"] = constants_source(linker.hardware, names.of(CONSTANTS))
     runtime = [file for file in library.sources if file != "graph.c"]
     defined = [flag for flag in replay.flags if flag.startswith("-D")]
-    probed = "" if linker.hardware.architecture != "aarch64" else _PROBED
+    flags, assembling = " ".join(FLAGS), ""
+    if architecture := processor(linker.hardware):
+        # Without it GCC calls functions for atomics, which older ones do not, and do not know it.
+        flags += " " + _ASKED.format(flag="-mno-outline-atomics")
+        # Clang 14 does not heed what stands in the text.
+        assembling = " " + _ASKED.format(flag=f"-march={architecture}")
     texts["Makefile"] = _MAKEFILE.format(
         name=linker.name,
         target=f"{linker.hardware.architecture} ({linker.hardware.cpu})",
-        flags=" ".join(FLAGS),
-        probed=probed,
+        flags=flags,
+        assembling=assembling,
         runtime=" ".join(runtime),
         program=" ".join(replay.sources),
         defined=f"$(REPLAY): FLAGS += {' '.join(defined)}\n" if defined else "",
