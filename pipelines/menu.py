@@ -171,7 +171,7 @@ FIELDS: Mapping[str, str] = {
     "model.batch": "inputs at a time, of a network of the zoo",
     "schedule.trials": "kernels to measure for each layer",
     "floats": "how layers left in float multiply: float32, bfloat16, float16",
-    "package.formats": "what to link: [shared, static, executable]; source gives it as C and assembly",
+    "package.formats": "what to link: [shared, static, executable], or source: as C and assembly",
     "golden.samples": "random inputs that the package is checked with",
 }
 """The fields of a recipe that a command line changes most; recipes/README.md has all."""
