@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from pipelines.runners import open_package
 from pipelines.runners.package import Package
 from pipelines.runners.replay import qemu_prefix, read_replay
 from stages.packaging.emit import PUBLIC
-from stages.packaging.link import _COMPILER_RT, _LIBC
+from stages.packaging.link import _COMPILER_RT, _LIBC, default_cache
 from stages.packaging.source import FOLDER
 from stages.packaging.symbols import ObjectFile
 from tests.comparing.objects import members
@@ -43,7 +44,18 @@ def made(package: Package, compiler: str, *flags: str) -> Path:
     """What `make` leaves, by some C compiler."""
     folder = package.folder / FOLDER
     command = ["make", "-s", f"CC={compiler}", *flags]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    caches = {
+        "ZIG_GLOBAL_CACHE_DIR": str(default_cache()),
+        "ZIG_LOCAL_CACHE_DIR": str(folder / "zig-cache"),
+    }
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **caches},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0 and not done.stderr, done.stderr
     return folder
 
