@@ -16,6 +16,9 @@ from stages.packaging.program import Program
 FOLDER = "source"
 """Where in a package all of this is."""
 
+GRAPH = "graph.c"
+"""What defines the functions that users see."""
+
 FLAGS = (
     *("-std=gnu11", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections"),
     # No function of the runtime may become a call of libc's function of the same name.
@@ -26,6 +29,14 @@ FLAGS = (
 LINKED = ("-Wl,--gc-sections", "-s")
 
 _IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*")
+_PART = re.compile(
+    r"""/\*.*?\*/|//[^\n]*|(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\b[A-Za-z_]\w*""",
+    re.DOTALL,
+)
+"""A comment, a text or a character, or an identifier of C."""
+_DEFINED = re.compile(r"^\w[\w *]*?\b(\w+)\(", re.MULTILINE)
+"""The beginning of a function's definition, or of its declaration."""
+_VISIBLE = '__attribute__((visibility("default")))'
 _ASKED = "$(shell $(CC) {flag} -x c -E /dev/null >/dev/null 2>&1 && echo {flag})"
 """A flag of a compiler that knows it."""
 _LICENCE = "/* SPDX-License-Identifier: Apache-2.0 */\n"
@@ -105,10 +116,14 @@ def source(linker: Linker, names: Names, program: Program) -> dict[str, str]:
     texts = {file: _c(linker.folder / file, names.of) for file in (*library.sources, *headers)} | {
         file: _c(linker.folder / file, names.of_reference) for file in replay.sources
     }
+    texts[GRAPH] = _DEFINED.sub(
+        lambda match: f"{_VISIBLE}\n{match[0]}" if names.is_public(match[1]) else match[0],
+        texts[GRAPH],
+    )
     for symbol, text in program.texts.items():
         texts[f"kernels/{symbol}.s"] = _layers(symbol, program) + renamed(text, names.of)
     texts["constants.s"] = constants_source(linker.hardware, names.of(CONSTANTS))
-    runtime = [file for file in library.sources if file != "graph.c"]
+    runtime = [file for file in library.sources if file != GRAPH]
     defined = [flag for flag in replay.flags if flag.startswith("-D")]
     flags, assembling = " ".join(FLAGS), ""
     if architecture := processor(linker.hardware):
@@ -131,8 +146,14 @@ def source(linker: Linker, names: Names, program: Program) -> dict[str, str]:
 
 
 def _c(path: Path, rename: Callable[[str], str]) -> str:
-    """A C file with the package's own names."""
-    return _LICENCE + _IDENTIFIER.sub(lambda match: rename(match[0]), path.read_text())
+    """A C file with the package's own names, in comments too; texts are left as they are."""
+
+    def part(match: re.Match[str]) -> str:
+        if match["text"]:
+            return match[0]
+        return _IDENTIFIER.sub(lambda name: rename(name[0]), match[0])
+
+    return _LICENCE + _PART.sub(part, path.read_text())
 
 
 def _layers(symbol: str, program: Program) -> str:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.pipelines.test_front_door import BLOCK, ROOT, doit
 from tests.stages.packaging import golden_text
 from tests.stages.packaging.support import zig
 
+elffile = pytest.importorskip("elftools.elf.elffile", reason="needs the extra 'emulator'")
 make = pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 SYSTEMS = {"rpi3": "aarch64-linux-gnu", "rpi3_armv7": "arm-linux-gnueabihf"}
 GCC = {"host": "gcc", **{board: f"{system}-gcc" for board, system in SYSTEMS.items()}}
@@ -68,11 +70,17 @@ def assert_equal(package: Package, program: Path, prefix: tuple[str, ...] = ()) 
     assert said.is_equal and said.samples == 2
 
 
-def assert_own(archive: Path) -> None:
-    """Fail if an object defines a name without the package's prefix, or refers to one that neither
-    libc's threads nor a compiler's support library has."""
+def assert_own(folder: Path) -> None:
+    """Fail if the library shows more than its interface, or an object defines a name without the
+    package's prefix, or refers to one that neither libc's threads nor a compiler's support library
+    has."""
     public = {f"net_{function}" for function in PUBLIC}
-    objects = [ObjectFile(data, "") for _, data in members(archive.read_bytes())]
+    elf = elffile.ELFFile(BytesIO((folder / "libnet.so").read_bytes()))
+    table = elf.get_section_by_name(".dynsym").iter_symbols()
+    shown = {item.name for item in table if item["st_shndx"] != "SHN_UNDEF"}
+    assert {name for name in shown if re.match("[a-z]", name)} == public  # linkers mark ends
+    archive = (folder / "libnet.a").read_bytes()
+    objects = [ObjectFile(data, "") for _, data in members(archive)]
     defined = {s.name for item in objects for s in item.symbols if s.is_defined}
     assert public < defined
     assert all(name in public or name.startswith("net__") for name in defined)
@@ -89,7 +97,7 @@ def test_gcc_makes_a_package_of_it(
         pytest.skip(f"{GCC[hardware]} is not installed")
     package = built(tmp_path, alone(BLOCK), hardware)
     folder = made(package, GCC[hardware])
-    assert_own(folder / "libnet.a")
+    assert_own(folder)
     if hardware == "host":
         assert_equal(package, folder / "net")
     elif prefix := qemu_prefix(package.architecture):
@@ -105,7 +113,7 @@ def test_zig_makes_a_package_of_it(board: str, tmp_path: Path, alone: Callable[[
     target = package.manifest["target"]
     called = f"{compiler} cc -target {target['system']} -mcpu={target['system_cpu']}"
     folder = made(package, called, f"AR={compiler} ar", "CFLAGS=-O2 -fno-sanitize=all")
-    assert_own(folder / "libnet.a")
+    assert_own(folder)
     if (prefix := qemu_prefix(package.architecture)) is None:
         pytest.skip("needs qemu-user and a C library for the board")
     assert_equal(package, folder / "net", prefix)

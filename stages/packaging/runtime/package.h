@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#pragma GCC visibility push(default)
 int32_t package_abi_version(void);
 size_t package_arena_size(int32_t n_threads);
 size_t package_context_size(void);
@@ -15,7 +14,6 @@ int package_init(void *context, void *arena, int32_t n_threads);
 int package_run(void *context, const void *const in[], void *const out[]);
 void package_finish(void *context);
 const char *package_error(int code);
-#pragma GCC visibility pop
 
 int32_t graph_inputs(void);
 int32_t graph_outputs(void);
