@@ -15,8 +15,8 @@ from pipelines.precision import (
     tensor,
 )
 from stages.options import (
+    DEFAULT_FORMATS,
     LOW_BIT_NETWORKS,
-    PACKAGE_FORMATS,
     CalibrationMethod,
     FloatPrecision,
     GoldenOptions,
@@ -155,8 +155,9 @@ class Package(Section):
 
     name: str | None = Field(default=None, examples=["my_net"])
     """Prefix of the package's symbols; without it, the recipe's name."""
-    formats: tuple[PackageFormat, ...] = Field(default=PACKAGE_FORMATS, min_length=1)
-    """What to link: shared and static library, and an executable that checks and times itself."""
+    formats: tuple[PackageFormat, ...] = Field(default=DEFAULT_FORMATS, min_length=1)
+    """What to link: shared and static library, and an executable that checks and times itself.
+    `source` gives all of it as C and assembly, for other compilers."""
     profile: bool = False
     """Whether the package can tell the time of each layer."""
 

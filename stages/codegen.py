@@ -102,6 +102,11 @@ def compile_object(functions: dict[str, Any], hardware: Hardware) -> bytes:
         return Path(file.name).read_bytes()
 
 
+def compile_assembly(functions: dict[str, Any], hardware: Hardware) -> str:
+    """The text of the same object, as LLVM's assembler reads it."""
+    return str(build_library(functions, hardware).inspect_source("asm"))
+
+
 Text = tuple[str, list[str]]
 """An LLVM function and the declarations it needs."""
 

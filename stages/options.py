@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 Algorithm = Literal["bitserial", "lookup", "mac8", "winograd"]
 Encoding = Literal["unipolar", "bipolar", "signed"]
 """What stored levels l of m bits mean: l, 2l - 2^m + 1, or l in two's complement."""
-PackageFormat = Literal["shared", "static", "executable"]
+PackageFormat = Literal["shared", "static", "executable", "source"]
 ZooName = Literal[
     "resnet18",
     "resnet50",
@@ -42,6 +42,8 @@ LayerPattern = Annotated[
     ),
 ]
 PACKAGE_FORMATS: tuple[PackageFormat, ...] = get_args(PackageFormat)
+DEFAULT_FORMATS: tuple[PackageFormat, ...] = ("shared", "static", "executable")
+"""The formats of a package whose recipe names none."""
 
 
 class Options(BaseModel):
@@ -287,7 +289,7 @@ class PackageOptions(Options):
 
     name: str = Field(description="Prefix of the package's symbols, a C identifier.")
     formats: tuple[PackageFormat, ...] = Field(
-        default=PACKAGE_FORMATS, min_length=1, description="What to link."
+        default=DEFAULT_FORMATS, min_length=1, description="What to link, or give as text."
     )
     profile: bool = Field(default=False, description="Whether it can tell layer times.")
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from pipelines import keys
 from pipelines.errors import UserError, shown
+from pipelines.runners.source import builder
 
 MANIFEST_VERSION = 1
 ABI_VERSION = 2
@@ -46,9 +48,12 @@ class Package:
     manifest: Mapping[str, Any]
 
     def file(self, name: str) -> Path:
-        """Return the path of one of its files, or say how to get it."""
+        """Return the path of one of its files, built of its text if need be, or say how to get
+        it."""
         path = self.folder / name
         if not path.is_file():
+            if "source" in self.manifest.get("formats", []) and (built := self._built(name)):
+                return built
             raise UserError(
                 f"{shown(self.folder)} has no {name}; it was built with formats: "
                 f"{', '.join(self.manifest.get('formats', []))}; add the one that holds {name} to "
@@ -59,6 +64,12 @@ class Package:
     def library(self) -> Path:
         """Return the path of the shared library."""
         return self.file(f"lib{self.name}.so")
+
+    def _built(self, name: str) -> Path | None:
+        digest = keys.digest(keys.canonical(self.manifest["files"]))
+        target = self.manifest["target"]
+        wanted = (target["system"], target["system_cpu"], digest)
+        return builder(self.folder, self.name, *wanted).file(name)
 
     def golden(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return golden inputs and outputs by name, each (samples, *shape)."""

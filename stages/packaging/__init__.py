@@ -33,7 +33,8 @@ def run(
 ) -> HeldFiles:
     """Files of the package: header, libraries, executable, manifest, golden vectors, and what lets
     others use them."""
-    program = program_of(model, bodies, schedules, hardware, memo)
+    as_text = "source" in options.formats
+    program = program_of(model, bodies, schedules, hardware, memo, as_text)
     provenance = {
         "hardware": hardware.ingredients(),
         "numerics": str(model.module["main"].attrs.get("numerics", "")),

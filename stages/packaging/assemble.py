@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from stages.packaging.header import header_source
 from stages.packaging.link import Linker, default_cache
 from stages.packaging.program import Program, TensorSpec
 from stages.packaging.shipping import shipped
+from stages.packaging.source import FOLDER, source
 
 MANIFEST_VERSION = 1
 LARGE = 1 << 20
@@ -35,7 +36,7 @@ def assemble(
 ) -> HeldFiles:
     """Emit, compile and link a program; equal arguments give equal bytes, in any folder.
 
-    Returns NAME.h, golden.bin, manifest.json, of libNAME.so, libNAME.a and NAME those that
+    Returns NAME.h, golden.bin, manifest.json, of libNAME.so, libNAME.a, NAME and source/ those that
     `options.formats` asks for, and what `shipped` adds to these. `provenance` goes into the
     manifest as it is. `cache` is where the C compiler keeps its per-target libraries.
     """
@@ -57,20 +58,18 @@ def assemble(
     }
     with tempfile.TemporaryDirectory(prefix="bitkiln-") as folder:
         linker = Linker(Path(folder), options.name, hardware, cache or default_cache())
-        linked = _link(linker, program, plan, constants, options)
-        built |= _held(linked)
+        built |= _link(linker, program, plan, constants, options)
+    if "source" in options.formats:
+        built[f"{FOLDER}/{options.name}.h"] = built[f"{options.name}.h"]
     manifest = _manifest(program, plan, constants, options, hardware, provenance, built)
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     built["manifest.json"] = text.encode()
     return dict(sorted(built.items()))
 
 
-def _held(linked: Sequence[Path]) -> HeldFiles:
-    """Files of a build folder, which is about to go: the large ones elsewhere on disk."""
-    return {
-        path.name: path.read_bytes() if path.stat().st_size < LARGE else Held(path)
-        for path in linked
-    }
+def _held(path: Path) -> bytes | Held:
+    """A file of a build folder, which is about to go: a large one elsewhere on disk."""
+    return path.read_bytes() if path.stat().st_size < LARGE else Held(path)
 
 
 def _chunks(data: bytes | Held) -> Iterable[bytes]:
@@ -83,22 +82,35 @@ def _link(
     plan: arena.Arena,
     constants: emit.Constants,
     options: PackageOptions,
-) -> list[Path]:
+) -> HeldFiles:
     formats, profile = options.formats, options.profile
-    source = emit.graph_source(program, plan, constants, linker.hardware, profile)
-    package = linker.compile_package({"graph.c": source}, profile)
-    own = {**program.objects, "package.o": package.read_bytes()}
-    wants_program = "executable" in formats
-    extra = {"replay.o": linker.compile_replay(profile).read_bytes()} if wants_program else {}
-    names = linker.privatize(own, extra)
-    library = [*names[: len(own)], linker.compile_constants(constants.chunks())]
-    files = []
-    if "shared" in formats:
-        files.append(linker.shared(library))
-    if "static" in formats:
-        files.append(linker.static(library))
-    if wants_program:
-        files.append(linker.executable([*library, *names[len(own) :]]))
+    graph = emit.graph_source(program, plan, constants, linker.hardware, profile)
+    objects = program.objects
+    if program.texts:
+        # What is linked is then made of the very text that the package holds.
+        texts = {f"{symbol}.s": text for symbol, text in program.texts.items()}
+        objects = {"kernels.o": linker.assemble_kernels(texts)}
+    package = linker.compile_package({"graph.c": graph}, profile)
+    own = {**objects, "package.o": package.read_bytes()}
+    names = linker.names(own)
+    extra = {}
+    if {"executable", "source"}.intersection(formats):
+        extra["replay.o"] = linker.compile_replay(profile).read_bytes()
+    files: HeldFiles = {}
+    if {"shared", "static", "executable"}.intersection(formats):
+        renamed = linker.privatize(own, extra, names)
+        library = [*renamed[: len(own)], linker.compile_constants(constants.chunks())]
+        if "shared" in formats:
+            files[f"lib{linker.name}.so"] = _held(linker.shared(library))
+        if "static" in formats:
+            files[f"lib{linker.name}.a"] = _held(linker.static(library))
+        if "executable" in formats:
+            files[linker.name] = _held(linker.executable([*library, *renamed[len(own) :]]))
+    if "source" in formats:
+        texts = source(linker, names, program)
+        files |= {file: text.encode() for file, text in texts.items()}
+        written = linker.write_constants(constants.chunks())
+        files[f"{FOLDER}/{written.name}"] = _held(written)
     return files
 
 
@@ -123,6 +135,7 @@ def _manifest(
             "triple": hardware.triple,
             "cpu": hardware.cpu,
             "system": hardware.zig_target,
+            "system_cpu": hardware.zig_cpu,
             "required_features": list(features.needed(hardware)),
         },
         "inputs": [_tensor(spec) for spec in program.inputs],

@@ -14,7 +14,7 @@ from tvm.ir import GlobalVar
 
 from hw.profile import Hardware
 from stages.kinds import Model, Table
-from stages.packaging.compiling import Lowered, Memo, code_ingredients, compiled
+from stages.packaging.compiling import Lowered, Memo, code_ingredients, compiled, written
 from stages.packaging.composite import Composite
 from stages.packaging.fitting import check_fits
 from stages.packaging.kernel import Kernel, digest_of
@@ -29,9 +29,15 @@ from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_d
 
 
 def program_of(
-    model: Model, bodies: Table, schedules: Table, hardware: Hardware, memo: Memo
+    model: Model,
+    bodies: Table,
+    schedules: Table,
+    hardware: Hardware,
+    memo: Memo,
+    as_text: bool = False,
 ) -> Program:
-    """Lower every composite and order calls; then compile each through `memo`, by its own problem.
+    """Lower every composite and order calls; then compile each through `memo`, by its own problem:
+    into assembly if `as_text`, else into objects.
 
     StageError if the program does not fit into the board's memory: nothing is compiled then.
     """
@@ -39,6 +45,8 @@ def program_of(
     program = linearizer.run()
     check_fits(program, hardware)
     kernels = linearizer.kernels.values()
+    if as_text:
+        return replace(program, texts=written(kernels, hardware, memo))
     return replace(program, objects=compiled(kernels, hardware, memo))
 
 

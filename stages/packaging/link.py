@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
@@ -32,6 +32,7 @@ _COMPILE = (
     *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables"),
     *("-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Werror"),
 )
+_FUNCTIONS = {*PUBLIC, *profiling.PUBLIC}
 _LINK = ("-Wl,--build-id=none", "-Wl,--gc-sections", "-s")
 
 # What an object may leave to libc, and (a pattern) to the compiler's own support library.
@@ -53,6 +54,40 @@ def default_cache() -> Path:
 
 
 @dataclass(frozen=True)
+class Names:
+    """What the symbols of one package are called in it."""
+
+    package: str
+    defined: frozenset[str]
+    """The symbols that it defines, by their own names."""
+
+    def of(self, symbol: str) -> str:
+        """The name of a symbol of the package; others keep theirs."""
+        function = symbol.removeprefix("package_")
+        if symbol == f"package_{function}" and function in _FUNCTIONS:
+            return f"{self.package}_{function}"
+        # Two underscores cannot occur in a package's name, so no prefix begins another.
+        return f"{self.package}__{symbol}" if symbol in self.defined else symbol
+
+    def of_reference(self, symbol: str) -> str:
+        """The same where libc has functions that the package has, too."""
+        return self.of(symbol) if symbol.startswith(("package_", "graph_")) else symbol
+
+    def is_public(self, name: str) -> bool:
+        """Whether users see a symbol, by its name in the package."""
+        return name in {f"{self.package}_{function}" for function in _FUNCTIONS}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What an object was made of."""
+
+    sources: tuple[str, ...]
+    flags: tuple[str, ...]
+    """Those that not every object has."""
+
+
+@dataclass(frozen=True)
 class Linker:
     """The C compiler working in one build folder, for one target and one package name."""
 
@@ -60,6 +95,8 @@ class Linker:
     name: str
     hardware: Hardware
     cache: Path
+    compiled: dict[str, Compiled] = field(default_factory=dict)
+    """Objects by file name."""
 
     def compile_package(self, sources: Mapping[str, str | bytes], profile: bool = False) -> Path:
         """Compile runtime and graph into one object; `sources` are graph.c and what it needs."""
@@ -77,12 +114,18 @@ class Linker:
 
         Nothing of it is read back: constants are most of a package.
         """
-        with (self.folder / "constants.bin").open("wb") as file:
-            file.writelines(chunks)
+        self.write_constants(chunks)
         symbol, name = f"{self.name}__{CONSTANTS}", f"{self.name}_constants.o"
         (self.folder / "constants.S").write_text(constants_source(self.hardware, symbol))
         self._compile(name, ("constants.S",))
         return name
+
+    def write_constants(self, chunks: Iterable[bytes]) -> Path:
+        """Write all constants to one file."""
+        path = self.folder / "constants.bin"
+        with path.open("wb") as file:
+            file.writelines(chunks)
+        return path
 
     def compile_replay(self, profile: bool = False) -> Path:
         """Compile the program that replays golden vectors, and tells layer times if `profile`."""
@@ -92,32 +135,35 @@ class Linker:
         self._unpack((TRACE_SOURCE, TRACE_HEADER, PROFILE_HEADER))
         return self._compile("replay.o", (REPLAY_SOURCE, TRACE_SOURCE), "-DPROFILE")
 
-    def privatize(self, objects: Mapping[str, bytes], extra: Mapping[str, bytes]) -> list[str]:
-        """Write objects with prefixed names, hidden unless public; return the file names.
+    def assemble_kernels(self, texts: Mapping[str, str]) -> bytes:
+        """Return one object of kernels that are given as assembly, by file name."""
+        for name, text in texts.items():
+            (self.folder / name).write_text(text)
+        self._cc("-c", *texts, "-o", "kernels.o")
+        return (self.folder / "kernels.o").read_bytes()
 
-        `objects` define the package and go into every format; `extra` (the replay program) refers
-        to them and keeps what it takes from libc.
+    def names(self, objects: Mapping[str, bytes]) -> Names:
+        """Return what the symbols of a package are called; StageError if it lacks any.
+
+        `objects` define the package and go into every format.
         """
         parsed = [ObjectFile(data, name) for name, data in objects.items()]
         defined = _defined(parsed) | {CONSTANTS}
         _check_undefined(parsed, defined)
-        functions = {*PUBLIC, *profiling.PUBLIC}
-        public = {f"{self.name}_{function}" for function in functions}
+        return Names(self.name, frozenset(defined))
 
-        def rename(symbol: str) -> str:
-            function = symbol.removeprefix("package_")
-            if symbol == f"package_{function}" and function in functions:
-                return f"{self.name}_{function}"
-            # Two underscores cannot occur in a package's name, so no prefix begins another.
-            return f"{self.name}__{symbol}" if symbol in defined else symbol
+    def privatize(
+        self, objects: Mapping[str, bytes], extra: Mapping[str, bytes], names: Names
+    ) -> list[str]:
+        """Write objects with prefixed names, hidden unless public; return the file names.
 
-        def rename_reference(symbol: str) -> str:
-            return rename(symbol) if symbol.startswith(("package_", "graph_")) else symbol
-
-        renamed = [(item.name, item.renamed(rename, public.__contains__)) for item in parsed]
+        `extra` (the replay program) refers to `objects` and keeps what it takes from libc.
+        """
+        parsed = [ObjectFile(data, name) for name, data in objects.items()]
+        renamed = [(item.name, item.renamed(names.of, names.is_public)) for item in parsed]
         for name, data in extra.items():
             program = ObjectFile(data, name)
-            renamed.append((name, program.renamed(rename_reference, lambda _: True)))
+            renamed.append((name, program.renamed(names.of_reference, lambda _: True)))
         for name, data in renamed:
             (self.folder / f"{self.name}_{name}").write_bytes(data)
         return [f"{self.name}_{name}" for name, _ in renamed]
@@ -146,8 +192,9 @@ class Linker:
             (self.folder / name).write_bytes(runtime.joinpath(name).read_bytes())
 
     def _compile(self, out: str, sources: Iterable[str], *flags: str) -> Path:
+        self.compiled[out] = Compiled(tuple(sources), flags)
         outline = ("-mno-outline-atomics",) if self.hardware.architecture == "aarch64" else ()
-        self._cc("-c", *_COMPILE, *outline, *flags, *sources, "-o", out)
+        self._cc("-c", *_COMPILE, *outline, *flags, *self.compiled[out].sources, "-o", out)
         return self.folder / out
 
     def _cc(self, *arguments: str) -> None:
@@ -155,26 +202,30 @@ class Linker:
         self._zig("cc", *target, *arguments)
 
     def _zig(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "ziglang", *arguments]
-        environment = {
-            "HOME": os.environ.get("HOME", ""),
-            "PATH": os.environ.get("PATH", ""),
-            "ZIG_GLOBAL_CACHE_DIR": str(self.cache),
-            # Objects of this one build; they go with the build folder.
-            "ZIG_LOCAL_CACHE_DIR": str(self.folder / "zig-cache"),
-        }
-        self.cache.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode == 0:
-            return
-        if "No module named ziglang" in done.stderr:
-            raise StageError("no C compiler", hint="install the package ziglang into this Python")
-        raise StageError(
-            f"the C compiler failed on {self.hardware.zig_target}: "
-            f"zig {' '.join(arguments)}\n{done.stderr.strip()[-2000:]}"
-        )
+        zig(self.folder, self.cache, *arguments)
+
+
+def zig(folder: Path, cache: Path, *arguments: str) -> None:
+    """Run the C compiler in a folder."""
+    command = [sys.executable, "-m", "ziglang", *arguments]
+    environment = {
+        "HOME": os.environ.get("HOME", ""),
+        "PATH": os.environ.get("PATH", ""),
+        "ZIG_GLOBAL_CACHE_DIR": str(cache),
+        # Objects of this one build; they go with the build folder.
+        "ZIG_LOCAL_CACHE_DIR": str(folder / "zig-cache"),
+    }
+    cache.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return
+    if "No module named ziglang" in done.stderr:
+        raise StageError("no C compiler", hint="install the package ziglang into this Python")
+    raise StageError(
+        f"the C compiler failed: zig {' '.join(arguments)}\n{done.stderr.strip()[-2000:]}"
+    )
 
 
 def _defined(objects: Iterable[ObjectFile]) -> set[str]:

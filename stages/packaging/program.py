@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -140,6 +140,8 @@ class Program:
     together: int = 0
     """So many calls, the last ones, are run once for the whole batch. They read none of the inputs,
     and the buffers that others hand over to them hold all pictures, one behind the other."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Kernels as assembly, by symbol: those of which there are no objects yet."""
 
     def __post_init__(self) -> None:
         faults = [

@@ -210,6 +210,8 @@ def notice(name: str, formats: Iterable[str]) -> str:
         if item in formats
     ]
     linked = [file for file in built if not file.endswith(".a")]
+    if "source" in formats:
+        built.append("source/")
     parts = []
     if linked:
         parts.append(

@@ -25,7 +25,7 @@ static inline void relax(void)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("isb" ::: "memory"); /* `yield` does nothing on most cores */
-#else
+#elif __ARM_ARCH >= 7 /* compilers for the first Raspberry Pi make code for ARMv6 */
     __asm__ volatile("yield" ::: "memory");
 #endif
 }

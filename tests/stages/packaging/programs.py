@@ -33,11 +33,13 @@ def pack(model: Model, hardware: Hardware, options: LegalizeOptions | None = Non
     return stages(model, hardware, options)["bitpacking"]
 
 
-def compile_program(packed: Model, hardware: Hardware, memo: Memo = kept) -> Program:
+def compile_program(
+    packed: Model, hardware: Hardware, memo: Memo = kept, as_text: bool = False
+) -> Program:
     """The compiled program of a packed model; kernels are kept for later tests."""
     bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
     schedules = tuning.run(model=packed, hardware=hardware, choices={})
-    return program_of(packed, bodies, schedules, hardware, memo)
+    return program_of(packed, bodies, schedules, hardware, memo, as_text)
 
 
 def uncompiled_program(packed: Model, hardware: Hardware) -> Program:
