@@ -228,11 +228,13 @@ def notice(name: str, formats: Iterable[str]) -> str:
         )
     parts.append("libc and libpthread are the target's; nothing else of them is in these files.\n")
     own = [f"{name}.h", *([f"{name}.py"] if "shared" in formats else [])]
+    if {"shared", "static"}.intersection(formats):
+        own.append("the examples")
     return _filled(
         "NOTICE.in",
         {
             "@LIBRARIES@": ", ".join(built),
-            "@TEXTS@": ", ".join(own) + ", the examples",
+            "@TEXTS@": ", ".join(own),
             "@LINKED@": "\n".join(parts),
             "@ZIG@": _text("zig.txt"),
             "@APACHE@": _text("apache-2.0.txt").strip("\n"),
