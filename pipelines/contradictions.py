@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines import class_names, pictures
+from pipelines import class_names
 from pipelines.errors import UserError, did_you_mean
 from pipelines.load import Resolved
-from pipelines.recipe import CHANNELS, CLASSES, InputSpec, Recipe
+from pipelines.recipe import CHANNELS, CLASSES, InputSpec, Recipe, pair
 from pipelines.validate import Location
 from stages.options import is_match
+from stages.pixels import layout
 
 Description = Mapping[str, Any]
 """What `stages.importing.describe` says of the model file."""
@@ -96,7 +97,7 @@ def _inputs(resolved: Resolved, description: Description) -> Iterator[Found]:
 
 def _picture(spec: InputSpec, shape: Sequence[int]) -> Iterator[tuple[str, str]]:
     """Yield the fields of a picture that do not go with the input's shape."""
-    found = pictures.layout(shape)
+    found = layout(shape)
     stated = [name for name in ("color", "resize", "crop") if getattr(spec, name) is not None]
     if found is None:
         for name in stated:
@@ -111,10 +112,14 @@ def _picture(spec: InputSpec, shape: Sequence[int]) -> Iterator[tuple[str, str]]
     for name, values in (("mean", spec.mean), ("std", spec.std)):
         if len(values) not in (0, 1, found.channels):
             yield name, f"has {len(values)} values, and {takes}: {found.channels} channels"
-    if spec.crop is not None and (found.height, found.width) != (spec.crop, spec.crop):
-        yield "crop", f"gives {spec.crop} x {spec.crop} pixels, and {takes}"
-    elif spec.crop is None and spec.resize not in (None, min(found.height, found.width)):
-        yield "resize", f"gives a shorter side of {spec.resize} pixels, and {takes}; state crop"
+    if spec.crop is not None and (found.height, found.width) != pair(spec.crop):
+        height, width = pair(spec.crop)
+        yield "crop", f"gives {width} x {height} pixels, and {takes}"
+    elif spec.crop is None and isinstance(spec.resize, int):
+        if spec.resize != min(found.height, found.width):
+            yield "resize", f"gives a shorter side of {spec.resize} pixels, and {takes}; state crop"
+    elif spec.crop is None and spec.resize not in (None, (found.height, found.width)):
+        yield "resize", f"covers {list(pair(spec.resize))}, and {takes}; state crop"
 
 
 def _outputs(resolved: Resolved, description: Description) -> Iterator[Found]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from doit.cmd_base import DodoTaskLoader
 from doit.cmd_help import Help as HelpOfDoit
 
 from pipelines import exit_status, menu, words
@@ -14,6 +15,8 @@ from pipelines.errors import cut, nearest
 _WIDTH = 20
 _FIRST = ("import", "build", "run", "accuracy", "doctor")
 _FLAGS = ("--help", "-h")
+OF_DOIT = "doit"
+"""The word behind `help` that asks for doit's own options and commands."""
 
 
 class Help(HelpOfDoit):
@@ -26,6 +29,9 @@ class Help(HelpOfDoit):
         """Print a page; the exit status."""
         if not args:
             print(front())
+        elif args[0] == OF_DOIT:
+            print(self.cmds["run"](cmds=self._cmds, **self.init_kwargs).help())
+            self.print_usage(self.cmds)
         elif args[0] in menu.BY_NAME:
             print(page(menu.BY_NAME[args[0]]))
         elif args[0] in self.cmds or args[0] == "task":
@@ -40,8 +46,24 @@ class Help(HelpOfDoit):
         return exit_status.DONE
 
 
+class Loader(DodoTaskLoader):
+    """doit's own reader of dodo.py, which first prints what a command line asks for.
+
+    doit answers `--help` itself and refuses `-h`, both before it reads dodo.py; it makes its loader
+    before that.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        if (page := asked(sys.argv[1:])) is not None:
+            print(page)
+            sys.exit(exit_status.DONE)
+
+
 def asked(argv: Sequence[str]) -> str | None:
     """Return the page that a command line asks for without doit's own `help`, or None."""
+    if "--version" in argv:
+        return None
     if any(flag in argv for flag in _FLAGS):
         named = words.named(argv)
         return page(menu.BY_NAME[named[0]]) if named and named[0] in menu.BY_NAME else front()
@@ -65,6 +87,7 @@ def front() -> str:
             *_table({command.name: _sentence(command) for command in rest}),
             "",
             "`doit recipes` lists the recipes. `doit help COMMAND` says what a command heeds.",
+            "`doit help doit` prints doit's own options and commands, as -n and list.",
             "README.md leads through a first build; pipelines/README.md has every command.",
         ]
     )  # fmt: skip

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import json
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import UserError, shown
-from pipelines.recipe import CHANNELS, InputSpec
+from pipelines.recipe import CHANNELS, InputSpec, Size, pair, said
+from stages.pixels import Layout, fitting, layout
 
 if TYPE_CHECKING:
     # Whether a recipe fits its model is checked in every build, which needs neither of these.
@@ -30,46 +30,9 @@ _MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 """Pillow's modes of at most 8 bits a channel."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a tensor holds a picture."""
-
-    channels: int
-    height: int
-    width: int
-    is_channels_last: bool
-
-    def place(self, pixels: Array) -> Array:
-        """Return [height, width, channels] with its axes in the tensor's order."""
-        import numpy as np
-
-        return pixels if self.is_channels_last else np.moveaxis(pixels, -1, 0)
-
-
 def is_picture(path: Path) -> bool:
     """Whether a file's name says that it is a picture."""
     return path.suffix.lower() in SUFFIXES
-
-
-def layout(shape: Sequence[int]) -> Layout | None:
-    """Return how a tensor of this shape holds one picture of 1 or 3 channels, None if it cannot.
-
-    Channels stand first, as in ONNX, wherever both readings are possible. A tensor with one long
-    axis holds a square gray picture line by line.
-    """
-    axes = list(shape)
-    while len(axes) > 1 and axes[0] == 1:
-        del axes[0]
-    if len(axes) == 1:
-        side = math.isqrt(axes[0])
-        return Layout(1, side, side, False) if side * side == axes[0] else None
-    if len(axes) == 2:
-        return Layout(1, axes[0], axes[1], False)
-    if len(axes) == 3 and axes[0] == 3:
-        return Layout(3, axes[1], axes[2], False)
-    if len(axes) == 3 and axes[2] in (1, 3):
-        return Layout(axes[2], axes[0], axes[1], True)
-    return None
 
 
 def read(path: Path, name: str, shape: Sequence[int], spec: InputSpec) -> Array:
@@ -158,36 +121,53 @@ def _converted(picture: Image, color: str, path: Path) -> Image:
 
 
 def _fitted(picture: Image, spec: InputSpec, wanted: Layout, name: str, path: Path) -> Image:
-    """Scale the shorter side, cut the middle out, and see that the size is what is wanted."""
+    """Scale it, cut the middle out, and see that the size is what is wanted."""
     from PIL import Image
 
     if spec.resize is not None:
         width, height = _resized(picture.width, picture.height, spec.resize)
         if width * height > MAX_PIXELS:
-            raise _too_large(path, f"{width} x {height} pixels when resized to {spec.resize}")
+            raise _too_large(path, f"{width} x {height} pixels when resized to {said(spec.resize)}")
         picture = picture.resize((width, height), Image.Resampling.BILINEAR)
     if spec.crop is not None:
-        if spec.crop > min(picture.width, picture.height):
+        height, width = pair(spec.crop)
+        if width > picture.width or height > picture.height:
             raise UserError(
                 f"{shown(path)}: {picture.width} x {picture.height} pixels are fewer than "
-                f"inputs.{name}.crop, {spec.crop}; state inputs.{name}.resize, at least as large"
+                f"inputs.{name}.crop, {width} x {height}; {_advice(name, spec, wanted)}"
             )
-        left, top = (round((side - spec.crop) / 2) for side in picture.size)
-        picture = picture.crop((left, top, left + spec.crop, top + spec.crop))
+        left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
+        picture = picture.crop((left, top, left + width, top + height))
     if (picture.width, picture.height) != (wanted.width, wanted.height):
         comes = "comes to" if spec.resize or spec.crop else "has"
         raise UserError(
             f"{shown(path)}: {comes} {picture.width} x {picture.height} pixels, and input "
-            f"'{name}' takes {wanted.width} x {wanted.height}; state inputs.{name}.resize and crop"
+            f"'{name}' takes {wanted.width} x {wanted.height}; {_advice(name, spec, wanted)}"
         )
     return picture
 
 
-def _resized(width: int, height: int, shorter: int) -> tuple[int, int]:
-    """Return the size with its shorter side as wanted, the longer one rounded down."""
-    if width <= height:
-        return shorter, shorter * height // width
-    return shorter * width // height, shorter
+def _advice(name: str, spec: InputSpec, wanted: Layout) -> str:
+    """What to write into the recipe so that any picture fits; what it says already stays."""
+    stated = spec.model_dump(mode="json", exclude_unset=True)
+    fields = {key: json.dumps(value) for key, value in stated.items()}
+    fields |= fitting(wanted.height, wanted.width)
+    text = ", ".join(f"{key}: {value}" for key, value in fields.items())
+    lines = ["inputs:", f"  {json.dumps(name)}: {{{text}}}"]
+    return "\n".join(["for pictures of any size write in the recipe", *lines])
+
+
+def _resized(width: int, height: int, wanted: Size) -> tuple[int, int]:
+    """Return the size with its shorter side as wanted, or the least one that covers two sides.
+
+    The other side is rounded down.
+    """
+    if isinstance(wanted, int):
+        up, side = wanted, min(width, height)
+    else:
+        pairs = ((wanted[0], height), (wanted[1], width))
+        up, side = max(pairs, key=lambda each: each[0] / each[1])
+    return width * up // side, height * up // side
 
 
 def _too_large(path: Path, what: str) -> UserError:

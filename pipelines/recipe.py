@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from pipelines.precision import (
     INT8,
@@ -39,6 +39,32 @@ _OWN_SIZES: Mapping[ZooName, int] = {
 IMAGE_SIZES: Mapping[ZooName, int] = {name: _OWN_SIZES.get(name, 224) for name in get_args(ZooName)}
 CHANNELS: Mapping[str, int] = {"rgb": 3, "bgr": 3, "gray": 1}
 CLASSES: Mapping[str, int] = {"top1": 1, "top5": 5}
+
+
+def _size(value: Any) -> int | tuple[int, int]:
+    """Return a size in pixels; ValueError for what is none."""
+    sides = value if isinstance(value, list | tuple) else [value]
+    is_size = isinstance(value, int) or len(sides) == 2
+    if not is_size or any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
+        raise ValueError("expected a whole number of pixels, or [height, width]")
+    if min(sides) < 1:
+        raise ValueError(f"{min(sides)} is too small; the least is 1")
+    return (sides[0], sides[1]) if len(sides) == 2 else sides[0]
+
+
+_Side = Annotated[int, Field(ge=1)]
+Size = Annotated[_Side | tuple[_Side, _Side], BeforeValidator(_size)]
+"""Pixels: of a square or a shorter side, or [height, width]."""
+
+
+def pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Return height and width of a size."""
+    return size if isinstance(size, tuple) else (size, size)
+
+
+def said(size: int | tuple[int, int]) -> str:
+    """Return a size as a recipe states it."""
+    return str(size if isinstance(size, int) else list(size))
 
 
 class ModelSource(Section):
@@ -84,10 +110,11 @@ class InputSpec(Section):
     """Shape as in the model file, for dimensions that the file leaves open."""
     color: Literal["rgb", "bgr", "gray"] | None = None
     """Channel order of a picture; without it, three channels are rgb."""
-    resize: int | None = Field(default=None, ge=1, examples=[256])
-    """First scale the picture's shorter side to this many pixels, bilinearly."""
-    crop: int | None = Field(default=None, ge=1, examples=[224])
-    """Then cut a square of this many pixels from its middle."""
+    resize: Size | None = Field(default=None, examples=[256, [240, 320]])
+    """First scale the picture, bilinearly: its shorter side to this many pixels, or the whole until
+    it covers [height, width]."""
+    crop: Size | None = Field(default=None, examples=[224, [240, 320]])
+    """Then cut a square of this many pixels, or [height, width], from its middle."""
     scale: float = Field(default=1 / 255, gt=0)
     """Multiply pixels by this: integers of 0 to 255, from a picture or an array."""
     mean: tuple[float, ...] = Field(default=(), examples=[[0.485, 0.456, 0.406]])
@@ -99,8 +126,14 @@ class InputSpec(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> InputSpec:
-        if self.resize is not None and self.crop is not None and self.crop > self.resize:
-            raise ValueError(f"crop {self.crop} is larger than resize {self.resize}")
+        if self.resize is not None and self.crop is not None:
+            least = self.resize if isinstance(self.resize, tuple) else (self.resize,)
+            # Of a shorter side alone one knows only that the crop's shorter side must fit into it.
+            most = pair(self.crop) if len(least) > 1 else (min(pair(self.crop)),)
+            if any(cut > side for cut, side in zip(most, least, strict=True)):
+                raise ValueError(
+                    f"crop {said(self.crop)} is larger than resize {said(self.resize)}"
+                )
         if self.mean and self.std and len(self.mean) != len(self.std):
             raise ValueError(
                 f"mean has {len(self.mean)} values and std {len(self.std)}; give one per channel"

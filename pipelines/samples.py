@@ -14,7 +14,7 @@ from pipelines import pictures
 from pipelines.errors import UserError, shown
 from pipelines.recipe import InputSpec
 from pipelines.runners.package import Tensor
-from stages.pixels import are_less_128
+from stages.pixels import are_less_128, layout
 
 Array = np.ndarray[Any, Any]
 ACCEPTED = (*pictures.SUFFIXES, ".npy", ".npz")
@@ -177,7 +177,7 @@ def _per_channel(numbers: tuple[float, ...], tensor: Tensor) -> Array:
     vector = np.asarray(numbers, np.float32)
     if len(vector) == 1:
         return vector
-    picture = pictures.layout(tensor.shape)
+    picture = layout(tensor.shape)
     axis = -1 if picture is not None and picture.is_channels_last else -3
     if len(tensor.shape) >= -axis and tensor.shape[axis] == len(vector):
         return vector.reshape([-1, *([1] * (-axis - 1))])

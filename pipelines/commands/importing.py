@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import model_files, paths, places, tables
+from pipelines import atomic, model_files, paths, places, tables
 from pipelines.errors import UserError, shown
 from pipelines.overrides import Variables
 
@@ -17,28 +19,85 @@ def run(*, variables: Variables, files: Sequence[str]) -> None:
     """Print the file's contents and write recipes/<name>.yaml unless there is one."""
     path = _path(variables, files)
     source = _read(path)
+    description = described(source)
+    _tell(path, description)
+    target = places.RECIPES / f"{recipe_name(path)}.yaml"
+    _write(target, description, _as_stated(path, target.parent))
+    for line in _next(target.stem, description):
+        print(f"next: {line}")
+    tables.write_json(variables.command.get("json"), {**description, "recipe": target.stem})
+
+
+def described(source: bytes) -> dict[str, Any]:
+    """Return what a model file contains and, if it is supported, what its model does."""
     from stages import importing  # takes seconds, so only once there is something to read
     from stages.options import GoldenOptions, ImportOptions
 
     description = importing.describe(source=source)
-    if not description["unsupported"]:
-        model = importing.run(source=source, options=ImportOptions())
-        moved = importing.spread(source=source, model=model, options=GoldenOptions())
-        found = {"numerics": importing.numerics(model), "islands": importing.islands(model)}
-        description = {**description, **found, "moved_by_last_bits": moved}
-    _tell(path, description)
-    target = places.RECIPES / f"{recipe_name(path)}.yaml"
-    text = importing.starter_recipe(description, _as_stated(path, target.parent), target.stem)
+    if description["unsupported"]:
+        return dict(description)
+    model = importing.run(source=source, options=ImportOptions())
+    moved = importing.spread(source=source, model=model, options=GoldenOptions())
+    return description | {
+        "numerics": importing.numerics(model),
+        "islands": importing.islands(model),
+        "ends": importing.ends(model),
+        "moved_by_last_bits": moved,
+    }
+
+
+def _write(target: Path, description: dict[str, Any], stated: str) -> None:
+    """Write the recipe, and files of labels beside it, unless there is a recipe of that name."""
+    from stages import importing
+
+    if os.path.lexists(target):
+        print(f"kept: {shown(target)} is there already")
+        return
+    labels = {
+        item["name"]: _write_labels(target, item["labels"])
+        for item in description["outputs"]
+        if _has_labels(item)
+    }
+    _write_text(target, importing.starter_recipe(description, stated, target.stem, labels))
+
+
+def _write_labels(target: Path, names: Sequence[str]) -> str:
+    """Write a file of labels beside the recipe; its name. No other file is written over."""
+    text = "".join(f"{name}\n" for name in names)
+    for number in itertools.count(1):
+        path = target.with_name(f"{target.stem}_labels{number if number > 1 else ''}.txt")
+        if not os.path.lexists(path):
+            _write_text(path, text)
+            return path.name
+        if path.is_file() and path.read_bytes() == text.encode():
+            return path.name
+    raise AssertionError
+
+
+def _write_text(path: Path, text: str) -> None:
     try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(text)
-        print(f"written: {shown(target)}; next: doit build recipe={target.stem}")
-    except FileExistsError:
-        print(f"kept: {shown(target)} is there already; next: doit build recipe={target.stem}")
+        atomic.replace(path, text.encode())
     except OSError as error:
-        raise UserError(f"{shown(target)}: cannot write it: {error.strerror}") from error
-    result = {**description, "recipe": target.stem}
-    tables.write_json(variables.command.get("json"), result)
+        raise UserError(f"{shown(path)}: cannot write it: {error.strerror}") from error
+    print(f"written: {shown(path)}")
+
+
+def _has_labels(item: Mapping[str, Any]) -> bool:
+    """Whether a file's metadata name each class of an output."""
+    shape, names = item["shape"], item.get("labels")
+    if not names or not shape or None in shape:
+        return False
+    return math.prod(shape) == len(names)
+
+
+def _next(name: str, description: dict[str, Any]) -> Iterator[str]:
+    """The commands that one gives next."""
+    from stages import importing
+
+    if not description["unsupported"]:
+        yield f"doit build recipe={name}"
+        if importing.takes_pictures(description):
+            yield f"doit run recipe={name} input=photo.jpg"
 
 
 def recipe_name(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import model_files, peers, pictures
+from pipelines import model_files, peers
 from pipelines.conforming import comparing, steps
 from pipelines.errors import UserError
 from stages import importing
@@ -21,6 +21,8 @@ from stages.importing import closeness
 from stages.importing.formats import format_of
 from stages.kinds import Golden, Model
 from stages.options import ImportOptions
+from stages.pixels import Layout
+from stages.pixels import layout as layout_of
 from stages.qnn import interpret
 from stages.qnn.builder import ModelBuilder
 from stages.qnn.session import CLOSE, UNOPTIMIZED
@@ -154,13 +156,13 @@ def _inputs(
             given[index] = {n: np.full_like(v, extreme(v)) for n, v in given[index].items()}
     if len(given[0]) == 1:
         ((name, first),) = given[0].items()
-        layout = pictures.layout(first.shape)
+        layout = layout_of(first.shape)
         if first.ndim == 4 and layout is not None:
             given += [{name: _pixels(path, layout, given[-1][name])} for path in shown]
     return given
 
 
-def _pixels(path: Path, layout: pictures.Layout, like: Array) -> Array:
+def _pixels(path: Path, layout: Layout, like: Array) -> Array:
     """Return a picture in an input's size and type.
 
     Bytes stay bytes, less 128 for int8; floats are 0 to 1 unless the input takes whole numbers.

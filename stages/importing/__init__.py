@@ -14,11 +14,12 @@ import numpy as np
 from stages.errors import StageError
 from stages.importing import closeness, describing
 from stages.importing.converters import convert
-from stages.importing.describing import starter_recipe
+from stages.importing.ends import ends
 from stages.importing.formats import format_of
 from stages.importing.onnx_reader import read
 from stages.importing.oracle import Oracle, evaluate
 from stages.importing.samples import ELSEWHERE, Draw, draw, draw_stored
+from stages.importing.starter import starter_recipe, takes_pictures
 from stages.kinds import Golden, Model, Table
 from stages.options import GoldenOptions, ImportOptions
 from stages.qnn import interpret
@@ -30,6 +31,7 @@ __all__ = [
     "Oracle",
     "check",
     "describe",
+    "ends",
     "evaluate",
     "executor",
     "golden",
@@ -41,6 +43,7 @@ __all__ = [
     "signature",
     "spread",
     "starter_recipe",
+    "takes_pictures",
 ]
 
 Execute = Callable[[Mapping[str, Any]], Mapping[str, Any]]

@@ -1,8 +1,7 @@
-"""What a model file contains, for `doit import`, and a recipe to start from."""
+"""What an ONNX file contains, for `doit import`."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -18,7 +17,6 @@ from stages.importing.samples import draw
 from stages.importing.unsupported import Unsupported
 from stages.kinds import Table
 from stages.options import ImportOptions
-from stages.pixels import are_less_128
 
 _LAYERS = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Operators with weights, and the position of these among their inputs."""
@@ -73,86 +71,6 @@ def describe(*, source: bytes, options: ImportOptions | None = None) -> Table:
             {"op": item.op, "why": item.why, "layers": list(item.layers)} for item in problems
         ],
     }
-
-
-def starter_recipe(description: Table, model_path: str, name: str) -> str:
-    """A recipe, as YAML text, that builds the described file for this machine."""
-    widths = sorted(
-        {
-            f"A{layer['activations']['bits']}W{layer['weights']['bits']}"
-            for layer in description["layers"]
-            if layer["activations"] and layer["weights"]
-        }
-    )
-    precision = ", ".join(widths) or "no quantized layers"
-    title = f"{name}: {description['format']}, {precision}"
-    lines = [
-        f"description: {json.dumps(title)}",
-        f"model: {{file: {json.dumps(model_path)}}}",
-        *_recipe_inputs(description),
-        *_recipe_outputs(description),
-        "golden: {samples: 2, seed: 0}",
-        "hardware: host",
-    ]
-    layers = description["layers"]
-    if layers and not any(layer["activations"] or layer["weights"] for layer in layers):
-        lines.append("# it computes in float32; for int8, name samples of its input:")
-        lines.append("# calibration: {data: FOLDER_OF_PICTURES_OR_FILE.npz}")
-    for item in description["unsupported"]:
-        at = f" at {', '.join(item['layers'][:3])}" if item["layers"] else ""
-        lines.append(f"# not supported yet: {item['op']}{at}: {' '.join(item['why'].split())}")
-    return "\n".join(lines) + "\n"
-
-
-def _recipe_inputs(description: Table) -> list[str]:
-    lines = []
-    for item in description["inputs"]:
-        fields = []
-        shape = item["shape"]
-        if None in shape[1:]:
-            lines.append(f"# state the shape: {json.dumps(item['name'])}: {{shape: [1, ...]}}")
-        elif None in shape:
-            fields.append(f"shape: {[1, *shape[1:]]}")
-        fields += _preprocessing(item)
-        lines += [f"# {item['name']}: {note}" for note in _notes(item)]
-        if fields:
-            lines.append(f"  {json.dumps(item['name'])}: {{{', '.join(fields)}}}")
-    return ["inputs:", *lines] if any(line.startswith("  ") for line in lines) else lines
-
-
-def _preprocessing(item: Table) -> list[str]:
-    """How pixels of 0 to 255 become this float input, where the file tells it."""
-    if item["dtype"] != "float32":
-        return []
-    stated = item.get("normalization")
-    if stated:  # of pixels: (p - mean) / std
-        return ["scale: 1.0", f"mean: {stated['mean']}", f"std: {stated['std']}"]
-    return ["scale: 1.0"] if item["smallest"] == 0 and item["largest"] > 1 else []
-
-
-def _notes(item: Table) -> list[str]:
-    """What becomes of pixels at an input of stored integers, for people to check."""
-    is_picture = len(item["shape"]) == 4 and not {1, 3}.isdisjoint(item["shape"][1::2])
-    if item["dtype"] not in ("uint8", "int8") or "scale" not in item or not is_picture:
-        return []
-    scale, zero_point = item["scale"], item["zero_point"]
-    low, high = (scale * (q - zero_point) for q in ((0, 255), (-128, 127))[item["dtype"] == "int8"])
-    if item["dtype"] == "int8" and not are_less_128(scale, zero_point):
-        return [f"stands for {low:.6g} to {high:.6g}; for pictures state scale, mean and std"]
-    stored = "as they are" if item["dtype"] == "uint8" else "minus 128"
-    return [
-        f"pixels are stored {stored}, real values {low:.6g} to {high:.6g}; if the network was "
-        "trained with others, state scale, mean and std"
-    ]
-
-
-def _recipe_outputs(description: Table) -> list[str]:
-    endings = {item["op"] for item in description["left_to_caller"]}
-    if not endings:
-        return []
-    post = "softmax" if endings & {"Softmax", "LogSoftmax"} else "argmax"
-    names = [json.dumps(item["name"]) for item in description["outputs"]]
-    return ["outputs:", *(f"  {name}: {{postprocess: {post}}}" for name in names)]
 
 
 def _format(graph: SourceGraph) -> str:

@@ -15,6 +15,8 @@ from PIL import Image
 from pipelines import pictures
 from pipelines.errors import UserError
 from pipelines.recipe import InputSpec
+from stages.pixels import Layout
+from stages.pixels import layout as layout_of
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 
@@ -36,19 +38,19 @@ def stripes(height: int, width: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("shape", "layout"),
     [
-        ((1, 3, 224, 200), pictures.Layout(3, 224, 200, False)),
-        ((1, 224, 200, 3), pictures.Layout(3, 224, 200, True)),
-        ((3, 8, 8), pictures.Layout(3, 8, 8, False)),
-        ((1, 1, 28, 27), pictures.Layout(1, 28, 27, False)),
-        ((1, 28, 27, 1), pictures.Layout(1, 28, 27, True)),
-        ((1, 784), pictures.Layout(1, 28, 28, False)),
+        ((1, 3, 224, 200), Layout(3, 224, 200, False)),
+        ((1, 224, 200, 3), Layout(3, 224, 200, True)),
+        ((3, 8, 8), Layout(3, 8, 8, False)),
+        ((1, 1, 28, 27), Layout(1, 28, 27, False)),
+        ((1, 28, 27, 1), Layout(1, 28, 27, True)),
+        ((1, 784), Layout(1, 28, 28, False)),
         ((1, 600), None),
         ((1, 4, 8, 8), None),
         ((2, 3, 8, 8), None),
     ],
 )
-def test_layouts(shape: tuple[int, ...], layout: pictures.Layout | None) -> None:
-    assert pictures.layout(shape) == layout
+def test_layouts(shape: tuple[int, ...], layout: Layout | None) -> None:
+    assert layout_of(shape) == layout
 
 
 @given(st.integers(2, 9), st.integers(2, 9), st.sampled_from(["rgb", "bgr"]), st.booleans())

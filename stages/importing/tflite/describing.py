@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 
 from stages.errors import StageError
+from stages.importing.tflite import metadata
 from stages.importing.tflite.graph import Graph, Tensor
 from stages.importing.tflite.reader import read
 from stages.importing.tflite.walking import walk
@@ -29,9 +30,10 @@ def describe(source: bytes, options: ImportOptions) -> Table:
     """The table of `stages.importing.describing.describe`, of a TensorFlow Lite file.
 
     `smallest` and `largest` of an input are stored values where it is stored as integers; what
-    those mean are then its `scale` and `zero_point`.
+    those mean are then its `scale` and `zero_point`. What the metadata tell of inputs and outputs
+    stands there, too.
     """
-    graph = read(source)
+    graph, told = read(source), metadata.read(source)
     shapes: dict[int, tuple[int, ...]] = {}
     try:
         walked = walk(graph, options)
@@ -43,8 +45,10 @@ def describe(source: bytes, options: ImportOptions) -> Table:
         "bytes": len(source),
         "opset": graph.schema_version,
         "producer": graph.description,
-        "inputs": [_input(graph, graph.tensors[index]) for index in graph.inputs],
-        "outputs": [_output(graph.tensors[index], shapes) for index in graph.outputs],
+        "inputs": _with([_input(graph, graph.tensors[index]) for index in graph.inputs], told[0]),
+        "outputs": _with(
+            [_output(graph.tensors[index], shapes) for index in graph.outputs], told[1]
+        ),
         "left_to_caller": [],
         "operators": dict(sorted(Counter(each.kind for each in graph.operators).items())),
         "parameters": sum(int(t.data.size) for t in graph.tensors if t.data is not None),
@@ -53,6 +57,13 @@ def describe(source: bytes, options: ImportOptions) -> Table:
             {"op": item.op, "why": item.why, "layers": list(item.layers)} for item in problems
         ],
     }
+
+
+def _with(items: list[Table], told: list[Table]) -> list[Table]:
+    """Inputs or outputs with what the metadata say of them, if it is of as many."""
+    if len(told) != len(items):
+        return items
+    return [item | more for item, more in zip(items, told, strict=True)]
 
 
 def _input(graph: Graph, tensor: Tensor) -> Table:
