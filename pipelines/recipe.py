@@ -46,7 +46,8 @@ def _size(value: Any) -> int | tuple[int, int]:
     sides = value if isinstance(value, list | tuple) else [value]
     is_size = isinstance(value, int) or len(sides) == 2
     if not is_size or any(isinstance(side, bool) or not isinstance(side, int) for side in sides):
-        raise ValueError("expected a whole number of pixels, or [height, width]")
+        found = str(value)[:40]
+        raise ValueError(f"expected a whole number of pixels, or [height, width], found {found}")
     if min(sides) < 1:
         raise ValueError(f"{min(sides)} is too small; the least is 1")
     return (sides[0], sides[1]) if len(sides) == 2 else sides[0]

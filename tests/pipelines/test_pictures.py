@@ -104,13 +104,16 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         return error.value.message.removeprefix(f"{path}: ").removeprefix(f"{path} ")
 
     assert refusal((1, 3, 8, 8)) == (
-        "has 60 x 20 pixels, and input 'x' takes 8 x 8; state inputs.x.resize and crop"
+        "has 60 x 20 pixels, and input 'x' takes 8 x 8; for pictures of any size write in the "
+        'recipe\ninputs:\n  "x": {resize: 8, crop: 8}'
     )
     assert refusal((1, 3, 8, 8), resize=8) == (
-        "comes to 24 x 8 pixels, and input 'x' takes 8 x 8; state inputs.x.resize and crop"
+        "comes to 24 x 8 pixels, and input 'x' takes 8 x 8; for pictures of any size write in the "
+        'recipe\ninputs:\n  "x": {resize: 8, crop: 8}'
     )
     assert refusal((1, 3, 24, 24), crop=24) == (
-        "60 x 20 pixels are fewer than inputs.x.crop, 24; state inputs.x.resize, at least as large"
+        "60 x 20 pixels are fewer than inputs.x.crop, 24 x 24; for pictures of any size write in "
+        'the recipe\ninputs:\n  "x": {crop: 24, resize: 24}'
     )
     assert refusal((1, 3, 8, 8), color="gray") == (
         "inputs.x.color is gray, and the input takes [1, 3, 8, 8]: 3 channels"

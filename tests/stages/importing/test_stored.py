@@ -73,7 +73,7 @@ def test_a_starter_recipe_says_what_becomes_of_pixels(
     dtype: str, scale: float, zero_point: int, note: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "net.tflite"
-    path.write_bytes(changed(dtype, scale, zero_point))
+    path.write_bytes(changed(dtype, scale, zero_point, (1, 8, 8, 3)))
     found: dict[str, Any] = importing.describe(source=path.read_bytes())
     assert not found["unsupported"]
     text = importing.starter_recipe(found, str(path), "net")
