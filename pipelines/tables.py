@@ -9,25 +9,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipelines import shortening
 from pipelines.errors import UserError, shown
 
 Row = Mapping[str, Any]
 
 LONGEST = 64
 """Characters of a cell."""
-ELLIPSIS = "..."
 
 
 def show(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
     """Print rows below a title; on a terminal they wrap, elsewhere each is one plain line.
 
-    Long texts lose their middle, as names of layers do that TensorFlow Lite has joined, but in the
-    last column.
+    Long texts are made short, as names of layers that TensorFlow Lite has joined, but in the last
+    column; different ones stay different.
     """
     if not rows:
         return
     texts = [[_text(row.get(column)) for column in columns] for row in rows]
-    texts = [[*(_elided(cell) for cell in line[:-1]), line[-1]] for line in texts]
+    whole = [*zip(*texts, strict=True)]
+    short = [shortening.column(cells, LONGEST) for cells in whole[:-1]]
+    texts = [list(line) for line in zip(*short, whole[-1], strict=True)]
     heads = [column.replace("_", " ") for column in columns]
     if sys.stdout.isatty():
         from rich.console import Console
@@ -78,14 +80,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _elided(text: str) -> str:
-    """A text without its middle, if it is long."""
-    if len(text) <= LONGEST:
-        return text
-    begin = (LONGEST - len(ELLIPSIS)) // 2
-    return f"{text[:begin]}{ELLIPSIS}{text[len(text) - (LONGEST - begin - len(ELLIPSIS)) :]}"
 
 
 def _text(value: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from pipelines.reporting.gathering import Facts, LayerFacts
+from pipelines.shortening import shortened
 
 WIDTH, ROW, TOP = 1000, 20, 26
 _GUTTER, _NAMES = 70, 260
@@ -21,6 +22,7 @@ def network(facts: Facts) -> str:
     height = TOP + ROW * len(layers) + 8
     times = [time_of(layer) for layer in layers]
     most = max(times, default=1.0) or 1.0
+    names = shortened((layer.name for layer in layers), (_NAMES - 10) // 7)
     parts = [*_heads(), *_edges(layers)]
     columns = (
         times,
@@ -34,7 +36,7 @@ def network(facts: Facts) -> str:
         parts.append(f"<g><title>{escape(_said(layer))}</title>")
         parts.append(f'<rect class="row" x="0" y="{y}" width="{WIDTH}" height="{ROW}"/>')
         parts.append(f'<circle class="node {kinds}" cx="{_GUTTER - 12}" cy="{y + 10}" r="5"/>')
-        parts.append(f'<text x="{_GUTTER}" y="{y + 14}">{escape(_short(layer.name))}</text>')
+        parts.append(f'<text x="{_GUTTER}" y="{y + 14}">{escape(names[layer.name])}</text>')
         for (x, width, title), values in zip(_BARS, columns, strict=True):
             whole = max(values, default=0.0) or 1.0
             wide = width * values[number] / whole
@@ -118,11 +120,6 @@ def short(number: float) -> str:
 def _said(layer: LayerFacts) -> str:
     said = [layer.name, layer.how, layer.precision, layer.kernel]
     return ", ".join(part for part in said if part)
-
-
-def _short(name: str) -> str:
-    most = (_NAMES - 10) // 7
-    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-most // 2 :]}"
 
 
 def _svg(height: int, parts: Sequence[str], title: str) -> str:

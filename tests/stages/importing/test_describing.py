@@ -71,8 +71,8 @@ def test_a_starter_recipe_is_short() -> None:
         "inputs:\n"
         "  # guessed: a picture is scaled until it covers 16 x 16 pixels; check it against how the "
         "model was trained\n"
-        "  # guessed: pixels of 0 to 1, the default; for others state scale, mean and std; check it "
-        "against how the model was trained\n"
+        "  # guessed: pixels of 0 to 1, the default; for others state scale, mean and std; check "
+        "it against how the model was trained\n"
         '  "data": {resize: 16, crop: 16}\n'
         "# to show names add labels: FILE.txt, of 10 lines, one a class\n"
         "hardware: host\n"
