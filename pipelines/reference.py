@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from stages.options import ImportOptions
 
 Array = np.ndarray[Any, Any]
+Chunk = list[Array]
+"""Samples that are executed together, or their outputs."""
 Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 BATCH_BYTES = 1 << 22
@@ -32,6 +34,9 @@ class Reference:
     def __init__(self, name: str, execute: Execute, input_name: str, output: str) -> None:
         self.name, self.execute = name, execute
         self._input, self._output = input_name, output
+        self.source: bytes | None = None
+        """The model file, where it is all that another process needs to do the same."""
+        self._options: ImportOptions | None = None
 
     @classmethod
     def of_source(
@@ -41,7 +46,22 @@ class Reference:
         from stages import importing
 
         execute = importing.executor(source=source, options=options, also=(output,))
-        return cls(SOURCE, execute, input_name, output)
+        reference = cls(SOURCE, execute, input_name, output)
+        reference.source, reference._options = source, options
+        return reference
+
+    @classmethod
+    def as_told(cls, told: Mapping[str, Any], source: bytes) -> Reference:
+        """Return the reference that another process has `told` of, with its model file."""
+        from stages.options import ImportOptions
+
+        options = None if told["options"] is None else ImportOptions.model_validate(told["options"])
+        return cls.of_source(source, told["input"], told["output"], options)
+
+    def told(self) -> dict[str, Any]:
+        """Return as plain data what makes it the same in another process, but its model file."""
+        options = None if self._options is None else self._options.model_dump(mode="json")
+        return {"input": self._input, "output": self._output, "options": options}
 
     @classmethod
     def of_framework(
@@ -87,6 +107,11 @@ class Reference:
         A batch may round float sums in another order than one sample alone: whoever finds a
         difference asks `one`.
         """
+        for chunk in self.chunks(samples, most):
+            yield from self.together(chunk)
+
+    def chunks(self, samples: Iterator[Array], most: int = BATCH) -> Iterator[Chunk]:
+        """Yield the samples in the batches in which they are executed."""
         waiting: list[Array] = []
         size = 0
         for sample in samples:
@@ -95,15 +120,15 @@ class Reference:
                 size = self.batch_size(waiting, most)
             while size and len(waiting) >= size:
                 now, waiting = waiting[:size], waiting[size:]
-                yield from self._together(now)
+                yield now
         if size > 1 and waiting:
-            yield from self._together(waiting)
+            yield waiting
         else:
-            yield from (self.one(sample) for sample in waiting)
+            yield from ([sample] for sample in waiting)
 
-    def _together(self, samples: list[Array]) -> Iterator[Array]:
-        if len(samples) == 1:
-            yield self.one(samples[0])
-            return
-        outputs = self.one(np.concatenate(samples))
-        yield from (outputs[index : index + 1] for index in range(len(samples)))
+    def together(self, chunk: Chunk) -> Chunk:
+        """Return the output of each sample of one batch."""
+        if len(chunk) == 1:
+            return [self.one(chunk[0])]
+        outputs = self.one(np.concatenate(chunk))
+        return [outputs[index : index + 1] for index in range(len(chunk))]
