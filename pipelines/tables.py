@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines import shortening
+from pipelines import abbreviating
 from pipelines.errors import UserError, shown
 
 Row = Mapping[str, Any]
@@ -28,7 +28,7 @@ def show(title: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
         return
     texts = [[_text(row.get(column)) for column in columns] for row in rows]
     whole = [*zip(*texts, strict=True)]
-    short = [shortening.column(cells, LONGEST) for cells in whole[:-1]]
+    short = [abbreviating.column(cells, LONGEST) for cells in whole[:-1]]
     texts = [list(line) for line in zip(*short, whole[-1], strict=True)]
     heads = [column.replace("_", " ") for column in columns]
     if sys.stdout.isatty():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import checking, labelled, packages, samples, sharing, slicing, tables
+from pipelines import checking, labelled, packages, reference_workers, samples, slicing, tables
 from pipelines.commands import arguments
 from pipelines.errors import UserError
 from pipelines.labelled import Labelled
@@ -74,7 +74,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
             ours = _answers(map(in_package, inputs()), asked, advance)
     reference = _reference(variables, plan, resolved, tensor, name)
     with _counted(reference.name, count) as advance:
-        theirs = _answers(sharing.outputs(reference, inputs(), count), asked, advance)
+        theirs = _answers(reference_workers.outputs(reference, inputs(), count), asked, advance)
     theirs = _asked_again(reference, ours, theirs, asked, lambda at: data.read(at, tensor, spec))
     _tell(resolved, evaluation, ours, theirs, how, reference.name)
     result = _result(resolved, evaluation, asked, ours, theirs, reference.name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from pipelines.abbreviating import shortened
 from pipelines.reporting.gathering import Facts, LayerFacts
-from pipelines.shortening import shortened
 
 WIDTH, ROW, TOP = 1000, 20, 26
 _GUTTER, _NAMES = 70, 260

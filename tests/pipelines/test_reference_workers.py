@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import sharing
+from pipelines import reference_workers as workers
 from pipelines.reference import Array, Reference
 
 ROOT = Path(__file__).parents[2]
@@ -44,27 +44,27 @@ def test_outputs_are_those_of_one_process_and_no_process_is_left(
 ) -> None:
     monkeypatch.setattr(Reference, "batch_size", lambda *_: 4)
     started: list[int] = []
-    begin = sharing.Worker.__init__
+    begin = workers.Worker.__init__
 
-    def noted(worker: sharing.Worker, given: Reference) -> None:
+    def noted(worker: workers.Worker, given: Reference) -> None:
         begin(worker, given)
         started.append(worker._process.pid)
 
-    monkeypatch.setattr(sharing.Worker, "__init__", noted)
+    monkeypatch.setattr(workers.Worker, "__init__", noted)
     alone = list(reference.batches(digits()))
-    shared = list(sharing.outputs(reference, digits(), COUNT, processes=2))
+    shared = list(workers.outputs(reference, digits(), COUNT, processes=2))
     assert len(started) == 2 and not any(map(is_running, started))
     np.testing.assert_array_equal(np.stack(shared), np.stack(alone))
 
     # Whoever stops looking, as an interrupt does, waits for nothing and leaves nothing.
-    looking = sharing.outputs(reference, digits(), COUNT, processes=2)
+    looking = workers.outputs(reference, digits(), COUNT, processes=2)
     assert [next(looking).shape for _ in range(5)] == [alone[0].shape] * 5
     looking.close()  # type: ignore[attr-defined]
     assert len(started) == 4 and not any(map(is_running, started))
 
 
 def test_a_process_ends_when_nothing_more_can_be_asked(reference: Reference) -> None:
-    worker = sharing.Worker(reference)
+    worker = workers.Worker(reference)
     worker._requests.close()
     assert worker._process.wait(60) == 0
     worker.end()
@@ -73,15 +73,15 @@ def test_a_process_ends_when_nothing_more_can_be_asked(reference: Reference) -> 
 def test_a_process_that_dies_is_made_up_for(
     reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "_ONE_THREAD", {"PYTHONPATH": "/nowhere", "PYTHONHOME": "/none"})
+    monkeypatch.setattr(workers, "_ONE_THREAD", {"PYTHONPATH": "/nowhere", "PYTHONHOME": "/none"})
     monkeypatch.setattr(Reference, "batch_size", lambda *_: 4)
     alone = list(reference.batches(digits()))
-    shared = list(sharing.outputs(reference, digits(), COUNT, processes=2))
+    shared = list(workers.outputs(reference, digits(), COUNT, processes=2))
     np.testing.assert_array_equal(np.stack(shared), np.stack(alone))
 
 
 def test_little_work_starts_no_process(
     reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "Worker", None)
-    assert len(list(sharing.outputs(reference, digits(), COUNT))) == COUNT
+    monkeypatch.setattr(workers, "Worker", None)
+    assert len(list(workers.outputs(reference, digits(), COUNT))) == COUNT
