@@ -37,30 +37,42 @@ class Pixels:
 
 @dataclass(frozen=True)
 class _Convention:
-    """What pixels of 0 to 255 become: the range, and the fields that say so."""
+    """What pixels of 0 to 255 become: from where to where, and by which numbers."""
 
     low: float
     high: float
-    fields: dict[str, str]
     whose: str
+    scale: float | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    color: str = ""
+
+    def fields(self, channels: int) -> dict[str, str]:
+        """What a recipe's input says of it."""
+        found = {"color": self.color} if self.color else {}
+        if self.scale is not None:
+            found["scale"] = _number(self.scale)
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values:
+                found[name] = _numbers(_repeated(values, channels))
+        return found
 
 
-_UNIT = _Convention(0, 1, {}, "pixels of 0 to 1, the default")
+_UNIT = _Convention(0, 1, "pixels of 0 to 1, the default")
 _SIGNED = _Convention(
-    -1, 1, {"scale": "0.00784313725490196", "mean": "[1.0]"},
-    "pixels of -1 to 1, as Keras's and TensorFlow's MobileNets and Inceptions take",
+    -1, 1, "pixels of -1 to 1, as Keras's and TensorFlow's MobileNets and Inceptions take",
+    1 / 127.5, (1.0,),
 )  # fmt: skip
 _MEANS = _Convention(
-    -2.1179, 2.64, {"mean": "[0.485, 0.456, 0.406]", "std": "[0.229, 0.224, 0.225]"},
-    "ImageNet's mean and deviation, as torchvision, timm and GluonCV train with",
+    -2.1179, 2.64, "ImageNet's mean and deviation, as torchvision, timm and GluonCV train with",
+    None, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225),
 )  # fmt: skip
 _CAFFE = _Convention(
-    -123.68, 151.061,
-    {"color": "bgr", "scale": "1.0", "mean": "[103.939, 116.779, 123.68]"},
-    "BGR less the mean, as Keras's ResNet and VGG take from Caffe",
+    -123.68, 151.061, "BGR less the mean, as Keras's ResNet and VGG take from Caffe",
+    1.0, (103.939, 116.779, 123.68), (), "bgr",
 )  # fmt: skip
-_BYTES = _Convention(0, 255, {"scale": "1.0"}, "pixels of 0 to 255")
-_CENTRED = _Convention(-128, 127, {"scale": "1.0", "mean": "[128.0]"}, "pixels less 128")
+_BYTES = _Convention(0, 255, "pixels of 0 to 255", 1.0)
+_CENTRED = _Convention(-128, 127, "pixels less 128", 1.0, (128.0,))
 _ELSE = f"{_UNIT.whose}; for others state scale, mean and std"
 _ALL = (_UNIT, _SIGNED, _MEANS, _CAFFE, _BYTES, _CENTRED)
 
@@ -112,7 +124,9 @@ def _of_floats(item: Table, first: Table, picture: Layout, is_imagenet: bool, fo
     if stated is not None:
         return Pixels(_as_fields(*stated), known="scale, mean and std are those of its metadata")
     if first.get("is_scaled") and abs(first["factor"]) < _RAW:
-        return Pixels(_BYTES.fields, known="the graph scales pixels of 0 to 255 itself")
+        return Pixels(
+            _BYTES.fields(picture.channels), known="the graph scales pixels of 0 to 255 itself"
+        )
     if first.get("is_scaled") and first["factor"] >= 1 and "range" not in first:
         return Pixels(known="the graph scales its input itself", guessed=(_UNIT.whose,))
     low, high = first.get("range", (item["smallest"], item["largest"]))
@@ -122,7 +136,9 @@ def _of_floats(item: Table, first: Table, picture: Layout, is_imagenet: bool, fo
             said = f"{found.whose}: its first quantizer holds {low:.6g} to {high:.6g}"
             return _fit(found, picture, said)
     elif low == 0 and high > 1:
-        return Pixels(_BYTES.fields, known=f"the graph takes values of 0 to {high:.6g}")
+        return Pixels(
+            _BYTES.fields(picture.channels), known=f"the graph takes values of 0 to {high:.6g}"
+        )
     if is_imagenet:
         found = _SIGNED if picture.is_channels_last else _MEANS
         return _fit(found, picture, f"{found.whose} ({form}, outputs of ImageNet's classes)")
@@ -159,7 +175,7 @@ def _fit(found: _Convention, picture: Layout, said: str) -> Pixels:
     """A convention as fields; those of three channels only for pictures of colour."""
     if picture.channels != 3 and found in (_MEANS, _CAFFE):
         return Pixels(guessed=(_ELSE,))
-    return Pixels(dict(found.fields), guessed=(said,))
+    return Pixels(found.fields(picture.channels), guessed=(said,))
 
 
 def _nearest(low: float, high: float) -> _Convention | None:
@@ -181,8 +197,7 @@ def _normalized(item: Table, channels: int) -> tuple[list[float], list[float]] |
     mean, std = stated["mean"], stated["std"]
     if {len(mean), len(std)} - {1, channels}:
         return None
-    count = max(len(mean), len(std))
-    return _repeated(mean, count), _repeated(std, count)
+    return _repeated(mean, channels), _repeated(std, channels)
 
 
 def _repeated(values: Sequence[float], count: int) -> list[float]:

@@ -70,9 +70,15 @@ def constant(data: Any, dtype: str | None = None, **quantization: Any) -> Tensor
 
 
 def build(
-    operations: Sequence[Operation], inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    operations: Sequence[Operation],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    metadata: bytes | None = None,
 ) -> bytes:
-    """The bytes of a file whose only subgraph runs `operations` in order."""
+    """The bytes of a file whose only subgraph runs `operations` in order.
+
+    `metadata` is a flatbuffer of tflite-support (see `stages.importing.tflite.metadata`).
+    """
     b = flatbuffers.Builder(1024)
     tensors = _all_tensors(operations, inputs, outputs)
     index = {id(tensor): i for i, tensor in enumerate(tensors)}
@@ -93,15 +99,26 @@ def build(
         ("Name", b.CreateString("main")),
     ]
     subgraph = _table(b, "SubGraph", members)
+    told = []
+    if metadata is not None:
+        told.append(_metadata(b, len(buffers)))
+        content = b.CreateByteVector(metadata)
+        buffers.append(_table(b, "Buffer", [("Data", content)]))
     members = [
         ("Version", 3),
         ("OperatorCodes", _offsets(b, code_tables)),
         ("Subgraphs", _offsets(b, [subgraph])),
         ("Description", b.CreateString("bitkiln")),
         ("Buffers", _offsets(b, buffers)),
+        *([("Metadata", _offsets(b, told))] if told else []),
     ]
     b.Finish(_table(b, "Model", members), file_identifier=b"TFL3")
     return bytes(b.Output())
+
+
+def _metadata(b: Any, buffer: int) -> Any:
+    members = [("Name", b.CreateString("TFLITE_METADATA")), ("Buffer", buffer)]
+    return _table(b, "Metadata", members)
 
 
 def flexible(**values: int) -> bytes:

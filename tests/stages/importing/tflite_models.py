@@ -23,12 +23,13 @@ def single(
     table: str | None = None,
     version: int = 1,
     custom_options: bytes = b"",
+    metadata: bytes | None = None,
     **options: Any,
 ) -> bytes:
     """A file of one operator; inputs without data are the graph's."""
     operation = Operation(op, inputs, outputs, table, options, custom_options, version)
     fed = [tensor for tensor in inputs if tensor is not None and tensor.data is None]
-    return build([operation], list(dict.fromkeys(fed)), outputs)
+    return build([operation], list(dict.fromkeys(fed)), outputs, metadata)
 
 
 def run_reference(source: bytes, *inputs: Array, kernels: str = "BUILTIN_REF") -> list[Array]:
