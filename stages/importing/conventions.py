@@ -51,7 +51,7 @@ class _Convention:
         """What a recipe's input says of it."""
         found = {"color": self.color} if self.color else {}
         if self.scale is not None:
-            found["scale"] = _number(self.scale)
+            found["scale"] = _number(self.scale, 16)
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values:
                 found[name] = _numbers(_repeated(values, channels))
@@ -124,9 +124,7 @@ def _of_floats(item: Table, first: Table, picture: Layout, is_imagenet: bool, fo
     if stated is not None:
         return Pixels(_as_fields(*stated), known="scale, mean and std are those of its metadata")
     if first.get("is_scaled") and abs(first["factor"]) < _RAW:
-        return Pixels(
-            _BYTES.fields(picture.channels), known="the graph scales pixels of 0 to 255 itself"
-        )
+        return Pixels({"scale": "1.0"}, known="the graph scales pixels of 0 to 255 itself")
     if first.get("is_scaled") and first["factor"] >= 1 and "range" not in first:
         return Pixels(known="the graph scales its input itself", guessed=(_UNIT.whose,))
     low, high = first.get("range", (item["smallest"], item["largest"]))
@@ -136,9 +134,7 @@ def _of_floats(item: Table, first: Table, picture: Layout, is_imagenet: bool, fo
             said = f"{found.whose}: its first quantizer holds {low:.6g} to {high:.6g}"
             return _fit(found, picture, said)
     elif low == 0 and high > 1:
-        return Pixels(
-            _BYTES.fields(picture.channels), known=f"the graph takes values of 0 to {high:.6g}"
-        )
+        return Pixels({"scale": "1.0"}, known=f"the graph takes values of 0 to {high:.6g}")
     if is_imagenet:
         found = _SIGNED if picture.is_channels_last else _MEANS
         return _fit(found, picture, f"{found.whose} ({form}, outputs of ImageNet's classes)")
@@ -212,9 +208,9 @@ def _numbers(values: Sequence[float]) -> str:
     return f"[{', '.join(_number(value) for value in values)}]"
 
 
-def _number(value: float) -> str:
+def _number(value: float, digits: int = 9) -> str:
     """A float as YAML has it: always with a point, never with a bare exponent."""
-    text = f"{value:.9g}"
+    text = f"{value:.{digits}g}"
     mantissa, _, exponent = text.partition("e")
     mantissa = mantissa if "." in mantissa else f"{mantissa}.0"
     return f"{mantissa}e{int(exponent):+d}" if exponent else mantissa

@@ -139,6 +139,8 @@ def _classes(description: Table) -> int | None:
     shape = outputs[0]["shape"] if len(outputs) == 1 else None
     if not shape or None in shape or prod(shape) != max(shape):
         return None
+    if len(outputs[0].get("labels", ())) == max(shape):
+        return max(shape)
     made_by = _maker(description, outputs[0])
     is_classifier = not made_by or any(part in made_by for part in (*_PROBABILITIES, *_SCORES))
     # What has as many outputs as inputs, as autoencoders have, gives no classes.

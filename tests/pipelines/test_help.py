@@ -31,6 +31,9 @@ def test_alone_it_says_where_to_begin(clone: Clone) -> None:
     for command in menu.ALL:
         assert f"  {command.name} " in out or f"doit {command.examples[0]}" in out
     assert clone.doit("help") == (out, "") and clone.doit("-n", "2") == (out, "")
+    for flag in ("--help", "-h"):
+        assert clone.doit(flag) == (out, "")
+    assert "`doit help doit` prints doit's own options" in out
 
 
 def test_a_command_is_explained(clone: Clone) -> None:
@@ -46,6 +49,9 @@ def test_a_command_is_explained(clone: Clone) -> None:
 def test_words_of_doit_and_unknown_ones(clone: Clone) -> None:
     out, _ = clone.doit("help", "list")
     assert "list tasks" in out
+    out, _ = clone.doit("help", "doit")
+    assert "-n ARG, --process=ARG" in out and " tabcompletion " in out
+    assert "0.37" in clone.doit("--version")[0]
     _, err = clone.doit("help", "biuld", expect=3)
     assert err == "ERROR: no command 'biuld'; did you mean: `doit help build`\n"
     _, err = clone.doit("help", "quux", expect=3)

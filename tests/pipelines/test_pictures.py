@@ -78,6 +78,29 @@ def test_the_shorter_side_is_resized_and_the_middle_cut(tmp_path: Path) -> None:
     assert (left[0, 0, :, 0] == 255).all() and (left[0, 2, :, -1] == 255).all()
 
 
+@given(*[st.integers(1, 60)] * 4)
+def test_a_picture_of_any_size_covers_what_is_wanted(
+    width: int, height: int, across: int, down: int
+) -> None:
+    """The smallest size of the picture's shape: the other side would be a pixel too short."""
+    wide, tall = pictures._resized(width, height, (down, across))
+    assert wide >= across and tall >= down and (wide == across or tall == down)
+    assert abs(wide * height - tall * width) < max(width, height)
+    shorter = pictures._resized(width, height, down)
+    assert shorter == pictures._resized(width, height, (down, down))
+
+
+def test_inputs_that_are_no_square(tmp_path: Path) -> None:
+    path = saved(tmp_path, stripes(20, 60))
+    spec = InputSpec.model_validate({"resize": [10, 10], "crop": [10, 8]})
+    found = pictures.read(path, "x", (1, 10, 8, 3), spec)
+    assert found.shape == (1, 10, 8, 3) and (found[..., 1] == 255).all()  # the green third
+    upright = saved(tmp_path, stripes(60, 20), "b.png")
+    spec = InputSpec.model_validate({"resize": [6, 30], "crop": [6, 30]})
+    found = pictures.read(upright, "x", (1, 3, 6, 30), spec)
+    assert (found[0, 0, :, 0] == 255).all() and (found[0, 2, :, -1] == 255).all()
+
+
 def test_gray_and_colour_become_what_the_input_takes(tmp_path: Path) -> None:
     gray = saved(tmp_path, np.full((4, 4), 77, np.uint8))
     assert (pictures.read(gray, "x", (1, 3, 4, 4), InputSpec()) == 77).all()

@@ -6,6 +6,7 @@ The files and the labelled data are not part of the project: BITKILN_REALDATA na
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from tests.pipelines.test_realdata import ROOT, doit
 
 TINY = "mlcommons+tiny/benchmark/training"
 COCO = "google-coral+test_data"
+PHOTOS = {
+    "data/imagenet_sample/n02077923_sea_lion.JPEG": "sea lion",
+    "data/imagenet_sample/n01820546_lorikeet.JPEG": "lorikeet",
+}
 KEYWORDS = "tum-ei-eda+mlonmcu-models/micro_kws_m_quantized/micro_kws_m_static_qdq.onnx"
 
 
@@ -94,14 +99,21 @@ def test_a_starter_recipe_builds_unchanged(realdata: Path) -> None:
     """`doit import` on a uint8 network, then `doit verify`."""
     source = realdata / CASES["mobilenet_v1"].file
     recipe = ROOT / "recipes" / "mobilenet_v1_0_25_128_quant.yaml"
-    recipe.unlink(missing_ok=True)
+    labels = recipe.with_name(f"{recipe.stem}_labels.txt")
+    for file in (recipe, labels):
+        file.unlink(missing_ok=True)
     try:
         said = doit("import", str(source))
         assert "everything in it is supported" in said and "tflite numerics" in said
         assert "pixels are stored as they are" in recipe.read_text()
+        assert f"next: doit run recipe={recipe.stem} input=photo.jpg" in said
         assert "exact" in doit("verify", f"recipe={recipe.stem}")
+        for photo, name in PHOTOS.items():  # of any size, with names out of the file's metadata
+            out = doit("run", f"recipe={recipe.stem}", f"input={realdata / photo}")
+            assert re.search(rf"^  1 +\d+ +{name}", out, re.MULTILINE), out
     finally:
-        recipe.unlink(missing_ok=True)
+        for file in (recipe, labels):
+            file.unlink(missing_ok=True)
 
 
 @pytest.mark.slow

@@ -63,8 +63,8 @@ def told(mean: Sequence[float], std: Sequence[float], file: str = LABELS) -> byt
 
 def model(said: bytes | None, labels: bytes | None = None, dtype: str = "float32") -> bytes:
     """A model of 192 pixels that are 192 classes, with a file of labels behind it."""
-    quantized = {} if dtype == "float32" else {"scale": 1 / 128, "zero_point": 128}
-    given, got = Tensor(SHAPE, dtype, **quantized), Tensor((1, 192), dtype, **quantized)
+    scale = None if dtype == "float32" else 1 / 128
+    given, got = (Tensor(shape, dtype, scale, 128 if scale else 0) for shape in (SHAPE, (1, 192)))
     source = single("RESHAPE", [given], [got], "ReshapeOptions", new_shape=[1, 192], metadata=said)
     if labels is None:
         return source
