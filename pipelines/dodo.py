@@ -15,7 +15,7 @@ if _obstacle := supported.obstacle():
     raise InvalidDodoFile(_obstacle)
 
 try:
-    from pipelines import exit_status, front
+    from pipelines import exit_status, front, help
     from pipelines.errors import UserError
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] in ("pipelines", "stages", "hw"):
@@ -23,6 +23,11 @@ except ModuleNotFoundError as missing:
     raise InvalidDodoFile(
         f"the Python package '{missing.name}' is not installed here; run: pip install -e ."
     ) from None
+
+# Where a folder's settings do not name our loader, which asks this sooner.
+if (_page := help.asked(sys.argv[1:])) is not None:
+    print(_page)
+    sys.exit(exit_status.DONE)
 
 try:
     _session = front.open_session(sys.argv[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -56,8 +57,16 @@ class Loader(DodoTaskLoader):
     def __init__(self) -> None:
         super().__init__()
         if (page := asked(sys.argv[1:])) is not None:
-            print(page)
+            _say(page)
             sys.exit(exit_status.DONE)
+
+
+def _say(page: str) -> None:
+    """Print a page; whoever reads its first lines alone, as `head` does, gets no traceback."""
+    try:
+        print(page, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def asked(argv: Sequence[str]) -> str | None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pipelines import places
 from pipelines.commands import importing
 from pipelines.overrides import parse
 from tests import warm
@@ -21,7 +22,7 @@ HEIGHT, WIDTH = 12, 20
 
 def imported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`doit import`, which writes beside the model here."""
-    monkeypatch.setattr(importing, "RECIPES", path.parent)
+    monkeypatch.setattr(places, "RECIPES", path.parent)
     importing.run(variables=parse(["import"], ()), files=[str(path)])
 
 
