@@ -10,7 +10,8 @@ from typing import Any
 from pipelines import class_names
 from pipelines.errors import UserError, did_you_mean
 from pipelines.load import Resolved
-from pipelines.recipe import CHANNELS, CLASSES, InputSpec, Recipe, pair
+from pipelines.recipe import CHANNELS, CLASSES, InputSpec, Recipe
+from pipelines.sizes import pair
 from pipelines.validate import Location
 from stages.options import is_match
 from stages.pixels import layout

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import UserError, shown
-from pipelines.recipe import CHANNELS, InputSpec, Size, pair, said
+from pipelines.recipe import CHANNELS, InputSpec
+from pipelines.sizes import Size, pair, said
 from stages.pixels import Layout, fitting, layout
 
 if TYPE_CHECKING:
