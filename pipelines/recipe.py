@@ -28,6 +28,7 @@ from stages.options import (
     ZooName,
     c_identifier,
     formats_in_order,
+    python_version,
 )
 
 _OWN_SIZES: Mapping[ZooName, int] = {
@@ -165,7 +166,10 @@ class Package(Section):
     """Prefix of the package's symbols; without it, the recipe's name."""
     formats: tuple[PackageFormat, ...] = Field(default=DEFAULT_FORMATS, min_length=1)
     """What to link: shared and static library, and an executable that checks and times itself.
-    `source` gives all of it as C and assembly, for other compilers."""
+    `source` gives all of it as C and assembly, for other compilers; `wheel` lets pip install the
+    shared library with its loader."""
+    version: str | None = Field(default=None, examples=["1.4.2"])
+    """The wheel's version, as PEP 440 has them; without it one made of the package's files."""
     profile: bool = False
     """Whether the package can tell the time of each layer."""
 
@@ -173,6 +177,11 @@ class Package(Section):
     @classmethod
     def _is_identifier(cls, name: str | None) -> str | None:
         return name if name is None else c_identifier(name)
+
+    @field_validator("version")
+    @classmethod
+    def _is_version(cls, version: str | None) -> str | None:
+        return python_version(version)
 
     @field_validator("formats")
     @classmethod

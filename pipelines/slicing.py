@@ -106,5 +106,8 @@ def package_options(recipe: Recipe, name: str) -> PackageOptions:
     """Return what to package; `name` is the recipe's name, used where it gives no other."""
     package = recipe.package
     return PackageOptions(
-        name=package.name or name, formats=package.formats, profile=package.profile
+        name=package.name or name,
+        formats=package.formats,
+        version=package.version,
+        profile=package.profile,
     )

@@ -162,8 +162,8 @@ class Store:
         with self._workspace() as work:
             for name, data in files.items():
                 _write(work / "new" / name, data)
-                if _is_elf(work / "new" / name):
-                    (work / "new" / name).chmod(0o755)
+                # Whatever the umask is: packages are given away. Folders keep what it says.
+                (work / "new" / name).chmod(0o755 if _is_elf(work / "new" / name) else 0o644)
             self._move(work / "new", target, work, replace=True)
 
     def is_published(self, manifest: Manifest, target: Path) -> bool:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 Algorithm = Literal["bitserial", "lookup", "mac8", "winograd"]
 Encoding = Literal["unipolar", "bipolar", "signed"]
 """What stored levels l of m bits mean: l, 2l - 2^m + 1, or l in two's complement."""
-PackageFormat = Literal["shared", "static", "executable", "source"]
+PackageFormat = Literal["shared", "static", "executable", "source", "wheel"]
 ZooName = Literal[
     "resnet18",
     "resnet50",
@@ -44,6 +44,11 @@ LayerPattern = Annotated[
 PACKAGE_FORMATS: tuple[PackageFormat, ...] = get_args(PackageFormat)
 DEFAULT_FORMATS: tuple[PackageFormat, ...] = ("shared", "static", "executable")
 """The formats of a package whose recipe names none."""
+
+
+_NUMBER = r"(0|[1-9]\d{0,8})"
+_VERSION = rf"{_NUMBER}(\.{_NUMBER}){{0,5}}((a|b|rc){_NUMBER})?(\.post{_NUMBER})?(\.dev{_NUMBER})?"
+"""Versions in the one spelling that tools make of them (PEP 440); no epochs, no local parts."""
 
 
 class Options(BaseModel):
@@ -274,6 +279,13 @@ class LegalizeOptions(Options):
         return next((one for one in reversed(self.layers) if is_match(one.match, layer)), None)
 
 
+def python_version(version: str | None) -> str | None:
+    """Return a version that pip accepts and a file name can hold, else raise ValueError."""
+    if version is not None and not re.fullmatch(_VERSION, version):
+        raise ValueError(f"'{version}' is no version; write numbers, such as 1.4.2 or 2.0rc1")
+    return version
+
+
 class ScheduleOptions(Options):
     """How schedules are found."""
 
@@ -291,7 +303,15 @@ class PackageOptions(Options):
     formats: tuple[PackageFormat, ...] = Field(
         default=DEFAULT_FORMATS, min_length=1, description="What to link, or give as text."
     )
+    version: str | None = Field(
+        default=None, description="The package's version; without it one made of its files."
+    )
     profile: bool = Field(default=False, description="Whether it can tell layer times.")
+
+    @field_validator("version")
+    @classmethod
+    def _is_version(cls, version: str | None) -> str | None:
+        return python_version(version)
 
     @field_validator("name")
     @classmethod
@@ -324,4 +344,6 @@ def formats_in_order(formats: tuple[PackageFormat, ...]) -> tuple[PackageFormat,
     twice = sorted({item for item in formats if formats.count(item) > 1})
     if twice:
         raise ValueError(f"'{twice[0]}' is listed twice")
+    if "wheel" in formats and "shared" not in formats:
+        raise ValueError("a wheel holds the shared library; write [shared, wheel]")
     return tuple(item for item in PACKAGE_FORMATS if item in formats)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
 from stages.kinds import Golden, Held, HeldFiles, Table
 from stages.options import PackageOptions
-from stages.packaging import arena, emit, features
+from stages.packaging import arena, contents, emit, features, wheel
+from stages.packaging.digests import chunks, measured
 from stages.packaging.golden import write_golden
 from stages.packaging.header import header_source
 from stages.packaging.link import Linker, default_cache
@@ -23,6 +23,7 @@ from stages.packaging.source import FOLDER, source
 MANIFEST_VERSION = 1
 LARGE = 1 << 20
 """Bytes from which on a file is not held in memory."""
+_DIGITS = 12
 
 
 def assemble(
@@ -36,32 +37,36 @@ def assemble(
 ) -> HeldFiles:
     """Emit, compile and link a program; equal arguments give equal bytes, in any folder.
 
-    Returns NAME.h, golden.bin, manifest.json, of libNAME.so, libNAME.a, NAME and source/ those that
-    `options.formats` asks for, and what `shipped` adds to these. `provenance` goes into the
-    manifest as it is. `cache` is where the C compiler keeps its per-target libraries.
+    Returns NAME.h, golden.bin, manifest.json, NOTICE and NAME.cdx.json, of libNAME.so, libNAME.a,
+    NAME, source/ and the wheel those that `options.formats` asks for, and what `shipped` adds to
+    these. `provenance` goes into the manifest as it is; its `tools` are versions by distribution.
+    `cache` is where the C compiler keeps its per-target libraries.
     """
+    name, tools = options.name, provenance.get("tools", {})
     plan = arena.plan(program)
     constants = emit.pack_constants(program)
+    pieces = contents.pieces(name, options.formats, hardware, tools)
     built: HeldFiles = {
-        f"{options.name}.h": header_source(
-            program, options.name, hardware, options.profile
-        ).encode(),
+        f"{name}.h": header_source(program, name, hardware, options.profile).encode(),
         "golden.bin": write_golden(golden, program.inputs, program.outputs),
+        "NOTICE": contents.notice(pieces).encode(),
         **shipped(
-            options.name,
-            program.inputs,
-            program.outputs,
-            hardware,
-            options.formats,
-            options.profile,
+            name, program.inputs, program.outputs, hardware, options.formats, options.profile
         ),
     }
     with tempfile.TemporaryDirectory(prefix="bitkiln-") as folder:
-        linker = Linker(Path(folder), options.name, hardware, cache or default_cache())
+        linker = Linker(Path(folder), name, hardware, cache or default_cache())
         built |= _link(linker, program, plan, constants, options)
-    if "source" in options.formats:
-        built[f"{FOLDER}/{options.name}.h"] = built[f"{options.name}.h"]
-    manifest = _manifest(program, plan, constants, options, hardware, provenance, built)
+        if "source" in options.formats:
+            built[f"{FOLDER}/{name}.h"] = built[f"{name}.h"]
+        digests = {file: measured(chunks(data))[1] for file, data in built.items()}
+        version = options.version or _version_of(digests)
+        weights = measured(constants.chunks())[1]
+        bill = contents.bill(name, version, pieces, hardware, tools, weights, digests)
+        built[f"{name}.cdx.json"] = bill.encode()
+        if "wheel" in options.formats:
+            built |= _wheel(Path(folder), name, version, hardware, built)
+    manifest = _manifest(program, plan, constants, options, version, hardware, provenance, built)
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     built["manifest.json"] = text.encode()
     return dict(sorted(built.items()))
@@ -72,8 +77,28 @@ def _held(path: Path) -> bytes | Held:
     return path.read_bytes() if path.stat().st_size < LARGE else Held(path)
 
 
-def _chunks(data: bytes | Held) -> Iterable[bytes]:
-    return data.chunks() if isinstance(data, Held) else (data,)
+def _version_of(digests: Mapping[str, str]) -> str:
+    """Return the version of a package whose recipe states none: it tells its files apart."""
+    text = json.dumps(sorted(digests.items()))
+    return f"0+{measured([text.encode()])[1][:_DIGITS]}"
+
+
+def _wheel(
+    folder: Path, name: str, version: str, hardware: Hardware, built: HeldFiles
+) -> HeldFiles:
+    path = folder / wheel.file_name(name, version, hardware)
+    texts = {file: data for file, data in built.items() if isinstance(data, bytes)}
+    wheel.write(
+        path,
+        name=name,
+        version=version,
+        hardware=hardware,
+        library=built[f"lib{name}.so"],
+        loader=texts[f"{name}.py"],
+        notice=texts["NOTICE"],
+        bill=texts[f"{name}.cdx.json"],
+    )
+    return {path.name: _held(path)}
 
 
 def _link(
@@ -119,6 +144,7 @@ def _manifest(
     plan: arena.Arena,
     constants: emit.Constants,
     options: PackageOptions,
+    version: str,
     hardware: Hardware,
     provenance: Table,
     built: HeldFiles,
@@ -127,6 +153,7 @@ def _manifest(
         "manifest_version": MANIFEST_VERSION,
         "abi_version": emit.ABI_VERSION,
         "name": options.name,
+        "version": version,
         "formats": list(options.formats),
         **({"profile": True} if options.profile else {}),
         "target": {
@@ -151,20 +178,11 @@ def _manifest(
             "constant_bytes": constants.size,
         },
         "files": {
-            name: dict(zip(("bytes", "sha256"), _measured(data), strict=True))
+            name: dict(zip(("bytes", "sha256"), measured(chunks(data)), strict=True))
             for name, data in sorted(built.items())
         },
         "provenance": provenance,
     }
-
-
-def _measured(data: bytes | Held) -> tuple[int, str]:
-    """How long some content is, and its digest."""
-    size, digest = 0, hashlib.sha256()
-    for chunk in _chunks(data):
-        size += len(chunk)
-        digest.update(chunk)
-    return size, digest.hexdigest()
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:

@@ -139,7 +139,8 @@ class Linker:
         """Return one object of kernels that are given as assembly, by file name."""
         for name, text in texts.items():
             (self.folder / name).write_text(text)
-        self._cc("-c", *texts, "-o", "kernels.o")
+        # Without -g0 Zig has debug information made of assembly, which names the folder.
+        self._cc("-c", "-g0", *texts, "-o", "kernels.o")
         return (self.folder / "kernels.o").read_bytes()
 
     def names(self, objects: Mapping[str, bytes]) -> Names:

@@ -1,4 +1,4 @@
-"""Writes what lets others use a package: a loader for Python, pkg-config, CMake, examples, NOTICE.
+"""Writes what lets others use a package: a loader for Python, pkg-config, CMake, examples.
 
 The texts stand in `shipped/`; here they learn names, types and formats of one package.
 """
@@ -6,18 +6,14 @@ The texts stand in `shipped/`; here they learn names, types and formats of one p
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
+from collections.abc import Iterable, Sequence
 
 from hw.profile import Hardware
 from stages.packaging.calling import comment
 from stages.packaging.emit import ABI_VERSION
 from stages.packaging.program import TensorSpec
+from stages.packaging.texts import filled
 
-_PROFILE = re.compile(r" *# @PROFILE@\n(.*?) *# @END@\n", re.DOTALL)
-"""What of the loader tells layer times."""
 _TELLING_TIMES = {
     '"InputError", "LibraryError"': '"InputError", "LayerTime", "LibraryError"',
     # It calls itself while no other thread may.
@@ -34,10 +30,10 @@ def shipped(
     formats: Iterable[str],
     profile: bool = False,
 ) -> dict[str, bytes]:
-    """File name → content: NOTICE always, the others where the package's formats have a use for
-    them, the loader where there is a shared library; it tells layer times if `profile`."""
+    """File name → content, where the package's formats have a use for it: the loader where there is
+    a shared library; it tells layer times if `profile`."""
     formats = frozenset(formats)
-    texts = {"NOTICE": notice(name, formats)}
+    texts = {}
     if "shared" in formats:
         texts[f"{name}.py"] = loader(name, inputs, outputs, profile)
     if formats & {"shared", "static"}:
@@ -67,7 +63,7 @@ It needs lib{name}.so beside it, and NumPy:
         outputs = net({{{given}}})
     outputs[{outputs[0].name!r}]  # {outputs[0].dtype}{list(outputs[0].shape)}
 """
-    return _filled(
+    return filled(
         "loader.py",
         {
             '"""@DOC@"""': '"""' + doc.replace("\\", "\\\\").replace('"""', '\\"\\"\\"') + '"""',
@@ -94,7 +90,7 @@ static int is_read(const char *path, void *tensor, size_t size) {
     return count == 1;
 }
 """
-    return _filled(
+    return filled(
         "example.c.in",
         {
             "@HOW@": "\n".join(f" *     {line}" for line in _compiling("cc", "c", name, formats)),
@@ -129,7 +125,7 @@ def example_cpp(
 ) -> str:
     """example.cpp: the same on zeros, with a class that owns context and arena."""
     compiling = _compiling("c++ -std=c++17", "cpp", name, formats)
-    return _filled(
+    return filled(
         "example.cpp.in",
         {
             "@HOW@": "\n".join(f"//     {line}" for line in compiling),
@@ -153,7 +149,7 @@ def pkg_config(name: str, hardware: Hardware, formats: Iterable[str]) -> str:
     threads = " -pthread" if libraries == {"static"} else ""
     if libraries == {"shared", "static"}:
         threads = "\nLibs.private: -pthread"
-    return _filled(
+    return filled(
         "package.pc.in",
         {
             "@TARGET@": f"{hardware.architecture} ({hardware.cpu})",
@@ -185,7 +181,7 @@ endif()
         for item in built
     ]
     needs = "find_dependency(Threads)\n" if "static" in built else ""
-    return _filled(
+    return filled(
         "Config.cmake.in",
         {
             "@TARGETS@": " and ".join(f"{name}::{item}" for item in built),
@@ -194,50 +190,6 @@ endif()
                 + "".join(targets).rstrip("\n")
             ),
             "@NAME@": name,
-        },
-    )
-
-
-def notice(name: str, formats: Iterable[str]) -> str:
-    """NOTICE: what the files contain, and under which licences."""
-    built = [
-        file
-        for item, file in (
-            ("shared", f"lib{name}.so"),
-            ("static", f"lib{name}.a"),
-            ("executable", name),
-        )
-        if item in formats
-    ]
-    linked = [file for file in built if not file.endswith(".a")]
-    if "source" in formats:
-        built.append("source/")
-    parts = []
-    if linked:
-        parts.append(
-            f"{' and '.join(linked)} may hold functions of compiler-rt, LLVM's support library, as "
-            "Zig rewrote\nit (division of long integers, conversion of halves): MIT License of "
-            "Zig, below; LLVM's original\nis under the Apache License, Version 2.0, with LLVM "
-            "exceptions.\n"
-        )
-    if name in built:
-        parts.append(
-            f"{name} begins with startup code of glibc (crt1.o, libc_nonshared.a): GNU Lesser "
-            "General Public\nLicense, version 2.1 or later, with the exception that lets anyone "
-            "link and give these files\naway in executables without restriction.\n"
-        )
-    parts.append("libc and libpthread are the target's; nothing else of them is in these files.\n")
-    own = [f"{name}.h", *([f"{name}.py"] if "shared" in formats else [])]
-    if {"shared", "static"}.intersection(formats):
-        own.append("the examples")
-    return _filled(
-        "NOTICE.in",
-        {
-            "@LIBRARIES@": ", ".join(built),
-            "@TEXTS@": ", ".join(own),
-            "@LINKED@": "\n".join(parts),
-            "@ZIG@": _text("zig.txt"),
-            "@APACHE@": _text("apache-2.0.txt").strip("\n"),
         },
     )
 
@@ -276,16 +228,3 @@ def _python(specs: Sequence[TensorSpec]) -> str:
         meaning = None if spec.quantization is None else json.loads(json.dumps(spec.quantization))
         lines.append(f"    Tensor({spec.name!r}, {spec.dtype!r}, {spec.shape!r}, {meaning!r}),\n")
     return f"(\n{''.join(lines)})" if lines else "()"
-
-
-def _filled(file: str, values: Mapping[str, str], profile: bool = False) -> str:
-    """A text of `shipped/`, without what tells layer times unless `profile`; what is put in is
-    never looked through again."""
-    text = _PROFILE.sub(r"\1" if profile else "", _text(file))
-    assert all(mark in text for mark in values), file
-    return re.sub("|".join(re.escape(mark) for mark in values), lambda m: values[m[0]], text)
-
-
-@cache
-def _text(file: str) -> str:
-    return files("stages.packaging").joinpath("shipped").joinpath(file).read_text("utf-8")

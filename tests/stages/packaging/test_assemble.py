@@ -110,7 +110,15 @@ def test_two_builds_give_identical_bytes(
 
 def test_formats_are_built_on_request_and_share_their_bytes() -> None:
     everything = package(AARCH64)
-    using = {"NOTICE", "toy.py", "toy.pc", "toyConfig.cmake", "example.c", "example.cpp"}
+    using = {
+        "NOTICE",
+        "toy.cdx.json",
+        "toy.py",
+        "toy.pc",
+        "toyConfig.cmake",
+        "example.c",
+        "example.cpp",
+    }
     assert set(everything) == {
         *("golden.bin", "manifest.json", "toy.h", "libtoy.so", "libtoy.a", "toy", *using),
     }

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import base64
+import email
 import gc
 import hashlib
 import importlib.util
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -22,17 +26,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.board import list_boards, load_board
+from pipelines.overrides import span
 from pipelines.runners.native import placed
-from stages.options import PackageFormat
+from stages.kinds import Files
+from stages.options import PACKAGE_FORMATS, PackageFormat, PackageOptions
+from stages.packaging import contents
 from stages.packaging.program import TensorSpec
 from stages.packaging.shipped.loader import in_place
 from stages.packaging.shipping import loader, shipped
+from stages.packaging.wheel import tag
 from tests.pages import ROOT
 from tests.stages.packaging.support import (
     AARCH64,
     TARGETS,
     X86_64,
+    assembled,
     make_golden,
+    make_program,
     package,
     write,
     zig,
@@ -393,7 +404,9 @@ def test_files_are_those_the_formats_have_a_use_for(
 ) -> None:
     spec = TensorSpec("a", "float32", (1,))
     files = {n: d.decode() for n, d in shipped("toy", [], [spec], AARCH64, formats).items()}
-    assert files.keys() == {"NOTICE", *more}
+    assert files.keys() == more
+    found = contents.pieces("toy", formats, AARCH64, {"ziglang": "1"})
+    files["NOTICE"] = contents.notice(found)
     assert ("LGPL" in files["NOTICE"] or "Lesser" in files["NOTICE"]) == ("executable" in formats)
     for library, format_ in (("libtoy.so", "shared"), ("libtoy.a", "static")):
         assert (library in files["NOTICE"]) == (format_ in formats)
@@ -410,6 +423,133 @@ def test_manifest_lists_them_with_their_hashes(hardware: Any) -> None:
     assert listed.keys() == files.keys() - {"manifest.json"}
     for name, entry in listed.items():
         assert entry["sha256"] == hashlib.sha256(files[name]).hexdigest()
+
+
+@given(st.sets(st.sampled_from([*PACKAGE_FORMATS]), min_size=1))
+def test_notice_and_bill_say_the_same(formats: set[PackageFormat]) -> None:
+    found = contents.pieces("toy", formats, AARCH64, {"ziglang": "1"})
+    notice = contents.notice(found).partition("Licence of Zig\n")[0]
+    said = json.loads(contents.bill("toy", "1", found, AARCH64, {}, "00" * 32, {}))
+    for part in said["components"][1:]:
+        for place in part["properties"]:
+            assert place["value"] in notice
+    assert ("compiler-rt" in notice) == any(p["name"] == "compiler-rt" for p in said["components"])
+    assert ("glibc (crt1.o" in notice) == any(p["name"][:5] == "glibc" for p in said["components"])
+
+
+@pytest.mark.parametrize("hardware", TARGETS, ids=lambda item: item.name)
+def test_the_bill_is_of_cyclonedx_and_names_the_files(hardware: Any) -> None:
+    validation = pytest.importorskip("cyclonedx.validation.json")
+    schema = pytest.importorskip("cyclonedx.schema").SchemaVersion.V1_6
+    files = package(hardware)
+    text = files["toy.cdx.json"].decode()
+    assert validation.JsonStrictValidator(schema).validate_str(text) is None
+    bill = json.loads(text)
+    named = bill["metadata"]["component"]
+    assert {item["name"] for item in named["components"]} == files.keys() - {
+        *("manifest.json", "toy.cdx.json")
+    }
+    for item in named["components"]:
+        assert item["hashes"][0]["content"] == hashlib.sha256(files[item["name"]]).hexdigest()
+    assert named["version"] == json.loads(files["manifest.json"])["version"]
+    assert "timestamp" not in text
+
+
+def wheel_of(version: str | None = None) -> tuple[str, bytes, Files]:
+    """Name and content of a wheel, and the package that it is of."""
+    files = assembled(
+        program=make_program(X86_64),
+        golden=make_golden(),
+        options=PackageOptions(name="toy", formats=("shared", "wheel"), version=version),
+        hardware=X86_64,
+        provenance={},
+    )
+    (name,) = (name for name in files if name.endswith(".whl"))
+    return name, files[name], files
+
+
+@native
+def test_pip_installs_the_wheel(tmp_path: Path) -> None:
+    name, data, files = wheel_of()
+    (tmp_path / name).write_bytes(data)
+    place = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-compile"]
+    done = subprocess.run(
+        [*pip, "--target", str(place), str(tmp_path / name)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (place / "toy" / "libtoy.so").read_bytes() == files["libtoy.so"]
+    golden = make_golden()
+    np.save(place / "images.npy", golden.inputs["image"])
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", ALONE, str(place)],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with np.load(place / "found.npz") as found:
+        for index, label in enumerate(ast.literal_eval(done.stdout)):
+            expected = golden.outputs[label.split(" ", 2)[2]]
+            np.testing.assert_array_equal(found[str(index)], expected, err_msg=label)
+
+
+def test_a_wheel_is_as_its_record_and_its_name_say() -> None:
+    packaging = pytest.importorskip("packaging.utils")
+    name, data, files = wheel_of("1.4.2rc1")
+    distribution, version, _, tags = packaging.parse_wheel_filename(name)
+    assert (distribution, str(version)) == ("toy", "1.4.2rc1")
+    assert {str(tag) for tag in tags} == {"py3-none-manylinux_2_28_x86_64"}
+    with zipfile.ZipFile(io.BytesIO(data)) as wheel:
+        assert wheel.testzip() is None
+        about = "toy-1.4.2rc1.dist-info"
+        entries = {item.filename: wheel.read(item) for item in wheel.infolist()}
+        modes = {i.filename: i.external_attr >> 16 & 0o777 for i in wheel.infolist()}
+    lines = [line.split(",") for line in entries[f"{about}/RECORD"].decode().splitlines()]
+    assert {line[0] for line in lines} == entries.keys()
+    for file, digest, size in lines:
+        if file != f"{about}/RECORD":
+            coded = base64.urlsafe_b64encode(hashlib.sha256(entries[file]).digest())
+            assert digest == f"sha256={coded.decode().rstrip('=')}"
+            assert int(size) == len(entries[file])
+    assert {name for name, mode in modes.items() if mode != 0o644} == {"toy/libtoy.so"}
+    told = email.message_from_bytes(entries[f"{about}/METADATA"])
+    assert (told["Name"], told["Version"], told["Requires-Dist"]) == ("toy", "1.4.2rc1", "numpy")
+    assert entries[f"{about}/licenses/NOTICE"] == files["NOTICE"]
+    assert entries[f"{about}/sboms/toy.cdx.json"] == files["toy.cdx.json"]
+
+
+@pytest.mark.parametrize("board", list_boards())
+def test_every_board_has_a_tag_that_pip_knows(board: str) -> None:
+    tags = pytest.importorskip("packaging.tags")
+    found = load_board(board, span("hardware", board), [])
+    assert found is not None
+    machine = {"armv7": "armv7l"}.get(found.architecture, found.architecture)
+    assert re.fullmatch(rf"manylinux_2_\d+_{machine}", tag(found))
+    if found.architecture == "x86_64" and board != "host" and sys.platform == "linux":
+        assert tag(found) in {each.platform for each in tags.sys_tags()}
+
+
+@pytest.mark.parametrize("version", ["1", "0.0.1", "2.0rc1", "1.0.post2", "1.0a1.dev3", "10.20.30"])
+def test_versions_are_as_pip_writes_them(version: str) -> None:
+    packaging = pytest.importorskip("packaging.version")
+    assert PackageOptions(name="toy", version=version).version == version
+    assert str(packaging.Version(version)) == version
+
+
+@pytest.mark.parametrize("version", ["", "v1", "1.0-1", "01", "1.0 ", "1/2", "1.0+x", "latest"])
+def test_what_is_no_version(version: str) -> None:
+    with pytest.raises(ValueError, match=r"is no version; write numbers, such as 1\.4\.2"):
+        PackageOptions(name="toy", version=version)
+
+
+def test_a_wheel_needs_the_library() -> None:
+    with pytest.raises(ValueError, match=r"a wheel holds the shared library; write \[shared, "):
+        PackageOptions(name="toy", formats=("static", "wheel"))
 
 
 def test_licences_are_the_ones_of_the_sources() -> None:
