@@ -173,7 +173,7 @@ FIELDS: Mapping[str, str] = {
     "model.batch": "inputs at a time, of a network of the zoo",
     "schedule.trials": "kernels to measure for each layer",
     "floats": "how layers left in float multiply: float32, bfloat16, float16",
-    "package.formats": "what to link: [shared, static, executable], or source: as C and assembly",
+    "package.formats": "what a package holds: [shared, static, executable, source, wheel]",
     "package.profile": "true: the package can tell the time of each layer",
     "golden.samples": "random inputs that the package is checked with",
 }
