@@ -38,11 +38,18 @@ def plain(remote: str, code: Path) -> str:
     url = urlsplit(remote)
     if url.scheme in ("http", "https"):
         return _without_login(url, "")
+    if url.scheme == "file":
+        return _file(remote)
     if url.scheme:
         return _without_login(url, url.username or "")
     if found := _SCP.fullmatch(remote):
         return f"ssh://{found['host']}/{found['path'].lstrip('/')}"
-    return (code / remote).resolve().as_uri()
+    return _file((code / remote).resolve().as_uri())
+
+
+def _file(url: str) -> str:
+    """Name the host: without one a URL of a file is none to requirements (PEP 508)."""
+    return re.sub("^file:///", "file://localhost/", url)
 
 
 def _without_login(url: SplitResult, user: str) -> str:

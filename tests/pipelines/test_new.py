@@ -141,7 +141,7 @@ def test_bitkiln_is_pinned_at_its_commit(tmp_path: Path) -> None:
     git(tmp_path, "commit", "-qm", "one")
     commit = git(tmp_path, "rev-parse", "HEAD")
     line, doubts = requirement.line(tmp_path)
-    assert line == f"bitkiln[emulator] @ git+{tmp_path.resolve().as_uri()}@{commit}"
+    assert line == f"bitkiln[emulator] @ git+file://localhost{tmp_path.resolve()}@{commit}"
     assert "has no remote" in doubts[0]
     git(tmp_path, "remote", "add", "origin", "https://me:secret@example.org/us/bitkiln.git")
     (tmp_path / "code.py").write_text("2\n")
@@ -157,9 +157,12 @@ def test_bitkiln_is_pinned_at_its_commit(tmp_path: Path) -> None:
         ("https://example.org:8443/a/b.git?private=1", "https://example.org:8443/a/b.git"),
         ("git@example.org:a/b.git", "ssh://git@example.org/a/b.git"),
         ("ssh://git:word@example.org/a/b.git", "ssh://git@example.org/a/b.git"),
-        ("/srv/git/b", "file:///srv/git/b"),
-        ("../b", "file:///srv/b"),
+        ("/srv/git/b", "file://localhost/srv/git/b"),
+        ("../b", "file://localhost/srv/b"),
+        ("file:///srv/b", "file://localhost/srv/b"),
     ],
 )
 def test_a_remote_as_pip_takes_it(remote: str, url: str) -> None:
     assert requirement.plain(remote, Path("/srv/code")) == url
+    packaging = pytest.importorskip("packaging.requirements")
+    assert packaging.Requirement(f"bitkiln[emulator] @ git+{url}@0123abc").url.endswith("@0123abc")
