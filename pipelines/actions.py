@@ -94,13 +94,13 @@ def build(plan: Plan, name: str) -> dict[str, Any]:
     started = time.monotonic()
     step = plan.step(name)
     try:
-        manifest, built = execute.Workshop(plan).produce(step)
+        manifest, origin = execute.Workshop(plan).produce(step)
     except StageError as error:
         raise UserError(f"{name}: {error}") from error
-    if not built:
+    if origin == "cached":
         return {"status": "cached"}
     return {
-        "status": "built",
+        "status": origin,
         "seconds": round(time.monotonic() - started, 3),
         "artifact": shown(execute.STORE.folder(name, manifest.key)),
     }

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines import keys, model_files, roots, slicing
 from pipelines.errors import UserError
-from pipelines.execute import STORE, Workshop, call
+from pipelines.execute import STORE, Workshop, call, fetch_table, keep_table
 from pipelines.graph import DESCRIBING
-from pipelines.manifest import DamagedError, Parts
+from pipelines.manifest import DamagedError
 from pipelines.plan import SOURCE, Plan
 from stages.errors import StageError
 
@@ -68,11 +68,12 @@ def describe(plan: Plan, resolved: Resolved) -> dict[str, Any]:
     from stages import artifacts
 
     ingredients = _ingredients(plan, resolved)
+    key = _key(ingredients)
+    if fetch_table(DESCRIBING, key) and (known := _known(plan, resolved)):
+        return known
     found = _described(source(plan), resolved)
     parts = artifacts.take_apart("table", found)
-    key = _key(ingredients)
-    with STORE.lock():
-        STORE.commit(DESCRIBING, key, "table", Parts(parts.files, {}), ingredients)
+    keep_table(DESCRIBING, key, parts.files, ingredients)
     roots.note(STORE, plan.recipe, {DESCRIBING: key})
     return found
 

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pipelines import keys, roots
-from pipelines.execute import STORE, Workshop
+from pipelines.execute import STORE, Workshop, fetch_table, keep_table
 from pipelines.graph import COUNTING
-from pipelines.manifest import DamagedError, Parts
+from pipelines.manifest import DamagedError
 from pipelines.plan import Plan
 
 if TYPE_CHECKING:
@@ -26,13 +26,14 @@ def work(plan: Plan) -> dict[str, Any]:
     ingredients = _ingredients(workshop)
     key = keys.digest(keys.canonical([COUNTING, ingredients]))
     found = _kept(key)
+    if found is None and fetch_table(COUNTING, key):
+        found = _kept(key)
     if found is None:
         found = {"macs": macs(workshop), **_predicted(workshop)}
         from stages import artifacts
 
         parts = artifacts.take_apart("table", found)
-        with STORE.lock():
-            STORE.commit(COUNTING, key, "table", Parts(parts.files, {}), ingredients)
+        keep_table(COUNTING, key, parts.files, ingredients)
     roots.note(STORE, plan.recipe, {COUNTING: key})
     return found
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hw.costs import core_costs
 from pipelines import keys, model_files, places, progress, roots
@@ -22,6 +22,10 @@ from pipelines.manifest import Content, DamagedError, Manifest, Parts, output_di
 from pipelines.plan import CALIBRATION, IMPORTING, MEASURING, Plan, Step
 from pipelines.store import Store
 
+if TYPE_CHECKING:
+    from pipelines.caching.remote import Remote
+
+Origin = Literal["cached", "fetched", "built"]
 Read = TypeVar("Read")
 """What is read of an artifact."""
 
@@ -93,8 +97,8 @@ class Workshop:
         except DamagedError:
             return False
 
-    def produce(self, step: Step) -> tuple[Manifest, bool]:
-        """Return the manifest of a step's artifact and whether it had to be built for it."""
+    def produce(self, step: Step) -> tuple[Manifest, Origin]:
+        """Return the manifest of a step's artifact, and where that came from."""
         producers = dict(self.plan.producers(step))
         for producer in producers.values():
             if producer is not None:
@@ -103,7 +107,9 @@ class Workshop:
         assert address is not None, "all inputs were just produced"
         manifest = self._sound(step, address.key)
         if manifest is not None:
-            return manifest, False
+            return manifest, "cached"
+        if (fetched := self._fetch(step, address)) is not None:
+            return fetched, "fetched"
         arguments: dict[str, Any] = {
             argument: self.files(step, argument) if producer is None else self.load(producer)
             for argument, producer in producers.items()
@@ -113,7 +119,20 @@ class Workshop:
         _check_unedited(step, address)
         manifest = self._commit(step, address, value, tuple(sorted(memo.used)))
         self._known[step.name] = manifest
-        return manifest, True
+        if remote := shared():
+            remote.offer(self.store, [*memo.new, manifest])
+        return manifest, "built"
+
+    def _fetch(self, step: Step, address: Address) -> Manifest | None:
+        """Return the manifest of a step's artifact, brought from the remote if it is there."""
+        remote = shared()
+        kind = step.stage.gives
+        manifest = remote and remote.fetch(self.store, step.name, address.key, kind)
+        if manifest is None:
+            return None
+        roots.note(self.store, self.plan.recipe, {step.name: address.key})
+        self._known[step.name] = manifest
+        return manifest
 
     def memo(self, step: Step) -> Memo:
         """Return the items of a step, whose inputs are in the store."""
@@ -123,7 +142,8 @@ class Workshop:
 
     def _memo(self, address: Address) -> Memo:
         code = keys.digest(keys.canonical(address.ingredients["code"]))
-        return Memo(self.store, code, address.ingredients["tools"], progress.detail)
+        tools = address.ingredients["tools"]
+        return Memo(self.store, code, tools, progress.detail, shared())
 
     def load(self, step: Step) -> Any:
         """Return a step's artifact as the stage gave it, building what is missing or damaged."""
@@ -235,6 +255,32 @@ def _source_output(parts: tuple[tuple[Path, int, int], ...]) -> str:
     names = ["source.onnx", "params"]
     contents = [Content(n, keys.digest(d), len(d)) for n, d in zip(names, data, strict=False)]
     return output_digest("source", tuple(contents), ())
+
+
+def shared() -> Remote | None:
+    """Return the remote store that this work folder shares, or None; its modules are imported
+    only where one is set."""
+    if not places.has_cache_file():
+        return None
+    from pipelines.caching import remote
+
+    return remote.of_settings()
+
+
+def keep_table(
+    name: str, key: str, files: Mapping[str, bytes], ingredients: dict[str, Any]
+) -> None:
+    """Keep a table that no stage gives, here and on the remote."""
+    with STORE.lock():
+        manifest = STORE.commit(name, key, "table", Parts(files, {}), ingredients)
+    if remote := shared():
+        remote.offer(STORE, [manifest])
+
+
+def fetch_table(name: str, key: str) -> bool:
+    """Bring a table that no stage gives from the remote; False if it is not there."""
+    remote = shared()
+    return remote is not None and remote.fetch(STORE, name, key, "table") is not None
 
 
 def call(step: Step, arguments: dict[str, Any], memo: Memo) -> Any:

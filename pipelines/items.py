@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from pipelines import keys
-from pipelines.manifest import DamagedError, Parts
+from pipelines.manifest import DamagedError, Manifest, Parts
 from pipelines.store import Store
 
-_CONTENT = "content"
+if TYPE_CHECKING:
+    from pipelines.caching.remote import Remote
+
+_CONTENT, _KIND = "content", "files"
 
 
 class Memo:
@@ -22,14 +26,17 @@ class Memo:
         code: str,
         tools: Mapping[str, str],
         told: Callable[[str], None] = lambda text: None,
+        remote: Remote | None = None,
     ) -> None:
         self._store = store
         self._code = code
         self._tools = dict(tools)
         self._told = told
+        self._remote = remote
         self._lock = threading.Lock()
         self.used: set[str] = set()
-        self.built = 0
+        self.new: list[Manifest] = []
+        """The items that were built, to be written back."""
 
     def __call__(
         self, kind: str, problem: Mapping[str, object], build: Callable[[], bytes]
@@ -49,16 +56,23 @@ class Memo:
             return kept
         data = build()
         parts = Parts({_CONTENT: data}, {})
-        self._store.commit(folder, key, "files", parts, ingredients)
+        manifest = self._store.commit(folder, key, _KIND, parts, ingredients)
         with self._lock:
-            self.built += 1
-        self._told(f"{len(self.used)} {kind}s, {self.built} of them new")
+            self.new.append(manifest)
+        self._told(f"{len(self.used)} {kind}s, {len(self.new)} of them new")
         return data
 
     def _read(self, folder: str, key: str) -> bytes | None:
         try:
             manifest = self._store.manifest(folder, key)
-            return None if manifest is None else self._store.read(manifest).files[_CONTENT]
+        except DamagedError:
+            self._store.discard(folder, key)
+            manifest = None
+        if manifest is None and self._remote is not None:
+            manifest = self._remote.fetch(self._store, folder, key, _KIND)
+        try:
+            # One of the remote may be without the content that all items have.
+            return None if manifest is None else self._store.read(manifest).files.get(_CONTENT)
         except DamagedError:
             self._store.discard(folder, key)
             return None

@@ -7,6 +7,7 @@ the clone is the work folder, too.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 CODE = Path(__file__).resolve().parent.parent
@@ -23,6 +24,9 @@ WORK = _work()
 ARTIFACTS = WORK / "artifacts"
 BOARDS = WORK / "boards.yaml"
 """The boards file that is read where no other one is named."""
+CACHE = WORK / "cache.yaml"
+"""The cache file that is read where no other one is named."""
+CACHE_VARIABLE = "BITKILN_CACHE"
 RECIPES = WORK / "recipes"
 SHIPPED = CODE / "recipes"
 """The recipes that come with bitkiln."""
@@ -36,3 +40,8 @@ def is_own() -> bool:
 def recipe_folders() -> tuple[Path, ...]:
     """Return where recipes are looked for by name: the work folder's before those shipped."""
     return tuple(dict.fromkeys((RECIPES, SHIPPED)))
+
+
+def has_cache_file() -> bool:
+    """Whether a remote store is set: that costs no import."""
+    return bool(os.environ.get(CACHE_VARIABLE)) or CACHE.is_file()

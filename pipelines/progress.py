@@ -104,7 +104,8 @@ class Progress(ConsoleReporter):
         status = values.get("status", "done")
         if status == "cached" and not self._is_build:
             return
-        seconds = f"{values['seconds']:7.1f} s" if status == "built" else " " * 9
+        is_timed = status in ("built", "fetched")
+        seconds = f"{values['seconds']:7.1f} s" if is_timed else " " * 9
         note = values.get("note") or values.get("artifact") or ""
         text = f"{_stage(task.name):<15} {status:<8}{seconds}  {note}".rstrip()
         if self._live is not None:

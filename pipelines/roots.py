@@ -74,7 +74,7 @@ def clean(store: Store, recipe: str, stage: str, *, dryrun: bool) -> list[str]:
     with store.lock(exclusive=True):
         mine = _artifacts(store, {stage: of(store, recipe).get(stage, [])})
         others: set[str] = set()
-        for other in _recipes(store):
+        for other in recipes(store):
             found = of(store, other)
             if other == recipe:
                 found.pop(stage, None)
@@ -85,8 +85,13 @@ def clean(store: Store, recipe: str, stage: str, *, dryrun: bool) -> list[str]:
         for name in doomed:
             store.remove(store.root / name)
         _forget(store, recipe, stage)
-        _sweep_blobs(store)
+        sweep_blobs(store)
     return doomed
+
+
+def needed(store: Store) -> set[str]:
+    """Return the folders, relative to the store, of all that any recipe used."""
+    return {name for recipe in recipes(store) for name in _artifacts(store, of(store, recipe))}
 
 
 def _are_keys(found: Any) -> bool:
@@ -111,7 +116,8 @@ def _relative(store: Store, stage: str, key: str) -> str:
     return str(store.folder(stage, key).relative_to(store.root))
 
 
-def _recipes(store: Store) -> Iterator[str]:
+def recipes(store: Store) -> Iterator[str]:
+    """Yield the recipes that used anything of the store."""
     yield from (path.stem for path in sorted((store.root / "roots").glob("*.json")))
 
 
@@ -124,7 +130,7 @@ def _forget(store: Store, recipe: str, stage: str) -> None:
         _path(store, recipe).unlink(missing_ok=True)
 
 
-def _sweep_blobs(store: Store) -> None:
+def sweep_blobs(store: Store) -> None:
     """Remove tensors no artifact refers to; the caller holds the store alone."""
     kept: set[str] = set()
     for path in store.root.glob("*/*/manifest.json"):

@@ -63,7 +63,7 @@ class Store:
             raise DamagedError(f"{self._name(folder)}: its manifest is unreadable") from error
         if (manifest.stage, manifest.key) != (stage, key):
             raise DamagedError(f"{self._name(folder)}: its manifest belongs to another key")
-        for content, path in self._places(manifest):
+        for content, path in self.places(manifest):
             try:
                 size = path.stat().st_size
             except OSError:
@@ -89,6 +89,7 @@ class Store:
         find no bad one.
         """
         damaged: list[str] = []
+        self._note_use(manifest)
         folder = self.folder(manifest.stage, manifest.key) / "files"
         files = {c.name: _sound(c, folder / c.name, damaged) for c in manifest.files}
         tensors: dict[str, np.ndarray] = {}
@@ -120,6 +121,11 @@ class Store:
         self._refuse(manifest, damaged)
         return {content.name: folder / content.name for content in manifest.files}
 
+    def _note_use(self, manifest: Manifest) -> None:
+        """Let the time of an artifact's manifest be that of its last use, for gc."""
+        with contextlib.suppress(OSError):
+            os.utime(self.folder(manifest.stage, manifest.key) / "manifest.json")
+
     def _refuse(self, manifest: Manifest, damaged: list[str]) -> None:
         """Raise DamagedError if anything of an artifact is damaged."""
         if damaged:
@@ -137,7 +143,7 @@ class Store:
         items: tuple[str, ...] = (),
     ) -> Manifest:
         """Write an artifact and return its manifest; an equal one that is there already stays."""
-        with self._workspace() as work:
+        with self.workspace() as work:
             target = work / "artifact"
             held = {name: data.path for name, data in parts.held.items()}
             given: dict[str, bytes | Path] = {**parts.files, **held}
@@ -151,6 +157,29 @@ class Store:
             self._move(target, self.folder(stage, key), work)
         return manifest
 
+    def adopt(self, manifest: Manifest, work: Path) -> None:
+        """Commit an artifact whose contents lie in a workspace by digest, hashed already.
+
+        Of tensors those may lack that the store has.
+        """
+        target = work / "artifact"
+        for content in manifest.files:
+            atomic.copy(work / content.sha256, target / "files" / content.name)
+        for content in manifest.tensors:
+            path = self.blob(content.sha256)
+            if (work / content.sha256).exists():
+                if path.is_dir():
+                    path.rename(work / "in the way")
+                atomic.copy(work / content.sha256, work / "blob")
+                atomic.make_folder(path.parent)
+                atomic.move(work / "blob", path)
+        atomic.write(target / "manifest.json", render(manifest).encode())
+        self._move(target, self.folder(manifest.stage, manifest.key), work)
+
+    def has_blob(self, content: Content) -> bool:
+        """Whether a tensor is there, and is what its digest says."""
+        return _is_file_of(self.blob(content.sha256), content.sha256)
+
     def discard(self, stage: str, key: str) -> None:
         """Remove an artifact, damaged or not; its tensors stay, others may use them."""
         self.remove(self.folder(stage, key))
@@ -159,7 +188,7 @@ class Store:
         """Make `target` hold exactly these files, replacing the folder as a whole if it differs."""
         if _holds(target, {name: _digest(data) for name, data in files.items()}):
             return
-        with self._workspace() as work:
+        with self.workspace() as work:
             for name, data in files.items():
                 _write(work / "new" / name, data)
                 # Whatever the umask is: packages are given away. Folders keep what it says.
@@ -173,7 +202,7 @@ class Store:
     def remove(self, path: Path) -> None:
         """Remove a folder of the store as a whole, if it is there."""
         if path.exists():
-            with contextlib.suppress(FileNotFoundError), self._workspace() as work:
+            with contextlib.suppress(FileNotFoundError), self.workspace() as work:
                 path.rename(work / "removed")
 
     @contextlib.contextmanager
@@ -186,7 +215,7 @@ class Store:
 
     def write_text(self, path: Path, text: str) -> None:
         """Replace a small file of the store at once."""
-        with self._workspace() as work:
+        with self.workspace() as work:
             if path.is_dir():
                 path.rename(work / "in the way")
             atomic.replace(path, text.encode(), through=work / "text")
@@ -195,7 +224,8 @@ class Store:
         """Return where a tensor of this digest lies."""
         return self.root / "blobs" / sha256[:2] / sha256
 
-    def _places(self, manifest: Manifest) -> Iterator[tuple[Content, Path]]:
+    def places(self, manifest: Manifest) -> Iterator[tuple[Content, Path]]:
+        """Yield each content of an artifact and where it lies."""
         files = self.folder(manifest.stage, manifest.key) / "files"
         yield from ((content, files / content.name) for content in manifest.files)
         yield from ((content, self.blob(content.sha256)) for content in manifest.tensors)
@@ -204,7 +234,7 @@ class Store:
         return str(folder.relative_to(self.root))
 
     @contextlib.contextmanager
-    def _workspace(self) -> Iterator[Path]:
+    def workspace(self) -> Iterator[Path]:
         """Give a private folder on the store's own file system; what a killed build left goes."""
         atomic.make_folder(self.root / "tmp")
         for left in (self.root / "tmp").iterdir():

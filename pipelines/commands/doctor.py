@@ -93,6 +93,7 @@ def findings() -> Iterator[Finding]:
     yield _emulator()
     yield from (_qemu(architecture) for architecture in ("aarch64", "armv7"))
     yield _disk()
+    yield from _cache()
 
 
 def _processor() -> Finding:
@@ -161,3 +162,27 @@ def _disk() -> Finding:
     if free < _ROOM_GIB:
         return Finding("disk", "missing", f"{free:.1f} GiB free", f"have {_ROOM_GIB} GiB free")
     return Finding("disk", "ok", f"{free:.0f} GiB free")
+
+
+def _cache() -> Iterator[Finding]:
+    """The remote store, if one is set."""
+    if not places.has_cache_file():
+        return
+    from pipelines.caching import remote, upkeep
+
+    try:
+        found = remote.of_settings()
+        why = upkeep.reachable(found) if found else ""
+    except UserError as error:
+        first = str(error).splitlines()[0]
+        yield Finding("remote store", "missing", first, "builds stop until this is put right")
+        return
+    if found is None:
+        return
+    if why:
+        advice = "builds go on without it"
+        yield Finding("remote store", "optional", f"{found.settings.shown}: {why}", advice)
+        return
+    trust = f"trusts {len(found.trusted)} keys" if found.trusted else "trusts all: unsigned"
+    writes = "read and written" if found.settings.writes else "read"
+    yield Finding("remote store", "ok", f"{found.settings.shown}: {writes}, {trust}")

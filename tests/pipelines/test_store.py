@@ -327,7 +327,7 @@ def test_an_item_is_built_once_for_its_problem(artifacts: Store) -> None:
     memo = Memo(artifacts, "code", {"tvm": "1"})
     assert memo("kernel", {"k": 3, "layout": [1, 2]}, build) == b"text"
     assert memo("kernel", {"layout": [1, 2], "k": 3}, build) == b"text"
-    assert len(built) == memo.built == 1
+    assert len(built) == len(memo.new) == 1
     memo("kernel", {"k": 5}, build)
     Memo(artifacts, "other code", {"tvm": "1"})("kernel", {"k": 5}, build)
     Memo(artifacts, "code", {"tvm": "2"})("kernel", {"k": 5}, build)
