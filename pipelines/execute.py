@@ -126,8 +126,9 @@ class Workshop:
     def _fetch(self, step: Step, address: Address) -> Manifest | None:
         """Return the manifest of a step's artifact, brought from the remote if it is there."""
         remote = shared()
-        kind = step.stage.gives
-        manifest = remote and remote.fetch(self.store, step.name, address.key, kind)
+        if remote is None:
+            return None
+        manifest = remote.fetch(self.store, step.name, address.key, step.stage.gives)
         if manifest is None:
             return None
         roots.note(self.store, self.plan.recipe, {step.name: address.key})

@@ -1,12 +1,14 @@
-"""The file system of a remote, by fsspec: few operations, each with a limit of time and of bytes."""
+"""The file system of a remote, by fsspec: few operations, each within a time and so many bytes."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,7 +68,7 @@ class Backend:
         left = most + 1
         try:
             while left:
-                data = self._within(None, lambda size=min(CHUNK, left): file.read(size))
+                data = self._within(None, functools.partial(file.read, min(CHUNK, left)))
                 if not data:
                     return
                 left -= len(data)
@@ -191,6 +193,6 @@ def _missing(name: str) -> UserError:
 
 def _written(info: dict[str, Any]) -> float | None:
     found = info.get("LastModified") or info.get("mtime")
-    if hasattr(found, "timestamp"):
+    if isinstance(found, datetime):
         return float(found.timestamp())
     return float(found) if isinstance(found, int | float) else None

@@ -6,12 +6,13 @@ An entry is a text of three lines, then the manifest as the store renders it:
     the public key, 64 hexadecimal digits, or `unsigned`
     the signature, 128 hexadecimal digits, or `unsigned`
 
-What is signed is the first line, the stage or kind of item, the full key, and the manifest: an entry
-at another key than its own is as good as none.
+What is signed is the first line, the stage or kind of item, the full key, and the manifest: an
+entry at another key than its own is as good as none.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -96,9 +97,11 @@ def checked(text: bytes) -> Manifest:
 
 def keygen(file: Path) -> str:
     """Write a new private key, which only this user can read; return its public key."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    except ModuleNotFoundError:
+        raise _missing() from None
     made = Ed25519PrivateKey.generate()
     text = made.private_bytes(
         serialization.Encoding.PEM,
@@ -107,17 +110,12 @@ def keygen(file: Path) -> str:
     )
     atomic.make_folder(file.absolute().parent)
     try:
-        with file.open("xb", opener=_for_this_user) as target:
-            target.write(text)
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise UserError(f"{shown(file)}: is there already; name a file that is not") from None
+    with os.fdopen(opened, "wb") as target:
+        target.write(text)
     return _public(made)
-
-
-def _for_this_user(name: str, flags: int) -> int:
-    import os
-
-    return os.open(name, flags, 0o600)
 
 
 def _signed(stage: str, key: str, text: bytes) -> bytes:
@@ -139,8 +137,11 @@ def _check(public: bytes, signature: bytes, signed: bytes, trusted: Collection[s
         raise BadEntryError("its signature is none")
     if public.decode() not in trusted:
         raise BadEntryError(f"it is signed by {public.decode()[:12]}…, whom `trust` does not name")
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ModuleNotFoundError:
+        raise _missing() from None
 
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public.decode()))
@@ -170,9 +171,7 @@ def _private(file: Path) -> Ed25519PrivateKey:
         from cryptography.hazmat.primitives.asymmetric import ed25519
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     except ModuleNotFoundError:
-        raise UserError(
-            f"cryptography signs entries and is not installed; run: {_INSTALL}"
-        ) from None
+        raise _missing() from None
     if not paths.is_file(file):
         made = "`doit cache keygen out=FILE` writes one"
         raise UserError(f"{shown(file)}: there is no such file to sign with; {made}")
@@ -183,6 +182,10 @@ def _private(file: Path) -> Ed25519PrivateKey:
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise UserError(f"{shown(file)}: is no private key of Ed25519 without a password")
     return key
+
+
+def _missing() -> UserError:
+    return UserError(f"cryptography signs entries and is missing; run: {_INSTALL}")
 
 
 def _public(key: Ed25519PrivateKey) -> str:

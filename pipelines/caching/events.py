@@ -21,7 +21,7 @@ _MOST = 2**24
 
 
 def note(store: Store, what: str, stage: str, size: int) -> None:
-    """Note a hit, a miss or a result written back, with its bytes; of earlier runs nothing stays."""
+    """Note a hit, a miss or a result written back, with its bytes; earlier runs are forgotten."""
     path = _path(store)
     line = json.dumps([_RUN, what, stage, size]) + "\n"
     with contextlib.suppress(OSError), _lock:

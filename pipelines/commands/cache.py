@@ -15,8 +15,6 @@ from pipelines.execute import STORE, Workshop
 from pipelines.manifest import DamagedError, Manifest
 from pipelines.overrides import Variables
 
-_READING = "http is only read"
-
 
 def run(*, variables: Variables, files: Sequence[str]) -> None:
     """Do what the word behind `cache` says; UserError for another word, or without a remote."""
@@ -53,7 +51,9 @@ def _push(variables: Variables) -> Any:
     remote = _remote()
     if not remote.settings.writes:
         why = (
-            _READING if remote.settings.protocol.startswith("http") else "its file lets none write"
+            "http is only read"
+            if remote.settings.protocol.startswith("http")
+            else "its file lets none write"
         )
         raise UserError(f"{remote.settings.shown}: nothing can be pushed there: {why}")
     given: dict[tuple[str, str], Manifest] = {}
