@@ -38,7 +38,8 @@ class Listed:
 
 
 class Backend:
-    """Files below the root of a remote. Every method may raise UnreachableError."""
+    """Files below the root of a remote. Every method may raise UnreachableError, and an OSError
+    where something that is no file is at its place."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -65,6 +66,7 @@ class Backend:
         except FileNotFoundError:
             yield None
             return
+        # It may vanish, or be cut off, while it is read: what arrives is then too short.
         left = most + 1
         try:
             while left:
@@ -152,7 +154,8 @@ class Backend:
 
     def _raise(self, error: BaseException) -> None:
         """Raise an error as one of ours; what a secret is in the settings is in no message."""
-        if isinstance(error, FileNotFoundError | UserError):
+        known = (FileNotFoundError, IsADirectoryError, NotADirectoryError, UserError)
+        if isinstance(error, known):
             raise error
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         for name, value in self._settings.storage.items():
@@ -173,14 +176,13 @@ def _file_system(settings: Settings) -> Any:
         given["auto_mkdir"] = True
     try:
         if settings.protocol == "s3":
-            import s3fs
-
             seconds = settings.timeout
             waits = {"connect_timeout": seconds, "read_timeout": seconds}
             given["config_kwargs"] = {**waits, "retries": {"max_attempts": 2}}
             given["use_listings_cache"] = False
-            s3fs.S3FileSystem.retries = 1
-        return fsspec.filesystem(settings.protocol, **given)
+        made = fsspec.filesystem(settings.protocol, **given)
+        made.retries = 1  # of s3fs, which otherwise tries five times
+        return made
     except ImportError as error:
         raise _missing(error.name or "fsspec's file system") from None
 

@@ -37,6 +37,7 @@ _KEY = re.compile(rb"[0-9a-f]{64}")
 _SIGNATURE = re.compile(rb"[0-9a-f]{128}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[^\x00-\x1f\\:]{1,1000}")
+_ITEM = re.compile(r"items/[a-z][a-z0-9_]*/[0-9a-f]{64}")
 _INSTALL = "pip install -e '.[cache]'"
 
 
@@ -90,6 +91,8 @@ def checked(text: bytes) -> Manifest:
         raise BadEntryError("its manifest has contents that no artifact has")
     if sum(each.size for each in contents) > LARGEST:
         raise BadEntryError(f"its contents are larger than {LARGEST >> 30} GiB")
+    if not all(_ITEM.fullmatch(item) for item in manifest.items):
+        raise BadEntryError("its manifest names items that are none")
     if not all(_is_relative(each.name) for each in manifest.files):
         raise BadEntryError("its manifest names a file outside its folder")
     return manifest

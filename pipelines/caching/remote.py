@@ -64,7 +64,7 @@ class Remote:
     def fetch(self, store: Store, stage: str, key: str, kind: str) -> Manifest | None:
         """Bring the artifact of a key into the local store; None, and nothing else, if that fails.
 
-        BadEntryError and the like become a warning: whatever is wrong with it, it is built instead.
+        Whatever is wrong with it becomes a warning: it is built instead.
         """
         if self.is_down:
             return None
@@ -124,8 +124,7 @@ class Remote:
                 self._offer(store, manifest)
             except UnreachableError as error:
                 self._leave(error)
-            except FileNotFoundError as error:
-                # Cleaned away meanwhile; or on a folder the remote's own went.
+            except OSError as error:  # cleaned away here meanwhile, or something is in the way
                 self._warn(f"{manifest.stage}/{manifest.key[:12]} is not shared: {_said(error)}")
             else:
                 written += 1

@@ -118,7 +118,8 @@ def _beside(file: Path, sign: str | None) -> str | None:
 def _wrong(made: Settings) -> list[tuple[str, str]]:
     """Each field that contradicts another, or that no pattern describes, with a sentence."""
     found: list[tuple[str, str]] = []
-    if made.protocol not in PROTOCOLS or not made.remote.partition("://")[2]:
+    rest = made.remote.partition("://")[2]
+    if made.protocol not in PROTOCOLS or not rest or set(rest) & set("?# "):
         found.append(("remote", f"is no URL of a remote store; accepted: {ACCEPTED}"))
     if size(made.limit) is None:
         found.append(("limit", f"'{made.limit}' is no size; write it as {LIMIT} or 500 MiB"))

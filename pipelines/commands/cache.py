@@ -50,11 +50,8 @@ def _push(variables: Variables) -> Any:
     """Write back what a recipe used, or all recipes."""
     remote = _remote()
     if not remote.settings.writes:
-        why = (
-            "http is only read"
-            if remote.settings.protocol.startswith("http")
-            else "its file lets none write"
-        )
+        is_web = remote.settings.protocol.startswith("http")
+        why = "http is only read" if is_web else "`write` is false, or there is no key to `sign`"
         raise UserError(f"{remote.settings.shown}: nothing can be pushed there: {why}")
     given: dict[tuple[str, str], Manifest] = {}
     for recipe in _recipes(variables):
@@ -150,11 +147,12 @@ def _count(counts: dict[str, int], found: tuple[Manifest, bool] | None) -> None:
 
 def _recipes(variables: Variables) -> list[str]:
     """The recipe asked for by its name, or all that used anything of the store."""
-    if variables.recipe is None:
+    recipe = variables.command.get("recipe")
+    if recipe is None:
         return list(roots.recipes(STORE))
     from pipelines import load
 
-    return [load.load_recipe(variables.recipe, variables.fields).name]
+    return [load.load_recipe(recipe, variables.fields).name]
 
 
 def _verify(variables: Variables) -> Any:
@@ -165,7 +163,7 @@ def _verify(variables: Variables) -> Any:
     remote, bad = remotes.of_settings(), 0
     for name in damaged:
         print(f"{name} is damaged")
-    if remote is not None:
+    if remote is not None and not remote.settings.protocol.startswith("http"):  # no listing there
         found = upkeep.verify(remote, remove=remote.settings.writes)
         for path, why in found.bad.items():
             print(f"{path}: {why}")
