@@ -154,6 +154,8 @@ class Backend:
 
     def _raise(self, error: BaseException) -> None:
         """Raise an error as one of ours; what a secret is in the settings is in no message."""
+        if self._settings.protocol.startswith("http"):
+            error = _without_disguise(error)
         known = (FileNotFoundError, IsADirectoryError, NotADirectoryError, UserError)
         if isinstance(error, known):
             raise error
@@ -185,6 +187,15 @@ def _file_system(settings: Settings) -> Any:
         return made
     except ImportError as error:
         raise _missing(error.name or "fsspec's file system") from None
+
+
+def _without_disguise(error: BaseException) -> BaseException:
+    """Return what kept fsspec from reading by http: it says of all errors that no file is there."""
+    cause = error.__cause__
+    is_said = getattr(cause, "status", None) in (404, 410)
+    if isinstance(error, FileNotFoundError) and cause is not None and not is_said:
+        return cause
+    return error
 
 
 def _missing(name: str) -> UserError:
