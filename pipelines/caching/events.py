@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
-import os
-import threading
-import time
 from collections import Counter
 from pathlib import Path
 
-from pipelines import atomic
+from pipelines import execute
 from pipelines.store import Store
 
-_RUN = f"{os.getpid()}-{time.time_ns()}"
-"""This run: the processes that doit forks for `-n` have it, too."""
-_lock = threading.Lock()
 _MOST = 2**24
 """Bytes of the file that are read."""
 
 
 def note(store: Store, what: str, stage: str, size: int) -> None:
     """Note a hit, a miss or a result written back, with its bytes; earlier runs are forgotten."""
-    path = _path(store)
-    line = json.dumps([_RUN, what, stage, size]) + "\n"
-    with contextlib.suppress(OSError), _lock:
-        if not _is_of_this_run(path):
-            atomic.replace(path, b"")
-        with path.open("a") as file:
-            file.write(line)
+    line = json.dumps([execute.RUN, what, stage, size]) + "\n"
+    # Locked: threads, and the processes that doit forks for `-n`, write it as well.
+    with contextlib.suppress(OSError), _path(store).open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        if not _is_of_this_run(file.readline(500)):
+            file.truncate(0)
+        file.write(line)
+        file.flush()
 
 
 def last(store: Store) -> dict[str, tuple[int, int]]:
@@ -45,10 +42,11 @@ def last(store: Store) -> dict[str, tuple[int, int]]:
     return {what: (count, sizes[what]) for what, count in counts.items()}
 
 
-def _is_of_this_run(path: Path) -> bool:
-    with contextlib.suppress(OSError, ValueError, IndexError), path.open() as file:
-        return bool(json.loads(file.readline(500))[0] == _RUN)
-    return False
+def _is_of_this_run(line: str) -> bool:
+    try:
+        return bool(json.loads(line)[0] == execute.RUN)
+    except (ValueError, IndexError, TypeError, KeyError):
+        return False
 
 
 def _path(store: Store) -> Path:
