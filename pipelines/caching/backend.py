@@ -160,9 +160,8 @@ class Backend:
         if isinstance(error, known):
             raise error
         said = f"{type(error).__name__}: {error}".splitlines()[0]
-        for name, value in self._settings.storage.items():
-            if isinstance(value, str) and len(value) > 3 and name != "endpoint_url":
-                said = said.replace(value, "***")
+        for secret in _texts(self._settings.storage):
+            said = said.replace(secret, "***")
         said = said.replace(self._settings.remote, self._settings.shown)
         raise UnreachableError(printable(cut(said, 200))) from error
 
@@ -196,6 +195,19 @@ def _without_disguise(error: BaseException) -> BaseException:
     if isinstance(error, FileNotFoundError) and cause is not None and not is_said:
         return cause
     return error
+
+
+def _texts(options: object) -> Iterator[str]:
+    """Yield the texts in a file system's options, but the address of its server."""
+    if isinstance(options, str) and len(options) > 3:
+        yield options
+    elif isinstance(options, list):
+        for each in options:
+            yield from _texts(each)
+    elif isinstance(options, dict):
+        for name, each in options.items():
+            if name != "endpoint_url":
+                yield from _texts(each)
 
 
 def _missing(name: str) -> UserError:

@@ -45,8 +45,8 @@ class Remote:
     def __init__(self, made: settings.Settings) -> None:
         self.settings = made
         self._signer = Signer(made.sign)
-        trusted = {made.trust} if isinstance(made.trust, str) else set(made.trust)
-        self.trusted = frozenset(trusted | {self._signer.public} - {settings.UNSIGNED})
+        own = {self._signer.public} - {settings.UNSIGNED}
+        self.trusted = frozenset(own | set(made.trust))
         self._backend: Backend | None = None
         self._lock = threading.Lock()
         self._bad: set[str] = set()

@@ -11,13 +11,13 @@ import os
 import re
 import urllib.parse
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from pipelines import paths, places, validate
 from pipelines.documents import read
-from pipelines.errors import Fault, UserError, shown
+from pipelines.errors import Fault, UserError, cut, shown
 
 VARIABLE = places.CACHE_VARIABLE
 UNSIGNED = "unsigned"
@@ -29,7 +29,20 @@ WHY_SIGNED = (
 )
 _SIZE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) ?(KiB|MiB|GiB|TiB)")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_PUBLIC_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+def _trusted(value: object) -> tuple[str, ...]:
+    """Return what `trust` says as public keys, or as `unsigned` alone."""
+    if value == UNSIGNED:
+        return (UNSIGNED,)
+    if not isinstance(value, list):
+        raise ValueError(f"is no list of public keys; or, for what nobody signed: {UNSIGNED}")
+    for each in value:
+        if not isinstance(each, str) or not _PUBLIC_KEY.fullmatch(each):
+            told = cut(str(each), 80)
+            raise ValueError(f"'{told}' is no public key: these have 64 digits, 0 to 9 and a to f")
+    return tuple(value)
 
 
 class Settings(BaseModel):
@@ -38,8 +51,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     remote: str = Field(description=f"The URL of the store: {ACCEPTED}.")
-    trust: tuple[PublicKey, ...] | Literal["unsigned"] = ()
-    """Public keys, each of 64 hexadecimal digits as `doit cache keygen` prints them."""
+    trust: Annotated[tuple[str, ...], PlainValidator(_trusted)] = ()
+    """Public keys, as `doit cache keygen` prints them; or `unsigned` alone."""
     sign: str | None = None
     """The file of the private key that entries are signed with; its public key is trusted."""
     write: bool | None = None
@@ -50,7 +63,7 @@ class Settings(BaseModel):
     """Entries of the remote that nobody has written for so many days go, too."""
     timeout: Annotated[float, Field(gt=0, le=600)] = 20.0
     """Seconds that the remote may take for an answer, or for 1 MiB."""
-    storage: dict[str, str | bool | int | float | None] = Field(default_factory=dict)
+    storage: dict[str, Any] = Field(default_factory=dict)
     """Options of fsspec's file system, such as `endpoint_url` of s3://."""
 
     @property
@@ -59,10 +72,15 @@ class Settings(BaseModel):
         return self.remote.partition("://")[0]
 
     @property
+    def is_unsigned(self) -> bool:
+        """Whether what anyone wrote is read."""
+        return UNSIGNED in self.trust
+
+    @property
     def writes(self) -> bool:
         """Whether results are written back."""
         if self.write is None:
-            can = self.sign is not None or self.trust == UNSIGNED
+            can = self.sign is not None or self.is_unsigned
             return can and not self.protocol.startswith("http")
         return self.write
 
@@ -123,10 +141,10 @@ def _wrong(made: Settings) -> list[tuple[str, str]]:
         found.append(("remote", f"is no URL of a remote store; accepted: {ACCEPTED}"))
     if size(made.limit) is None:
         found.append(("limit", f"'{made.limit}' is no size; write it as {LIMIT} or 500 MiB"))
-    if made.trust != UNSIGNED and not made.trust and made.sign is None:
+    if not made.trust and made.sign is None:
         found.append(("trust", f"names no public key; {WHY_SIGNED}"))
     if made.write and made.protocol.startswith("http"):
         found.append(("write", "http is only read; write by s3:// or file://, or say false"))
-    elif made.write and made.sign is None and made.trust != UNSIGNED:
+    elif made.write and made.sign is None and not made.is_unsigned:
         found.append(("write", "needs `sign: FILE`; `doit cache keygen out=FILE` writes a key"))
     return found

@@ -183,7 +183,7 @@ def _cache() -> Iterator[Finding]:
         advice = "builds go on without it"
         yield Finding("remote store", "optional", f"{found.settings.shown}: {why}", advice)
         return
-    is_open = found.settings.trust == "unsigned"
+    is_open = found.settings.is_unsigned
     trust = "trusts anyone" if is_open else f"trusts {len(found.trusted)} keys"
     writes = "read and written" if found.settings.writes else "read"
     yield Finding("remote store", "ok", f"{found.settings.shown}: {writes}, {trust}")

@@ -44,6 +44,10 @@ FAULTS = {
     GOOD + "limt: 3 GiB\n": "cache.yaml:3:1: limt: unknown field; did you mean 'limit'?",
     GOOD + "limit: 3 gigs\n": "cache.yaml:3:8: limit: '3 gigs' is no size; write it as 20 GiB or "
     "500 MiB",
+    "remote: s3://b/f\ntrust: [abc]\n": "cache.yaml:2:1: trust: 'abc' is no public key: these have "
+    "64 digits, 0 to 9 and a to f",
+    "remote: s3://b/f\ntrust: signed\n": "cache.yaml:2:8: trust: is no list of public keys; or, "
+    "for what nobody signed: unsigned",
     GOOD + "write: true\n": "cache.yaml:3:8: write: needs `sign: FILE`; `doit cache keygen "
     "out=FILE` writes a key",
     f"remote: https://h/\ntrust: [{KEY}]\nwrite: true\n": "cache.yaml:3:8: write: http is only "

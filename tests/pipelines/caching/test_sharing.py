@@ -121,7 +121,7 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
     wait = 0.0
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:
         time.sleep(self.wait)
         super().do_HEAD()
 
