@@ -218,6 +218,17 @@ def is_verified(plan: Plan) -> bool:
     return verifying.is_current(plan)
 
 
+def verdict(plan: Plan) -> str | None:
+    """What was said of a package when it was verified; nothing where that cannot be read."""
+    from pipelines import verifying
+    from pipelines.manifest import DamagedError
+
+    try:
+        return verifying.said(plan)
+    except (DamagedError, OSError, ValueError, KeyError):
+        return None
+
+
 @plain_errors
 def summarize(plan: Plan, resolved: Resolved, variables: Variables) -> dict[str, Any]:
     """Say what was built; the result is for the last lines of a build."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -111,6 +112,7 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
         "doc": "replays the golden vectors in the package",
         "actions": [(actions.verify, [plan])],
         "uptodate": [(actions.is_verified, [plan])],
+        "meta": {"said": functools.partial(actions.verdict, plan)},
         "task_dep": ["build:publishing"],
         "clean": [(actions.clean, [plan, name]) for name in ("verifying", COUNTING)],
     }

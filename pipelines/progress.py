@@ -62,7 +62,9 @@ class Progress(ConsoleReporter):
     def skip_uptodate(self, task: Any) -> None:
         """Say that a stage was cached, if building is what was asked for."""
         if self._is_build:
-            self._line(task, {"status": "cached", "artifact": (task.meta or {}).get("where")})
+            meta = task.meta or {}
+            note = meta["said"]() if "said" in meta else None
+            self._line(task, {"status": "cached", "artifact": meta.get("where"), "note": note})
 
     def add_success(self, task: Any) -> None:
         """Say what a stage did and how long it took."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -196,7 +197,7 @@ def build(plan: Plan) -> dict[str, Any]:
     key = _key(ingredients)
     if STORE.has(NAME, key):
         roots.note(STORE, plan.recipe, {NAME: key})
-        return {"status": "cached"}
+        return {"status": "cached", "note": said(plan)}
     try:
         ((_, found, how),) = in_package(workshop)
     except packages.UnavailableError as why:
@@ -206,21 +207,45 @@ def build(plan: Plan) -> dict[str, Any]:
             since = f"`doit verify recipe={plan.recipe}` says since when"
             beyond = floats.overflowing(workshop, item.largest_difference == float("inf"))
             raise CheckError(f"{NAME}: {describe(item)}; {beyond or since}")
-    table = [asdict(item) for item in found]
+    note = _note(plan, found, how)
+    table = {"note": note, "outputs": [asdict(item) for item in found]}
     parts = artifacts.take_apart("table", table)
     with STORE.lock():
         STORE.commit(NAME, key, "table", Parts(parts.files, {}), ingredients)
     roots.note(STORE, plan.recipe, {NAME: key})
+    seconds = round(time.monotonic() - started, 3)
+    return {"status": "built", "seconds": seconds, "note": note}
+
+
+def said(plan: Plan) -> str | None:
+    """Return what was said of a package when it was verified, if it was."""
+    manifest = STORE.manifest(NAME, _key(_ingredients(Workshop(plan))))
+    if manifest is None:
+        return None
+    table = json.loads(STORE.files(manifest)["table.json"].read_text(encoding="utf-8"))
+    return str(table["note"])
+
+
+def _note(plan: Plan, found: Sequence[Comparison], how: str) -> str:
+    """How outputs compare, and how the package was run."""
     verdict = ", ".join(dict.fromkeys(item.verdict for item in found))
     worst = max(found, key=lambda item: item.largest_difference)
     apart = (
         f"; apart by at most {worst.largest_difference:g}{more}" if (more := _more(worst)) else ""
     )
-    return {
-        "status": "built",
-        "seconds": round(time.monotonic() - started, 3),
-        "note": f"{found[0].samples} golden samples {verdict}, {how}{apart}",
-    }
+    return f"{found[0].samples} golden samples {verdict}, {how}{_without_tiles(plan)}{apart}"
+
+
+def _without_tiles(plan: Plan) -> str:
+    """Say that kernels of tiles (AMX) did not run, where this machine has none: a package then runs
+    those beside them."""
+    from hw import host
+    from hw.isa.tiles import FEATURES
+
+    has_tiles = any(
+        set(FEATURES) <= set((step.hardware or {}).get("features", ())) for step in plan.steps
+    )
+    return " but for AMX, which is not here" if has_tiles and not host.may_use_tiles() else ""
 
 
 def _replayed(workshop: Workshop, why: Exception, started: float) -> dict[str, Any]:
@@ -276,7 +301,8 @@ def _ingredients(workshop: Workshop) -> dict[str, Any]:
         manifest = workshop.current(workshop.plan.step(name))
         inputs[name] = manifest.output if manifest else None
     code = keys.code_ingredients("pipelines.runners", packages=("pipelines",))
-    return {"inputs": inputs, "code": code, "tools": {"unicorn": keys.tool_version("unicorn")}}
+    tools = {"unicorn": keys.tool_version("unicorn")}
+    return {"inputs": inputs, "code": code, "tools": tools, "form": "a note and outputs"}
 
 
 def _key(ingredients: dict[str, Any]) -> str:

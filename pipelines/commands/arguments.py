@@ -24,6 +24,11 @@ def repeat(variables: Variables) -> int | None:
     return _count(variables, "repeat", 100_000)
 
 
+def jobs(variables: Variables) -> int | None:
+    """Return jobs=N, or None."""
+    return _count(variables, "jobs", 256)
+
+
 def required_path(variables: Variables, name: str, example: str) -> Path:
     """Return the path of a variable that the command cannot do without."""
     text = variables.command.get(name)

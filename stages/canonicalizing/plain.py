@@ -37,6 +37,7 @@ def group_plain(function: Any, among: Collection[Any] | None = None) -> list[Gro
     outputs = outputs_of(function)
     returned = {b.value for b in bindings_of(function) if b.var in outputs}
     readers, params = _readers(function), set(function.params)
+    elsewhere = _read_elsewhere(function, among)
     items: list[Group | Any] = []
     home: dict[Any, Group] = {}
     widened: dict[Any, Any] = {}
@@ -44,7 +45,7 @@ def group_plain(function: Any, among: Collection[Any] | None = None) -> list[Gro
         if binding.var in outputs or (among is not None and binding.var not in among):
             continue
         is_widening = any(is_op(binding.value, name) for name in WIDENINGS)
-        if is_widening and binding.var not in returned:
+        if is_widening and binding.var not in returned and binding.var not in elsewhere:
             # Done where its result is read, so that no wider tensor is stored; it has one reader.
             widened[binding.var] = binding
             continue
@@ -105,6 +106,14 @@ def _is_by_position(group: Group) -> bool:
     """Whether a composite computes position by position, and has room for one more."""
     names = {str(binding.value.op.name) for binding in group.bindings}
     return names <= ELEMENTWISE and len(group.bindings) < MAX_MEMBERS
+
+
+def _read_elsewhere(function: Any, among: Collection[Any] | None) -> set[Any]:
+    """The variables that composites of other kinds read, which cannot widen them."""
+    if among is None:
+        return set()
+    others = (b for b in needed_bindings(function) if b.var not in among)
+    return {v for binding in others for v in variables_in(binding.value)}
 
 
 def _readers(function: Any) -> Counter[Any]:

@@ -100,21 +100,28 @@ class QonnxWriter:
 
     def weights(self, layer: str, value: Array, quantizer: Quantizer) -> Tensor:
         """A weight tensor as an initializer and the quantizer behind it."""
-        stored = Tensor(self._tensor(f"{layer}.weight", value), value)
-        return self.quantize(f"{layer}.weight_quant", stored, quantizer)
+        return self.quantize(f"{layer}.weight_quant", self.constant(layer, value), quantizer)
 
-    def conv(self, node: str, x: Tensor, weight: Tensor, stride: int, pad: int) -> Tensor:
+    def constant(self, layer: str, value: Array) -> Tensor:
+        """Weights that stay float."""
+        return Tensor(self._tensor(f"{layer}.weight", value), np.asarray(value, np.float32))
+
+    def conv(
+        self, node: str, x: Tensor, weight: Tensor, stride: int, pad: int, groups: int = 1
+    ) -> Tensor:
         """Conv with a square kernel."""
         kernel = weight.value.shape[2]
         windows = Windows((kernel, kernel), (stride, stride), (1, 1), (pad, pad, pad, pad))
+        own = {"group": groups} if groups > 1 else {}
         return self._add(
             "Conv",
             node,
             [x.name, weight.name],
-            arithmetic.conv2d(x.value, weight.value, windows, 1),
+            arithmetic.conv2d(x.value, weight.value, windows, groups),
             kernel_shape=[kernel, kernel],
             strides=[stride, stride],
             pads=[pad] * 4,
+            **own,
         )
 
     def batch_norm(self, node: str, x: Tensor, norm: BatchNorm) -> Tensor:
@@ -163,13 +170,14 @@ class QonnxWriter:
         value = x.value @ weight.value.T + bias
         return self._add("Gemm", node, inputs, value, output=output, transB=1)
 
-    def finish(self, output: Tensor, batch: int = 1) -> bytes:
-        """The file's bytes, for `batch` inputs at a time; equal graphs give equal bytes."""
+    def finish(self, output: Tensor, batch: int = 1, also: Sequence[Tensor] = ()) -> bytes:
+        """The file's bytes, for `batch` inputs at a time, with further outputs; equal graphs give
+        equal bytes."""
         graph = helper.make_graph(
             self._nodes,
             self._name,
             [self._info(self.input, batch)],
-            [self._info(output, batch)],
+            [self._info(each, batch) for each in (output, *also)],
             initializer=list(self._initializers.values()),
         )
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(QONNX, 1)]

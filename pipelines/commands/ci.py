@@ -1,0 +1,102 @@
+"""`doit ci`: many recipes built and verified, one table, and files for what runs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pipelines import fleet, junit, load, tables
+from pipelines.commands import arguments
+from pipelines.documents import is_path_like
+from pipelines.errors import CheckError, UserError, did_you_mean
+from pipelines.fleet import Built
+from pipelines.overrides import Variables
+from pipelines.paths import expanded
+
+OWN = "ci/*"
+"""The recipes that are meant, where there are such; else all are."""
+COLUMNS = ("recipe", "board", "package", "verified", "seconds")
+
+
+def run(*, variables: Variables) -> None:
+    """Build and verify each recipe, print and write what came of it; CheckError for a fault."""
+    recipes = chosen(variables.command.get("recipes"))
+    jobs = arguments.jobs(variables) or 1
+    results = dict.fromkeys(recipes)
+    found: list[Built] = []
+    with _shown(len(results)) as show:
+        for result in fleet.build_all(recipes, jobs):
+            found.append(result)
+            show(result)
+    found.sort(key=lambda result: recipes.index(result.recipe))
+    tables.show("ci", [_row(result) for result in found], COLUMNS)
+    print(_sum(found))
+    rows = [{"is_fine": each.is_fine, **asdict(each)} for each in found]
+    tables.write_json(variables.command.get("json"), rows)
+    if (name := variables.command.get("junit")) is not None:
+        junit.write(expanded(name), found)
+    wrong = [result.recipe for result in found if not result.is_fine]
+    if wrong:
+        raise CheckError(f"ci: {len(wrong)} of {len(found)} recipes failed: {', '.join(wrong)}")
+
+
+def chosen(text: str | None) -> list[str]:
+    """The recipes that names, patterns and paths mean, each once; UserError for one of none."""
+    known = [name for name, _ in load.list_recipes()]
+    if text is None:
+        own = [name for name in known if fnmatchcase(name, OWN)]
+        if not (own or known):
+            raise UserError("no recipes yet; doit import FILE writes one")
+        return own or known
+    result: dict[str, None] = {}
+    for pattern in filter(None, (part.strip() for part in text.split(","))):
+        if is_path_like(pattern):
+            result[str(load.find_recipe(pattern))] = None
+            continue
+        matched = [name for name in known if fnmatchcase(name, pattern)]
+        if not matched:
+            raise UserError(f"recipes={pattern}: matches no recipe{did_you_mean(pattern, known)}")
+        result |= dict.fromkeys(matched)
+    if not result:
+        raise UserError("recipes= names none; for example: recipes='ci/*_rpi3,digits_a2w2_host'")
+    return list(result)
+
+
+def _row(result: Built) -> dict[str, Any]:
+    said = (result.verified or "").partition(";")[0]
+    if result.verified is None:
+        said = f"not run: {result.why}" if result.is_fine else f"FAULT: {result.why}"
+    seconds = f"{result.seconds:.1f}"
+    return {**asdict(result), "verified": said, "seconds": seconds}
+
+
+def _sum(results: Sequence[Built]) -> str:
+    verified = sum(result.verified is not None for result in results)
+    faults = sum(not result.is_fine for result in results)
+    unverified = len(results) - verified - faults
+    return f"{verified} verified, {unverified} built and not run, {faults} failed"
+
+
+@contextmanager
+def _shown(count: int) -> Iterator[Any]:
+    """Show what is done: a bar on a terminal, a line each elsewhere, beside the table."""
+    if not sys.stdout.isatty():
+        done = iter(range(1, count + 1))
+
+        def line(result: Built) -> None:
+            state = result.package if result.is_fine else "FAILED"
+            text = f"{next(done)}/{count}  {result.recipe}  {state}  {result.seconds:.1f} s"
+            print(text, file=sys.stderr, flush=True)
+
+        yield line
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), transient=True) as progress:
+        task = progress.add_task("building", total=count)
+        yield lambda result: progress.update(task, advance=1, description=f"{result.recipe} done")
