@@ -19,7 +19,7 @@ from pipelines.paths import expanded
 
 OWN = "ci/*"
 """The recipes that are meant, where there are such; else all are."""
-COLUMNS = ("recipe", "board", "package", "verified", "seconds")
+COLUMNS = ("recipe", "board", "package", "seconds", "verified")
 
 
 def run(*, variables: Variables) -> None:

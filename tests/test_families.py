@@ -1,0 +1,32 @@
+"""Every family of kernels that a board has is in a package of `recipes/ci` for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines import load
+from pipelines.board import list_boards
+from tests import families
+
+
+def test_every_board_has_recipes() -> None:
+    found = {name for name, _ in load.list_recipes() if name.startswith("ci/")}
+    assert {
+        f"ci/{kind}_{board}" for kind in ("levels", "bytes") for board in list_boards()
+    } <= found
+    assert set(families.kept()) == set(families.boards())
+
+
+@pytest.mark.parametrize("board", families.boards())
+def test_its_packages_run_every_family_it_has(board: str) -> None:
+    hardware = load.load_recipe(f"ci/levels_{board}").hardware
+    assert (f"ci/halves_{board}" in families.recipes_of(board)) == hardware.multiplies_halves
+    has, used = families.has(hardware), set(families.kept()[board])
+    assert used <= has, "not of this board"
+    assert has - used <= families.CHEAPER.keys(), "no recipe of recipes/ci runs it"
+
+
+@pytest.mark.slow
+def test_what_is_kept_is_what_is_built() -> None:
+    """Of one board, whose kernels take least to find; CI compares all after `doit ci`."""
+    assert list(families.differences("x86_64")) == []
