@@ -74,6 +74,7 @@ def test_a_build_prints_one_line_a_stage(clone: Clone) -> None:
     out, _ = clone.doit("build", "recipe=toy")
     lines = [f"{name:<15} cached" for name in names]
     lines[-2] += f"{'':13}artifacts/packages/toy"
+    lines[-1] += f"{'':13}2 golden samples exact, in a test"
     assert out == "\n".join([*lines, "", summary])
 
 
