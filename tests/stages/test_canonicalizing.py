@@ -11,7 +11,7 @@ from tvm import relax
 
 from stages import canonicalizing, legalizing, quantizing
 from stages.kinds import Model
-from stages.options import LegalizeOptions
+from stages.options import FloatPrecision, LegalizeOptions, QuantizeOptions
 from stages.qnn import integer, interpret
 from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of
 from stages.qnn.registry import dtype_of
@@ -19,8 +19,10 @@ from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import algorithm, assert_same, board, offers_of, random_inputs
 
 
-def legalized(source: Model, options: LegalizeOptions | None = None) -> Model:
-    quantized = quantizing.run(model=source)
+def legalized(
+    source: Model, options: LegalizeOptions | None = None, floats: FloatPrecision = "float32"
+) -> Model:
+    quantized = quantizing.run(model=source, options=QuantizeOptions(floats=floats))
     offers = offers_of(quantized, board("rpi3"))
     return legalizing.run(
         model=quantized,
@@ -284,3 +286,21 @@ def test_check_finds_functions_that_are_no_composites() -> None:
     module = without(model.module, "composite")
     with pytest.raises((AssertionError, TypeError)):
         canonicalizing.check(Model(module, model.params))
+
+
+def test_a_widened_tensor_that_a_quantizer_reads_as_well() -> None:
+    """Composites around a quantizer widen nothing: a composite of its own does it before them."""
+    net = SourceNet((1, 8, 6, 6))
+    read = net.batch_norm(net.conv(net.quant(net.x, "a", 2, 0.5), "c", 8), "bn", 4.0)
+    positive = net.builder.emit(relax.op.nn.relu(read), "positive")
+    both = net.builder.emit(relax.op.nn.max_pool2d(positive, [2, 2]), "both")
+    weights = net.constant("w", net.rng.normal(size=(8, 8, 1, 1)))
+    outputs = (
+        net.conv(net.quant(both, "b", 2, 0.5), "d", 8),
+        net.builder.emit(relax.op.nn.conv2d(both, weights), "floats"),
+    )
+    before = legalized(net.model(*outputs), floats="bfloat16")
+    after = canonicalizing.run(model=before)
+    assert ["from_bfloat16"] in composites(after).values()
+    inputs = random_inputs(before)
+    assert_same(interpret.run(before, inputs), interpret.run(after, inputs), "canonicalizing")
