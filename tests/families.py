@@ -37,15 +37,14 @@ OPERATORS = frozenset(
 """Operators whose kernels are written for each architecture: they occur for every board."""
 CHEAPER = {
     "mac8 narrow_dots": "other products of bytes, or the bits themselves, take less",
-    "mac8 wide_dots": "what multiplies bytes as they are takes less",
     "mac8 dots": "dot products and byte pairs take less than bytes that are widened",
     "mac8 byte_pairs": "dot products of four bytes take less",
     "mac8 signed_dots": "products of matrices take less",
-    "mac8 matrix_dots": "products of matrices of signed bytes take no more",
     "mac8 signed_matrix_dots": "products of matrices of unsigned bytes take no more",
     "mac8 paired_dots": "widened bytes take less for these windows",
 }
-"""Families that may stay unused, and why: others compute the same, and cost tables prefer them."""
+"""Families that a board may have and not run, and why: others compute the same, and cost tables
+prefer them."""
 
 
 def boards() -> list[str]:

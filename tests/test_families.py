@@ -26,6 +26,11 @@ def test_its_packages_run_every_family_it_has(board: str) -> None:
     assert has - used <= families.CHEAPER.keys(), "no recipe of recipes/ci runs it"
 
 
+def test_what_one_board_does_not_run_another_does() -> None:
+    found = set[str]().union(*families.kept().values())
+    assert families.CHEAPER.keys() - found == {"mac8 signed_matrix_dots"}
+
+
 @pytest.mark.slow
 def test_what_is_kept_is_what_is_built() -> None:
     """Of one board, whose kernels take least to find; CI compares all after `doit ci`."""
