@@ -129,13 +129,15 @@ def _board(tree: Node) -> str:
     return os.path.normpath(node.span.source.folder / paths.expanded(node.value))
 
 
-def list_recipes() -> list[tuple[str, str]]:
+def list_recipes(*, own: bool = False) -> list[tuple[str, str]]:
     """Return (name, description) of every recipe that is found by name and names a model.
 
-    The work folder's come first, then those shipped with bitkiln.
+    The work folder's come first, then those shipped with bitkiln, unless only its `own` are wanted.
     """
     listed = []
     for name, path in _by_name().items():
+        if own and not path.is_relative_to(places.RECIPES):
+            continue
         faults: list[Fault] = []
         tree = _with_parents(path, faults, ())
         if tree is None:

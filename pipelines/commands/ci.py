@@ -17,8 +17,8 @@ from pipelines.fleet import Built
 from pipelines.overrides import Variables
 from pipelines.paths import expanded
 
-OWN = "ci/*"
-"""The recipes that are meant, where there are such; else all are."""
+WATCHING = "ci/*"
+"""The recipes of the work folder that are meant, where there are such; else all are."""
 COLUMNS = ("recipe", "board", "package", "seconds", "verified")
 
 
@@ -26,9 +26,8 @@ def run(*, variables: Variables) -> None:
     """Build and verify each recipe, print and write what came of it; CheckError for a fault."""
     recipes = chosen(variables.command.get("recipes"))
     jobs = arguments.jobs(variables) or 1
-    results = dict.fromkeys(recipes)
     found: list[Built] = []
-    with _shown(len(results)) as show:
+    with _shown(len(recipes)) as show:
         for result in fleet.build_all(recipes, jobs):
             found.append(result)
             show(result)
@@ -46,12 +45,12 @@ def run(*, variables: Variables) -> None:
 
 def chosen(text: str | None) -> list[str]:
     """The recipes that names, patterns and paths mean, each once; UserError for one of none."""
-    known = [name for name, _ in load.list_recipes()]
     if text is None:
-        own = [name for name in known if fnmatchcase(name, OWN)]
-        if not (own or known):
+        here = [name for name, _ in load.list_recipes(own=True)]
+        if not here:
             raise UserError("no recipes yet; doit import FILE writes one")
-        return own or known
+        return [name for name in here if fnmatchcase(name, WATCHING)] or here
+    known = [name for name, _ in load.list_recipes()]
     result: dict[str, None] = {}
     for pattern in filter(None, (part.strip() for part in text.split(","))):
         if is_path_like(pattern):

@@ -15,6 +15,7 @@ from pipelines import fleet, junit
 from pipelines.board import list_boards
 from pipelines.commands import ci
 from pipelines.errors import UserError
+from pipelines.starting import folder
 from tests.pipelines.fake_clone import ROOT, Clone
 
 WORKFLOW = ROOT / ".github/workflows/packages.yml"
@@ -98,11 +99,15 @@ def test_junit_holds_whatever_a_build_writes(tmp_path: Path) -> None:
         junit.write(tmp_path / "no/a.xml", [])
 
 
-def test_the_workflow_is_one_and_builds_for_every_board() -> None:
+def test_workflows_are_such_and_one_builds_for_every_board(tmp_path: Path) -> None:
     """Checked against the schema that the checker brings along: no network."""
     pytest.importorskip("check_jsonschema", reason="pip install -e '.[test]'")
-    command = ("check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(WORKFLOW))
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True)
+    users = tmp_path / "users.yaml"
+    users.write_text(folder.files("bitkiln")[".github/workflows/bitkiln.yaml"])
+    command = ("check_jsonschema", "--builtin-schema", "vendor.github-workflows")
+    done = subprocess.run(
+        [sys.executable, "-m", *command, str(WORKFLOW), str(users)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     jobs = yaml.safe_load(WORKFLOW.read_text())["jobs"]
     assert jobs["packages"]["strategy"]["matrix"]["board"] == sorted(list_boards())

@@ -57,6 +57,9 @@ def test_all_commands_run_in_a_folder_of_ones_own(clone: Clone, tmp_path: Path) 
     listed, _ = doit(clone, "recipes", cwd=own)
     names = [line.split()[0] for line in listed.splitlines()[2:]]
     assert names == ["digits", "mine", "digits_a2w2_host", "toy"], "one's own come first"
+    out, _ = doit(clone, "ci", cwd=own)
+    assert [line.split()[0] for line in out.splitlines()[2:4]] == ["digits", "mine"]
+    assert "\n2 verified, 0 built and not run, 0 failed\n" in out, "one's own, and no more"
     out, _ = doit(clone, "show", "recipe=mine", cwd=own)
     assert "mine.yaml:3" in out and "toy.yaml:" in out
     out, _ = doit(clone, "help", cwd=own)
@@ -121,7 +124,7 @@ def test_the_workflow_builds_what_the_folder_has() -> None:
     flow = yaml.safe_load(texts[".github/workflows/bitkiln.yaml"])
     steps = flow["jobs"]["build"]["steps"]
     runs = " ".join(step.get("run", "") for step in steps)
-    assert "pip install -r requirements.txt" in runs and "doit build" in runs
+    assert "pip install -r requirements.txt" in runs and "doit ci " in runs
     assert all(step["uses"].count("@") == 1 for step in steps if "uses" in step)
     assert texts["requirements.txt"] == "bitkiln\n"
 

@@ -112,7 +112,7 @@ class QonnxWriter:
         """Conv with a square kernel."""
         kernel = weight.value.shape[2]
         windows = Windows((kernel, kernel), (stride, stride), (1, 1), (pad, pad, pad, pad))
-        own = {"group": groups} if groups > 1 else {}
+        own: dict[str, Any] = {"group": groups} if groups > 1 else {}
         return self._add(
             "Conv",
             node,
