@@ -7,8 +7,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from pipelines import exit_status
+from pipelines.ci_builds import Built
 from pipelines.errors import UserError
-from pipelines.fleet import Built
 
 
 def write(path: Path, results: Sequence[Built]) -> None:

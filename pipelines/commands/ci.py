@@ -9,11 +9,11 @@ from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
-from pipelines import fleet, junit, load, tables
+from pipelines import ci_builds, junit, load, tables
+from pipelines.ci_builds import Built
 from pipelines.commands import arguments
 from pipelines.documents import is_path_like
 from pipelines.errors import CheckError, UserError, did_you_mean
-from pipelines.fleet import Built
 from pipelines.overrides import Variables
 from pipelines.paths import expanded
 
@@ -28,7 +28,7 @@ def run(*, variables: Variables) -> None:
     jobs = arguments.jobs(variables) or 1
     found: list[Built] = []
     with _shown(len(recipes)) as show:
-        for result in fleet.build_all(recipes, jobs):
+        for result in ci_builds.build_all(recipes, jobs):
             found.append(result)
             show(result)
     found.sort(key=lambda result: recipes.index(result.recipe))

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from pipelines import fleet, junit
+from pipelines import ci_builds, junit
 from pipelines.board import list_boards
 from pipelines.commands import ci
 from pipelines.errors import UserError
@@ -89,8 +89,10 @@ def test_recipes_by_name_pattern_and_path() -> None:
 
 
 def test_junit_holds_whatever_a_build_writes(tmp_path: Path) -> None:
-    odd = fleet.told("ci/a", "rpi3", 1.0, "verifying  skipped   \x1b[31mno\x00 \ud800\N{BELL}\n")
-    died = fleet.Built("ci/b", None, "failed", None, "<&>", 1, 0.5, "]]> & \x07")
+    odd = ci_builds.told(
+        "ci/a", "rpi3", 1.0, "verifying  skipped   \x1b[31mno\x00 \ud800\N{BELL}\n"
+    )
+    died = ci_builds.Built("ci/b", None, "failed", None, "<&>", 1, 0.5, "]]> & \x07")
     junit.write(tmp_path / "a.xml", [odd, died])
     cases = ElementTree.parse(tmp_path / "a.xml").getroot()[0]
     assert [case[0].tag for case in cases] == ["skipped", "failure"]

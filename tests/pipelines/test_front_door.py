@@ -19,6 +19,7 @@ import pytest
 from onnx import helper
 
 from hw import host
+from pipelines.runners import replay
 from stages.importing.onnx_reader import QONNX
 from tests import warm
 from tests.stages.importing.graphs import graph, node
@@ -162,6 +163,23 @@ def test_numbers_that_float16_cannot_hold_are_named(tmp_path: Path) -> None:
         "inf; values of 'MatMul_hidden' are beyond 65504, where float16 ends, and count as "
         "infinite; write floats: bfloat16, or float32\n"
     )
+
+
+@pytest.mark.slow
+def test_floats_of_what_only_qemu_runs_are_close(tmp_path: Path) -> None:
+    """The package's own program compares bits; its library's outputs are compared by rounding."""
+    if lacking := replay.qemu_lacks("aarch64"):
+        pytest.skip(f"apt install {' '.join(lacking)}")
+    weights = {"w": np.random.default_rng(0).normal(size=(200, 40)).astype(np.float32)}
+    (tmp_path / "floats.onnx").write_bytes(graph([node("MatMul", ["x", "w"])], weights, [1, 200]))
+    recipe = tmp_path / f"floats_{os.getpid()}.yaml"
+    recipe.write_text("model: {file: floats.onnx}\nhardware: graviton3\n")
+    environment = {**warm.environment(), "PYTHONPATH": str(ROOT)}
+    found = [warm.run("build", f"recipe={recipe}", cwd=ROOT, env=environment) for _ in range(2)]
+    warm.run("clean", f"recipe={recipe}", cwd=ROOT, env=environment)
+    lines = [re.search(r"verifying +(\w+) .*?(2 golden.*)", each.stdout) for each in found]
+    said = "2 golden samples close, under qemu"
+    assert [line and line.groups() for line in lines] == [("built", said), ("cached", said)]
 
 
 def test_what_a_board_has_no_memory_for_is_not_packaged(tmp_path: Path) -> None:
