@@ -13,7 +13,7 @@ from pipelines import ci_builds, junit, load, tables
 from pipelines.ci_builds import Built
 from pipelines.commands import arguments
 from pipelines.documents import is_path_like
-from pipelines.errors import CheckError, UserError, did_you_mean
+from pipelines.errors import CheckError, UserError, cut, nearest
 from pipelines.overrides import Variables
 from pipelines.paths import expanded
 
@@ -27,7 +27,7 @@ def run(*, variables: Variables) -> None:
     recipes = chosen(variables.command.get("recipes"))
     jobs = arguments.jobs(variables) or 1
     found: list[Built] = []
-    with _shown(len(recipes)) as show:
+    with _shown(recipes, jobs) as show:
         for result in ci_builds.build_all(recipes, jobs):
             found.append(result)
             show(result)
@@ -58,7 +58,9 @@ def chosen(text: str | None) -> list[str]:
             continue
         matched = [name for name in known if fnmatchcase(name, pattern)]
         if not matched:
-            raise UserError(f"recipes={pattern}: matches no recipe{did_you_mean(pattern, known)}")
+            near = nearest(pattern, known)
+            advice = f"did you mean '{near}'?" if near else "`doit recipes` lists them"
+            raise UserError(f"recipes={cut(pattern)}: matches no recipe; {advice}")
         result |= dict.fromkeys(matched)
     if not result:
         raise UserError("recipes= names none; for example: recipes='ci/*_rpi3,digits_a2w2_host'")
@@ -81,14 +83,16 @@ def _sum(results: Sequence[Built]) -> str:
 
 
 @contextmanager
-def _shown(count: int) -> Iterator[Any]:
-    """Show what is done: a bar on a terminal, a line each elsewhere, beside the table."""
+def _shown(recipes: Sequence[str], jobs: int) -> Iterator[Any]:
+    """Show what is done: on a terminal a bar with what is being built, elsewhere a line each,
+    beside the table."""
+    count, left = len(recipes), list(recipes)
     if not sys.stdout.isatty():
-        done = iter(range(1, count + 1))
 
         def line(result: Built) -> None:
+            left.remove(result.recipe)
             state = result.package if result.is_fine else "FAILED"
-            text = f"{next(done)}/{count}  {result.recipe}  {state}  {result.seconds:.1f} s"
+            text = f"{count - len(left)}/{count}  {result.recipe}  {state}  {result.seconds:.1f} s"
             print(text, file=sys.stderr, flush=True)
 
         yield line
@@ -97,5 +101,10 @@ def _shown(count: int) -> Iterator[Any]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), transient=True) as progress:
-        task = progress.add_task("building", total=count)
-        yield lambda result: progress.update(task, advance=1, description=f"{result.recipe} done")
+        task = progress.add_task(", ".join(left[:jobs]), total=count)
+
+        def advance(result: Built) -> None:
+            left.remove(result.recipe)
+            progress.update(task, advance=1, description=", ".join(left[:jobs]))
+
+        yield advance
