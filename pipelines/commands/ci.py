@@ -54,7 +54,8 @@ def chosen(text: str | None) -> list[str]:
     result: dict[str, None] = {}
     for pattern in filter(None, (part.strip() for part in text.split(","))):
         if is_path_like(pattern):
-            result[str(load.find_recipe(pattern))] = None
+            load.find_recipe(pattern)
+            result[pattern] = None
             continue
         matched = [name for name in known if fnmatchcase(name, pattern)]
         if not matched:
