@@ -107,7 +107,7 @@ def page(command: menu.Command) -> str:
     lines = [f"doit {command.name}: {_sentence(command)}", ""]
     meanings = {f"{name}=": menu.MEANINGS[name] for name in command.heeds}
     if command.positional:
-        meanings = {command.operand: "what it works on"} | meanings
+        meanings = {command.operand: command.operand_is} | meanings
     if meanings:
         lines += ["It heeds", *_table(meanings), ""]
     if command.recipe:

@@ -25,6 +25,8 @@ class Command:
     """Name of the argument that takes what stands behind the task's name."""
     operand: str = "FILE ..."
     """How help writes what stands there."""
+    operand_is: str = "what it works on"
+    """What help says of it."""
     has_check: bool = False
     """Whether its module's `check(resolved, variables)` refuses what cannot be, before those
     tasks."""
@@ -119,7 +121,8 @@ COMMANDS: tuple[Command, ...] = (
             instead={"board": ("recipe", "hardware", "json")},
             examples=("doctor", "doctor board=pi@raspberrypi hardware=rpi4")),
     Command("cache", "a store that several share: push, pull, verify, gc, stats, keygen", "cache",
-            recipe=False, positional="files", takes=("recipe", "out", "json"),
+            recipe=False, positional="files", operand="WORD",
+            operand_is="push, pull, verify, gc, stats or keygen", takes=("recipe", "out", "json"),
             examples=("cache keygen out=cache.key", "cache push recipe=digits_a2w2_host")),
     Command("kernels", "all kernels with proofs, costs and times: [isa=NAME core=NAME repeat=N]",
             "kernels", recipe=False, takes=("isa", "core", "repeat", "json"),
