@@ -121,7 +121,7 @@ def test_values_are_yaml_and_come_last() -> None:
             "package.formats",
             "[shared, exe]",
             "command line: package.formats[1]: 'exe' is not accepted; "
-            "accepted: shared, static, executable\n"
+            "accepted: shared, static, executable, source, wheel\n"
             "    package.formats=[shared, exe]\n"
             "                             ^^^",
         ),
