@@ -16,6 +16,7 @@ from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.plan import IMPORTING, Plan
 from pipelines.remote.dialogue import is_time
+from pipelines.reporting import in_float
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import offer_of
 from pipelines.tuning.ledger import Trial
@@ -84,6 +85,8 @@ class Facts:
     """Bytes of the package's constants."""
     float_weights: int
     """Bytes of the source's weights with 4 for each."""
+    float_arena: int
+    """Bytes of the arena that the network would need with 4 for each element, as computed."""
     exactness: tuple[dict[str, Any], ...]
     bench: Mapping[str, Any]
     """What a file of `doit bench` says, if one was given."""
@@ -106,6 +109,7 @@ def gather(plan: Plan, resolved: Resolved, bench: Path | None) -> Facts:
         arena=arena,
         weights=sum(int(array.nbytes) for array in program.constants.values()),
         float_weights=4 * sum(int(array.size) for array in source.params.values()),
+        float_arena=in_float.arena_bytes(workshop.load(plan.step("canonicalizing"))),
         exactness=tuple(_exactness(workshop)),
         bench=measured,
     )

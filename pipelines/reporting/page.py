@@ -8,9 +8,10 @@ from html import escape
 from typing import Any
 
 from pipelines.load import Resolved
-from pipelines.reporting import comparing, drawing
+from pipelines.reporting import comparing, drawing, sections
 from pipelines.reporting.comparing import Entry
 from pipelines.reporting.gathering import Facts
+from pipelines.reporting.parts import mib, table
 from pipelines.reporting.style import BY, STYLE, colours, legend
 
 _NAMES = {"how": "algorithm", "precision": "precision", "heat": "time"}
@@ -23,10 +24,11 @@ def page(resolved: Resolved, manifest: Mapping[str, Any], facts: Facts, origin: 
         f'<p class="said">{escape(resolved.recipe.description)}<br>{escape(origin)}</p>',
         _cards(manifest, facts, resolved.hardware.threads),
         *_network(facts),
+        *sections.beside_float(facts),
         "<h2>The arena over time</h2>",
         '<p class="said">Every box is a tensor: from left to right the calls during which it is '
         "kept, from bottom to top the bytes of the arena that it has.</p>",
-        drawing.arena(facts),
+        f'<div class="figure">{drawing.arena(facts)}</div>',
         *_measured(facts),
         "<h2>Exactness, stage by stage</h2>",
         exactness(facts),
@@ -48,9 +50,9 @@ def comparison(entries: Sequence[Entry]) -> str:
             entry.hardware,
             f"{entry.facts.macs / 1e6:,.0f}",
             f"{entry.megacycles:,.2f}",
-            _mib(entry.facts.weights),
-            _mib(entry.facts.arena.size(1)),
-            "" if entry.library is None else _mib(entry.library),
+            mib(entry.facts.weights),
+            mib(entry.facts.arena.size(1)),
+            "" if entry.library is None else mib(entry.library),
             "" if entry.rate is None else f"{entry.rate:.2%}",
             _verdict(entry.facts),
             "yes" if entry in best else "",
@@ -65,9 +67,10 @@ def comparison(entries: Sequence[Entry]) -> str:
     parts = [
         "<h1>Recipes beside each other</h1>",
         '<p class="said">The line joins the recipes that no other one beats: none is as fast and '
-        f"{upwards}. Time is that of all products, predicted, on one thread.{why}</p>",
+        f"{upwards}. Time is predicted, on one thread, of the layers with a choice of kernels "
+        f"alone.{why}</p>",
         f'<div class="figure">{comparing.figure(entries)}</div>',
-        _table(titles, rows, {2, 3, 4, 5, 6, 7}),
+        table(titles, rows, {2, 3, 4, 5, 6, 7}),
     ]
     return _html(names, STYLE, parts)
 
@@ -89,16 +92,17 @@ def _verdict(facts: Facts) -> str:
 
 def _cards(manifest: Mapping[str, Any], facts: Facts, threads: int) -> str:
     library = next((f["bytes"] for n, f in manifest["files"].items() if n.endswith(".so")), None)
+    chosen, calls = sum(x.cycles is not None for x in facts.layers), len(facts.layers)
     cards = [
         (drawing.short(facts.macs), "multiply-accumulates"),
-        (drawing.short(facts.cycles), "cycles predicted"),
-        (_mib(facts.weights), f"weights; {_mib(facts.float_weights)} in float32"),
-        (_mib(facts.arena.size(1)), "memory beside them, 1 thread"),
+        (drawing.short(facts.cycles), f"cycles predicted, of {chosen} of {calls} calls"),
+        (mib(facts.weights), f"weights; {mib(facts.float_weights)} in float32"),
+        (mib(facts.arena.size(1)), "memory beside them, 1 thread"),
     ]
     if threads > 1:
-        cards.append((_mib(facts.arena.size(threads)), f"on {threads} threads"))
+        cards.append((mib(facts.arena.size(threads)), f"on {threads} threads"))
     if library is not None:
-        cards.append((_mib(library), "shared library"))
+        cards.append((mib(library), "shared library"))
     cards.append((_verdict(facts), "beside the source graph"))
     return (
         '<div class="cards">'
@@ -110,11 +114,13 @@ def _cards(manifest: Mapping[str, Any], facts: Facts, threads: int) -> str:
 
 def _network(facts: Facts) -> Iterable[str]:
     is_measured = any(layer.seconds is not None for layer in facts.layers)
-    what = "measured, on one thread and alone" if is_measured else "predicted by the cost tables"
+    said = (
+        "Times are measured, on one thread and alone." if is_measured else _what_is_predicted(facts)
+    )
     yield "<h2>The network</h2>"
     yield (
-        f'<p class="said">A row a call, in order; lines lead to what it reads. Times are {what}; '
-        "calls without a choice of kernels have none predicted.</p>Colours by "
+        f'<p class="said">A row a call, in order; lines lead to what it reads. {said}</p>'
+        "Colours by "
     )
     for number, by in enumerate(BY):
         checked = " checked" if number == 0 else ""
@@ -131,6 +137,19 @@ def _network(facts: Facts) -> Iterable[str]:
     yield f'<div class="figure">{drawing.network(facts)}</div>'
 
 
+def _what_is_predicted(facts: Facts) -> str:
+    """Which calls the predicted cycles are of, and what share of the products these compute."""
+    chosen = [layer for layer in facts.layers if layer.cycles is not None]
+    others = len(facts.layers) - len(chosen)
+    macs = sum(layer.macs for layer in facts.layers)
+    share = f", {sum(layer.macs for layer in chosen) / macs:.1%} of all products" if macs else ""
+    return (
+        "Times are predicted by the cost tables, and only for calls with a choice of kernels: "
+        f"{len(chosen)} of {len(facts.layers)}{share}."
+        + (f" The other {others} have no prediction and are in no sum." if others else "")
+    )
+
+
 def _measured(facts: Facts) -> Iterable[str]:
     """Percentiles of `doit bench board=`, or medians of `doit bench`, if a file was given."""
     boards = facts.bench.get("boards") or [facts.bench]
@@ -145,7 +164,7 @@ def _measured(facts: Facts) -> Iterable[str]:
     if rows:
         yield "<h2>Measured</h2>"
         yield f'<p class="said">{escape(str(facts.bench.get("command", "")))}</p>'
-        yield _table(["threads", "what", "p50 ms", "p90 ms", "p99 ms"], rows, {0, 2, 3, 4})
+        yield table(["threads", "what", "p50 ms", "p90 ms", "p99 ms"], rows, {0, 2, 3, 4})
 
 
 def _kernels(facts: Facts) -> Iterable[str]:
@@ -185,7 +204,7 @@ def _kernels(facts: Facts) -> Iterable[str]:
     used = [n for n in range(len(titles)) if any(row[n] for row in rows)]
     picked = [[row[n] for n in used] for row in rows]
     numbers = {at for at, n in enumerate(used) if 2 <= n <= 6}
-    yield _table([titles[n] for n in used], picked, numbers, {len(used) - 2, len(used) - 1})
+    yield table([titles[n] for n in used], picked, numbers, {len(used) - 2, len(used) - 1})
 
 
 def _common_end(names: Sequence[str]) -> str:
@@ -207,7 +226,7 @@ def _proofs(manifest: Mapping[str, Any]) -> Iterable[str]:
         '<p class="said">Each kernel is proved for all inputs within these limits; the digits are '
         "the beginning of a SHA-256 of its instructions.</p>"
     )
-    yield _table(["kernel", "for", "instructions"], rows, set(), {0, 2})
+    yield table(["kernel", "for", "instructions"], rows, set(), {0, 2})
 
 
 def _provenance(resolved: Resolved, manifest: Mapping[str, Any]) -> Iterable[str]:
@@ -218,39 +237,15 @@ def _provenance(resolved: Resolved, manifest: Mapping[str, Any]) -> Iterable[str
     files = [[n, f"{f['bytes']:,}", f["sha256"]] for n, f in manifest["files"].items()]
     tools = [[name, version] for name, version in manifest["provenance"]["tools"].items()]
     yield "<h2>Where it comes from</h2>"
-    yield _table(["tool", "version"], tools, set())
+    yield table(["tool", "version"], tools, set())
     for title, head, rows, numbers, code in (
         ("the recipe", ["field", "value", "from"], fields, set(), {1}),
         ("the package's files", ["file", "bytes", "SHA-256"], files, {1}, {2}),
     ):
-        yield f"<details><summary>{title}</summary>{_table(head, rows, numbers, code)}</details>"
+        yield f"<details><summary>{title}</summary>{table(head, rows, numbers, code)}</details>"
 
 
 def exactness(facts: Facts) -> str:
     """The table of verdicts after every stage."""
     rows = [[row["stage"], row["verdict"], row["detail"]] for row in facts.exactness]
-    return _table(["stage", "verdict", ""], rows, set())
-
-
-def _table(
-    titles: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    numbers: Iterable[int],
-    code: Iterable[int] = (),
-) -> str:
-    kinds = {n: ' class="number"' for n in numbers} | {n: ' class="code"' for n in code}
-    head = "".join(f"<th{kinds.get(n, '')}>{escape(t)}</th>" for n, t in enumerate(titles))
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{kinds.get(n, '')}>{escape(str(v))}</td>" for n, v in enumerate(row))
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
-        "</table></div>"
-    )
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.2f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+    return table(["stage", "verdict", ""], rows, set())

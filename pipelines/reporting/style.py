@@ -25,21 +25,30 @@ svg .head { fill: #5d6673; } svg .row { fill: transparent; } svg g:hover .row { 
 .figure { overflow-x: auto; } .figure svg { min-width: 760px; }
 .front { fill: none; stroke: #3b6fb6; stroke-width: 2; } .best { fill: #3b6fb6; }
 .beaten { fill: #b6bec9; }
+.bars { margin: .5rem 0 1rem; font-size: 13px; }
+.bar-row { display: grid; grid-template-columns: minmax(0, 14rem) minmax(0, 1fr); gap: .75rem; }
+.bar-row > span { overflow-wrap: anywhere; } .bar-row > div { display: flex; align-items: center; }
+.bar-row i { height: .8em; flex: none; background: #3b6fb6; }
+.bar-row em { color: var(--soft); font-style: normal; margin-left: .5rem; font-size: 12px; }
+.bar-row .bar-float { background: #b6bec9; } .bar-row .bar-worst { background: #c8553d; }
+tr.worst td { background: #fbeae6; }
 .edge { fill: none; stroke: #b6bec9; stroke-width: 1.5; } .tensor { stroke: #fff; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line);
   vertical-align: top; } th { color: var(--soft); font-weight: 600; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 code, td.code { font: 12px ui-monospace, monospace; overflow-wrap: anywhere; }
+td.code { min-width: 20ch; }
 details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); }
 .pick { margin: .25rem .75rem .75rem 0; display: inline-block; }
 .legend span { margin-right: 1rem; white-space: nowrap; }
 .legend i { display: inline-block; width: .8em; height: .8em; border-radius: 2px;
   margin-right: .35em; }
 .legend { display: none; color: var(--soft); margin-bottom: .5rem; }
+@media (max-width: 600px) { .bar-row { grid-template-columns: 1fr; gap: 0; } }
 @media print {
   body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
-  svg, tr, .card { break-inside: avoid; } .picks { display: none; } details > * { display: block; }
+  svg, tr, .card, .bar-row { break-inside: avoid; } .picks { display: none; } details > * { display: block; }
   .figure svg { min-width: 0; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 """

@@ -1,0 +1,59 @@
+"""What the sections of a page are made of: tables, sizes, and bars with their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A row of a figure of bars."""
+
+    name: str
+    value: float
+    """How long it is, from 0."""
+    said: str
+    """What stands behind it."""
+    kind: str = "plain"
+    """The class that colours it: plain, float or worst."""
+
+
+def bars(rows: Sequence[Bar], label: str) -> str:
+    """Return rows of bars, the largest value over the whole width."""
+    most = max((row.value for row in rows), default=0.0) or 1.0
+    found = "".join(
+        f'<div class="bar-row"><span>{escape(row.name)}</span><div><i class="bar-{row.kind}" '
+        f'style="width:{60 * max(row.value, 0.0) / most:.2f}%"></i>'
+        f"<em>{escape(row.said)}</em></div></div>"
+        for row in rows
+    )
+    return f'<div class="bars" role="img" aria-label="{escape(label)}">{found}</div>'
+
+
+def table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    numbers: Iterable[int],
+    code: Iterable[int] = (),
+) -> str:
+    """Return a table; `numbers` and `code` are the columns set as such."""
+    kinds = {n: ' class="number"' for n in numbers} | {n: ' class="code"' for n in code}
+    head = "".join(f"<th{kinds.get(n, '')}>{escape(t)}</th>" for n, t in enumerate(titles))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{kinds.get(n, '')}>{escape(str(v))}</td>" for n, v in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
+        "</table></div>"
+    )
+
+
+def mib(size: int) -> str:
+    """Return bytes in MiB, or in KiB where they are fewer."""
+    return f"{size / 2**20:.2f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
