@@ -48,7 +48,8 @@ details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); }
 @media (max-width: 600px) { .bar-row { grid-template-columns: 1fr; gap: 0; } }
 @media print {
   body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
-  svg, tr, .card, .bar-row { break-inside: avoid; } .picks { display: none; } details > * { display: block; }
+  svg, tr, .card, .bar-row { break-inside: avoid; } .picks { display: none; }
+  details > * { display: block; }
   .figure svg { min-width: 0; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 """

@@ -7,10 +7,14 @@ fewer, it is handed on in float32 with QONNX's quantizers, which `quantizing` tu
 
 from __future__ import annotations
 
+import tvm
+from tvm import relax
+
 from stages.calibrating import narrow
 from stages.calibrating.folding import fold
 from stages.calibrating.inserting import insert
-from stages.calibrating.observing import ranges, samples_of
+from stages.calibrating.noting import ATTRIBUTE, Noted, read
+from stages.calibrating.observing import Ranges, ranges, samples_of
 from stages.calibrating.roles import roles
 from stages.errors import StageError
 from stages.kinds import Golden, Model
@@ -20,7 +24,7 @@ from stages.qnn.qdq import to_integers
 from stages.qnn.registry import dtype_of, tensor_types
 from stages.qnn.simplifying import simplify
 
-__all__ = ["quantized", "run"]
+__all__ = ["in_float", "quantized", "run"]
 
 
 def run(*, model: Model, samples: Golden, options: CalibrateOptions) -> Model:
@@ -49,14 +53,43 @@ def _refuse_quantized(model: Model) -> None:
 
 
 def quantized(*, model: Model, samples: Golden, options: CalibrateOptions) -> Model:
-    """The model with quantizers, still computing in float32."""
+    """The model with quantizers, still computing in float32; its attribute `ranges` has the ranges
+    that they were made of."""
     calibration = samples_of(model, samples)
+    folded = _folded(model)
+    found = ranges(folded, calibration, _ranged(folded, options), options.method)
+    return _inserted(folded, found, options)
+
+
+def in_float(*, model: Model, calibrated: Model, options: CalibrateOptions) -> tuple[Model, Model]:
+    """The float model as it was quantized, and the same with its quantizers, both in float32.
+
+    `calibrated` is what `run` made of `model` by these options. Variables of the first have the
+    same names in the second, where quantizers and dequantizers stand behind and between them.
+    """
+    folded = _folded(model)
+    text = str(calibrated.module["main"].attrs[ATTRIBUTE])
+    return folded, _inserted(folded, read(text), options)
+
+
+def _folded(model: Model) -> Model:
     # Transposes stand between a product and its bias in channels-last files, and folding puts
     # some where a convolution itself is channels-last: they sink before and after.
-    folded = simplify(fold(simplify(model)))
+    return simplify(fold(simplify(model)))
+
+
+def _ranged(folded: Model, options: CalibrateOptions) -> list[str]:
+    """The names of the variables whose ranges are needed."""
+    main = folded.module["main"]
+    wanted = narrow.quantized_reads(folded) if options.is_narrow else roles(main).quantized
+    return [str(variable.name) for variable in wanted]
+
+
+def _inserted(folded: Model, found: Ranges, options: CalibrateOptions) -> Model:
+    noted = Noted(found)
     if options.is_narrow:
-        read = [str(variable.name) for variable in narrow.quantized_reads(folded)]
-        return narrow.insert(folded, ranges(folded, calibration, read, options.method), options)
-    found = roles(folded.module["main"])
-    names = [str(variable.name) for variable in found.quantized]
-    return insert(folded, found, ranges(folded, calibration, names, options.method), options)
+        made = narrow.insert(folded, noted, options)
+    else:
+        made = insert(folded, roles(folded.module["main"]), noted, options)
+    main = made.module["main"].with_attr(ATTRIBUTE, noted.text())
+    return Model(tvm.IRModule({relax.GlobalVar("main"): main}), made.params)

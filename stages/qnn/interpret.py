@@ -83,9 +83,12 @@ def _call_function(module: Any, function: Any, arguments: list[Any]) -> Any:
     return _evaluate(module, function.body.body, environment)
 
 
-def evaluate(call: Any, values: Mapping[Any, Any]) -> Any:
-    """What one operator call gives, from the values of the variables it reads."""
-    return _evaluate_call(None, call, values)
+def evaluate(expr: Any, values: Mapping[Any, Any]) -> Any:
+    """What the expression of one binding gives, from the values of the variables it reads.
+
+    It calls operators, and no functions.
+    """
+    return _evaluate(None, expr, values)
 
 
 def by_element(call: Any, operands: Sequence[Array]) -> Array:
