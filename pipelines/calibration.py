@@ -31,6 +31,12 @@ class Data:
     section: Calibration
     inputs: Mapping[str, InputSpec]
 
+    def of(self, most: int | None) -> Data:
+        """At most so many of these samples."""
+        if most is None or most >= self.section.samples:
+            return self
+        return Data(self.section.model_copy(update={"samples": most}), self.inputs)
+
     def digest(self) -> str:
         """A digest of everything that decides the samples: the files, and how they are read."""
         files = _files(self.section.data)

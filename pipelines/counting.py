@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from pipelines import keys, roots
-from pipelines.execute import STORE, Workshop, fetch_table, keep_table
+from pipelines import derived, keys
+from pipelines.execute import Workshop
 from pipelines.graph import COUNTING
-from pipelines.manifest import DamagedError
 from pipelines.plan import Plan
 
 if TYPE_CHECKING:
@@ -23,19 +21,18 @@ def work(plan: Plan) -> dict[str, Any]:
     The recipe is built. Cycles are of one thread, by the costs of the recipe's core.
     """
     workshop = Workshop(plan)
-    ingredients = _ingredients(workshop)
-    key = keys.digest(keys.canonical([COUNTING, ingredients]))
-    found = _kept(key)
-    if found is None and fetch_table(COUNTING, key):
-        found = _kept(key)
-    if found is None:
-        found = {"macs": macs(workshop), **_predicted(workshop)}
-        from stages import artifacts
+    ingredients = {
+        "inputs": derived.outputs(workshop, _TAKES),
+        "code": {
+            **keys.code_at_start("stages.bitpacking"),
+            **keys.code_ingredients("pipelines.counting", packages=("pipelines",)),
+        },
+    }
 
-        parts = artifacts.take_apart("table", found)
-        keep_table(COUNTING, key, parts.files, ingredients)
-    roots.note(STORE, plan.recipe, {COUNTING: key})
-    return found
+    def find() -> dict[str, Any]:
+        return {"macs": macs(workshop), **_predicted(workshop)}
+
+    return derived.table(workshop, COUNTING, ingredients, find)
 
 
 def macs(workshop: Workshop) -> int:
@@ -74,26 +71,3 @@ def _predicted(workshop: Workshop) -> dict[str, Any]:
         if offer is not None
     ]
     return {"layers": len(cycles), "cycles": round(sum(cycles))}
-
-
-def _kept(key: str) -> dict[str, Any] | None:
-    try:
-        manifest = STORE.manifest(COUNTING, key)
-        if manifest is None:
-            return None
-        return dict(json.loads(STORE.read(manifest).files["table.json"]))
-    except DamagedError:
-        STORE.discard(COUNTING, key)
-        return None
-
-
-def _ingredients(workshop: Workshop) -> dict[str, Any]:
-    steps = [workshop.plan.step(name) for name in _TAKES]
-    manifests = {step.name: workshop.current(step) for step in steps}
-    return {
-        "inputs": {name: manifest and manifest.output for name, manifest in manifests.items()},
-        "code": {
-            **keys.code_at_start("stages.bitpacking"),
-            **keys.code_ingredients("pipelines.counting", packages=("pipelines",)),
-        },
-    }

@@ -218,7 +218,7 @@ class Workshop:
         """Return an input that no step gives."""
         taken = step.stage.takes[argument]
         if taken == CALIBRATION:
-            return self._calibration()
+            return self.calibration_samples()
         if taken == MEASURING:
             return self._choices
         return self._source()
@@ -228,8 +228,8 @@ class Workshop:
         """What was measured, once and for all: another process may be measuring on."""
         return self.plan.snapshot.choices()
 
-    def _calibration(self) -> Any:
-        """The calibration samples as the imported model's inputs."""
+    def calibration_samples(self, most: int | None = None) -> Any:
+        """Return the calibration samples as the imported model's inputs, or some of them."""
         from pipelines.runners.package import Tensor
         from stages import importing
         from stages.kinds import Golden
@@ -237,7 +237,7 @@ class Workshop:
         assert self.plan.calibration is not None
         shapes, _ = importing.signature(self.load(self.plan.step(IMPORTING)))
         tensors = [Tensor(name, "float32", shape, None) for name, shape in shapes.items()]
-        return Golden(inputs=self.plan.calibration.read(tensors), outputs={})
+        return Golden(inputs=self.plan.calibration.of(most).read(tensors), outputs={})
 
     def _source(self) -> bytes:
         assert self.plan.source is not None

@@ -35,6 +35,10 @@ def tasks(plan: Plan | None, arguments: Mapping[str, Any]) -> Iterator[Task]:
 
 COUNTING = "counting"
 """Where a summary keeps how much the network computes."""
+LAYER_ERRORS, EXACTNESS = "layer_errors", "exactness"
+"""Where a report keeps how far layers are from float32, and what every stage was compared with."""
+DERIVED = (COUNTING, LAYER_ERRORS, EXACTNESS)
+"""All that is kept of a finished build besides its artifacts."""
 SUMMING = "_summing"
 """A task doit does not list: what a build of the whole recipe ends with."""
 AGREEING = "_agreeing"
@@ -114,7 +118,7 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
         "uptodate": [(actions.is_verified, [plan])],
         "meta": {"said": functools.partial(actions.verdict, plan)},
         "task_dep": ["build:publishing"],
-        "clean": [(actions.clean, [plan, name]) for name in ("verifying", COUNTING)],
+        "clean": [(actions.clean, [plan, name]) for name in ("verifying", *DERIVED)],
     }
     yield {
         "basename": SUMMING,
