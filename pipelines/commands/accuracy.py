@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import checking, labelled, packages, reference_workers, samples, slicing, tables
-from pipelines.commands import arguments
+from pipelines.commands import arguments, layer_accuracy
 from pipelines.errors import UserError
 from pipelines.labelled import Labelled
 from pipelines.load import Resolved
@@ -45,10 +45,14 @@ class Answers:
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
-    """Print both rates and fail if they are further apart than the recipe tolerates."""
+    """Print both rates and fail if they are further apart than the recipe tolerates; with layer=,
+    print what each layer quantized here costs."""
     evaluation = resolved.recipe.evaluation
     if evaluation is None:
         raise resolved.error("evaluation", "is missing: this command needs it")
+    if "layer" in variables.command:
+        layer_accuracy.run(plan, resolved, variables, evaluation, _counted)
+        return
     path = resolved.require_data("evaluation.data", evaluation.data)
     data = labelled.read(path)
     count = min(len(data), arguments.samples(variables) or len(data))

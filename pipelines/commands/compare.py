@@ -12,6 +12,7 @@ from pipelines.reporting import comparing
 from pipelines.reporting.comparing import Entry
 from pipelines.reporting.gathering import gather
 from pipelines.reporting.page import comparison
+from pipelines.reporting.rated import rates
 from pipelines.reporting.writing import write
 from pipelines.runners.package import open_package
 
@@ -24,7 +25,7 @@ def run(*, variables: Variables) -> None:
     if len(names) < 2:
         raise UserError(f"recipes=: name two or more, for example: {EXAMPLE}")
     files = [expanded(f) for f in (variables.command.get("accuracy") or "").split(",") if f]
-    rated = comparing.rates(files)
+    rated = rates(files)
     entries = [_entry(name, rated) for name in dict.fromkeys(names)]
     best = comparing.front(entries)
     rows = [

@@ -6,13 +6,10 @@ beats in both is not on the front.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 
-from pipelines.errors import UserError, shown
 from pipelines.reporting.gathering import Facts
 
 WIDTH, HEIGHT, LEFT, BELOW = 1000, 430, 90, 60
@@ -45,20 +42,6 @@ class Entry:
     def worth(self, by_rate: bool) -> float:
         """What stands upwards in the figure; more is better."""
         return self.rate or 0.0 if by_rate else -self.mebibytes
-
-
-def rates(paths: Sequence[Path]) -> dict[str, float]:
-    """Return the rates of files of `doit accuracy … json=FILE`, by recipe."""
-    found = {}
-    for path in paths:
-        try:
-            said = json.loads(path.read_bytes())
-            found[str(said["recipe"])] = float(said["rate"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"accuracy={shown(path)}: is no result of `doit accuracy … json=FILE` ({error})"
-            ) from error
-    return found
 
 
 def has_rates(entries: Sequence[Entry]) -> bool:

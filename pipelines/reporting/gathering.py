@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines import counting, verifying
+from pipelines import counting, derived, keys, layer_errors, verifying
 from pipelines.benching.layers import works
 from pipelines.errors import UserError, shown
 from pipelines.execute import Workshop
+from pipelines.graph import EXACTNESS
 from pipelines.load import Resolved
 from pipelines.plan import IMPORTING, Plan
 from pipelines.remote.dialogue import is_time
 from pipelines.reporting import in_float
+from pipelines.reporting.rated import LayerCosts, Rated
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import offer_of
 from pipelines.tuning.ledger import Trial
@@ -90,9 +92,19 @@ class Facts:
     exactness: tuple[dict[str, Any], ...]
     bench: Mapping[str, Any]
     """What a file of `doit bench` says, if one was given."""
+    rated: tuple[Rated | LayerCosts, ...] = ()
+    """What files of `doit accuracy` say, if some were given."""
+    errors: Mapping[str, Any] | None = None
+    """How far layers are from float32, as `layer_errors.by_layer` has it; None if the network was
+    not quantized here."""
 
 
-def gather(plan: Plan, resolved: Resolved, bench: Path | None) -> Facts:
+def gather(
+    plan: Plan,
+    resolved: Resolved,
+    bench: Path | None,
+    rated: Sequence[Rated | LayerCosts] = (),
+) -> Facts:
     """Return the facts about a recipe; UserError if a file of `doit bench` is none."""
     workshop = Workshop(plan)
     program = _program(workshop, resolved.hardware)
@@ -112,6 +124,8 @@ def gather(plan: Plan, resolved: Resolved, bench: Path | None) -> Facts:
         float_arena=in_float.arena_bytes(workshop.load(plan.step("canonicalizing"))),
         exactness=tuple(_exactness(workshop)),
         bench=measured,
+        rated=tuple(rated),
+        errors=layer_errors.by_layer(workshop),
     )
 
 
@@ -201,13 +215,23 @@ def _precision(subject: Subject | None) -> str:
 
 
 def _exactness(workshop: Workshop) -> list[dict[str, Any]]:
-    rows = []
-    for stage, found, _ in verifying.after_stages(workshop):
-        for item in found:
-            rows.append(
-                {"stage": stage, "verdict": item.verdict, "detail": verifying.describe(item)}
-            )
-    return rows
+    """What outputs after every stage are like beside the source graph's; kept in the store."""
+    steps = tuple(s.name for s in workshop.plan.steps if s.stage.gives == "model")
+    ingredients = {
+        "inputs": derived.outputs(workshop, (*steps, verifying.GOLDEN)),
+        "tolerance": verifying.tolerance(workshop.plan),
+        "code": keys.code_ingredients("pipelines.verifying", packages=("pipelines", "stages")),
+    }
+
+    def find() -> dict[str, Any]:
+        rows = [
+            {"stage": stage, "verdict": item.verdict, "detail": verifying.describe(item)}
+            for stage, found, _ in verifying.after_stages(workshop)
+            for item in found
+        ]
+        return {"rows": rows}
+
+    return list(derived.table(workshop, EXACTNESS, ingredients, find)["rows"])
 
 
 def _read(path: Path) -> Mapping[str, Any]:

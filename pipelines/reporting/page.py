@@ -25,6 +25,9 @@ def page(resolved: Resolved, manifest: Mapping[str, Any], facts: Facts, origin: 
         _cards(manifest, facts, resolved.hardware.threads),
         *_network(facts),
         *sections.beside_float(facts),
+        *sections.accuracy(facts.rated),
+        *sections.errors(facts.errors),
+        *sections.costs(facts.rated),
         "<h2>The arena over time</h2>",
         '<p class="said">Every box is a tensor: from left to right the calls during which it is '
         "kept, from bottom to top the bytes of the arena that it has.</p>",

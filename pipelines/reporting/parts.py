@@ -38,15 +38,17 @@ def table(
     rows: Iterable[Sequence[Any]],
     numbers: Iterable[int],
     code: Iterable[int] = (),
+    marked: int | None = None,
 ) -> str:
-    """Return a table; `numbers` and `code` are the columns set as such."""
+    """Return a table; `numbers` and `code` are the columns set as such, `marked` is a row that
+    stands out."""
     kinds = {n: ' class="number"' for n in numbers} | {n: ' class="code"' for n in code}
     head = "".join(f"<th{kinds.get(n, '')}>{escape(t)}</th>" for n, t in enumerate(titles))
     body = "".join(
-        "<tr>"
+        ('<tr class="worst">' if number == marked else "<tr>")
         + "".join(f"<td{kinds.get(n, '')}>{escape(str(v))}</td>" for n, v in enumerate(row))
         + "</tr>"
-        for row in rows
+        for number, row in enumerate(rows)
     )
     return (
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
 
 from pipelines.reporting.gathering import Facts
-from pipelines.reporting.parts import Bar, bars, mib
+from pipelines.reporting.parts import Bar, bars, mib, table
+from pipelines.reporting.rated import LayerCosts, Rated
 
 
 def beside_float(facts: Facts) -> Iterable[str]:
@@ -27,3 +30,88 @@ def beside_float(facts: Facts) -> Iterable[str]:
             Bar(f"{what}, package", own, f"{mib(own)}{ratio}"),
         ]
         yield bars(rows, f"{what} beside float32")
+
+
+def accuracy(rated: Sequence[Rated | LayerCosts]) -> Iterable[str]:
+    """Rates of right answers, if some were measured."""
+    rows = []
+    for each in rated:
+        if isinstance(each, Rated):
+            count = f"{each.samples:,}"
+            rows.append(["package", each.metric, f"{each.rate:.2%}", f"{each.right:,}", count, ""])
+            rows.append(
+                [each.reference, each.metric, f"{each.reference_rate:.2%}",
+                 f"{each.reference_right:,}", count, f"{each.differing:,}"]
+            )  # fmt: skip
+    if rows:
+        titles = ["what", "metric", "rate", "right", "samples", "differing predictions"]
+        yield "<h2>Accuracy</h2>"
+        yield '<p class="said">Measured by <code>doit accuracy</code> on the evaluation data.</p>'
+        yield table(titles, rows, {2, 3, 4, 5})
+
+
+def errors(found: Mapping[str, Any] | None) -> Iterable[str]:
+    """How far the layers are from float32, if the network was quantized here."""
+    if found is None:
+        return
+    layers, count = found["layers"], found["samples"]
+    known = [row["snr_db"] for row in layers if row["snr_db"] is not None]
+    worst = next((n for n, row in enumerate(layers) if row["snr_db"] == min(known)), None)
+    yield "<h2>Error by layer</h2>"
+    yield (
+        '<p class="said">What each layer gives in the network with its quantizers beside the same '
+        "layer of the float model: signal over noise in decibels, less is worse, and the cosine of "
+        f"the angle between both. Computed in NumPy on {count} of the calibration "
+        f"sample{'s' if count != 1 else ''}. Layers read what the quantized ones before them give, "
+        f"so errors add up. The outputs of the integer network: {_snr(found['output'])}, cosine "
+        f"{found['output']['cosine']:.5f}.</p>"
+    )
+    yield bars(
+        [
+            Bar(row["layer"], row["snr_db"] if row["snr_db"] is not None else max(known, default=1),
+                _snr(row), "worst" if number == worst else "plain")
+            for number, row in enumerate(layers)
+        ],
+        "signal over noise by layer",
+    )  # fmt: skip
+    rows = [
+        [row["layer"], "" if row["weight_bits"] is None else row["weight_bits"], _snr(row),
+         f"{row['cosine']:.5f}"]
+        for row in layers
+    ]  # fmt: skip
+    yield table(["layer", "bits of weights", "signal over noise", "cosine"], rows, {1, 2, 3},
+                marked=worst)  # fmt: skip
+
+
+def costs(rated: Sequence[Rated | LayerCosts]) -> Iterable[str]:
+    """What each layer costs in accuracy, if that was measured."""
+    for each in rated:
+        if not isinstance(each, LayerCosts):
+            continue
+        gains = [100 * (row.rate - each.quantized) for row in each.layers]
+        best = max(gains, default=0.0)
+        yield "<h2>What each layer costs in accuracy</h2>"
+        yield (
+            f'<p class="said">What {escape(each.metric)} gains where one layer alone is put back '
+            f"into float32 and all others stay quantized, over {each.samples:,} samples of the "
+            f"evaluation data. All quantized: {each.quantized:.2%}; the float model: "
+            f"{each.in_float:.2%}.</p>"
+        )
+        yield bars(
+            [
+                Bar(row.layer, gain, f"{gain:+.2f} points",
+                    "worst" if gain == best and best > 0 else "plain")
+                for row, gain in zip(each.layers, gains, strict=True)
+            ],
+            "points gained by layer",
+        )  # fmt: skip
+        rows = [
+            [row.layer, f"{row.rate:.2%}", f"{row.right:,}", f"{gain:+.2f}"]
+            for row, gain in zip(each.layers, gains, strict=True)
+        ]
+        marked = gains.index(best) if best > 0 else None
+        yield table(["layer in float32", "rate", "right", "points"], rows, {1, 2, 3}, marked=marked)
+
+
+def _snr(row: Mapping[str, Any]) -> str:
+    return "no difference" if row["snr_db"] is None else f"{row['snr_db']:.1f} dB"
