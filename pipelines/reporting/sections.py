@@ -44,9 +44,12 @@ def accuracy(rated: Sequence[Rated | LayerCosts]) -> Iterable[str]:
                  f"{each.reference_right:,}", count, f"{each.differing:,}"]
             )  # fmt: skip
     if rows:
-        titles = ["what", "metric", "rate", "right", "samples", "differing predictions"]
+        titles = ["what", "metric", "rate", "right", "samples", "differing"]
         yield "<h2>Accuracy</h2>"
-        yield '<p class="said">Measured by <code>doit accuracy</code> on the evaluation data.</p>'
+        yield (
+            '<p class="said">Measured by <code>doit accuracy</code> on the evaluation data; '
+            "differing are the samples for which both predict another class.</p>"
+        )
         yield table(titles, rows, {2, 3, 4, 5})
 
 
@@ -57,14 +60,17 @@ def errors(found: Mapping[str, Any] | None) -> Iterable[str]:
     layers, count = found["layers"], found["samples"]
     known = [row["snr_db"] for row in layers if row["snr_db"] is not None]
     worst = next((n for n, row in enumerate(layers) if row["snr_db"] == min(known)), None)
+    said = (
+        "" if worst is None else f"Worst: {escape(layers[worst]['layer'])}, {min(known):.1f} dB. "
+    )
     yield "<h2>Error by layer</h2>"
     yield (
         '<p class="said">What each layer gives in the network with its quantizers beside the same '
         "layer of the float model: signal over noise in decibels, less is worse, and the cosine of "
         f"the angle between both. Computed in NumPy on {count} of the calibration "
         f"sample{'s' if count != 1 else ''}. Layers read what the quantized ones before them give, "
-        f"so errors add up. The outputs of the integer network: {_snr(found['output'])}, cosine "
-        f"{found['output']['cosine']:.5f}.</p>"
+        f"so errors add up. {said}The outputs of the integer network: "
+        f"{_snr(found['output'])}, cosine {found['output']['cosine']:.5f}.</p>"
     )
     yield bars(
         [

@@ -14,15 +14,19 @@ from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from pipelines import load, plan
+from pipelines.errors import UserError
 from pipelines.execute import Workshop
 from pipelines.reporting.comparing import Entry, figure, front
 from pipelines.reporting.drawing import short
 from pipelines.reporting.gathering import gather
 from pipelines.reporting.page import comparison, page
+from pipelines.reporting.rated import LayerCost, LayerCosts, rates, read
 from tests.pipelines.fake_clone import ROOT, doit
+from tests.stages.calibrating.digits import digits, network
 
 RECIPE = "digits_a2w2_host"
 VOID = {"meta", "input", "br"}
@@ -93,6 +97,8 @@ def test_names_of_a_model_are_no_markup() -> None:
     made = plan.of(resolved)
     Workshop(made).produce(made.step("packaging"))
     facts = gather(made, resolved, None)
+    # conv2 is the largest: it reads 32 channels of 8x8 and gives 64, in float32.
+    assert facts.float_arena == 4 * (32 + 64) * 8 * 8 and facts.errors is None
     odd = '<script>alert("x")</script>&'
     layers = (replace(facts.layers[0], name=odd, kernel=odd, how=odd), *facts.layers[1:])
     manifest: dict[str, Any] = {"files": {}, "provenance": {"kernels": {odd: {}}, "tools": {}}}
@@ -168,3 +174,78 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
 )
 def test_counts_in_a_few_digits(number: float, text: str) -> None:
     assert short(number) == text
+
+
+FLOAT = """
+model: {file: digits.onnx}
+calibration: {data: digits.npz, samples: 24}
+evaluation: {data: digits.npz, tolerance: 100}
+quantization: {activations: {bits: 2}, weights: {bits: 2, encoding: signed}}
+hardware: x86_64
+"""
+
+
+@pytest.mark.slow
+def test_what_quantization_costs(tmp_path: Path) -> None:
+    (tmp_path / "digits.onnx").write_bytes(network())
+    images, labels = digits()
+    np.savez(tmp_path / "digits.npz", images=images[:60, np.newaxis], labels=labels[:60])
+    recipe, whole, single, out = (
+        tmp_path / name for name in ("few.yaml", "whole.json", "single.json", "few.html")
+    )
+    recipe.write_text(FLOAT)
+    for words in ((f"json={whole}",), ("layer=conv*", f"json={single}")):
+        done = doit("accuracy", f"recipe={recipe}", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    rated, costs = (json.loads(path.read_text()) for path in (whole, single))
+    # NumPy with quantizers answers as the package does, and as the source model without them.
+    assert costs["quantized"]["right"] == rated["right"] < costs["float"]["right"]
+    assert costs["float"]["right"] == rated["source"]["right"]
+    assert [row["layer"] for row in costs["layers"]] == ["conv1", "conv2"]
+    assert costs["layers"][1]["right"] != rated["right"]
+    for _ in range(2):
+        given = f"accuracy={whole},{single}"
+        done = doit("report", f"recipe={recipe}", given, f"out={out}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        text = out.read_text()
+        assert not Page(text).open and not Page(text).outside
+        rate = rated["rate"]
+        assert f"{rate:.2%}" in text and "on 16 of the calibration samples" in text
+        assert text.count('<tr class="worst">') == 2
+        signal = [float(db) for db in re.findall(r"<em>(-?[0-9.]+) dB</em>", text)]
+        assert len(signal) == 6 and f"Worst: fc, {min(signal)} dB." in text
+    done = doit("report", f"recipe={RECIPE}", f"accuracy={whole}")
+    assert done.returncode and f"is of the recipe few, and the report of {RECIPE}" in done.stderr
+    _looked_at(out, tmp_path)
+
+
+def test_layers_that_were_not_quantized_here() -> None:
+    done = doit("accuracy", f"recipe={RECIPE}", "layer=all")
+    assert done.returncode and done.stderr.splitlines()[-1] == (
+        f"ERROR: layer=all: no layer of {RECIPE} was quantized here; this is for float models that "
+        "`calibration` quantizes"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", "3", "what", '{"recipe": "a", "layers": 3}', "[" * 100_000,
+     '{"recipe": "a", "metric": "top1", "samples": 1, "right": 1, "rate": 7}'],
+)  # fmt: skip
+def test_a_file_that_is_no_rate(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "odd.json"
+    file.write_text(text)
+    for ask in (read, rates):
+        with pytest.raises(UserError, match="is no result of `doit accuracy … json=FILE`"):
+            ask([file])
+
+
+def test_rates_of_layers_are_not_of_the_whole(tmp_path: Path) -> None:
+    file = tmp_path / "layers.json"
+    half = {"right": 1, "rate": 0.5}
+    row = {"recipe": "a", "metric": "top1", "samples": 2, "quantized": half, "float": half}
+    file.write_text(json.dumps({**row, "layers": [{"layer": "conv", **half}]}))
+    (found,) = read([file])
+    assert found == LayerCosts("a", "top1", 2, 0.5, 0.5, (LayerCost("conv", 0.5, 1),))
+    with pytest.raises(UserError, match="has the rates of single layers"):
+        rates([file])
