@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-MOST_SAMPLES = 16
-_PRODUCTS = 4_000_000_000
+LEAST_SAMPLES, MOST_SAMPLES = 2, 16
+_PRODUCTS = 1_200_000_000
 """Multiply-accumulates of all samples together, about, so that the figures take seconds."""
 
 
@@ -47,7 +47,8 @@ def by_layer(workshop: Workshop) -> dict[str, Any] | None:
     if plan.calibration is None:
         return None
     macs = max(counting.work(plan)["macs"], 1)
-    count = min(MOST_SAMPLES, max(1, _PRODUCTS // macs), plan.calibration.section.samples)
+    wanted = max(LEAST_SAMPLES, min(MOST_SAMPLES, _PRODUCTS // macs))
+    count = min(wanted, plan.calibration.section.samples)
     ingredients = {
         "inputs": derived.outputs(workshop, (IMPORTING, CALIBRATING)),
         "calibration": plan.calibration.digest(),

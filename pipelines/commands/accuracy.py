@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import checking, labelled, packages, reference_workers, samples, slicing, tables
-from pipelines.commands import arguments, layer_accuracy
+from pipelines.commands import arguments
 from pipelines.errors import UserError
 from pipelines.labelled import Labelled
 from pipelines.load import Resolved
@@ -50,8 +50,10 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     evaluation = resolved.recipe.evaluation
     if evaluation is None:
         raise resolved.error("evaluation", "is missing: this command needs it")
-    if "layer" in variables.command:
-        layer_accuracy.run(plan, resolved, variables, evaluation, _counted)
+    if (pattern := variables.command.get("layer")) is not None:
+        from pipelines.commands import layer_accuracy
+
+        layer_accuracy.run(plan, resolved, variables, evaluation, pattern, _counted)
         return
     path = resolved.require_data("evaluation.data", evaluation.data)
     data = labelled.read(path)

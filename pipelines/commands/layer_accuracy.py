@@ -28,14 +28,18 @@ _QUANTIZED, _FLOAT = "all layers quantized", "the float model"
 
 
 def run(
-    plan: Plan, resolved: Resolved, variables: Variables, evaluation: Evaluation, counted: Counted
+    plan: Plan,
+    resolved: Resolved,
+    variables: Variables,
+    evaluation: Evaluation,
+    pattern: str,
+    counted: Counted,
 ) -> None:
     """Print the rate with each layer in float32, and write all to json=FILE."""
     data = labelled.read(resolved.require_data("evaluation.data", evaluation.data))
     count = min(len(data), arguments.samples(variables) or len(data))
     if count == 0:
         raise UserError(f"{evaluation.data}: holds no samples")
-    pattern = variables.command["layer"]
     right = _right(plan, resolved, evaluation, data, count, pattern, counted)
     base = right[_QUANTIZED]
     rows = [
