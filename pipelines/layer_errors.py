@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 LEAST_SAMPLES, MOST_SAMPLES = 2, 16
-_PRODUCTS = 1_200_000_000
+_PRODUCTS = 600_000_000
 """Multiply-accumulates of all samples together, about, so that the figures take seconds."""
 
 
@@ -94,7 +94,7 @@ def _sums(wanted: Array, given: Array) -> Array:
     import numpy as np
 
     a, b = (np.asarray(each, np.float64).reshape(-1) for each in (wanted, given))
-    return np.array([a @ a, b @ b, (a - b) @ (a - b), a @ b])
+    return np.array([(x * y).sum() for x, y in ((a, a), (b, b), (a - b, a - b), (a, b))])
 
 
 def _figures(sums: Array) -> dict[str, float | None]:

@@ -10,6 +10,9 @@ from pipelines.reporting.gathering import Facts
 from pipelines.reporting.parts import Bar, bars, mib, table
 from pipelines.reporting.rated import LayerCosts, Rated
 
+MOST_ROWS = 24
+"""Rows of a table that is shown without being asked for."""
+
 
 def beside_float(facts: Facts) -> Iterable[str]:
     """Weights and memory of the package, and of the same network in float32 as computed."""
@@ -85,8 +88,8 @@ def errors(found: Mapping[str, Any] | None) -> Iterable[str]:
          f"{row['cosine']:.5f}"]
         for row in layers
     ]  # fmt: skip
-    yield table(["layer", "bits of weights", "signal over noise", "cosine"], rows, {1, 2, 3},
-                marked=worst)  # fmt: skip
+    titles = ["layer", "bits of weights", "signal over noise", "cosine"]
+    yield _folded(rows, table(titles, rows, {1, 2, 3}, marked=worst))
 
 
 def costs(rated: Sequence[Rated | LayerCosts]) -> Iterable[str]:
@@ -116,7 +119,15 @@ def costs(rated: Sequence[Rated | LayerCosts]) -> Iterable[str]:
             for row, gain in zip(each.layers, gains, strict=True)
         ]
         marked = gains.index(best) if best > 0 else None
-        yield table(["layer in float32", "rate", "right", "points"], rows, {1, 2, 3}, marked=marked)
+        titles = ["layer in float32", "rate", "right", "points"]
+        yield _folded(rows, table(titles, rows, {1, 2, 3}, marked=marked))
+
+
+def _folded(rows: Sequence[Any], text: str) -> str:
+    """A table, folded away if it is long: the bars above say the same."""
+    if len(rows) <= MOST_ROWS:
+        return text
+    return f"<details><summary>the same as a table</summary>{text}</details>"
 
 
 def _snr(row: Mapping[str, Any]) -> str:

@@ -1,0 +1,35 @@
+"""Figures of how far layers are from float32."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.layer_errors import _figures, _sums
+
+
+@given(seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-3, 10))
+def test_figures_over_samples_are_those_of_all_values_together(seed: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    wanted = rng.normal(0, 1, (3, 4, 5))
+    found = wanted + scale * rng.normal(0, 1, wanted.shape)
+    sums = sum((_sums(a, b) for a, b in zip(wanted, found, strict=True)), np.zeros(4))
+    figures = _figures(sums)
+    noise = wanted.var() + wanted.mean() ** 2, ((found - wanted) ** 2).mean()
+    assert figures["snr_db"] == pytest.approx(10 * math.log10(noise[0] / noise[1]))
+    angle = np.corrcoef(
+        np.r_[wanted.ravel(), -wanted.ravel()], np.r_[found.ravel(), -found.ravel()]
+    )
+    assert figures["cosine"] == pytest.approx(angle[0, 1])
+
+
+def test_nothing_differs() -> None:
+    assert _figures(_sums(np.ones(3), np.ones(3))) == {"snr_db": None, "cosine": 1.0}
+    assert _figures(_sums(np.zeros(3), np.zeros(3))) == {"snr_db": None, "cosine": 1.0}
+    # A layer of which nothing is left, or that was to give nothing.
+    assert _figures(_sums(np.ones(3), np.zeros(3))) == {"snr_db": 0.0, "cosine": 0.0}
+    assert _figures(_sums(np.zeros(3), np.ones(3)))["cosine"] == 0.0
