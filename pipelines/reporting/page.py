@@ -221,15 +221,15 @@ def _common_end(names: Sequence[str]) -> str:
 def _proofs(manifest: Mapping[str, Any]) -> Iterable[str]:
     rows = [
         [name, ", ".join(f"{k} {v}" for k, v in body.get("proved", {}).items()),
-         str(body.get("instructions", ""))[:12]]
+         str(body.get("text", ""))[:12]]
         for name, body in manifest["provenance"]["kernels"].items()
     ]  # fmt: skip
     yield "<h2>What is proved</h2>"
     yield (
         '<p class="said">Each kernel is proved for all inputs within these limits; the digits are '
-        "the beginning of a SHA-256 of its instructions.</p>"
+        "the beginning of a SHA-256 of the function that was proved.</p>"
     )
-    yield table(["kernel", "for", "instructions"], rows, set(), {0, 2})
+    yield table(["kernel", "for", "function"], rows, set(), {0, 2})
 
 
 def _provenance(resolved: Resolved, manifest: Mapping[str, Any]) -> Iterable[str]:

@@ -49,7 +49,8 @@ details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); }
 @media print {
   body { max-width: none; padding: 0; font-size: 11px; } h2 { break-after: avoid; }
   svg, tr, .card, .bar-row { break-inside: avoid; } .picks { display: none; }
-  details > * { display: block; }
+  p.said { break-after: avoid; } details > * { display: block; }
+  details::details-content { content-visibility: visible; height: auto; }
   .figure svg { min-width: 0; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 """
