@@ -77,7 +77,7 @@ def _read(path: Path) -> Rated | LayerCosts:
             raise ValueError(f"has more than {_MOST_BYTES:,} bytes")
         said = json.loads(path.read_bytes())
         return _layers(said) if "layers" in said else _whole(said)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise UserError(
             f"accuracy={shown(path)}: is no result of `doit accuracy … json=FILE` "
             f"({type(error).__name__}: {error})"
