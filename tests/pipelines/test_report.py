@@ -229,7 +229,8 @@ def test_layers_that_were_not_quantized_here() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{}", "[]", "3", "what", '{"recipe": "a", "metric": "b", "samples": 1e999}', '{"recipe": "a", "layers": 3}', "[" * 100_000,
+    ["{}", "[]", "3", "what", '{"recipe": "a", "metric": "b", "samples": 1e999}',
+     '{"recipe": "a", "layers": 3}', "[" * 100_000,
      '{"recipe": "a", "metric": "top1", "samples": 1, "right": 1, "rate": 7}'],
 )  # fmt: skip
 def test_a_file_that_is_no_rate(text: str, tmp_path: Path) -> None:
