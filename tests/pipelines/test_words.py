@@ -76,7 +76,7 @@ def test_the_table_is_of_what_a_command_s_own_files_read(command: menu.Command) 
     """Its module, and what all commands share, ask for these variables and for no others."""
     text = (ROOT / "pipelines" / "commands" / f"{command.module}.py").read_text()
     asked = set(re.findall(r"command(?:\.get\(|\[)\"([\w.]+)\"", text))
-    asked |= set(re.findall(r"\b(threads|samples|repeat)\(variables\)", text))
+    asked |= set(re.findall(r"\b(threads|samples|repeat|jobs)\(variables\)", text))
     asked |= set(re.findall(r"required_path\(\s*variables, \"(\w+)\"", text))
     given = {*command.takes, *command.instead}
     assert given == asked
