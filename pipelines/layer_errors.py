@@ -39,8 +39,9 @@ def pair(workshop: Workshop) -> Pair | None:
 def by_layer(workshop: Workshop) -> dict[str, Any] | None:
     """Return `samples` and `layers`, and `output` of the integers beside float32; None as above.
 
-    A row has `layer`, `weight_bits` (None without weights), `snr_db` (signal / noise, decibel;
-    None where nothing differs) and `cosine`, over all samples. Every layer reads what the quantized
+    A row has `layer`, `weight_bits` (None without weights), `is_exact` (nothing differs), `snr_db`
+    (signal / noise, decibel; None where there is no noise or no signal) and `cosine`, over all
+    samples. Every layer reads what the quantized
     network gives it, so errors of layers before are in it. Kept in the store.
     """
     plan = workshop.plan
@@ -97,12 +98,13 @@ def _sums(wanted: Array, given: Array) -> Array:
     return np.array([(x * y).sum() for x, y in ((a, a), (b, b), (a - b, a - b), (a, b))])
 
 
-def _figures(sums: Array) -> dict[str, float | None]:
+def _figures(sums: Array) -> dict[str, float | bool | None]:
     import numpy as np
 
     signal, given, noise, product = (float(each) for each in sums)
     both = float(np.sqrt(signal * given))
     return {
+        "is_exact": not noise,
         "snr_db": float(10 * np.log10(signal / noise)) if noise and signal else None,
         "cosine": product / both if both else float(signal == given),
     }

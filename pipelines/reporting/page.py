@@ -24,7 +24,7 @@ def page(resolved: Resolved, manifest: Mapping[str, Any], facts: Facts, origin: 
         f'<p class="said">{escape(resolved.recipe.description)}<br>{escape(origin)}</p>',
         _cards(manifest, facts, resolved.hardware.threads),
         *_network(facts),
-        *sections.beside_float(facts),
+        *sections.beside_float(facts, _library(manifest)),
         *sections.accuracy(facts.rated),
         *sections.errors(facts.errors),
         *sections.costs(facts.rated),
@@ -93,8 +93,13 @@ def _verdict(facts: Facts) -> str:
     return next((v for v in ("departs", "close", "exact") if v in verdicts), "not compared")
 
 
+def _library(manifest: Mapping[str, Any]) -> int | None:
+    """Bytes of the shared library, if the package has one."""
+    return next((f["bytes"] for n, f in manifest["files"].items() if n.endswith(".so")), None)
+
+
 def _cards(manifest: Mapping[str, Any], facts: Facts, threads: int) -> str:
-    library = next((f["bytes"] for n, f in manifest["files"].items() if n.endswith(".so")), None)
+    library = _library(manifest)
     chosen, calls = sum(x.cycles is not None for x in facts.layers), len(facts.layers)
     cards = [
         (drawing.short(facts.macs), "multiply-accumulates"),

@@ -23,7 +23,7 @@ class Bar:
 
 def bars(rows: Sequence[Bar], label: str) -> str:
     """Return rows of bars, the largest value over the whole width."""
-    most = max((row.value for row in rows), default=0.0) or 1.0
+    most = max((row.value for row in rows if row.value > 0), default=1.0)
     found = "".join(
         f'<div class="bar-row"><span>{escape(row.name)}</span><div><i class="bar-{row.kind}" '
         f'style="width:{60 * max(row.value, 0.0) / most:.2f}%"></i>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -14,17 +15,23 @@ MOST_ROWS = 24
 """Rows of a table that is shown without being asked for."""
 
 
-def beside_float(facts: Facts) -> Iterable[str]:
-    """Weights and memory of the package, and of the same network in float32 as computed."""
-    yield "<h2>Weights and memory beside float32</h2>"
+def beside_float(facts: Facts, library: int | None) -> Iterable[str]:
+    """Weights, library and memory of the package, and of the same network in float32 as computed.
+
+    `library` has the bytes of the shared library, if there is one.
+    """
+    yield "<h2>Weights, library and memory beside float32</h2>"
     yield (
         '<p class="said">The package\'s bytes are those of its constants and of its arena on one '
         "thread, scratch and padding included. Those of float32 are computed, not measured: 4 "
-        "bytes for each constant of the source model, and an arena for the same layers in the same "
+        "bytes for each constant of the source model, the same library with these in place of its "
+        "constants, and an arena for the same layers in the same "
         "order with 4 bytes for each element, without scratch or padding.</p>"
     )
+    others = 0 if library is None else library - facts.weights
     for what, own, in_float in (
         ("weights", facts.weights, facts.float_weights),
+        *([] if library is None else [("library", library, others + facts.float_weights)]),
         ("memory", facts.arena.size(1), facts.float_arena),
     ):
         ratio = f", {own / in_float:.2f} of float32's" if in_float else ""
@@ -61,11 +68,12 @@ def errors(found: Mapping[str, Any] | None) -> Iterable[str]:
     if found is None:
         return
     layers, count = found["layers"], found["samples"]
-    known = [row["snr_db"] for row in layers if row["snr_db"] is not None]
-    worst = next((n for n, row in enumerate(layers) if row["snr_db"] == min(known)), None)
-    said = (
-        "" if worst is None else f"Worst: {escape(layers[worst]['layer'])}, {min(known):.1f} dB. "
-    )
+    most = max((row["snr_db"] for row in layers if row["snr_db"] is not None), default=1.0)
+    wrong = [number for number, row in enumerate(layers) if not row["is_exact"]]
+    worst = min(wrong, key=lambda number: _decibels(layers[number], most), default=None)
+    said = ""
+    if worst is not None:
+        said = f"Worst: {escape(layers[worst]['layer'])}, {_snr(layers[worst])}. "
     yield "<h2>Error by layer</h2>"
     yield (
         '<p class="said">What each layer gives in the network with its quantizers beside the same '
@@ -77,8 +85,8 @@ def errors(found: Mapping[str, Any] | None) -> Iterable[str]:
     )
     yield bars(
         [
-            Bar(row["layer"], row["snr_db"] if row["snr_db"] is not None else max(known, default=1),
-                _snr(row), "worst" if number == worst else "plain")
+            Bar(row["layer"], _decibels(row, most), _snr(row),
+                "worst" if number == worst else "plain")
             for number, row in enumerate(layers)
         ],
         "signal over noise by layer",
@@ -131,4 +139,13 @@ def _folded(rows: Sequence[Any], text: str) -> str:
 
 
 def _snr(row: Mapping[str, Any]) -> str:
-    return "no difference" if row["snr_db"] is None else f"{row['snr_db']:.1f} dB"
+    if row["snr_db"] is None:
+        return "no difference" if row["is_exact"] else "noise alone"
+    return f"{row['snr_db']:.1f} dB"
+
+
+def _decibels(row: Mapping[str, Any], most: float) -> float:
+    """How long a layer's bar is: `most` where nothing differs, nothing where all is noise."""
+    if row["snr_db"] is None:
+        return most if row["is_exact"] else -math.inf
+    return float(row["snr_db"])
