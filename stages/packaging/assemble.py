@@ -59,14 +59,16 @@ def assemble(
         built |= _link(linker, program, plan, constants, options)
         if "source" in options.formats:
             built[f"{FOLDER}/{name}.h"] = built[f"{name}.h"]
-        digests = {file: measured(chunks(data))[1] for file, data in built.items()}
+        sizes = {file: measured(chunks(data)) for file, data in built.items()}
+        digests = {file: digest for file, (_, digest) in sizes.items()}
         version = options.version or _version_of(digests)
         weights = measured(constants.chunks())[1]
         bill = contents.bill(name, version, pieces, hardware, tools, weights, digests)
         built[f"{name}.cdx.json"] = bill.encode()
         if "wheel" in options.formats:
             built |= _wheel(Path(folder), name, version, hardware, built)
-    manifest = _manifest(program, plan, constants, options, version, hardware, provenance, built)
+    sizes |= {file: measured(chunks(data)) for file, data in built.items() if file not in sizes}
+    manifest = _manifest(program, plan, constants, options, version, hardware, provenance, sizes)
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     built["manifest.json"] = text.encode()
     return dict(sorted(built.items()))
@@ -147,8 +149,9 @@ def _manifest(
     version: str,
     hardware: Hardware,
     provenance: Table,
-    built: HeldFiles,
+    sizes: Mapping[str, tuple[int, str]],
 ) -> dict[str, Any]:
+    """The manifest; `sizes` are the bytes of each file, and their digest."""
     return {
         "manifest_version": MANIFEST_VERSION,
         "abi_version": emit.ABI_VERSION,
@@ -178,8 +181,8 @@ def _manifest(
             "constant_bytes": constants.size,
         },
         "files": {
-            name: dict(zip(("bytes", "sha256"), measured(chunks(data)), strict=True))
-            for name, data in sorted(built.items())
+            name: {"bytes": size, "sha256": digest}
+            for name, (size, digest) in sorted(sizes.items())
         },
         "provenance": provenance,
     }

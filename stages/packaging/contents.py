@@ -13,6 +13,7 @@ from typing import Any
 
 from hw.profile import Hardware
 from stages.packaging.emit import ABI_VERSION
+from stages.packaging.source import FOLDER
 from stages.packaging.texts import filled, text
 
 _SPACE = uuid.uuid5(uuid.NAMESPACE_URL, "http://cyclonedx.org/schema/bom-1.6.schema.json")
@@ -30,7 +31,7 @@ class Piece:
     files: tuple[str, ...]
     """The package's files that hold it, or may."""
     said: str
-    """What NOTICE says of it; `{files}` are those."""
+    """What NOTICE says of it."""
 
 
 def built(name: str, formats: Collection[str]) -> tuple[str, ...]:
@@ -39,7 +40,7 @@ def built(name: str, formats: Collection[str]) -> tuple[str, ...]:
         "shared": f"lib{name}.so",
         "static": f"lib{name}.a",
         "executable": name,
-        "source": "source/",
+        "source": f"{FOLDER}/",
     }
     return tuple(file for item, file in files.items() if item in formats)
 

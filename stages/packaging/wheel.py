@@ -67,7 +67,7 @@ def _add(file: zipfile.ZipFile, name: str, data: bytes | Held) -> None:
     info = zipfile.ZipInfo(name, _START)
     info.create_system = 3  # Unix, whatever wrote it
     info.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
-    with file.open(info, "w", force_zip64=False) as entry:
+    with file.open(info, "w") as entry:
         for chunk in chunks(data):
             entry.write(chunk)
 

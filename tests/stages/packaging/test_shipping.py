@@ -95,8 +95,8 @@ print(list(found))
 """
 
 
-@native
-def test_loader_gives_the_golden_outputs_without_bitkiln(folder: Path) -> None:
+def assert_golden_without_bitkiln(folder: Path) -> None:
+    """Fail unless the loader found in a folder gives the golden outputs, and needs NumPy alone."""
     golden = make_golden()
     np.save(folder / "images.npy", golden.inputs["image"])
     done = subprocess.run(
@@ -114,6 +114,11 @@ def test_loader_gives_the_golden_outputs_without_bitkiln(folder: Path) -> None:
             expected = golden.outputs[label.split(" ", 2)[2]]
             assert found[str(index)].dtype == expected.dtype
             np.testing.assert_array_equal(found[str(index)], expected, err_msg=label)
+
+
+@native
+def test_loader_gives_the_golden_outputs_without_bitkiln(folder: Path) -> None:
+    assert_golden_without_bitkiln(folder)
 
 
 @native
@@ -482,20 +487,7 @@ def test_pip_installs_the_wheel(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (place / "toy" / "libtoy.so").read_bytes() == files["libtoy.so"]
-    golden = make_golden()
-    np.save(place / "images.npy", golden.inputs["image"])
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", ALONE, str(place)],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    with np.load(place / "found.npz") as found:
-        for index, label in enumerate(ast.literal_eval(done.stdout)):
-            expected = golden.outputs[label.split(" ", 2)[2]]
-            np.testing.assert_array_equal(found[str(index)], expected, err_msg=label)
+    assert_golden_without_bitkiln(place)
 
 
 def test_a_wheel_is_as_its_record_and_its_name_say() -> None:
