@@ -41,8 +41,8 @@ def by_layer(workshop: Workshop) -> dict[str, Any] | None:
 
     A row has `layer`, `weight_bits` (None without weights), `is_exact` (nothing differs), `snr_db`
     (signal / noise, decibel; None where there is no noise or no signal) and `cosine`, over all
-    samples. Every layer reads what the quantized
-    network gives it, so errors of layers before are in it. Kept in the store.
+    samples. Every layer reads what the quantized network gives it, so errors of layers before are
+    in it. Kept in the store.
     """
     plan = workshop.plan
     if plan.calibration is None:
