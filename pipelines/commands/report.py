@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pipelines import actions
+from typing import Any
+
+from pipelines import actions, tables
 from pipelines.benching.origin import revision
 from pipelines.errors import UserError, shown
 from pipelines.load import Resolved
 from pipelines.overrides import Variables
 from pipelines.paths import expanded
 from pipelines.plan import Plan
-from pipelines.reporting.gathering import gather
+from pipelines.reporting.gathering import Facts, gather
 from pipelines.reporting.page import page
 from pipelines.reporting.rated import read
 from pipelines.reporting.writing import write
@@ -18,7 +20,7 @@ from pipelines.runners.package import open_package
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Write the page to out=FILE.html, or to artifacts/reports; bench=FILE adds measured times,
-    accuracy=FILE,... rates of right answers and what layers cost."""
+    accuracy=FILE,... rates of right answers and what layers cost; json=FILE has its sums."""
     package = open_package(actions.published(plan))
     bench = variables.command.get("bench")
     files = [expanded(f) for f in (variables.command.get("accuracy") or "").split(",") if f]
@@ -33,3 +35,18 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     origin = f"{resolved.hardware.name}: {resolved.hardware.description or resolved.hardware.core}"
     text = page(resolved, package.manifest, facts, f"{origin}; bitkiln {revision()}")
     write(text, variables.command.get("out"), plan.package)
+    tables.write_json(variables.command.get("json"), _figures(resolved.name, facts))
+
+
+def _figures(recipe: str, facts: Facts) -> dict[str, Any]:
+    """The sums of the page as plain data; memory is that of one thread."""
+    return {
+        "recipe": recipe,
+        "macs": facts.macs,
+        "cycles_predicted": facts.cycles,
+        "weights_bytes": facts.weights,
+        "memory_bytes": facts.arena.size(1),
+        "float_weights_bytes": facts.float_weights,
+        "float_memory_bytes": facts.float_arena,
+        "exactness": list(facts.exactness),
+    }

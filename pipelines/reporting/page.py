@@ -40,7 +40,7 @@ def page(resolved: Resolved, manifest: Mapping[str, Any], facts: Facts, origin: 
         *_provenance(resolved, manifest),
     ]
     style = STYLE + "".join(colours(facts.layers))
-    return _html(resolved.name, style, parts)
+    return html(resolved.name, style, parts)
 
 
 def comparison(entries: Sequence[Entry]) -> str:
@@ -75,10 +75,11 @@ def comparison(entries: Sequence[Entry]) -> str:
         f'<div class="figure">{comparing.figure(entries)}</div>',
         table(titles, rows, {2, 3, 4, 5, 6, 7}),
     ]
-    return _html(names, STYLE, parts)
+    return html(names, STYLE, parts)
 
 
-def _html(title: str, style: str, parts: Sequence[str]) -> str:
+def html(title: str, style: str, parts: Sequence[str]) -> str:
+    """Return a whole page of a title, a style and what stands on it."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
@@ -55,6 +56,8 @@ class Full:
     after_llvm: Recount
     synthesis: float
     """Seconds for the programs of all plans, discovery included, compilation left out."""
+    reduction: float
+    """Of these, the seconds of the searches for reductions."""
     proof: float
 
 
@@ -72,7 +75,7 @@ def carried(problem: Problem, hardware: Hardware) -> Carried:
 
 def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) -> Full:
     """The kernel of fewest instructions after LLVM, of those that every plan of a problem gives."""
-    isa = isa_of(hardware)
+    isa, reducing = isa_of(hardware), 0.0
 
     def programs() -> list[tuple[FullSpec, Program]]:
         wanted = plans(problem.activation_bits, problem.weight_bits, problem.weights)
@@ -81,8 +84,11 @@ def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) ->
         specs = [FullSpec(plan, rows, chunk) for plan in positive]
         # Plans of the same coefficients are reduced alike.
         moves: dict[tuple[tuple[int, int], ...], list[Move]] = {s.counts: [] for s in specs}
+        nonlocal reducing
         for counts in moves:
-            moves[counts] = reduction(dict(counts), rows, chunk, isa, price_of(isa, hardware))
+            search = partial(reduction, dict(counts), rows, chunk, isa, price_of(isa, hardware))
+            moves[counts], seconds = _timed(search)
+            reducing += seconds
         return [(spec, full_program(spec, isa, moves[spec.counts])) for spec in specs]
 
     made, synthesis = _timed(programs)
@@ -92,7 +98,7 @@ def full(problem: Problem, hardware: Hardware, rows: int = 8, chunk: int = 8) ->
     name = min(few, key=lambda name: (_instructions(counts[name]), name))
     spec, program = few[name]
     _, proof = _timed(lambda: prove_full(spec, program))
-    return Full(spec, program, counts[name], synthesis, proof)
+    return Full(spec, program, counts[name], synthesis, reducing, proof)
 
 
 def _instructions(after: Recount) -> tuple[int, int]:

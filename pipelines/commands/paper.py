@@ -1,0 +1,98 @@
+"""`doit paper`: the tables and figures of the sources, each with ours beside what was published."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pipelines import tables
+from pipelines.benching.origin import revision
+from pipelines.errors import CheckError
+from pipelines.overrides import Variables
+from pipelines.paper import all as everything
+from pipelines.paper import runs
+from pipelines.paper.figure import Bars, Figure, Part
+from pipelines.paper.page import page, results_of, state
+from pipelines.paper.runs import Run, RunError
+from pipelines.reporting.writing import write
+
+
+def run(*, variables: Variables) -> None:
+    """Write the page from all results there are; figure=NAME,... first measures those, as far as
+    this code and processor have not, and prints them. json=FILE has the values on the page."""
+    every = everything.figures()
+    asked = variables.command.get("figure")
+    wanted = everything.chosen(asked, every) if asked is not None else []
+    failed = _measure(wanted)
+    for figure in wanted:
+        _print(figure)
+    if not wanted:
+        rows = [{"figure": each.name, "known": state(each), "is": each.heading} for each in every]
+        tables.show("tables and figures of the sources", rows, list(rows[0]))
+    write(page(every, f"bitkiln {revision()}"), variables.command.get("out"), "paper")
+    tables.write_json(variables.command.get("json"), [_data(each) for each in wanted or every])
+    if failed:
+        raise CheckError(f"paper: {failed} command{'s' if failed > 1 else ''} gave no result")
+
+
+def _measure(figures: Sequence[Figure]) -> int:
+    """Run what is not known yet, one command after the other; return how many failed."""
+    wanted = [*dict.fromkeys(run for figure in figures for run in figure.runs)]
+    todo = [each for each in wanted if not runs.is_current(each)]
+    if wanted:
+        print(f"{len(wanted) - len(todo)} of {len(wanted)} results are there", file=sys.stderr)
+    failed = 0
+    for number, each in enumerate(todo, 1):
+        failed += not _did(each, f"{number}/{len(todo)}")
+    return failed
+
+
+def _did(wanted: Run, where: str) -> bool:
+    """Run one command, and say how it went."""
+    print(f"{where}  {wanted.command}", file=sys.stderr, flush=True)
+    started = time.monotonic()
+    try:
+        runs.measure(wanted)
+    except RunError as error:
+        print(f"{where}  FAILED: {error}", file=sys.stderr, flush=True)
+        return False
+    print(f"{where}  {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    return True
+
+
+def _print(figure: Figure) -> None:
+    print(f"\n{figure.heading}\npublished: {figure.published}\nours: {figure.ours}")
+    parts = figure.show(results_of(figure))
+    for part in parts:
+        _print_part(part)
+    if not parts:
+        print("no results")
+
+
+def _print_part(part: Part) -> None:
+    if isinstance(part, Bars):
+        rows = [{"what": bar.name, "value": bar.said} for bar in part.rows]
+        tables.show(part.title, rows, ["what", "value"])
+        return
+    lines = [dict(zip(part.heads, row, strict=True)) for row in part.rows]
+    tables.show(part.title or "as a table", lines, part.heads)
+
+
+def _data(figure: Figure) -> dict[str, Any]:
+    """What the page says of a figure, as plain data."""
+    parts = [
+        {"title": part.title, "rows": [[bar.name, bar.value, bar.said] for bar in part.rows]}
+        if isinstance(part, Bars)
+        else {"title": part.title, "heads": list(part.heads), "rows": [list(r) for r in part.rows]}
+        for part in figure.show(results_of(figure))
+    ]
+    return {
+        "figure": figure.name,
+        "heading": figure.heading,
+        "published": figure.published,
+        "ours": figure.ours,
+        "not_shown": figure.cannot,
+        "parts": parts,
+    }

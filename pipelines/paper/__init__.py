@@ -1,0 +1,1 @@
+"""The tables and figures of the sources, each with what was published beside what ours gives."""

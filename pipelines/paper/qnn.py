@@ -1,0 +1,241 @@
+"""Jain et al., 2020: the QNN dialect on servers and Raspberry Pis.
+
+Servers are this machine, timed; the boards are modelled. Networks have random weights: their time
+and memory are those of trained ones, their accuracy means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.paper.cgo import cycles
+from pipelines.paper.figure import QNN, Bars, Figure, Part, Results, Table, geomean, times
+from pipelines.paper.runs import Found, Run, run
+from pipelines.reporting.parts import Bar, mib
+
+NETWORKS: Mapping[str, str] = {
+    "resnet-18": "resnet18",
+    "resnet-50": "resnet50_v1",
+    "resnet-50_v1b": "resnet50",
+    "resnet-101": "resnet101",
+    "resnet-152": "resnet152",
+    "inception-v3": "inception_v3",
+    "inception-bn": "inception_bn",
+    "mobilenet-v1": "mobilenet_v1",
+    "mobilenet-v2": "mobilenet_v2",
+}
+"""The source's networks of MXNet → those made here."""
+TFLITE = ("inception_v1", "inception_v2", "inception_v3", "inception_v4",
+          "mobilenet_v1", "mobilenet_v2")  # fmt: skip
+"""Its networks of TensorFlow Lite."""
+BOARDS = {"rpi3": "Raspberry Pi 3", "rpi4": "Raspberry Pi 4"}
+HERE: Mapping[str, Run] = {
+    name: run(f"bench recipe=resnet18_int8_host own=float32 model.zoo={zoo}")
+    for name, zoo in NETWORKS.items()
+}
+ON_BOARDS: Mapping[str, Mapping[str, Run]] = {
+    board: {
+        name: run(f"bench recipe=resnet18_int8_{board} own=float32 peers=none model.zoo={zoo}")
+        for name, zoo in NETWORKS.items()
+    }
+    for board in BOARDS
+}
+SIZES: Mapping[str, Mapping[str, Run]] = {
+    where: {
+        name: run(f"report recipe=resnet18_int8_{where} model.zoo={zoo}")
+        for name, zoo in NETWORKS.items()
+    }
+    for where in ("host", "rpi3")
+}
+BESIDE_TFLITE: Mapping[str, Run] = {
+    zoo: run(f"bench recipe={zoo}_int8_rpi4")
+    if zoo.startswith("mobilenet")
+    else run(f"bench recipe=resnet18_int8_rpi4 peers=litert model.zoo={zoo}")
+    for zoo in TFLITE
+}
+
+ACCURACY: Sequence[tuple[str, str, float, float]] = (
+    ("MXNet", "resnet-18", 69.86, 69.76),
+    ("MXNet", "resnet-50", 76.16, 76.13),
+    ("MXNet", "resnet-50_v1b", 76.56, 76.66),
+    ("MXNet", "resnet-101", 76.97, 77.13),
+    ("MXNet", "resnet-152", 75.75, 75.99),
+    ("MXNet", "inception-v3", 77.28, 77.84),
+    ("MXNet", "inception-bn", 71.79, 71.96),
+    ("MXNet", "mobilenet-v1", 71.13, 71.27),
+    ("MXNet", "mobilenet-v2", 70.35, 70.14),
+    ("TFLite", "inception-v1", 69.6, 70.1),
+    ("TFLite", "inception-v2", 73.3, 73.5),
+    ("TFLite", "inception-v3", 77.3, 77.5),
+    ("TFLite", "inception-v4", 79.6, 79.5),
+    ("TFLite", "mobilenet-v1", 70.1, 70.0),
+    ("TFLite", "mobilenet-v2", 70.8, 70.9),
+    ("PyTorch", "resnet-18", 69.63, 69.49),
+    ("PyTorch", "resnet-50", 75.84, 75.88),
+    ("PyTorch", "inception-v3", 77.28, 77.65),
+    ("PyTorch", "googlenet", 69.37, 69.59),
+    ("PyTorch", "mobilenet-v2", 70.61, 70.43),
+)
+"""Table II, top 1 in percent: framework, network, QNN-TVM, the framework itself."""
+
+
+def figures() -> Iterator[Figure]:
+    """Yield the tables and figures of the source, in its order."""
+    yield Figure(
+        "qnn-figure-4", QNN, "Figure 4", "int8 beside float32 on a server", ("measured",),
+        "QNN-int8 is 2.35 times as fast as TVM-fp32 on an Intel Cascade Lake of 24 cores, the "
+        "geometric mean of nine networks, less for resnet-152 and the mobilenets; 2.13 on an "
+        "Nvidia T4.",
+        "Our int8 package beside our float32 package of the same network, in turns, on this "
+        "machine's processor and all its threads.",
+        _figure_4, tuple(HERE.values()), cannot="GPUs: packages are for processors",
+    )  # fmt: skip
+    yield Figure(
+        "qnn-figure-5", QNN, "Figure 5", "int8 beside float32 on Raspberry Pis", ("modelled",),
+        "QNN-int8 is 1.35 times as fast as TVM-fp32 on a Raspberry Pi 3 and 1.40 on a Raspberry "
+        "Pi 4, the geometric mean; on the first resnet-152 did not fit the memory in float32.",
+        "Our int8 package beside our float32 package, one inference on one thread, cycles of the "
+        "models of Cortex-A53 and Cortex-A72.",
+        _figure_5, tuple(run for runs in ON_BOARDS.values() for run in runs.values()),
+    )  # fmt: skip
+    yield Figure(
+        "qnn-figure-6", QNN, "Figure 6", "memory beside float32", ("computed",),
+        "On servers int8 takes 67 to 74 % less than float32, weights and intermediate maps "
+        "together; on the Raspberry Pis weights are kept in 16 bits, so it is 50 %. Mobilenets "
+        "take 33 % of float32's.",
+        "Bytes of the package's constants and of its arena on one thread, with scratch and "
+        "padding. Those of float32 are 4 bytes for each constant and each element of the same "
+        "layers. Weights stay in 8 bits on all boards.",
+        _figure_6, tuple(run for runs in SIZES.values() for run in runs.values()),
+    )  # fmt: skip
+    yield Figure(
+        "qnn-figure-7", QNN, "Figure 7", "beside oneDNN on a server", ("measured",),
+        "QNN-int8 is 1.09 times as fast as MXNet with Intel DNNL on Cascade Lake, the geometric "
+        "mean, 1.43 for inception-bn, slower for both resnet-50.",
+        "MXNet is no longer developed. oneDNN, as DNNL is called now, runs in OpenVINO; ONNX "
+        "Runtime stands beside it. The same QDQ file for all, on this machine and all its threads.",
+        _figure_7, tuple(HERE.values()),
+    )  # fmt: skip
+    yield Figure(
+        "qnn-figure-8", QNN, "Figure 8", "beside TensorFlow Lite on a Raspberry Pi 4",
+        ("modelled",),
+        "QNN-TVM is slower than TensorFlow Lite with all six networks: it takes 1.16 times as "
+        "long, the geometric mean.",
+        "LiteRT 2.3 with XNNPACK, one inference on one thread, cycles of the model of Cortex-A72. "
+        "It runs the network's TensorFlow Lite twin.",
+        _figure_8, tuple(BESIDE_TFLITE.values()),
+    )  # fmt: skip
+
+
+def part_of(found: Found, threads: int | None = None) -> Mapping[str, Any]:
+    """Return what was timed with the most threads, or with so many."""
+    parts = {part["threads"]: part for part in found.result["threads"]}
+    return dict(parts[threads or max(parts)])
+
+
+def median(part: Mapping[str, Any], side: str) -> float | None:
+    """Return the median of a side whose name ends so, in milliseconds, or None."""
+    rows = (row for row in part["rows"] if row["what"] == side or row["what"].endswith(side))
+    return next((float(row["median_ms"]) for row in rows), None)
+
+
+def _with_mean(ratios: Mapping[str, float], said: str, published: float, where: str) -> Bars:
+    """Bars of networks, then ours in the mean beside the published one, where all are there."""
+    bars = [Bar(name, ratio, f"{times(ratio)} {said}") for name, ratio in ratios.items()]
+    mean = geomean([*ratios.values()])
+    bars.append(Bar(f"geometric mean of these {len(ratios)}", mean, f"{times(mean)} {said}"))
+    bars.append(Bar("published, of all", published, f"{times(published)} {said}", "float"))
+    return Bars(where, bars)
+
+
+def _figure_4(results: Results) -> list[Part]:
+    ratios = {}
+    for name, each in HERE.items():
+        if (found := results.get(each)) is not None:
+            part = part_of(found)
+            own, floats = median(part, "package"), median(part, "bitkiln, float32")
+            if own and floats:
+                ratios[name] = floats / own
+    return [_with_mean(ratios, "times as fast", 2.35, _machine(results, HERE))] if ratios else []
+
+
+def _machine(results: Results, runs: Mapping[str, Run]) -> str:
+    """Where results were measured: processor and threads, of the first of them."""
+    found = next(results[each] for each in runs.values() if each in results)
+    count = part_of(found)["threads"]
+    return f"{found.processor}, {count} thread{'s' if count > 1 else ''}"
+
+
+def _figure_5(results: Results) -> list[Part]:
+    parts: list[Part] = []
+    for (board, title), published in zip(BOARDS.items(), (1.35, 1.40), strict=True):
+        ratios = {}
+        for name, each in ON_BOARDS[board].items():
+            if (found := results.get(each)) is not None:
+                rows = {row["what"]: cycles(row) for row in found.result["rows"]}
+                ratios[name] = rows["bitkiln, float32"] / rows["package"]
+        if ratios:
+            parts.append(_with_mean(ratios, "times as fast", published, title))
+    return parts
+
+
+def _figure_6(results: Results) -> list[Part]:
+    parts: list[Part] = []
+    for where, runs in SIZES.items():
+        rows = []
+        for name, each in runs.items():
+            if (found := results.get(each)) is None:
+                continue
+            sizes = found.result
+            own = sizes["weights_bytes"] + sizes["memory_bytes"]
+            floats = sizes["float_weights_bytes"] + sizes["float_memory_bytes"]
+            rows.append([
+                name, mib(sizes["weights_bytes"]), mib(sizes["memory_bytes"]), mib(floats),
+                f"{sizes['weights_bytes'] / floats:.0%} + {sizes['memory_bytes'] / floats:.0%}",
+                f"{own / floats:.0%}",
+            ])  # fmt: skip
+        heads = ["network", "weights", "feature maps", "float32, both",
+                 "weights + maps, of float32", "both, of float32"]  # fmt: skip
+        published = "26 to 33 %" if where == "host" else "50 %"
+        if rows:
+            rows.append(["published", "", "", "", "", published])
+            title = "this machine" if where == "host" else BOARDS[where]
+            parts.append(Table(heads, rows, title))
+    return parts
+
+
+def _figure_7(results: Results) -> list[Part]:
+    parts: list[Part] = []
+    for engine, published in (("OpenVINO", 1.09), ("ONNX Runtime", None)):
+        ratios = {}
+        for name, each in HERE.items():
+            if (found := results.get(each)) is not None:
+                part = part_of(found)
+                own, other = median(part, "package"), _engine(part, engine)
+                if own and other:
+                    ratios[name] = other / own
+        if not ratios:
+            continue
+        title = f"int8, beside {engine}: {_machine(results, HERE)}"
+        bars = _with_mean(ratios, "times as fast", published or 0.0, title)
+        rows = bars.rows if published else bars.rows[:-1]
+        parts.append(Bars(title, rows))
+    return parts
+
+
+def _engine(part: Mapping[str, Any], engine: str) -> float | None:
+    rows = (r for r in part["rows"] if r["what"].startswith(engine) and r["what"].endswith("int8"))
+    return next((float(row["median_ms"]) for row in rows), None)
+
+
+def _figure_8(results: Results) -> list[Part]:
+    ratios = {}
+    for name, each in BESIDE_TFLITE.items():
+        if (found := results.get(each)) is not None:
+            own, *others = found.result["rows"]
+            lite = next((row for row in others if row["what"].startswith("LiteRT")), None)
+            if lite is not None:
+                ratios[name] = cycles(lite) / cycles(own)
+    title = "times as fast as LiteRT, Raspberry Pi 4"
+    return [_with_mean(ratios, "times as fast", 1 / 1.16, title)] if ratios else []

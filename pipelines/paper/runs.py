@@ -1,0 +1,170 @@
+"""Commands whose results figures show: each is run once and kept, in `artifacts/paper`.
+
+A result says what code and which processor gave it. One of the same is not measured again, so that
+an interrupted figure goes on where it was. Where nothing was measured here, the result that comes
+with bitkiln for the very same command is shown instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines import atomic, exit_status, keys, places
+from pipelines.benching.origin import revision
+from pipelines.benching.page import RESULTS
+from pipelines.machine import processor
+
+KEPT = places.ARTIFACTS / "paper"
+_NEEDED = {"command", "made_by", "processor", "bitkiln", "date", "result"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command line of doit, without `json=`."""
+
+    words: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """The command line, as results of `doit bench` name theirs."""
+        return shlex.join(["doit", *self.words])
+
+    @property
+    def file(self) -> Path:
+        """Where its result is kept: the words make the name, a hash tells like names apart."""
+        words = [word.rpartition("=")[2] for word in self.words]
+        name = re.sub(r"[^\w.,]+", "_", "_".join(words)).strip("_")[:80]
+        return KEPT / f"{name}_{keys.digest(self.command)[:8]}.json"
+
+
+def run(line: str) -> Run:
+    """Return the run of a command line behind `doit`."""
+    return Run(tuple(shlex.split(line)))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run gave, and where and when."""
+
+    run: Run
+    result: Mapping[str, Any]
+    processor: str
+    bitkiln: str
+    """The commit, or the version."""
+    date: str
+    is_shipped: bool
+    """Whether it comes with bitkiln, and was not measured here."""
+
+
+class RunError(Exception):
+    """A command that gave no result; its text is the first line that it wrote of it."""
+
+
+def find(wanted: Run) -> Found | None:
+    """Return the result that was measured here, else the one that comes with bitkiln, if any."""
+    kept = _kept(wanted)
+    if kept is not None:
+        return _found(wanted, kept["result"], kept, is_shipped=False)
+    shipped = _shipped().get(wanted.command)
+    if shipped is None:
+        return None
+    return _found(wanted, shipped, shipped, is_shipped=True)
+
+
+def _found(
+    wanted: Run, result: Mapping[str, Any], about: Mapping[str, Any], is_shipped: bool
+) -> Found:
+    where, what, when = (str(about[name]) for name in ("processor", "bitkiln", "date"))
+    return Found(wanted, result, where, what, when, is_shipped)
+
+
+def is_current(wanted: Run) -> bool:
+    """Whether this code gave the kept result, on this processor."""
+    kept = _kept(wanted)
+    return kept is not None and kept["made_by"] == _made_by()
+
+
+def measure(wanted: Run) -> None:
+    """Run a command and keep its result; RunError, and nothing is kept, if it fails."""
+    with tempfile.TemporaryDirectory(prefix="bitkiln-paper-") as folder:
+        result = Path(folder) / "result.json"
+        done = subprocess.run(
+            [sys.executable, "-m", "doit", *wanted.words, f"json={result}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode != exit_status.DONE or not result.is_file():
+            raise RunError(_first_error(done.stdout) or f"ended with status {done.returncode}")
+        found = json.loads(result.read_text(encoding="utf-8"))
+    kept = {
+        "command": wanted.command,
+        "made_by": _made_by(),
+        "processor": found.get("processor", processor()),
+        "bitkiln": revision(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "result": _without_turns(found),
+    }
+    atomic.replace(wanted.file, json.dumps(kept, indent=1).encode())
+
+
+def _first_error(output: str) -> str:
+    said = (line.removeprefix("ERROR: ") for line in output.splitlines() if "ERROR: " in line[:7])
+    return next(said, "")
+
+
+def _without_turns(value: Any) -> Any:
+    """A result without the time of every turn."""
+    if isinstance(value, Mapping):
+        is_turns = {name for name, each in value.items() if name == "seconds" and _has_lists(each)}
+        return {k: _without_turns(v) for k, v in value.items() if k not in is_turns}
+    return [_without_turns(each) for each in value] if isinstance(value, list) else value
+
+
+def _has_lists(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(isinstance(each, list) for each in value.values())
+
+
+def _kept(wanted: Run) -> dict[str, Any] | None:
+    try:
+        found = json.loads(wanted.file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    is_whole = isinstance(found, dict) and found.keys() >= _NEEDED
+    return found if is_whole and found.get("command") == wanted.command else None
+
+
+@functools.cache
+def _shipped() -> Mapping[str, Mapping[str, Any]]:
+    return dict(_read_shipped())
+
+
+def _read_shipped() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for path in sorted(RESULTS.glob("*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        yield found["command"], found
+
+
+@functools.cache
+def _made_by() -> str:
+    """A digest of what a result depends on besides its command: the stages' code, the processor."""
+    from stages import STAGES
+
+    code: dict[str, str] = {}
+    for stage in STAGES:
+        code |= keys.code_ingredients(stage.entry.partition(":")[0])
+    return keys.digest(keys.canonical({"code": code, "processor": processor()}))
