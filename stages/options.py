@@ -15,10 +15,13 @@ PackageFormat = Literal["shared", "static", "executable", "source", "wheel"]
 ZooName = Literal[
     "resnet18",
     "resnet50",
+    "resnet50_v1",
+    "resnet50_v1b",
     "resnet101",
     "resnet152",
     "inception_v1",
     "inception_v2",
+    "inception_bn",
     "inception_v3",
     "inception_v4",
     "mobilenet_v1",

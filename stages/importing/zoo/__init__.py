@@ -12,7 +12,7 @@ from functools import partial
 
 from stages.errors import StageError
 from stages.importing.zoo.filling import fill
-from stages.importing.zoo.inception import inception_v1, inception_v2
+from stages.importing.zoo.inception import inception_bn, inception_v1, inception_v2
 from stages.importing.zoo.inception_deep import inception_v3, inception_v4
 from stages.importing.zoo.mobilenet import mobilenet_v1, mobilenet_v2
 from stages.importing.zoo.network import Network
@@ -35,10 +35,13 @@ FIXED = ("conv1", "fc")
 NETWORKS: Mapping[ZooName, Callable[[int], Network]] = {
     "resnet18": partial(basic, ARCHITECTURES["resnet18"]),
     "resnet50": partial(bottleneck, BOTTLENECKS["resnet50"]),
+    "resnet50_v1": partial(bottleneck, BOTTLENECKS["resnet50"], halving="conv1"),
+    "resnet50_v1b": partial(bottleneck, BOTTLENECKS["resnet50"]),
     "resnet101": partial(bottleneck, BOTTLENECKS["resnet101"]),
     "resnet152": partial(bottleneck, BOTTLENECKS["resnet152"]),
     "inception_v1": inception_v1,
     "inception_v2": inception_v2,
+    "inception_bn": inception_bn,
     "inception_v3": inception_v3,
     "inception_v4": inception_v4,
     "mobilenet_v1": mobilenet_v1,

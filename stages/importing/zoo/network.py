@@ -14,6 +14,8 @@ from stages.errors import StageError
 
 Op = Literal["conv", "add", "concat", "max_pool", "average_pool", "global_average_pool", "dense"]
 Activation = Literal["none", "relu", "relu6"]
+Padding = Literal["same", "valid", "centred"]
+"""As TensorFlow's "same", none, or half the kernel on every side, as PyTorch's networks."""
 Pads = tuple[int, int, int, int]
 """Top, left, bottom, right."""
 
@@ -78,11 +80,11 @@ class NetworkBuilder:
         kernel: int | tuple[int, int] = 1,
         stride: int = 1,
         *,
-        padding: Literal["same", "valid", "centred"] = "same",
+        padding: Padding = "same",
         groups: int = 1,
         activation: Activation = "relu",
     ) -> str:
-        """Convolution with bias; `same` pads as TensorFlow does, `centred` as PyTorch's nets."""
+        """Convolution with bias."""
         size = (kernel, kernel) if isinstance(kernel, int) else kernel
         pads = self._pads(x, size, stride, padding)
         shape = (channels, *self._extents(x, size, stride, pads))
@@ -101,7 +103,7 @@ class NetworkBuilder:
         x: str,
         kernel: int = 3,
         stride: int = 2,
-        padding: Literal["same", "valid", "centred"] = "same",
+        padding: Padding = "same",
     ) -> str:
         """Largest value of each window."""
         return self._pool("max_pool", name, x, kernel, stride, padding)
@@ -132,7 +134,7 @@ class NetworkBuilder:
         """How many channels a tensor has."""
         return self._shapes[x][0]
 
-    def _pool(self, op: Op, name: str, x: str, kernel: int, stride: int, padding: str) -> str:
+    def _pool(self, op: Op, name: str, x: str, kernel: int, stride: int, padding: Padding) -> str:
         size = (kernel, kernel)
         pads = self._pads(x, size, stride, padding)
         shape = (self._shapes[x][0], *self._extents(x, size, stride, pads))
@@ -144,7 +146,7 @@ class NetworkBuilder:
         self._shapes[layer.name] = layer.shape
         return layer.name
 
-    def _pads(self, x: str, kernel: tuple[int, int], stride: int, padding: str) -> Pads:
+    def _pads(self, x: str, kernel: tuple[int, int], stride: int, padding: Padding) -> Pads:
         if padding == "valid":
             return (0, 0, 0, 0)
         if padding == "centred":

@@ -33,10 +33,12 @@ SIZES = {
     "mobilenet_v2": (3.49, 0.301),
     "inception_v1": (7.00, 1.583),
     "inception_v2": (11.19, 2.02),
+    "inception_bn": (11.28, 1.987),
     "inception_v3": (23.82, 5.713),
     "inception_v4": (42.65, 12.25),
     "resnet18": (11.69, 1.827),
     "resnet50": (25.53, 4.089),
+    "resnet50_v1": (25.53, 3.858),
     "resnet101": (44.50, 7.80),
     "resnet152": (60.12, 11.51),
     "resnet8": (0.0777, 0.0125),
@@ -49,7 +51,11 @@ SIZES = {
 OWN = {"inception_v3": 299, "inception_v4": 299, "resnet8": 32, "mobilenet_v1_025": 96}
 """Height and width of the papers' pictures, where these are not 224."""
 SMALL = {"inception_v3": 107, "inception_v4": 107}
-DEEP = ("resnet101", "resnet152", "inception_v4", "resnet50", "inception_v3")
+DEEP = ("resnet101", "resnet152", "inception_v4", "resnet50", "inception_v3", "resnet50_v1")
+SAME: dict[ZooName, ZooName] = {"resnet50_v1b": "resnet50"}
+"""Second names of a network, which is tried under the first."""
+RESNET50: tuple[ZooName, ZooName] = ("resnet50_v1", "resnet50")
+NAMES = [name for name in get_args(ZooName) if name not in SAME]
 
 
 def is_tried(name: str, signed: bool) -> bool:
@@ -129,6 +135,20 @@ def test_sizes_are_those_of_the_papers(name: ZooName) -> None:
     assert last_map[1:] == sizes.get(name, (8, 8) if name in SMALL else (7, 7))
 
 
+@pytest.mark.parametrize(("second", "first"), SAME.items())
+def test_two_names_of_one_network(second: ZooName, first: ZooName) -> None:
+    assert NETWORKS[second](224) == NETWORKS[first](224)
+
+
+def test_resnet50_v1_halves_the_map_one_convolution_earlier() -> None:
+    """All else of the two is equal, as are the names of their layers."""
+    paper, v1b = ({layer.name: layer for layer in NETWORKS[name](224).layers} for name in RESNET50)
+    assert list(paper) == list(v1b)
+    moved = [f"layer{stage}.0.conv{at}" for stage in (2, 3, 4) for at in (1, 2)]
+    assert [name for name in paper if paper[name] != v1b[name]] == moved
+    assert [(paper[name].stride, v1b[name].stride) for name in moved] == [(2, 1), (1, 2)] * 3
+
+
 QUICK: tuple[tuple[ZooName, bool], ...] = (("mobilenet_v2", False), ("resnet18", True))
 """Networks, and whether activations are signed, that the fast tests import."""
 
@@ -137,7 +157,7 @@ QUICK: tuple[tuple[ZooName, bool], ...] = (("mobilenet_v2", False), ("resnet18",
     ("name", "signed"),
     [
         pytest.param(name, signed, marks=pytest.mark.slow if name in DEEP else [])
-        for name in get_args(ZooName)
+        for name in NAMES
         for signed in (False, True)
         if is_tried(name, signed)
     ],
@@ -225,7 +245,7 @@ def test_what_cannot_be_made_is_said(changes: dict[str, Any], message: str) -> N
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", get_args(ZooName))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_network_of_twice_the_width(name: ZooName) -> None:
     """Every layer but the last has twice the channels, and all shapes agree."""
     size = SMALL.get(name, 64)
