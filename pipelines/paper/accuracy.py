@@ -7,10 +7,12 @@ whatever labelled data the recipes of the work folder name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import get_args
+from typing import Any
 
+from pipelines import load
+from pipelines.errors import UserError
 from pipelines.paper.cgo import cycles
-from pipelines.paper.figure import CGO, QNN, Figure, Part, Results, Table, mega
+from pipelines.paper.figure import CGO, QNN, Figure, Part, Results, Table, mega, times
 from pipelines.paper.runs import Found, Run, run
 
 PUBLISHED: Sequence[tuple[str, str, float, float]] = (
@@ -36,3 +38,113 @@ PUBLISHED: Sequence[tuple[str, str, float, float]] = (
     ("PyTorch", "mobilenet-v2", 70.61, 70.43),
 )
 """QNN, Table II, top 1 in percent: framework, network, QNN-TVM, the framework itself."""
+
+DIGITS: Mapping[str, str] = {
+    "float32": "digits/float_host",
+    "int8": "digits/int8_host",
+    **{f"A{n}W{m}": f"digits/a{n}w{m}_host" for n in (1, 2, 3) for m in (1, 2, 3)},
+}
+"""The trained networks that come with bitkiln, by precision."""
+RATED = {bits: run(f"accuracy recipe={name}") for bits, name in DIGITS.items()}
+ON_PI = {
+    bits: run(f"bench recipe={name} peers=none hardware=rpi3") for bits, name in DIGITS.items()
+}
+
+
+def figure_8() -> Figure:
+    """Return CGO's Figure 8."""
+    return Figure(
+        "cgo-figure-8", CGO, "Figure 8", "accuracy and time by precision",
+        ("measured", "modelled"),
+        "ResNet-18 on ImageNet: A2W2 is right 8 points less often than float32 and 1.9 times as "
+        "fast, A1W1 another 14 points less and another 2.1 times as fast.",
+        "Networks of three convolutions, each trained at its precision on scikit-learn's 8x8 "
+        "digits. Accuracy is the package's, measured on 360 digits that training did not see; time "
+        "is modelled for a Raspberry Pi 3, one thread.",
+        _figure_8, (*RATED.values(), *ON_PI.values()),
+    )  # fmt: skip
+
+
+def tables() -> Iterator[Figure]:
+    """Yield QNN's Tables I and II."""
+    yield Figure(
+        "qnn-table-1", QNN, "Table I", "what is supported", ("stated",),
+        "QNN supports all that is listed; TFLite, MXNet and PyTorch each a part.",
+        "As the pages of the rooms say. The frameworks' own marks cannot be told apart in the "
+        "source's text, so only QNN's stand here.",
+        lambda results: [_support()],
+    )  # fmt: skip
+    runs = _rated_here()
+    yield Figure(
+        "qnn-table-2", QNN, "Table II", "accuracy beside the framework", ("measured",),
+        "Of 20 networks on 10,000 pictures of ImageNet QNN-TVM is within 0.6 points of the "
+        "framework, above it or below, as requantization rounds differently.",
+        "All recipes of this folder, and those that come with bitkiln, that name labelled data: "
+        "the package beside the source model. The source's networks are not at hand; recipes of "
+        "your own appear here once they name an `evaluation`.",
+        lambda results: _accuracy(results, runs), tuple(runs.values()),
+    )  # fmt: skip
+
+
+def _figure_8(results: Results) -> list[Part]:
+    rows = []
+    floats, best = results.get(ON_PI["float32"]), 0.0
+    known = [bits for bits in DIGITS if RATED[bits] in results and ON_PI[bits] in results]
+    for bits in sorted(known, key=lambda bits: _cycles(results[ON_PI[bits]])):
+        rate, took = results[RATED[bits]].result["rate"], _cycles(results[ON_PI[bits]])
+        is_on_front, best = rate > best, max(best, rate)
+        faster = times(_cycles(floats) / took) if floats else ""
+        rows.append([bits, f"{rate:.2%}", mega(took), faster, "yes" if is_on_front else ""])
+    heads = ["precision", "right", "M cycles", "times as fast as float32", "on the front"]
+    return [Table(heads, rows)] if rows else []
+
+
+def _cycles(found: Found) -> float:
+    return cycles(found.result["rows"][0])
+
+
+def _support() -> Table:
+    rows = [
+        ["asymmetric", "yes", "yes: TensorFlow Lite, ONNX, PyTorch, and by `calibration`"],
+        ["symmetric", "yes", "yes: the same, and MXNet"],
+        ["a scale a channel", "yes", "yes: the same"],
+        ["1 to 3 bits", "no", "yes: QONNX, Larq, BMXNet"],
+        ["Intel processors", "yes", "yes: AVX2, AVX-512, VNNI, AMX"],
+        ["ARM processors", "yes", "yes: NEON of 32 and 64 bits, dot products, I8MM"],
+        ["Nvidia GPUs", "yes", "no"],
+    ]
+    return Table(["what", "QNN, published", "ours"], rows)
+
+
+def _rated_here() -> Mapping[str, Run]:
+    """The recipes that name labelled data; those that cannot be read are passed over."""
+    found: dict[str, Run] = {}
+    for name, _ in load.list_recipes():
+        try:
+            evaluation = load.load_recipe(name).recipe.evaluation
+        except UserError:
+            continue
+        if evaluation is not None:
+            found[name] = run(f"accuracy recipe={name}")
+    return found
+
+
+def _accuracy(results: Results, runs: Mapping[str, Run]) -> list[Part]:
+    rows = [
+        [source, network, f"{own:.2f} %", f"{baseline:.2f} %", f"{own - baseline:+.2f}"]
+        for source, network, own, baseline in PUBLISHED
+    ]
+    heads = ["source model", "network", "package", "source model", "points"]
+    parts: list[Part] = []
+    if ours := [
+        _rated(name, results[each].result) for name, each in runs.items() if each in results
+    ]:
+        parts.append(Table(heads, ours, "ours"))
+    return [*parts, Table(heads, rows, "published, top 1: QNN-TVM beside the framework")]
+
+
+def _rated(name: str, result: Mapping[str, Any]) -> list[str]:
+    own, other = result["rate"], result["reference_rate"]
+    points = 100 * (own - other)
+    return [result["reference"], f"{name}, {result['samples']} samples", f"{own:.2%}",
+            f"{other:.2%}", f"{points:+.2f}"]  # fmt: skip

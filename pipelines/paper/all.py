@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.errors import UserError, did_you_mean
-from pipelines.paper import arm, cgo, qnn
+from pipelines.paper import accuracy, arm, cgo, qnn
 from pipelines.paper.figure import Figure
 
 
 def figures() -> list[Figure]:
     """Return every table and figure."""
-    return [*cgo.figures(), *qnn.figures(), *arm.figures()]
+    of_cgo = [*cgo.figures(), accuracy.figure_8()]
+    return [*sorted(of_cgo, key=_number), *accuracy.tables(), *qnn.figures(), *arm.figures()]
+
+
+def _number(figure: Figure) -> tuple[bool, int]:
+    kind, number = figure.number.split()
+    return kind != "Table", int(number)
 
 
 def chosen(text: str, every: Sequence[Figure]) -> list[Figure]:

@@ -9,9 +9,9 @@ from typing import Literal
 from pipelines.paper.runs import Found, Run
 from pipelines.reporting.parts import Bar
 
-Kind = Literal["measured", "modelled", "emulated", "computed"]
-"""How our values came about: timed here; by a model of a core; counted under QEMU; from shapes and
-sizes alone."""
+Kind = Literal["measured", "modelled", "computed", "stated"]
+"""How our values came about: timed on the processor named; by the model of a core, from what was
+counted under QEMU; from shapes, sizes and programs alone; as pages say."""
 CGO = "Cowan et al., CGO 2020"
 QNN = "Jain et al., 2020"
 ALIOS = "AliOS, 2019"
