@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines import tables
+from pipelines import advancing, tables
 from pipelines.benching.origin import revision
 from pipelines.errors import CheckError
 from pipelines.overrides import Variables
@@ -15,7 +15,7 @@ from pipelines.paper import all as everything
 from pipelines.paper import runs
 from pipelines.paper.figure import Bars, Figure, Part
 from pipelines.paper.page import page, results_of, state
-from pipelines.paper.runs import Run, RunError
+from pipelines.paper.runs import RunError
 from pipelines.reporting.writing import write
 
 
@@ -34,32 +34,26 @@ def run(*, variables: Variables) -> None:
     write(page(every, f"bitkiln {revision()}"), variables.command.get("out"), "paper")
     tables.write_json(variables.command.get("json"), [_data(each) for each in wanted or every])
     if failed:
-        raise CheckError(f"paper: {failed} command{'s' if failed > 1 else ''} gave no result")
+        raise CheckError("paper: no result of\n  " + "\n  ".join(failed))
 
 
-def _measure(figures: Sequence[Figure]) -> int:
-    """Run what is not known yet, one command after the other; return how many failed."""
+def _measure(figures: Sequence[Figure]) -> list[str]:
+    """Run what is not known yet, one command after the other; return what failed, and why."""
     wanted = [*dict.fromkeys(run for figure in figures for run in figure.runs)]
     todo = [each for each in wanted if not runs.is_current(each)]
     if wanted:
         print(f"{len(wanted) - len(todo)} of {len(wanted)} results are there", file=sys.stderr)
-    failed = 0
-    for number, each in enumerate(todo, 1):
-        failed += not _did(each, f"{number}/{len(todo)}")
+    failed = []
+    with advancing.shown([each.command for each in todo]) as done:
+        for each in todo:
+            started, said = time.monotonic(), ""
+            try:
+                runs.measure(each)
+            except RunError as error:
+                failed.append(f"{each.command}: {error}")
+                said = f"FAILED: {error}, "
+            done(each.command, f"{said}{time.monotonic() - started:.0f} s")
     return failed
-
-
-def _did(wanted: Run, where: str) -> bool:
-    """Run one command, and say how it went."""
-    print(f"{where}  {wanted.command}", file=sys.stderr, flush=True)
-    started = time.monotonic()
-    try:
-        runs.measure(wanted)
-    except RunError as error:
-        print(f"{where}  FAILED: {error}", file=sys.stderr, flush=True)
-        return False
-    print(f"{where}  {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    return True
 
 
 def _print(figure: Figure) -> None:

@@ -2,7 +2,8 @@
 
 A result says what code and which processor gave it. One of the same is not measured again, so that
 an interrupted figure goes on where it was. Where nothing was measured here, the result that comes
-with bitkiln for the very same command is shown instead.
+with bitkiln for the very same command is shown instead: one of `paper/results`, which are such
+files, or one of the page of benchmarks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from pipelines.benching.page import RESULTS
 from pipelines.machine import processor
 
 KEPT = places.ARTIFACTS / "paper"
+SHIPPED = Path(__file__).with_name("results")
 _NEEDED = {"command", "made_by", "processor", "bitkiln", "date", "result"}
 
 
@@ -41,11 +43,11 @@ class Run:
         return shlex.join(["doit", *self.words])
 
     @property
-    def file(self) -> Path:
-        """Where its result is kept: the words make the name, a hash tells like names apart."""
+    def file(self) -> str:
+        """The name of the file of its result, of its words; a hash tells like names apart."""
         words = [word.rpartition("=")[2] for word in self.words]
         name = re.sub(r"[^\w.,]+", "_", "_".join(words)).strip("_")[:80]
-        return KEPT / f"{name}_{keys.digest(self.command)[:8]}.json"
+        return f"{name}_{keys.digest(self.command)[:8]}.json"
 
 
 def run(line: str) -> Run:
@@ -73,13 +75,12 @@ class RunError(Exception):
 
 def find(wanted: Run) -> Found | None:
     """Return the result that was measured here, else the one that comes with bitkiln, if any."""
-    kept = _kept(wanted)
-    if kept is not None:
-        return _found(wanted, kept["result"], kept, is_shipped=False)
-    shipped = _shipped().get(wanted.command)
-    if shipped is None:
-        return None
-    return _found(wanted, shipped, shipped, is_shipped=True)
+    for folder in (KEPT, SHIPPED):
+        kept = _kept(folder, wanted)
+        if kept is not None:
+            return _found(wanted, kept["result"], kept, is_shipped=folder == SHIPPED)
+    benched = _benched().get(wanted.command)
+    return None if benched is None else _found(wanted, benched, benched, is_shipped=True)
 
 
 def _found(
@@ -91,7 +92,7 @@ def _found(
 
 def is_current(wanted: Run) -> bool:
     """Whether this code gave the kept result, on this processor."""
-    kept = _kept(wanted)
+    kept = _kept(KEPT, wanted)
     return kept is not None and kept["made_by"] == _made_by()
 
 
@@ -114,12 +115,12 @@ def measure(wanted: Run) -> None:
     kept = {
         "command": wanted.command,
         "made_by": _made_by(),
-        "processor": found.get("processor", processor()),
+        "processor": found["processor"] if "processor" in found else processor(),
         "bitkiln": revision(),
         "date": datetime.now(UTC).date().isoformat(),
         "result": _without_turns(found),
     }
-    atomic.replace(wanted.file, json.dumps(kept, indent=1).encode())
+    atomic.replace(KEPT / wanted.file, json.dumps(kept, indent=1).encode())
 
 
 def _first_error(output: str) -> str:
@@ -139,9 +140,9 @@ def _has_lists(value: Any) -> bool:
     return isinstance(value, Mapping) and any(isinstance(each, list) for each in value.values())
 
 
-def _kept(wanted: Run) -> dict[str, Any] | None:
+def _kept(folder: Path, wanted: Run) -> dict[str, Any] | None:
     try:
-        found = json.loads(wanted.file.read_text(encoding="utf-8"))
+        found = json.loads((folder / wanted.file).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     is_whole = isinstance(found, dict) and found.keys() >= _NEEDED
@@ -149,14 +150,10 @@ def _kept(wanted: Run) -> dict[str, Any] | None:
 
 
 @functools.cache
-def _shipped() -> Mapping[str, Mapping[str, Any]]:
-    return dict(_read_shipped())
-
-
-def _read_shipped() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for path in sorted(RESULTS.glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        yield found["command"], found
+def _benched() -> Mapping[str, Mapping[str, Any]]:
+    """Results of the page of benchmarks, by their command."""
+    found = (json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.json"))
+    return {result["command"]: result for result in found}
 
 
 @functools.cache
