@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 from pipelines import exit_status, load
 from pipelines.errors import UserError
+from pipelines.plan import VERIFYING
 
 _LINE = re.compile(r"^(\w+) +(built|cached|written|skipped)\b(?: +[\d.]+ s)? *(.*)$", re.MULTILINE)
 """A line of a build: stage, what became of it, and what is to be said of it."""
-VERIFYING, PACKAGING = "verifying", "packaging"
+PACKAGING = "packaging"
 _ERROR = "ERROR: "
 
 

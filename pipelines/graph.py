@@ -9,7 +9,7 @@ from typing import Any
 from pipelines import actions
 from pipelines.errors import shown
 from pipelines.menu import BUILD, COMMANDS, Command
-from pipelines.plan import MEASURING, SOURCE, Plan, Step
+from pipelines.plan import MEASURING, SOURCE, VERIFYING, Plan, Step
 
 Task = dict[str, Any]
 
@@ -112,13 +112,13 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
     }
     yield {
         "basename": "build",
-        "name": "verifying",
+        "name": VERIFYING,
         "doc": "replays the golden vectors in the package",
         "actions": [(actions.verify, [plan])],
         "uptodate": [(actions.is_verified, [plan])],
         "meta": {"said": functools.partial(actions.verdict, plan)},
         "task_dep": ["build:publishing"],
-        "clean": [(actions.clean, [plan, name]) for name in ("verifying", *DERIVED)],
+        "clean": [(actions.clean, [plan, name]) for name in (VERIFYING, *DERIVED)],
     }
     yield {
         "basename": SUMMING,

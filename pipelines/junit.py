@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from xml.etree import ElementTree
 
 from pipelines import exit_status
 from pipelines.ci_builds import Built
-from pipelines.errors import UserError
-
-
-def write(path: Path, results: Sequence[Built]) -> None:
-    """Write a file: a case for each recipe, by its board; UserError if it cannot be written."""
-    try:
-        path.write_bytes(text(results))
-    except OSError as error:
-        raise UserError(f"junit={path}: cannot write it: {error.strerror}") from error
 
 
 def text(results: Sequence[Built]) -> bytes:
-    """The file, UTF-8.
+    """The file, UTF-8: a case for each recipe, by its board.
 
     A check that said no is a failure, all else that stopped a build an error; what was built and
     not run is skipped.

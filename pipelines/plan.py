@@ -27,6 +27,9 @@ MEASURING = "measuring"
 CALIBRATING, IMPORTING = "calibrating", "importing"
 """A stage that only some recipes have, and the one whose model stands for its model in others."""
 
+VERIFYING = "verifying"
+"""What a build ends with, no stage: the golden vectors replayed in the package, on one machine."""
+
 
 @dataclass(frozen=True)
 class Step:

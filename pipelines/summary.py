@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines import counting
+from pipelines import counting, tables
 from pipelines.errors import shown
 from pipelines.machine import is_here
 from pipelines.overrides import Variables
@@ -23,7 +23,7 @@ def text(plan: Plan, resolved: Resolved, variables: Variables, folder: Path) -> 
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     lines = {
         "computes": _work(counting.work(plan), resolved.hardware.core),
-        "package": f"{shown(folder)}, {_size(_bytes(manifest))}",
+        "package": f"{shown(folder)}, {tables.size(_bytes(manifest))}",
         "memory": "; ".join(_memory(manifest, resolved.hardware.threads)),
         "next": _next(resolved, variables),
     }
@@ -46,13 +46,13 @@ def _bytes(manifest: Mapping[str, Any]) -> int:
 def _memory(manifest: Mapping[str, Any], threads: int) -> Iterator[str]:
     """Weights; then buffers and scratch, with one thread and with all of the board."""
     memory = manifest["memory"]
-    yield f"weights {_size(memory['constant_bytes'])}"
+    yield f"weights {tables.size(memory['constant_bytes'])}"
     one = memory["arena_bytes_one_thread"]
-    yield f"buffers and scratch {_size(one)} with 1 thread"
+    yield f"buffers and scratch {tables.size(one)} with 1 thread"
     # Threads that share several inputs have buffers of their own, which a manifest does not state.
     if threads > 1 and all(tensor["shape"][:1] in ([], [1]) for tensor in manifest["inputs"]):
         whole = one + (threads - 1) * memory["scratch_bytes_per_thread"]
-        yield f"{_size(whole)} with {threads}"
+        yield f"{tables.size(whole)} with {threads}"
 
 
 def _next(resolved: Resolved, variables: Variables) -> str:
@@ -70,8 +70,3 @@ def _count(number: int) -> str:
         if number >= unit:
             return f"{number / unit:.3g} {name}"
     return f"{number:,}"
-
-
-def _size(size: int) -> str:
-    """Bytes, as KiB or MiB with a decimal."""
-    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"

@@ -6,11 +6,10 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from pipelines import abbreviating
-from pipelines.errors import UserError, shown
+from pipelines import abbreviating, out_files
+from pipelines.errors import shown
 
 Row = Mapping[str, Any]
 
@@ -59,18 +58,18 @@ def between(values: Sequence[float], digits: int) -> str:
     return " to ".join(f"{value:.{digits}f}" for value in values)
 
 
+def size(count: int) -> str:
+    """Return bytes as KiB or MiB with a decimal."""
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"
+
+
 def write_json(name: str | None, result: Any) -> None:
     """Write a command's result where json=FILE says, if it does."""
     if name is None:
         return
-    path = Path(name)
-    try:
-        path.write_text(
-            json.dumps(_finite(result), indent=1, allow_nan=False) + "\n", encoding="utf-8"
-        )
-    except OSError as error:
-        raise UserError(f"json={name}: cannot write it: {error.strerror}") from error
-    print(f"written: {shown(path.resolve())}", file=sys.stderr)
+    text = json.dumps(_finite(result), indent=1, allow_nan=False)
+    path = out_files.write("json", name, f"{text}\n".encode())
+    print(f"written: {shown(path)}", file=sys.stderr)
 
 
 def _finite(value: Any) -> Any:

@@ -15,7 +15,7 @@ from pipelines import floats, keys, roots
 from pipelines.errors import CheckError
 from pipelines.execute import STORE, Workshop
 from pipelines.manifest import Parts
-from pipelines.plan import IMPORTING, Plan
+from pipelines.plan import IMPORTING, VERIFYING, Plan
 
 if TYPE_CHECKING:
     # A build whose package is known to be right needs neither NumPy nor a runner.
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Execute = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
-NAME = "verifying"
 GOLDEN, QUANTIZING = floats.GOLDEN, floats.QUANTIZING
 CLOSE = 1e-4
 """Relative to the largest value: as near as float arithmetic in another order comes. A ResNet-50
@@ -185,7 +184,7 @@ def is_current(plan: Plan) -> bool:
     if not workshop.is_current(workshop.plan.steps[-1]):
         return False
     key = _key(_ingredients(workshop))
-    return STORE.has(NAME, key) and roots.of(STORE, plan.recipe).get(NAME, [""])[0] == key
+    return STORE.has(VERIFYING, key) and roots.of(STORE, plan.recipe).get(VERIFYING, [""])[0] == key
 
 
 def build(plan: Plan) -> dict[str, Any]:
@@ -197,8 +196,8 @@ def build(plan: Plan) -> dict[str, Any]:
     workshop = Workshop(plan)
     ingredients = _ingredients(workshop)
     key = _key(ingredients)
-    if STORE.has(NAME, key):
-        roots.note(STORE, plan.recipe, {NAME: key})
+    if STORE.has(VERIFYING, key):
+        roots.note(STORE, plan.recipe, {VERIFYING: key})
         return {"status": "cached", "note": said(plan)}
     try:
         ((_, found, how),) = in_package(workshop)
@@ -211,20 +210,20 @@ def build(plan: Plan) -> dict[str, Any]:
         if item.verdict == "departs":
             since = f"`doit verify recipe={plan.recipe}` says since when"
             beyond = floats.overflowing(workshop, item.largest_difference == float("inf"))
-            raise CheckError(f"{NAME}: {describe(item)}; {beyond or since}")
+            raise CheckError(f"{VERIFYING}: {describe(item)}; {beyond or since}")
     note = _note(plan, found, how)
     table = {"note": note, "outputs": [asdict(item) for item in found]}
     parts = artifacts.take_apart("table", table)
     with STORE.lock():
-        STORE.commit(NAME, key, "table", Parts(parts.files, {}), ingredients)
-    roots.note(STORE, plan.recipe, {NAME: key})
+        STORE.commit(VERIFYING, key, "table", Parts(parts.files, {}), ingredients)
+    roots.note(STORE, plan.recipe, {VERIFYING: key})
     seconds = round(time.monotonic() - started, 3)
     return {"status": "built", "seconds": seconds, "note": note}
 
 
 def said(plan: Plan) -> str | None:
     """Return what was said of a package when it was verified, if it was."""
-    manifest = STORE.manifest(NAME, _key(_ingredients(Workshop(plan))))
+    manifest = STORE.manifest(VERIFYING, _key(_ingredients(Workshop(plan))))
     if manifest is None:
         return None
     table = json.loads(STORE.files(manifest)["table.json"].read_text(encoding="utf-8"))
@@ -274,7 +273,7 @@ def _replayed(workshop: Workshop, why: Exception, started: float) -> dict[str, A
     outputs = workshop.load(workshop.plan.step(GOLDEN)).outputs
     if not any(array.dtype.kind == "f" for array in outputs.values()):
         raise CheckError(
-            f"{NAME}: {said.text}; `doit verify recipe={workshop.plan.recipe}` says why"
+            f"{VERIFYING}: {said.text}; `doit verify recipe={workshop.plan.recipe}` says why"
         )
     return None
 
@@ -322,4 +321,4 @@ def _ingredients(workshop: Workshop) -> dict[str, Any]:
 
 
 def _key(ingredients: dict[str, Any]) -> str:
-    return keys.digest(keys.canonical([NAME, ingredients]))
+    return keys.digest(keys.canonical([VERIFYING, ingredients]))

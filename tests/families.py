@@ -5,13 +5,16 @@ building them for all boards takes minutes; `doit ci` builds them, and then
 
     python -m tests.families BOARD ...          # compares what was built with what is kept
     python -m tests.families --write BOARD ...  # keeps what was built
+
+Nothing is kept of `host`, another processor everywhere: what was built for it is held against its
+instruction set at once, as a test does with what is kept of others.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from hw.isa import isa_of
@@ -48,7 +51,7 @@ prefer them."""
 
 
 def boards() -> list[str]:
-    """The boards but this machine, which is another one everywhere."""
+    """The boards of which families are kept: all but this machine."""
     return [name for name in list_boards() if name != "host"]
 
 
@@ -97,24 +100,40 @@ def kept() -> dict[str, list[str]]:
     return found
 
 
+def faults(hardware: Hardware, found: Collection[str]) -> Iterator[str]:
+    """What is wrong with the families that a board's packages run, in words."""
+    there = has(hardware)
+    for name in sorted(set(found) - there):
+        yield f"{hardware.name}: {name} is used, and is not of its instruction set"
+    for name in sorted(there - set(found) - CHEAPER.keys()):
+        yield f"{hardware.name}: {name} is of its instruction set, and no recipe runs it"
+
+
 def differences(board: str) -> Iterator[str]:
-    """What is built for a board otherwise than it is kept, in words."""
-    found = set[str]().union(*map(used, recipes_of(board)))
+    """What is built for a board otherwise than it is kept, in words; of this machine, `faults`."""
+    found = _built(board)
+    if board not in boards():
+        yield from faults(load.load_recipe(f"ci/levels_{board}").hardware, found)
+        return
     before = set(kept().get(board, []))
     yield from (f"{board}: {name} is used, and was not" for name in sorted(found - before))
     yield from (f"{board}: {name} is no longer used" for name in sorted(before - found))
+
+
+def _built(board: str) -> set[str]:
+    return set[str]().union(*map(used, recipes_of(board)))
 
 
 def main(words: Sequence[str]) -> int:
     """Compare or keep; the exit status."""
     named = [word for word in words if word != "--write"] or boards()
     if "--write" in words:
-        found = {name: sorted(set[str]().union(*map(used, recipes_of(name)))) for name in named}
+        found = {name: sorted(_built(name)) for name in named if name in boards()}
         text = json.dumps(dict(sorted((kept() | found).items())), indent=1)
         KEPT.write_text(f"{text}\n", encoding="utf-8")
         return 0
     said = [line for board in named for line in differences(board)]
-    print("\n".join(said) or f"as kept: {', '.join(named)}")
+    print("\n".join(said) or f"as it should be: {', '.join(named)}")
     return 1 if said else 0
 
 

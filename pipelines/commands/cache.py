@@ -56,7 +56,7 @@ def _push(variables: Variables) -> Any:
     given: dict[tuple[str, str], Manifest] = {}
     for recipe in _recipes(variables):
         for manifest in local.of_recipe(STORE, recipe):
-            if manifest.stage != "verifying":  # what this machine found out
+            if manifest.stage != plan.VERIFYING:  # what this machine found out
                 given[manifest.stage, manifest.key] = manifest
     there = {file.path for file in remote.backend.list(remotes.ENTRIES)}
     lacking = [m for a, m in given.items() if remotes.entry_path(*a) not in there]
@@ -119,7 +119,7 @@ def _known(remote: remotes.Remote, recipe: str, counts: dict[str, int]) -> Itera
 
     kinds = {stage.name: stage.gives for stage in STAGES}
     for stage, kept in roots.of(STORE, recipe).items():
-        for key in kept if stage != "verifying" else ():
+        for key in kept if stage != plan.VERIFYING else ():
             found = _brought(remote, stage, key, kinds.get(stage, "table"))
             _count(counts, found)
             if found is not None:
@@ -190,7 +190,8 @@ def _gc(variables: Variables) -> Any:
     before = collecting.total(local.results(STORE))
     removed = local.collect(STORE, limit)
     left = collecting.total(local.results(STORE))
-    print(f"here: removed {len(removed)} results, {_mib(before - left)}; {_mib(left)} are left")
+    freed = tables.size(before - left)
+    print(f"here: removed {len(removed)} results, {freed}; {tables.size(left)} are left")
     if left > limit:
         print("all that is left is in use by recipes, or was within the hour; `doit clean` forgets")
     result: dict[str, Any] = {"here": {"removed": removed, "bytes": before - left, "left": left}}
@@ -203,7 +204,7 @@ def _gc(variables: Variables) -> Any:
         }
         swept = upkeep.collect(remote, limit, needed, made.days)
         told = f"{swept.entries} entries and {swept.contents} contents"
-        print(f"remote: removed {told}, {_mib(swept.bytes)}")
+        print(f"remote: removed {told}, {tables.size(swept.bytes)}")
         result["remote"] = vars(swept)
     return result
 
@@ -236,10 +237,6 @@ def _keygen(variables: Variables) -> Any:
     print(f"written: {shown(file.absolute())}, which nobody else may read; name it by `sign`")
     print(f"public key, for others' `trust`: {public}")
     return {"public": public}
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.1f} MiB"
 
 
 _WORDS: Mapping[str, Callable[[Variables], Any]] = {

@@ -9,13 +9,12 @@ from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
-from pipelines import ci_builds, junit, load, tables
+from pipelines import ci_builds, junit, load, out_files, tables
 from pipelines.ci_builds import Built
 from pipelines.commands import arguments
 from pipelines.documents import is_path_like
 from pipelines.errors import CheckError, UserError, cut, nearest
 from pipelines.overrides import Variables
-from pipelines.paths import expanded
 
 WATCHING = "ci/*"
 """The recipes of the work folder that are meant, where there are such; else all are."""
@@ -37,7 +36,7 @@ def run(*, variables: Variables) -> None:
     rows = [{"is_fine": each.is_fine, **asdict(each)} for each in found]
     tables.write_json(variables.command.get("json"), rows)
     if (name := variables.command.get("junit")) is not None:
-        junit.write(expanded(name), found)
+        out_files.write("junit", name, junit.text(found))
     wrong = [result.recipe for result in found if not result.is_fine]
     if wrong:
         raise CheckError(f"ci: {len(wrong)} of {len(found)} recipes failed: {', '.join(wrong)}")

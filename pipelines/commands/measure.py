@@ -12,7 +12,7 @@ from hw import host
 from hw.costs import CoreCosts
 from hw.isa import Part, isa_of
 from hw.profile import Core, Hardware
-from pipelines import tables
+from pipelines import out_files, tables
 from pipelines.errors import UserError, did_you_mean, shown
 from pipelines.measuring import in_order, mca, table, timed
 from pipelines.measuring.figures import is_copy
@@ -40,11 +40,8 @@ def run(*, variables: Variables) -> None:
     if out is None:
         print(text, end="")
         return
-    try:
-        Path(out).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"out={out}: cannot write it: {error.strerror}") from error
-    print(f"written: {shown(Path(out).resolve())}")
+    path = out_files.write("out", out, text.encode())
+    print(f"written: {shown(path)}")
 
 
 def _core(name: str) -> Core:

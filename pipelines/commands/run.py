@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipelines import class_names, packages, profiling, samples, tables
+from pipelines import class_names, out_files, packages, profiling, samples, tables
 from pipelines.commands import arguments
 from pipelines.errors import UserError, shown
 from pipelines.load import Resolved
@@ -99,11 +100,10 @@ def _best(values: np.ndarray, tensor: Tensor, spec: OutputSpec) -> list[dict[str
 def _save(path: Path, outputs: dict[str, np.ndarray]) -> None:
     if path.suffix != ".npz":
         raise UserError(f"out={path}: must end in .npz")
-    try:
-        with zipfile.ZipFile(path, "w") as file:
-            for name, values in outputs.items():
-                with file.open(f"{name.replace('/', '_')}.npy", "w") as entry:
-                    np.lib.format.write_array(entry, values, allow_pickle=False)
-    except OSError as error:
-        raise UserError(f"out={path}: cannot write it: {error.strerror}") from error
-    print(f"written: {shown(path.absolute())}")
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as file:
+        for name, values in outputs.items():
+            with file.open(f"{name.replace('/', '_')}.npy", "w") as entry:
+                np.lib.format.write_array(entry, values, allow_pickle=False)
+    path = out_files.write("out", str(path), held.getvalue())
+    print(f"written: {shown(path)}")

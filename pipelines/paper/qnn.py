@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipelines import tables
 from pipelines.paper.cgo import cycles
 from pipelines.paper.figure import QNN, Bars, Figure, Part, Results, Table, geomean, times
 from pipelines.paper.runs import Found, Run, run
-from pipelines.reporting.parts import Bar, mib
+from pipelines.reporting.parts import Bar
 
 NETWORKS: Mapping[str, str] = {
     "resnet-18": "resnet18",
@@ -157,28 +158,26 @@ def _figure_5(results: Results) -> list[Part]:
 
 
 def _figure_6(results: Results) -> list[Part]:
+    heads = ["network", "weights", "feature maps", "float32, both",
+             "weights + maps, of float32", "both, of float32"]  # fmt: skip
     parts: list[Part] = []
     for where, runs in SIZES.items():
-        rows = []
-        for name, each in runs.items():
-            if (found := results.get(each)) is None:
-                continue
-            sizes = found.result
-            own = sizes["weights_bytes"] + sizes["memory_bytes"]
-            floats = sizes["float_weights_bytes"] + sizes["float_memory_bytes"]
-            rows.append([
-                name, mib(sizes["weights_bytes"]), mib(sizes["memory_bytes"]), mib(floats),
-                f"{sizes['weights_bytes'] / floats:.0%} + {sizes['memory_bytes'] / floats:.0%}",
-                f"{own / floats:.0%}",
-            ])  # fmt: skip
-        heads = ["network", "weights", "feature maps", "float32, both",
-                 "weights + maps, of float32", "both, of float32"]  # fmt: skip
-        published = "26 to 33 %" if where == "host" else "50 %"
+        rows = [_memory(name, results[each].result) for name, each in runs.items()
+                if each in results]  # fmt: skip
         if rows:
+            published = "26 to 33 %" if where == "host" else "50 %"
             rows.append(["published", "", "", "", "", published])
             title = "this machine" if where == "host" else BOARDS[where]
             parts.append(Table(heads, rows, title))
     return parts
+
+
+def _memory(name: str, sizes: Mapping[str, Any]) -> list[str]:
+    weights, maps = sizes["weights_bytes"], sizes["memory_bytes"]
+    floats = sizes["float_weights_bytes"] + sizes["float_memory_bytes"]
+    each = f"{weights / floats:.0%} + {maps / floats:.0%}"
+    shown = [tables.size(size) for size in (weights, maps, floats)]
+    return [name, *shown, each, f"{(weights + maps) / floats:.0%}"]
 
 
 def _figure_7(results: Results) -> list[Part]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from pipelines import tables
 from pipelines.abbreviating import shortened
 from pipelines.reporting.gathering import Facts, LayerFacts
-from pipelines.reporting.parts import mib
 
 WIDTH, ROW, TOP = 1000, 20, 26
 _GUTTER, _NAMES = 70, 260
@@ -57,7 +57,7 @@ def arena(facts: Facts) -> str:
     calls, size = len(facts.layers), max(facts.arena.buffer_bytes, 1)
     height, left = 300, 70
     wide = (WIDTH - left - 10) / max(calls, 1)
-    parts = [f'<text x="0" y="20">{mib(size)}</text><text x="0" y="{height - 4}">0</text>']
+    parts = [f'<text x="0" y="20">{tables.size(size)}</text><text x="0" y="{height - 4}">0</text>']
     for number, item in enumerate(facts.items):
         offset = facts.arena.offsets[item.key]
         tall = (height - 20) * item.size / size

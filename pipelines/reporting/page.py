@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from pipelines import tables
 from pipelines.load import Resolved
 from pipelines.reporting import comparing, drawing, sections
 from pipelines.reporting.comparing import Entry
 from pipelines.reporting.gathering import Facts
-from pipelines.reporting.parts import mib, table
+from pipelines.reporting.parts import table
 from pipelines.reporting.style import BY, STYLE, colours, legend
 
 _NAMES = {"how": "algorithm", "precision": "precision", "heat": "time"}
@@ -53,9 +54,9 @@ def comparison(entries: Sequence[Entry]) -> str:
             entry.hardware,
             f"{entry.facts.macs / 1e6:,.0f}",
             f"{entry.megacycles:,.2f}",
-            mib(entry.facts.weights),
-            mib(entry.facts.arena.size(1)),
-            "" if entry.library is None else mib(entry.library),
+            tables.size(entry.facts.weights),
+            tables.size(entry.facts.arena.size(1)),
+            "" if entry.library is None else tables.size(entry.library),
             "" if entry.rate is None else f"{entry.rate:.2%}",
             _verdict(entry.facts),
             "yes" if entry in best else "",
@@ -105,13 +106,13 @@ def _cards(manifest: Mapping[str, Any], facts: Facts, threads: int) -> str:
     cards = [
         (drawing.short(facts.macs), "multiply-accumulates"),
         (drawing.short(facts.cycles), f"cycles predicted, of {chosen} of {calls} calls"),
-        (mib(facts.weights), f"weights; {mib(facts.float_weights)} in float32"),
-        (mib(facts.arena.size(1)), "memory beside them, 1 thread"),
+        (tables.size(facts.weights), f"weights; {tables.size(facts.float_weights)} in float32"),
+        (tables.size(facts.arena.size(1)), "memory beside them, 1 thread"),
     ]
     if threads > 1:
-        cards.append((mib(facts.arena.size(threads)), f"on {threads} threads"))
+        cards.append((tables.size(facts.arena.size(threads)), f"on {threads} threads"))
     if library is not None:
-        cards.append((mib(library), "shared library"))
+        cards.append((tables.size(library), "shared library"))
     cards.append((_verdict(facts), "beside the source graph"))
     return (
         '<div class="cards">'

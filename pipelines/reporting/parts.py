@@ -1,4 +1,4 @@
-"""What the sections of a page are made of: tables, sizes, and bars with their values."""
+"""What the sections of a page are made of: tables, and bars with their values."""
 
 from __future__ import annotations
 
@@ -54,8 +54,3 @@ def table(
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
         "</table></div>"
     )
-
-
-def mib(size: int) -> str:
-    """Return bytes in MiB, or in KiB where they are fewer."""
-    return f"{size / 2**20:.2f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"

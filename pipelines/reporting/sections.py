@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from pipelines import tables
 from pipelines.reporting.gathering import Facts
-from pipelines.reporting.parts import Bar, bars, mib, table
+from pipelines.reporting.parts import Bar, bars, table
 from pipelines.reporting.rated import LayerCosts, Rated
 
 MOST_ROWS = 24
@@ -36,8 +37,8 @@ def beside_float(facts: Facts, library: int | None) -> Iterable[str]:
     ):
         ratio = f", {own / in_float:.2f} of float32's" if in_float else ""
         rows = [
-            Bar(f"{what}, float32", in_float, f"{mib(in_float)}, computed", "float"),
-            Bar(f"{what}, package", own, f"{mib(own)}{ratio}"),
+            Bar(f"{what}, float32", in_float, f"{tables.size(in_float)}, computed", "float"),
+            Bar(f"{what}, package", own, f"{tables.size(own)}{ratio}"),
         ]
         yield bars(rows, f"{what} beside float32")
 
