@@ -10,7 +10,7 @@ from hw.profile import Hardware
 from pipelines import tables, targets
 from pipelines.commands.arguments import repeat
 from pipelines.overrides import Variables
-from pipelines.paper.cgo import SYNTHESIS
+from pipelines.paper.cgo_kernels import SYNTHESIS
 
 if TYPE_CHECKING:
     from stages.options import Encoding

@@ -11,8 +11,8 @@ from typing import Any
 
 from pipelines import load
 from pipelines.errors import UserError
-from pipelines.paper.cgo import cycles
 from pipelines.paper.figure import CGO, QNN, Figure, Part, Results, Table, mega, times
+from pipelines.paper.resnet18 import cycles
 from pipelines.paper.runs import Found, Run, run
 
 PUBLISHED: Sequence[tuple[str, str, float, float]] = (

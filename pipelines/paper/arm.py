@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.paper.cgo import cycles
 from pipelines.paper.figure import ALIOS, RFC, Bars, Figure, Part, Results, Table, geomean, times
 from pipelines.paper.qnn import BESIDE_TFLITE
+from pipelines.paper.resnet18 import cycles
 from pipelines.paper.runs import run
 from pipelines.reporting.parts import Bar
 

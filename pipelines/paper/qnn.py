@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines import tables
-from pipelines.paper.cgo import cycles
 from pipelines.paper.figure import QNN, Bars, Figure, Part, Results, Table, geomean, times
+from pipelines.paper.resnet18 import cycles
 from pipelines.paper.runs import Found, Run, run
 from pipelines.reporting.parts import Bar
 

@@ -11,7 +11,7 @@ from pipelines.commands import paper
 from pipelines.errors import CheckError, UserError
 from pipelines.overrides import Variables
 from pipelines.paper import all as everything
-from pipelines.paper import cgo, runs
+from pipelines.paper import resnet18, runs
 from pipelines.paper.figure import CGO, Figure, Part, Results, Table, geomean
 from pipelines.paper.page import page, results_of
 from pipelines.paper.runs import run
@@ -65,11 +65,11 @@ def _table(name: str) -> Table:
 @pytest.mark.parametrize("bits", ["A1W1", "A2W1", "A2W2"])
 def test_loops_instead_of_micro_kernels_take_longer(bits: str) -> None:
     known = results_of(FIGURES["cgo-figure-7"])
-    own, plain = cgo.package(known, bits), cgo.without_kernels(known, bits)
+    own, plain = resnet18.package(known, bits), resnet18.without_kernels(known, bits)
     assert own is not None and plain is not None and 1.2 < plain / own < 10
-    shapes = cgo.by_shape(known, bits)
-    slower = {n for n, costs in shapes.items() if cgo.cycles(costs["loops"]) > cgo.cycles(
-        costs["+ packing"]) * cgo._threads(costs)}  # fmt: skip
+    shapes = resnet18.by_shape(known, bits)
+    slower = {n for n, costs in shapes.items() if resnet18.cycles(costs["loops"]) > resnet18.cycles(
+        costs["+ packing"]) * resnet18.threads_of(costs)}  # fmt: skip
     assert {"C2", "C6", "C9", "C12"} <= slower
 
 
