@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pipelines.documents import is_path_like
 from pipelines.errors import CheckError, UserError, cut, nearest
 from pipelines.overrides import Variables
 from pipelines.paths import expanded
+from pipelines.spreading import address
 
 WATCHING = "ci/*"
 """The recipes of the work folder that are meant, where there are such; else all are."""
@@ -24,11 +26,14 @@ COLUMNS = ("recipe", "board", "package", "seconds", "verified")
 
 def run(*, variables: Variables) -> None:
     """Build and verify each recipe, print and write what came of it; CheckError for a fault."""
+    scheduler = address.scheduler(
+        variables.command.get("executor"), variables.command.get("scheduler")
+    )
     recipes = chosen(variables.command.get("recipes"))
-    jobs = arguments.jobs(variables) or 1
+    jobs = arguments.jobs(variables) or (1 if scheduler is None else os.cpu_count() or 1)
     found: list[Built] = []
     with _shown(recipes, jobs) as show:
-        for result in ci_builds.build_all(recipes, jobs):
+        for result in _results(recipes, jobs, scheduler):
             found.append(result)
             show(result)
     found.sort(key=lambda result: recipes.index(result.recipe))
@@ -66,6 +71,15 @@ def chosen(text: str | None) -> list[str]:
     if not result:
         raise UserError("recipes= names none; for example: recipes='ci/*_rpi3,digits_a2w2_host'")
     return list(result)
+
+
+def _results(recipes: Sequence[str], jobs: int, scheduler: str | None) -> Iterator[Built]:
+    """Build here, or on the workers of a scheduler."""
+    if scheduler is None:
+        return ci_builds.build_all(recipes, jobs)
+    from pipelines.spreading import finishing
+
+    return finishing.build_all(recipes, jobs, scheduler)
 
 
 def _row(result: Built) -> dict[str, Any]:
