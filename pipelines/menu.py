@@ -115,7 +115,7 @@ COMMANDS: tuple[Command, ...] = (
                       "compare recipes=digits_a2w2_host,resnet18_a2w1_rpi3 out=both.html")),
     Command("ci", "builds and verifies many recipes, on after a fault: [recipes=PATTERN,...]", "ci",
             recipe=False, takes=("recipes", "jobs", "json", "junit", "executor", "scheduler"),
-            examples=("ci", "ci recipes='ci/*_rpi3,digits_*' jobs=2 junit=ci.xml",
+            examples=("ci recipes='ci/*_rpi3,digits_*' jobs=2 junit=ci.xml",
                       "ci executor=dask scheduler=tcp://HOST:8786")),
     Command("recipes", "the recipes there are", "recipes", recipe=False, takes=("json",),
             examples=("recipes", "recipes json=recipes.json")),

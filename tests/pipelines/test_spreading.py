@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,22 +22,20 @@ pytest.importorskip("fsspec", reason="no fsspec: no store can be shared")
 pytest.importorskip("cryptography", reason="no cryptography: nothing can be signed")
 
 from pipelines import plan
-from pipelines.calibration import Data
+from pipelines.errors import UserError
 from pipelines.execute import Workshop
 from pipelines.load import load_recipe
-from pipelines.recipe import Calibration, InputSpec
-from pipelines.spreading import orders
+from pipelines.spreading import address, orders
 from pipelines.spreading.cluster import _unmeasured
 from tests.pipelines.caching.stores import new_key, share
-from tests.pipelines.fake_clone import ROOT, Clone
+from tests.pipelines.fake_clone import Clone
 
 RECIPES = {
-    "again": "extends: toy\n",
     "broken": "extends: toy\nlayers: [{match: conv2, algorithm: mac8}]\n",
     "filed": "extends: toy\nmodel: {zoo: null, file: net.onnx}\nquantization: null\n",
     "other": "extends: toy\nhardware: rpi4\n",
 }
-"""Beside `toy`: one of the same stages, one that fails, one with a file, and one for another board."""
+"""Beside `toy`: one that fails, one of a file, one for another board."""
 STAGES = ("zoo", "importing", "golden", "legalizing", "packaging")
 
 
@@ -57,16 +56,22 @@ class Cluster:
         where = ("--host", "127.0.0.1", "--port", str(self.port))
         self._start("scheduler", folder, {}, "scheduler", *where)
 
-    def clone(self, name: str, cache: str = "") -> Clone:
+    def clone(self, name: str) -> Clone:
         """A clone that shares the store."""
         made = Clone(self.folder / name)
-        share(made, cache or self.cache)
+        share(made, self.cache)
         return made
 
-    def join(self, name: str, clone: Clone) -> Clone:
+    def has(self, names: Iterable[str]) -> bool:
+        """Whether workers have joined."""
+        return all("Registered to" in (self.folder / f"{n}.err").read_text() for n in names)
+
+    def join(self, name: str, clone: Clone, cache: str = "") -> Clone:
         """Start a worker in a clone."""
         self.workers[name] = clone
         given = {**clone.environment, "FAKE_LOG": str(clone.log), "PYTHONPATH": str(clone.root)}
+        if cache:
+            given["BITKILN_CACHE"] = str(clone.write(f"{name}.yaml", cache))
         flags = ("--nthreads", "1", "--no-nanny", "--name", name, "--host", "127.0.0.1")
         self._start(name, clone.root, given, "worker", self.address, *flags)
         return clone
@@ -86,11 +91,11 @@ class Cluster:
             stderr=(self.folder / f"{name}.err").open("wb"),
         )
 
-    def end(self, name: str) -> None:
-        """Kill a process at once."""
+    def end(self, name: str) -> Clone | None:
+        """Kill a process at once; return the clone it ran in."""
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes.pop(name).wait(20)
-        self.workers.pop(name, None)
+        return self.workers.pop(name, None)
 
     def runs(self) -> Counter[str]:
         """How often each stage ran on any worker that there has been."""
@@ -149,13 +154,17 @@ def test_a_cluster_makes_the_same_bytes_though_a_worker_is_killed(tmp_path: Path
             cluster.join(name, clone)
         client = with_recipes(cluster.clone("client"))
 
+        for _ in waited("three workers did not join"):
+            if cluster.has(cluster.workers):
+                break
         process = client.start("ci", "json=ci.json", *cluster.words)
         killed = busy(cluster)
-        cluster.end(killed)
+        dead = cluster.end(killed)
         out, err = process.communicate(timeout=60)
 
+        assert dead is not None
         assert process.returncode == 1, out + err
-        assert "4 verified, 0 built and not run, 1 failed" in out
+        assert "3 verified, 0 built and not run, 1 failed" in out
         assert "FAULT: legalizing: conv2: no 8-bit kernel; use algorithm: bitserial" in out
         rows = {row["recipe"]: row for row in json.loads((client.root / "ci.json").read_text())}
         assert {rows[name]["package"] for name in built} == {"built"}
@@ -170,85 +179,104 @@ def test_a_cluster_makes_the_same_bytes_though_a_worker_is_killed(tmp_path: Path
             assert client.package(name) == one.package(name) == four.package(name), name
         assert results(client) == results(one) == results(four)
 
-        # One recipe by itself: what is here is shared, and workers that come are used.
-        cluster.join("w3", cluster.clone("w3"))
+        # One recipe by itself: what is here is shared, and workers that come back are used.
+        for name in list(cluster.workers):
+            cluster.end(name)
+        cluster.join(killed, dead)
         out, err = client.doit("build", "recipe=toy", "golden.seed=5", *cluster.words)
         one.doit("build", "recipe=toy", "golden.seed=5")
-        assert err == "" and client.runs() == {}
-        assert "on w" in out and results(client) == results(one)
+        assert err == "" and client.runs() == {} and f", on {killed}" in out
+        assert results(client) == results(one)
+        cluster.end(killed)
+        refused(cluster, client, dead)
 
-        refused(cluster, client)
 
-
-def refused(cluster: Cluster, client: Clone) -> None:
-    """Workers with other code, and with keys that nobody trusts, are named; and none is used."""
-    for name in list(cluster.workers):
-        cluster.end(name)
+def refused(cluster: Cluster, client: Clone, clone: Clone) -> None:
+    """Workers with other code, or whose results would not arrive, are named; and none is used."""
     odd = cluster.clone("odd")
     odd.edit("stages/packaging/__init__.py", "* 100", "* 101")
     cluster.join("odd", odd)
-    _key, other = new_key(cluster.folder, "other.key")
-    strange = f"remote: file://{cluster.folder / 'remote'}\nsign: {_key}\n"
-    cluster.join("stranger", cluster.clone("stranger", strange))
-    cluster.join("apart", cluster.clone("apart", cluster.cache.replace("remote\n", "far\n")))
-    cluster.join("reader", cluster.clone("reader", cluster.cache + "write: false\n"))
-    told = ""
-    for _ in waited("four workers were not refused"):
-        _, told = client.doit("build", "recipe=toy", "golden.seed=6", *cluster.words, expect=3)
-        if len(told.splitlines()) == 5:
+    key, public = new_key(cluster.folder, "other.key")
+    remote = cluster.folder / "remote"
+    cluster.join("stranger", clone, f"remote: file://{remote}\nsign: {key}\n")
+    cluster.join("apart", clone, f"remote: file://{remote}far\nsign: {cluster.key}\n")
+    cluster.join("reader", clone, cluster.cache + "write: false\n")
+    for _ in waited("four workers did not join"):
+        if cluster.has(cluster.workers):
             break
-    apart, differs, reader, stranger = sorted(told.splitlines()[1:])
-    assert "not all workers can build" in told and "Traceback" not in told
+    before = clone.runs()
+    words = ("build", "recipe=toy", "golden.seed=6", *cluster.words)
+    _, told = client.doit(*words, expect=3)
+    first, apart, differs, reader, stranger = told.splitlines()
+    assert first == f"ERROR: {cluster.address}: not all workers can build"
+    assert "apart at tcp://" in apart and "is its store another?" in apart
     assert "odd at tcp://" in differs
     assert "differs in stages/packaging/__init__.py; it needs the same bitkiln" in differs
-    assert "apart at" in apart and "is its store another?" in apart
-    assert "reader at" in reader and "needs `sign: FILE`" in reader
-    assert "stranger at" in stranger and f"signed by {other[:12]}…, whom `trust`" in stranger
-    assert odd.runs() == {}
+    assert "reader at tcp://" in reader and "needs `sign: FILE`" in reader
+    assert f"signed by {public[:12]}…, whom `trust` does not name" in stranger
+    assert odd.runs() == {} and clone.runs() == before
     cluster.end("scheduler")
-    _, told = client.doit("build", "recipe=toy", "golden.seed=6", *cluster.words, expect=3)
+    _, told = client.doit(*words, expect=3)
     assert told.startswith(f"ERROR: {cluster.address}: no scheduler answers (Connection refused)")
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("executor", "scheduler", "says"),
     [
-        ("executor=dusk", "executor=dusk: there is no such executor; did you mean 'dask'?"),
-        ("executor=dask", "executor=dask needs the address of a scheduler"),
-        ("scheduler=tcp://h:1", "scheduler=tcp://h:1: is for executor=dask; add that"),
-        ("executor=dask scheduler=http://h:1", "is no address of a scheduler; accepted: tcp://"),
-        ("executor=dask scheduler=tcp://h:99999", "is no address of a scheduler"),
-        ("executor=dask scheduler=tcp://127.0.0.1:9", "needs a store that this machine and all"),
+        ("dusk", None, "executor=dusk: there is no such executor; did you mean 'dask'?"),
+        ("dask", None, "executor=dask needs the address of a scheduler"),
+        (None, "tcp://h:1", "scheduler=tcp://h:1: is for executor=dask; add that"),
+        ("processes", "tcp://h:1", "is for executor=dask"),
+        ("dask", "http://h:1", "is no address of a scheduler; accepted: tcp://"),
+        ("dask", "tcp://h:99999", "is no address of a scheduler"),
+        ("dask", "tcp://h", "is no address of a scheduler"),
     ],
 )
-def test_bad_words_are_refused(clone: Clone, words: str, says: str) -> None:
+def test_words_that_name_no_cluster(executor: str, scheduler: str, says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        address.scheduler(executor, scheduler)
+
+
+def test_without_a_store_to_meet_in_nothing_is_built(clone: Clone) -> None:
+    assert address.scheduler("processes", None) is address.scheduler(None, None) is None
     for command in (("build", "recipe=toy"), ("ci",)):
-        out, err = clone.doit(*command, *words.split(), expect=3)
-        assert says in err and err.count("ERROR") == 1 and "Traceback" not in err
-        assert clone.runs() == {} and out == ""
+        words = ("executor=dask", "scheduler=tcp://127.0.0.1:9")
+        out, err = clone.doit(*command, *words, expect=3)
+        assert err.startswith("ERROR: executor=dask needs a store that this machine and all")
+        assert clone.runs() == {} and out == "" and err.count("ERROR") == 1
 
 
 def test_an_order_says_all_that_decides_an_artifact_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan and what its orders say of it have the same ingredients, also with data."""
-    data = tmp_path / "samples"
-    data.mkdir()
-    (data / "a.npy").write_bytes(b"1")
-    inputs = {"x": InputSpec(shape=(1, 3), mean=(0.5,))}
-    resolved = load_recipe(str(ROOT / "recipes/resnet8_int8_rpi3.yaml"))
-    made = plan.of(resolved)
-    given = plan.Plan(made.recipe, made.steps, None, Data(Calibration(data=data), inputs))
-    monkeypatch.setattr(orders, "_fetched", lambda key: data)
+    """A plan and what its orders say of it have the same ingredients, also with files."""
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples" / "a.npy").write_bytes(b"1")
+    (tmp_path / "net.onnx").write_bytes(b"2")
+    (tmp_path / "mine.yaml").write_text(
+        "model: {file: net.onnx}\ninputs: {x: {mean: [0.5]}}\ncalibration: {data: samples}\n"
+        "hardware: rpi3\n"
+    )
+    given = plan.of(load_recipe(str(tmp_path / "mine.yaml")))
+    arrived = tmp_path / "arrived"
+    monkeypatch.setattr(orders, "_fetched", lambda key: arrived / key)
     for step in given.steps:
         order = orders.order(given, step, "alike")
+        for key, files in order.files.items():
+            (arrived / key).mkdir(parents=True, exist_ok=True)
+            for name, path in files.items():
+                (arrived / key / name).write_bytes(path.read_bytes())
         assert orders.told(order.text) == (step.name, "alike")
-        arrived, same = orders.plan_of(order.text)
-        assert Workshop(arrived).ingredients(same) == Workshop(given).ingredients(step)
+        there, same = orders.plan_of(order.text)
+        assert Workshop(there).ingredients(same) == Workshop(given).ingredients(step)
         assert str(tmp_path) not in order.text, "an order is the same wherever its files lie"
-    other = plan.of(load_recipe(str(ROOT / "recipes/resnet8_int8_host.yaml")))
-    keys = [{orders.order(p, p.steps[i], "alike").key for p in (made, other)} for i in (0, -1)]
-    assert [len(each) for each in keys] == [1, 2], "recipes share what is alike"
+
+
+def test_recipes_share_the_orders_that_are_alike() -> None:
+    plans = [plan.of(load_recipe(name)) for name in ("resnet8_int8_rpi3", "resnet8_int8_host")]
+    keys = [{orders.order(p, p.steps[i], "alike").key for p in plans} for i in (0, -1)]
+    assert [len(each) for each in keys] == [1, 2]
+    assert len({orders.order(plans[0], plans[0].steps[0], each).key for each in "ab"}) == 2
 
 
 def test_what_is_yet_to_be_measured_is_not_ordered() -> None:
