@@ -96,13 +96,13 @@ def build(plan: Plan, name: str, scheduler: str | None = None) -> dict[str, Any]
     """
     started = time.monotonic()
     step = plan.step(name)
-    ordered = None
-    if scheduler is not None:
+    workshop, found, ordered = execute.Workshop(plan), None, None
+    if scheduler is not None and (found := workshop.find(step)) is None:
         from pipelines.spreading import cluster
 
         ordered = cluster.build(plan, step, scheduler)
     try:
-        manifest, origin = execute.Workshop(plan).produce(step)
+        manifest, origin = found or workshop.produce(step)
     except StageError as error:
         raise UserError(f"{name}: {error}") from error
     if origin == "cached":

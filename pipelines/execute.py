@@ -124,15 +124,14 @@ class Workshop:
             remote.offer(self.store, [*memo.new, manifest])
         return manifest, "built"
 
-    def find(self, step: Step) -> Manifest | None:
-        """Return the manifest of a step's artifact if it is here or on the remote, as all above it
-        are; None if anything must be built."""
+    def find(self, step: Step) -> tuple[Manifest, Origin] | None:
+        """Return the manifest of a step's artifact and whence it is, where it is here or on the
+        remote, and all above it too; None if anything must be built."""
         for _, producer in self.plan.producers(step):
             if producer is not None and self.find(producer) is None:
                 return None
         address = self.address(step)
-        found = None if address is None else self._found(step, address)
-        return None if found is None else found[0]
+        return None if address is None else self._found(step, address)
 
     def _found(self, step: Step, address: Address) -> tuple[Manifest, Origin] | None:
         """Return the manifest of a step's artifact and whence it is, without building it."""

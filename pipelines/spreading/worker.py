@@ -79,7 +79,7 @@ def build(text: str, *above: Mapping[str, Any]) -> dict[str, Any]:
 def _built(text: str) -> Outcome:
     started = time.monotonic()
     name = "an order"
-    status, why = exit_status.MISTAKE, ""
+    status = exit_status.MISTAKE
     try:
         name, alike = orders.told(text)
         _refuse_unlike(alike)
@@ -92,12 +92,12 @@ def _built(text: str) -> Outcome:
         why = f"{name}: {error}"
     except (UserError, UnlikeError) as error:
         why = f"{name}: worker {_name()}: {error}"
-    except OSError as error:
-        said = of_disk(error)
-        why = f"{name}: worker {_name()}: {said or traceback.format_exc()}"
-        status = exit_status.MISTAKE if said else exit_status.FAULT
-    except Exception:
-        why, status = f"{name}: worker {_name()}:\n{traceback.format_exc()}", exit_status.FAULT
+    except Exception as error:
+        said = of_disk(error) if isinstance(error, OSError) else None
+        if said is None:
+            said = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+            status = exit_status.FAULT
+        why = f"{name}: worker {_name()}: {said}"
     return Outcome(name, _name(), "failed", _since(started), why, status)
 
 
