@@ -53,7 +53,7 @@ class Cluster:
         Those whose choices are yet to be measured are left out.
         """
         workshop = Workshop(plan)
-        left_out = _unmeasured(plan)
+        left_out = unmeasured(plan)
         wanted: dict[str, tuple[Order, set[str]]] = {}
         for step in plan.steps:
             if step.name in left_out:
@@ -149,7 +149,7 @@ class WorkerFaultError(Exception):
     """A fault of bitkiln's on a worker; the message holds the traceback from there."""
 
 
-def _unmeasured(plan: Plan) -> set[str]:
+def unmeasured(plan: Plan) -> set[str]:
     """Return the steps that wait for trials which are yet to be run here."""
     from pipelines import actions
 

@@ -91,7 +91,7 @@ def check(client: Any, scheduler: str, shared: Remote) -> str:
     whose results would not arrive here."""
     asked = secrets.token_hex(16)
     found = _run(client, scheduler, worker.describe, asked)
-    faults = [_fault(address, said, asked, shared) for address, said in found.items()]
+    faults = [fault(address, said, asked, shared) for address, said in found.items()]
     _run(client, scheduler, worker.forget, asked)
     if any(faults):
         lines = (f"  {fault}" for fault in sorted(filter(None, faults)))
@@ -118,7 +118,7 @@ def _run(client: Any, scheduler: str, function: Callable[..., Any], asked: str) 
     return results[0]
 
 
-def _fault(address: str, said: Any, asked: str, shared: Remote) -> str:
+def fault(address: str, said: Any, asked: str, shared: Remote) -> str:
     """Return what keeps a worker from building for this machine, nothing if it can."""
     if not isinstance(said, dict):
         return f"{address}: {type(said).__name__}: {cut(printable(str(said)))}; is bitkiln there?"

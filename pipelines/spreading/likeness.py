@@ -6,11 +6,13 @@ import functools
 import platform
 from collections.abc import Mapping
 
-from pipelines import keys, sources
+from pipelines import keys
 from stages import STAGES
 
 Likeness = dict[str, str]
 """What makes an artifact → its digest or version: equal ones make equal bytes."""
+WORKER = "pipelines.spreading.worker"
+"""The module that workers run, with all that it imports."""
 _NAMED = 3
 """How many differences a sentence names."""
 
@@ -24,8 +26,7 @@ def now() -> Likeness:
     for stage in STAGES:
         found |= keys.code_ingredients(stage.entry.partition(":")[0])
         found |= {tool: keys.tool_version(tool) for tool in stage.tools}
-    for path in sorted((keys.ROOT / "pipelines").rglob("*.py")):
-        found[path.relative_to(keys.ROOT).as_posix()] = sources.read(path, keys.ROOT).digest
+    found |= keys.code_ingredients(WORKER, packages=("pipelines",))
     return dict(sorted(found.items()))
 
 
