@@ -20,7 +20,7 @@ from pipelines.execute import Workshop
 from pipelines.plan import MEASURING, Plan, Step
 from pipelines.spreading import joining, orders, outcome
 from pipelines.spreading.orders import Order
-from pipelines.spreading.outcome import Outcome
+from pipelines.spreading.outcome import FAILED, KILLED, Outcome
 from pipelines.spreading.sending import Sender
 
 _GLANCE = 1.0
@@ -47,10 +47,11 @@ class Cluster:
         """Key of an order → Dask's future of it: it is kept, so that nobody orders it again."""
         self._alone_since: float | None = None
 
-    def order(self, plan: Plan) -> dict[str, Any]:
+    def order(self, plan: Plan, *, again: bool = False) -> dict[str, Any]:
         """Order all steps of a plan that are not here, and return their futures by name.
 
-        Those whose choices are yet to be measured are left out.
+        Those whose choices are yet to be measured are left out. Orders that failed are given once
+        more if that is asked.
         """
         workshop = Workshop(plan)
         left_out = unmeasured(plan)
@@ -67,7 +68,7 @@ class Cluster:
             self._sender.artifacts(workshop)
         futures: dict[str, Any] = {}
         for name, (made, above) in wanted.items():
-            futures[name] = self._future(made, [futures[each] for each in sorted(above)])
+            futures[name] = self._future(made, [futures[each] for each in sorted(above)], again)
         return futures
 
     def outcome(self, future: Any) -> Outcome:
@@ -83,13 +84,13 @@ class Cluster:
                 step = future.key.split("-")[1]
                 last = getattr(error.last_worker, "name", "?")
                 why = f"{step}: workers died of it again and again, {last} the last; out of memory?"
-                return Outcome(step, str(last), "failed", 0.0, why, exit_status.MISTAKE)
+                return Outcome(step, str(last), KILLED, 0.0, why, exit_status.MISTAKE)
             except Exception as error:
                 if _is_cancelled(error):
                     raise UserError(f"{self._scheduler}: was lost; {joining.GOES_ON}") from None
                 step = future.key.split("-")[1]
                 said = f"{step}: {type(error).__name__}: {error}"
-                return Outcome(step, "?", "failed", 0.0, said, exit_status.FAULT)
+                return Outcome(step, "?", FAILED, 0.0, said, exit_status.FAULT)
 
     def cancel(self) -> None:
         """Take back what no worker has begun."""
@@ -97,15 +98,17 @@ class Cluster:
             self._client.cancel(list(self._ordered.values()))
             self._ordered.clear()
 
-    def _future(self, made: Order, above: list[Any]) -> Any:
+    def _future(self, made: Order, above: list[Any], again: bool) -> Any:
         with self._lock:
-            if made.key not in self._ordered:
+            name = made.key
+            if again and name in self._ordered and self._ordered[name].status == "error":
+                name += "-again"
+            if name not in self._ordered:
                 for key, files in made.files.items():
                     self._sender.files(key, files)
                 task = (operator.call, _BUILD, made.text, *above)
-                (future,) = self._client.get({made.key: task}, [made.key], sync=False)
-                self._ordered[made.key] = future
-            return self._ordered[made.key]
+                (self._ordered[name],) = self._client.get({name: task}, [name], sync=False)
+            return self._ordered[name]
 
     def _look_at_workers(self) -> None:
         """UserError if the cluster has been without workers for long."""

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from typing import Any
 
 from pipelines import ci_builds, exit_status, load, plan
 from pipelines.ci_builds import ERROR, PACKAGING, Built
 from pipelines.errors import UserError
 from pipelines.spreading import cluster
 from pipelines.spreading.cluster import Cluster
-from pipelines.spreading.outcome import BUILT, Outcome
+from pipelines.spreading.outcome import BUILT, KILLED, Outcome
 
 _ORDERING = 8
 """Recipes that are looked up in the shared store at a time."""
@@ -45,6 +46,7 @@ class _Spread:
     def __init__(self, workers: Cluster, jobs: int) -> None:
         self._workers = workers
         self._ordering = threading.Semaphore(_ORDERING)
+        self._suspecting = threading.Lock()
         self._finishing = threading.Semaphore(jobs)
         self._is_stopped = False
 
@@ -59,11 +61,17 @@ class _Spread:
         try:
             resolved = load.load_recipe(recipe)
             board = resolved.recipe.hardware
+            steps = plan.of(resolved)
             with self._ordering:
-                futures = self._workers.order(plan.of(resolved))
+                futures = self._workers.order(steps)
         except UserError as error:
             return ci_builds.failed(recipe, board, exit_status.MISTAKE, 0.0, f"{ERROR}{error}\n")
-        outcomes = [self._workers.outcome(future) for future in futures.values()]
+        outcomes = self._wait(futures)
+        if any(each.origin == KILLED for each in outcomes):
+            # Dask blames a worker's death on all that waited there. One recipe at a time, it is
+            # seen whose fault it was.
+            with self._suspecting:
+                outcomes = self._wait(self._workers.order(steps, again=True))
         lines = "".join(f"{each.line()}\n" for each in outcomes if each.is_fine)
         seconds = sum(each.seconds for each in outcomes if each.origin == BUILT)
         if wrong := next((each for each in outcomes if not each.is_fine), None):
@@ -73,6 +81,9 @@ class _Spread:
             if self._is_stopped:
                 return ci_builds.failed(recipe, board, exit_status.MISTAKE, seconds, lines)
             return _with(ci_builds.build(recipe), outcomes, seconds, lines)
+
+    def _wait(self, futures: Mapping[str, Any]) -> list[Outcome]:
+        return [self._workers.outcome(future) for future in futures.values()]
 
 
 def _with(here: Built, outcomes: Sequence[Outcome], seconds: float, lines: str) -> Built:

@@ -56,18 +56,53 @@ def connected(scheduler: str) -> Any:
         ) from None
     # Whatever happens to a cluster is said in sentences of ours.
     logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
+    security = distributed.Security()
+    if scheduler.startswith("tls:") and security.tls_ca_file is None:
+        raise UserError(
+            f"{scheduler}: needs certificates, which Dask's configuration names: "
+            "distributed.comm.tls.ca-file, and cert and key of tls.client"
+        )
     host, _, port = scheduler.partition("://")[2].rpartition(":")
-    try:
+
+    def connect() -> Any:
+        # That of another protocol may accept, and never say a word.
         socket.create_connection((host.strip("[]"), int(port)), SECONDS).close()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of versions that differ where nothing depends on them
-            return distributed.Client(scheduler, timeout=SECONDS, set_as_default=False)
-    except Exception as error:  # Dask has many for what is no scheduler, or wants TLS
+            return distributed.Client(
+                scheduler, timeout=SECONDS, set_as_default=False, security=security
+            )
+
+    try:
+        return _within(SECONDS + 1, connect)
+    except Exception as error:  # Dask has many for what is no scheduler
         said = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise UserError(
             f"{scheduler}: no scheduler answers ({cut(printable(said))}); start one with "
             f"`dask scheduler --port {port}`"
         ) from None
+
+
+def _within(seconds: float, action: Callable[[], Any]) -> Any:
+    """Return what an action returns; TimeoutError if that takes longer. Dask has no limits of time
+    where one that hangs would keep all waiting."""
+    results: list[Any] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(action())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError(f"nothing in {seconds:g} s")
+    return results[0]
 
 
 def wait_for_workers(client: Any, scheduler: str) -> None:
@@ -101,21 +136,16 @@ def check(client: Any, scheduler: str, shared: Remote) -> str:
 
 def _run(client: Any, scheduler: str, function: Callable[..., Any], asked: str) -> dict[str, Any]:
     """Call a function on every worker; return what each gave or raised, by its address."""
-    results: list[dict[str, Any]] = []
-
-    def run() -> None:
-        results.append(client.run(function, asked, on_error="return"))
-
-    # Dask has no limit of time here: one that hangs would keep all waiting.
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(FOR_ALL)
-    if not results:
+    try:
+        found: dict[str, Any] = _within(
+            FOR_ALL, lambda: client.run(function, asked, on_error="return")
+        )
+    except TimeoutError:
         raise UserError(
             f"{scheduler}: not all workers said within {FOR_ALL:g} s what they are; look for one "
             "that hangs"
-        )
-    return results[0]
+        ) from None
+    return found
 
 
 def fault(address: str, said: Any, asked: str, shared: Remote) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines import exit_status
 
-BUILT = "built"
+BUILT, FAILED, KILLED = "built", "failed", "killed"
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Outcome:
     worker: str
     """By its name, or its address where it has none."""
     origin: str
-    """built; cached or fetched, where the worker had it or the shared store; or failed."""
+    """built; cached or fetched, where the worker had it or the shared store; failed; or killed,
+    where worker after worker died while it was building this, or about to."""
     seconds: float
     why: str = ""
     """What went wrong, as a build here would say it; of a fault of bitkiln's with the traceback."""

@@ -17,7 +17,7 @@ from pipelines.caching.backend import UnreachableError
 from pipelines.errors import UserError, of_disk
 from pipelines.manifest import Manifest, output_digest
 from pipelines.spreading import likeness, orders
-from pipelines.spreading.outcome import Outcome
+from pipelines.spreading.outcome import FAILED, Outcome
 from pipelines.store import Store
 from stages.errors import StageError
 
@@ -98,7 +98,7 @@ def _built(text: str) -> Outcome:
             said = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
             status = exit_status.FAULT
         why = f"{name}: worker {_name()}: {said}"
-    return Outcome(name, _name(), "failed", _since(started), why, status)
+    return Outcome(name, _name(), FAILED, _since(started), why, status)
 
 
 def _refuse_unlike(alike: str) -> None:
