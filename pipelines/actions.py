@@ -97,10 +97,13 @@ def build(plan: Plan, name: str, scheduler: str | None = None) -> dict[str, Any]
     started = time.monotonic()
     step = plan.step(name)
     workshop, found, ordered = execute.Workshop(plan), None, None
-    if scheduler is not None and (found := workshop.find(step)) is None:
+    if scheduler is not None:
         from pipelines.spreading import cluster
 
-        ordered = cluster.build(plan, step, scheduler)
+        if not cluster.is_ordered(plan, step, scheduler):
+            found = workshop.find(step)
+        if found is None:
+            ordered = cluster.build(plan, step, scheduler)
     try:
         manifest, origin = found or workshop.produce(step)
     except StageError as error:

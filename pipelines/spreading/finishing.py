@@ -6,7 +6,6 @@ reader looks for it, and runs that on the golden samples.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -29,7 +28,7 @@ def build_all(recipes: Sequence[str], jobs: int, scheduler: str) -> Iterator[Bui
 
     Raises UserError where there is no cluster, or where it is lost.
     """
-    spread = _Spread(cluster.of(scheduler, os.getpid()), jobs)
+    spread = _Spread(cluster.of(scheduler), jobs)
     with ThreadPoolExecutor(max(1, len(recipes))) as pool:
         waiting = [pool.submit(spread.build, recipe) for recipe in recipes]
         try:

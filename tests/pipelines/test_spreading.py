@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -22,13 +23,14 @@ pytest.importorskip("distributed", reason="no distributed: pip install -e '.[clu
 pytest.importorskip("fsspec", reason="no fsspec: no store can be shared")
 pytest.importorskip("cryptography", reason="no cryptography: nothing can be signed")
 
-from pipelines import execute, plan
+from pipelines import ci_builds, execute, plan
 from pipelines.caching.remote import Remote
 from pipelines.errors import UserError
 from pipelines.execute import Workshop
 from pipelines.load import load_recipe
-from pipelines.spreading import address, joining, likeness, orders, worker
-from pipelines.spreading.cluster import unmeasured
+from pipelines.spreading import address, cluster, finishing, joining, likeness, orders, worker
+from pipelines.spreading.cluster import Cluster, unmeasured
+from pipelines.spreading.outcome import Outcome
 from pipelines.store import Store
 from tests.pipelines.caching.stores import new_key, remote_of, share
 from tests.pipelines.fake_clone import Clone
@@ -42,7 +44,7 @@ RECIPES = {
 STAGES = ("zoo", "importing", "golden", "legalizing", "packaging")
 
 
-class Cluster:
+class Machines:
     """A scheduler and workers, each a process with a clone of its own, on loopback."""
 
     def __init__(self, folder: Path) -> None:
@@ -107,8 +109,8 @@ class Cluster:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Cluster]:
-    made = Cluster(folder)
+def started(folder: Path) -> Iterator[Machines]:
+    made = Machines(folder)
     try:
         yield made
     finally:
@@ -138,10 +140,10 @@ def waited(what: str, seconds: float = 120.0) -> Iterator[None]:
     raise AssertionError(f"in {seconds} s {what} did not happen")
 
 
-def busy(cluster: Cluster) -> str:
+def busy(machines: Machines) -> str:
     """The first worker that is seen at its slow stage."""
     for _ in waited("no worker began to legalize"):
-        for name, clone in cluster.workers.items():
+        for name, clone in machines.workers.items():
             if clone.runs().get("legalizing"):
                 return name
     raise AssertionError
@@ -150,19 +152,19 @@ def busy(cluster: Cluster) -> str:
 def test_a_cluster_makes_the_same_bytes_though_a_worker_is_killed(tmp_path: Path) -> None:
     one, four = (with_recipes(Clone(tmp_path / name)) for name in ("one", "four"))
     built = [name for name in ("toy", *RECIPES) if name != "broken"]
-    with started(tmp_path) as cluster:
+    with started(tmp_path) as machines:
         for name in ("w0", "w1", "w2"):
-            clone = cluster.clone(name)
+            clone = machines.clone(name)
             clone.environment["FAKE_SLEEP"] = "0.7"
-            cluster.join(name, clone)
-        client = with_recipes(cluster.clone("client"))
+            machines.join(name, clone)
+        client = with_recipes(machines.clone("client"))
 
         for _ in waited("three workers did not join"):
-            if cluster.has(cluster.workers):
+            if machines.has(machines.workers):
                 break
-        process = client.start("ci", "json=ci.json", *cluster.words)
-        killed = busy(cluster)
-        dead = cluster.end(killed)
+        process = client.start("ci", "json=ci.json", *machines.words)
+        killed = busy(machines)
+        dead = machines.end(killed)
         out, err = process.communicate(timeout=120)
 
         assert dead is not None
@@ -174,7 +176,7 @@ def test_a_cluster_makes_the_same_bytes_though_a_worker_is_killed(tmp_path: Path
         assert "broken" in rows and "legalizing: conv2" in rows["broken"]["output"]
         assert client.runs() == {}, "nothing was built here"
         # What several recipes need is built once, but for what the dead worker was at.
-        assert cluster.runs()["zoo"] == 1 and cluster.runs()["legalizing"] <= 5
+        assert machines.runs()["zoo"] == 1 and machines.runs()["legalizing"] <= 5
 
         for name in built:
             one.doit("build", f"recipe={name}")
@@ -183,41 +185,42 @@ def test_a_cluster_makes_the_same_bytes_though_a_worker_is_killed(tmp_path: Path
         assert results(client) == results(one) == results(four)
 
         # One recipe by itself: what is here is shared, and workers that come back are used.
-        for name in list(cluster.workers):
-            cluster.end(name)
-        cluster.join(killed, dead)
-        out, err = client.doit("build", "recipe=toy", "golden.seed=5", *cluster.words)
-        one.doit("build", "recipe=toy", "golden.seed=5")
-        assert err == "" and client.runs() == {} and f", on {killed}" in out
+        for name in list(machines.workers):
+            machines.end(name)
+        machines.join(killed, dead)
+        other = "quantization.weights.bits=2"
+        out, err = client.doit("build", "recipe=toy", other, *machines.words)
+        one.doit("build", "recipe=toy", other)
+        assert err == "" and client.runs() == {} and out.count(f", on {killed}") == len(STAGES)
         assert results(client) == results(one)
-        cluster.end(killed)
-        refused(cluster, client, dead)
+        machines.end(killed)
+        refused(machines, client, dead)
 
 
-def refused(cluster: Cluster, client: Clone, clone: Clone) -> None:
+def refused(machines: Machines, client: Clone, clone: Clone) -> None:
     """Workers with other code, or whose results would not be used, are named; and none is used."""
-    odd = cluster.clone("odd")
+    odd = machines.clone("odd")
     odd.edit("stages/packaging/__init__.py", "* 100", "* 101")
-    cluster.join("odd", odd)
-    key, public = new_key(cluster.folder, "other.key")
-    remote = cluster.folder / "remote"
-    cluster.join("stranger", clone, f"remote: file://{remote}\nsign: {key}\n")
+    machines.join("odd", odd)
+    key, public = new_key(machines.folder, "other.key")
+    remote = machines.folder / "remote"
+    machines.join("stranger", clone, f"remote: file://{remote}\nsign: {key}\n")
     for _ in waited("two workers did not join"):
-        if cluster.has(cluster.workers):
+        if machines.has(machines.workers):
             break
     before = clone.runs()
-    words = ("build", "recipe=toy", "golden.seed=6", *cluster.words)
+    words = ("build", "recipe=toy", "quantization.weights.bits=3", *machines.words)
     _, told = client.doit(*words, expect=3)
     first, differs, stranger = told.splitlines()
-    assert first == f"ERROR: {cluster.address}: not all workers can build"
+    assert first == f"ERROR: {machines.address}: not all workers can build"
     assert "odd at tcp://" in differs
     assert "differs in stages/packaging/__init__.py; it needs the same bitkiln" in differs
     assert f"signed by {public[:12]}…, whom `trust` does not name" in stranger
     assert not list((remote / "entries" / "probing").rglob("*/*")), "probes are removed"
     assert odd.runs() == {} and clone.runs() == before
-    cluster.end("scheduler")
+    machines.end("scheduler")
     _, told = client.doit(*words, expect=3)
-    assert told.startswith(f"ERROR: {cluster.address}: no scheduler answers (Connection refused)")
+    assert told.startswith(f"ERROR: {machines.address}: no scheduler answers (Connection refused)")
 
 
 def test_workers_whose_results_would_not_arrive(
@@ -239,6 +242,10 @@ def test_workers_whose_results_would_not_arrive(
         assert joining.fault("tcp://w", found, "1", here).startswith(says)
         assert bool(says) == bool(joining.fault("tcp://w", found, "1", here))
         worker.forget("1", host)
+    with monkeypatch.context() as patched:
+        patched.setattr(likeness, "now", lambda: {**likeness.at_start(), "stages/a.py": "edited"})
+        edited = worker.describe("1", host)
+        assert "its code changed: start it again" in joining.fault("tcp://w", edited, "1", here)
     unlike = {**worker.describe("2", host), "likeness": {**likeness.at_start(), "numpy": "1.0"}}
     assert "differs in numpy 1.0 (here " in joining.fault("tcp://w", unlike, "2", here)
     stopped = ModuleNotFoundError("No module named 'pipelines'")
@@ -302,6 +309,53 @@ def test_recipes_share_the_orders_that_are_alike() -> None:
     keys = [{orders.order(p, p.steps[i], "alike").key for p in plans} for i in (0, -1)]
     assert [len(each) for each in keys] == [1, 2]
     assert len({orders.order(plans[0], plans[0].steps[0], each).key for each in "ab"}) == 2
+
+
+def test_what_dask_says_of_the_dead_becomes_a_row_and_of_a_lost_cluster_an_error() -> None:
+    from distributed import KilledWorker
+    from distributed.client import FutureCancelledError
+
+    made = Cluster.__new__(Cluster)
+    made._scheduler = "tcp://h:1"
+
+    def future(error: Exception) -> SimpleNamespace:
+        def result(timeout: float) -> None:
+            raise error
+
+        return SimpleNamespace(key="bitkiln-packaging-1", result=result)
+
+    dead = made.outcome(future(KilledWorker("t", SimpleNamespace(name="w1"), 3)))
+    assert (dead.step, dead.origin, dead.status) == ("packaging", "killed", 3)
+    assert dead.why.startswith("packaging: workers died of it again and again, w1 the last")
+    with pytest.raises(UserError, match="tcp://h:1: was lost; what was built is in the shared"):
+        made.outcome(future(FutureCancelledError("t", "scheduler-connection-lost")))
+    odd = made.outcome(future(ModuleNotFoundError("no module")))
+    assert (odd.why, odd.status) == ("packaging: ModuleNotFoundError: no module", 2)
+
+
+def test_a_recipe_that_deaths_are_blamed_on_is_tried_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Stub:
+        asked: ClassVar[list[bool]] = []
+
+        def order(self, steps: object, *, again: bool = False) -> dict[str, bool]:
+            self.asked.append(again)
+            return {"zoo": again}
+
+        def outcome(self, is_second: bool) -> Outcome:
+            origin, status = ("built", 0) if is_second else ("killed", 3)
+            return Outcome("zoo", "w", origin, 1.0, "", status)
+
+        def cancel(self) -> None: ...
+
+    monkeypatch.setattr(cluster, "of", lambda *given: Stub())
+    monkeypatch.setattr(
+        ci_builds, "build", lambda name: ci_builds.told(name, "rpi3", 2.0, "verifying built  fine")
+    )
+    (row,) = finishing.build_all(["resnet8_int8_rpi3"], 1, "tcp://h:1")
+    assert Stub.asked == [False, True]
+    assert (row.is_fine, row.verified, row.seconds) == (True, "fine", 3.0)
 
 
 def test_what_is_yet_to_be_measured_is_not_ordered() -> None:
