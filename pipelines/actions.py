@@ -89,21 +89,36 @@ def is_current(plan: Plan, name: str) -> bool:
 
 
 @plain_errors
-def build(plan: Plan, name: str) -> dict[str, Any]:
-    """Build one step unless another process just did; the result is for the progress line."""
+def build(plan: Plan, name: str, scheduler: str | None = None) -> dict[str, Any]:
+    """Build one step unless another process just did; the result is for the progress line.
+
+    With a scheduler a worker of its cluster builds it, and it is fetched from there.
+    """
     started = time.monotonic()
     step = plan.step(name)
+    workshop, found, ordered = execute.Workshop(plan), None, None
+    if scheduler is not None:
+        from pipelines.spreading import cluster
+
+        if not cluster.is_ordered(plan, step, scheduler):
+            found = workshop.find(step)
+        if found is None:
+            ordered = cluster.build(plan, step, scheduler)
     try:
-        manifest, origin = execute.Workshop(plan).produce(step)
+        manifest, origin = found or workshop.produce(step)
     except StageError as error:
         raise UserError(f"{name}: {error}") from error
     if origin == "cached":
         return {"status": "cached"}
-    return {
-        "status": origin,
-        "seconds": round(time.monotonic() - started, 3),
-        "artifact": shown(execute.STORE.folder(name, manifest.key)),
-    }
+    artifact = shown(execute.STORE.folder(name, manifest.key))
+    if ordered is not None and origin == "fetched":
+        note = f"{artifact}, on {ordered.worker}"
+        return {"status": ordered.origin, "seconds": ordered.seconds, "note": note}
+    if ordered is not None:
+        lost = f"{name}: what {ordered.worker} gave is not in the shared store; built here"
+        print(f"warning: {lost}", file=sys.stderr)
+    seconds = round(time.monotonic() - started, 3)
+    return {"status": origin, "seconds": seconds, "artifact": artifact}
 
 
 @plain_errors

@@ -39,7 +39,7 @@ class Data:
 
     def digest(self) -> str:
         """A digest of everything that decides the samples: the files, and how they are read."""
-        files = _files(self.section.data)
+        files = sample_files(self.section.data)
         marks = tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in files)
         told = {
             "samples": self.section.samples,
@@ -64,7 +64,7 @@ class Data:
                 f"{shown(self.section.data)}: a folder is for a model of one input, and this one "
                 f"has {len(tensors)}; give a .npz with an array for each"
             )
-        (tensor,), files = tensors, _files(self.section.data)
+        (tensor,), files = tensors, sample_files(self.section.data)
         read = [
             samples.read_sample(files[index], tensor, self.inputs.get(tensor.name))
             for index in self._chosen(len(files))
@@ -111,7 +111,7 @@ class Data:
         return sorted(int(index) for index in order[: self.section.samples])
 
 
-def _files(data: Path) -> list[Path]:
+def sample_files(data: Path) -> list[Path]:
     """The files that hold samples; UserError for what is none."""
     from pipelines import samples
 

@@ -19,10 +19,12 @@ from pipelines import exit_status, load
 from pipelines.errors import UserError
 from pipelines.plan import VERIFYING
 
-_LINE = re.compile(r"^(\w+) +(built|cached|written|skipped)\b(?: +[\d.]+ s)? *(.*)$", re.MULTILINE)
+_LINE = re.compile(
+    r"^(\w+) +(built|fetched|cached|written|skipped)\b(?: +[\d.]+ s)? *(.*)$", re.MULTILINE
+)
 """A line of a build: stage, what became of it, and what is to be said of it."""
 PACKAGING = "packaging"
-_ERROR = "ERROR: "
+ERROR = "ERROR: "
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Built:
     board: str | None
     """None of a recipe that cannot be read."""
     package: str
-    """built, cached or failed."""
+    """built, fetched, cached or failed."""
     verified: str | None
     """What the golden samples said and how they were run; None where they were not."""
     why: str
@@ -68,7 +70,7 @@ def build(recipe: str) -> Built:
         board = load.load_recipe(recipe).recipe.hardware
     except UserError as error:
         seconds = time.monotonic() - started
-        return _failed(recipe, None, exit_status.MISTAKE, seconds, f"{_ERROR}{error}\n")
+        return failed(recipe, None, exit_status.MISTAKE, seconds, f"{ERROR}{error}\n")
     done = subprocess.run(
         [sys.executable, "-m", "doit", "build", f"recipe={recipe}"],
         stdin=subprocess.DEVNULL,
@@ -82,7 +84,7 @@ def build(recipe: str) -> Built:
     )
     seconds = time.monotonic() - started
     if done.returncode != exit_status.DONE:
-        return _failed(recipe, board, done.returncode, seconds, done.stdout)
+        return failed(recipe, board, done.returncode, seconds, done.stdout)
     return told(recipe, board, seconds, done.stdout)
 
 
@@ -95,8 +97,9 @@ def told(recipe: str, board: str | None, seconds: float, output: str) -> Built:
     return Built(recipe, board, package, verified, why, exit_status.DONE, seconds, output)
 
 
-def _failed(recipe: str, board: str | None, status: int, seconds: float, output: str) -> Built:
-    said = [line.removeprefix(_ERROR) for line in output.splitlines() if line.startswith(_ERROR)]
+def failed(recipe: str, board: str | None, status: int, seconds: float, output: str) -> Built:
+    """What a build says that ended with a status, or by a signal: its first error."""
+    said = [line.removeprefix(ERROR) for line in output.splitlines() if line.startswith(ERROR)]
     if status < 0:
         said = [f"ended by signal {-status}"]
     why = said[0] if said else f"ended with status {status}"

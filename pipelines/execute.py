@@ -109,11 +109,8 @@ class Workshop:
                 self.produce(producer)
         address = self.address(step)
         assert address is not None, "all inputs were just produced"
-        manifest = self._sound(step, address.key)
-        if manifest is not None:
-            return manifest, "cached"
-        if (fetched := self._fetch(step, address)) is not None:
-            return fetched, "fetched"
+        if (found := self._found(step, address)) is not None:
+            return found
         arguments: dict[str, Any] = {
             argument: self.files(step, argument) if producer is None else self.load(producer)
             for argument, producer in producers.items()
@@ -126,6 +123,23 @@ class Workshop:
         if remote := shared():
             remote.offer(self.store, [*memo.new, manifest])
         return manifest, "built"
+
+    def find(self, step: Step) -> tuple[Manifest, Origin] | None:
+        """Return the manifest of a step's artifact and whence it is, where it is here or on the
+        remote, and all above it too; None if anything must be built."""
+        for _, producer in self.plan.producers(step):
+            if producer is not None and self.find(producer) is None:
+                return None
+        address = self.address(step)
+        return None if address is None else self._found(step, address)
+
+    def _found(self, step: Step, address: Address) -> tuple[Manifest, Origin] | None:
+        """Return the manifest of a step's artifact and whence it is, without building it."""
+        if (manifest := self._sound(step, address.key)) is not None:
+            return manifest, "cached"
+        if (fetched := self._fetch(step, address)) is not None:
+            return fetched, "fetched"
+        return None
 
     def _fetch(self, step: Step, address: Address) -> Manifest | None:
         """Return the manifest of a step's artifact, brought from the remote if it is there."""

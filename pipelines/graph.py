@@ -10,6 +10,7 @@ from pipelines import actions
 from pipelines.errors import shown
 from pipelines.menu import BUILD, COMMANDS, Command
 from pipelines.plan import MEASURING, SOURCE, VERIFYING, Plan, Step
+from pipelines.spreading import address
 
 Task = dict[str, Any]
 
@@ -80,6 +81,8 @@ def _measuring(plan: Plan, arguments: Mapping[str, Any]) -> Task:
 def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
     # doit takes what is ready in the order in which it stands here.
     source = [f"build:{SOURCE}"] if plan.source is None else []
+    said = arguments["variables"].command
+    scheduler = address.scheduler(said.get("executor"), said.get("scheduler"))
     yield {
         "basename": "build",
         "name": None,
@@ -95,7 +98,7 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
             "basename": "build",
             "name": step.name,
             "doc": f"{', '.join(takes) or 'the model'} -> {step.stage.gives}",
-            "actions": [(actions.build, [plan, step.name])],
+            "actions": [(actions.build, [plan, step.name, scheduler])],
             "uptodate": [(actions.is_current, [plan, step.name])],
             "task_dep": first + [f"build:{stage}" for stage in dict.fromkeys(takes)],
             "clean": [(actions.clean, [plan, name]) for name in [step.name, *_beside(step.name)]],

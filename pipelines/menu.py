@@ -53,7 +53,7 @@ _BUILT = ("build:publishing",)
 
 BUILD = Command(
     "build", "build a recipe's package, stage by stage: recipe=NAME [field=value ...]", "",
-    takes=("board",),
+    takes=("board", "executor", "scheduler"),
     examples=("build recipe=digits_a2w2_host", "build recipe=digits_a2w2_host hardware=rpi4"),
 )  # fmt: skip
 CLEAN = Command(
@@ -114,8 +114,9 @@ COMMANDS: tuple[Command, ...] = (
             examples=("compare recipes=digits_a2w2_host,resnet18_a2w1_rpi3",
                       "compare recipes=digits_a2w2_host,resnet18_a2w1_rpi3 out=both.html")),
     Command("ci", "builds and verifies many recipes, on after a fault: [recipes=PATTERN,...]", "ci",
-            recipe=False, takes=("recipes", "jobs", "json", "junit"),
-            examples=("ci", "ci recipes='ci/*_rpi3,digits_*' jobs=2 junit=ci.xml")),
+            recipe=False, takes=("recipes", "jobs", "json", "junit", "executor", "scheduler"),
+            examples=("ci recipes='ci/*_rpi3,digits_*' jobs=2 junit=ci.xml",
+                      "ci executor=dask scheduler=tcp://HOST:8786")),
     Command("paper",
             "the sources' tables and figures, beside ours, on a page: [figure=NAME,... or all]",
             "paper", recipe=False, takes=("figure", "out", "json"),
@@ -176,6 +177,8 @@ MEANINGS: Mapping[str, str] = {
     "recipes": "recipes, separated by commas; of ci also patterns",
     "figure": "tables and figures to measure, by name, separated by commas; or all",
     "jobs": "how many recipes are built at a time",
+    "executor": "who builds: processes of this machine, or the workers of a dask cluster",
+    "scheduler": "the address of the cluster's scheduler: tcp://HOST:PORT or tls://HOST:PORT",
     "junit": "the result, also to this file, as GitHub and others read it",
     "accuracy": "what `doit accuracy … json=FILE` wrote, separated by commas",
     "hardware": "the board by its name, or its file by path",

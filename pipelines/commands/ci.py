@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
-from pipelines import ci_builds, junit, load, out_files, tables
+from pipelines import advancing, ci_builds, junit, load, out_files, tables
 from pipelines.ci_builds import Built
 from pipelines.commands import arguments
 from pipelines.documents import is_path_like
 from pipelines.errors import CheckError, UserError, cut, nearest
 from pipelines.overrides import Variables
+from pipelines.spreading import address
 
 WATCHING = "ci/*"
 """The recipes of the work folder that are meant, where there are such; else all are."""
@@ -23,13 +23,17 @@ COLUMNS = ("recipe", "board", "package", "seconds", "verified")
 
 def run(*, variables: Variables) -> None:
     """Build and verify each recipe, print and write what came of it; CheckError for a fault."""
+    scheduler = address.scheduler(
+        variables.command.get("executor"), variables.command.get("scheduler")
+    )
     recipes = chosen(variables.command.get("recipes"))
-    jobs = arguments.jobs(variables) or 1
+    jobs = arguments.jobs(variables) or (1 if scheduler is None else os.cpu_count() or 1)
     found: list[Built] = []
-    with _shown(recipes, jobs) as show:
-        for result in ci_builds.build_all(recipes, jobs):
+    with advancing.shown(recipes, jobs) as done:
+        for result in _results(recipes, jobs, scheduler):
             found.append(result)
-            show(result)
+            state = result.package if result.is_fine else "FAILED"
+            done(result.recipe, f"{state}  {result.seconds:.1f} s")
     found.sort(key=lambda result: recipes.index(result.recipe))
     tables.show("ci", [_row(result) for result in found], COLUMNS)
     print(_sum(found))
@@ -67,6 +71,15 @@ def chosen(text: str | None) -> list[str]:
     return list(result)
 
 
+def _results(recipes: Sequence[str], jobs: int, scheduler: str | None) -> Iterator[Built]:
+    """Build here, or on the workers of a scheduler."""
+    if scheduler is None:
+        return ci_builds.build_all(recipes, jobs)
+    from pipelines.spreading import finishing
+
+    return finishing.build_all(recipes, jobs, scheduler)
+
+
 def _row(result: Built) -> dict[str, Any]:
     said = (result.verified or "").partition(";")[0]
     if result.verified is None:
@@ -80,31 +93,3 @@ def _sum(results: Sequence[Built]) -> str:
     faults = sum(not result.is_fine for result in results)
     unverified = len(results) - verified - faults
     return f"{verified} verified, {unverified} built and not run, {faults} failed"
-
-
-@contextmanager
-def _shown(recipes: Sequence[str], jobs: int) -> Iterator[Any]:
-    """Show what is done: on a terminal a bar with what is being built, elsewhere a line each,
-    beside the table."""
-    count, left = len(recipes), list(recipes)
-    if not sys.stdout.isatty():
-
-        def line(result: Built) -> None:
-            left.remove(result.recipe)
-            state = result.package if result.is_fine else "FAILED"
-            text = f"{count - len(left)}/{count}  {result.recipe}  {state}  {result.seconds:.1f} s"
-            print(text, file=sys.stderr, flush=True)
-
-        yield line
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), transient=True) as progress:
-        task = progress.add_task(", ".join(left[:jobs]), total=count)
-
-        def advance(result: Built) -> None:
-            left.remove(result.recipe)
-            progress.update(task, advance=1, description=", ".join(left[:jobs]))
-
-        yield advance

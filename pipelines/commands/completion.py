@@ -5,6 +5,7 @@ from __future__ import annotations
 from pipelines import board, completing, load
 from pipelines.errors import UserError, did_you_mean
 from pipelines.overrides import Variables
+from pipelines.spreading import address
 
 
 def run(*, variables: Variables) -> None:
@@ -16,5 +17,6 @@ def run(*, variables: Variables) -> None:
         "recipe": sorted(name for name, _description in load.list_recipes()),
         "hardware": sorted(board.list_boards()),
         "shell": list(completing.SHELLS),
+        "executor": list(address.EXECUTORS),
     }
     print(completing.SCRIPTS[shell](values), end="")

@@ -126,13 +126,17 @@ def _figure_10(results: Results) -> list[Part]:
     if not columns:
         return []
     rows = [
-        [name, LAYERS[name][0], *(times(found[name]) for found in columns.values())]
+        [name, LAYERS[name][0], *(_cell(found, name) for found in columns.values())]
         for name in LAYERS
     ]
     spread = [f"{times(min(f.values()))} to {times(max(f.values()))}" for f in columns.values()]
     published = ["3.6 to 14.7" if bits == "A1W1" else "" for bits in columns]
     rows += [["ours", "", *spread], ["published", "", *published]]
     return [Table(["name", "layer", *columns], rows, "times as fast as our float32")]
+
+
+def _cell(found: Mapping[str, float], name: str) -> str:
+    return times(found[name]) if name in found else "8-bit products"
 
 
 def figures() -> Iterator[Figure]:

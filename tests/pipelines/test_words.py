@@ -49,7 +49,7 @@ def test_the_commands_of_a_line(argv: list[str], names: tuple[str, ...]) -> None
 def test_what_a_command_does_not_heed_is_refused_with_what_it_does() -> None:
     assert refused("build", "recipe=x", "json=r.json") == (
         "command line: json: `doit build` does not heed it; accepted: recipe, a recipe's fields, "
-        "board\n"
+        "board, executor, scheduler\n"
         "    json=r.json\n"
         "    ^^^^"
     )

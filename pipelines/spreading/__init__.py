@@ -1,0 +1,1 @@
+"""Stages spread over the machines of a Dask cluster; results meet in the shared store."""
