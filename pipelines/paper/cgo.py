@@ -202,5 +202,7 @@ def figures() -> Iterator[Figure]:
         "The gain falls fast with bits; at A2W2 it is still considerable. A2W3, A3W2 and A3W3 are "
         "missing.",
         "Speed is modelled for a Raspberry Pi 3, seconds of synthesis are measured here.",
-        cgo_kernels.figure_11, (*STEPS.values(), *cgo_kernels.SINGLE.values(), cgo_kernels.KERNELS),
+        cgo_kernels.figure_11,
+        (*STEPS.values(), *cgo_kernels.SINGLE.values(), *cgo_kernels.IN_BYTES.values(),
+         cgo_kernels.KERNELS),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.emulating.primitives import PACKED
-from pipelines.emulating.telling import CYCLES, INSTRUCTIONS
+from pipelines.emulating.telling import CYCLES
 from pipelines.paper.figure import Results
 from pipelines.paper.runs import Run, run
 
@@ -51,8 +51,8 @@ FLOAT = run("bench recipe=resnet18_a2w1_rpi3 peers=none own=float32")
 
 
 def cycles(cost: Mapping[str, Any]) -> float:
-    """Modelled cycles of a cost; instructions where cycles are not modelled."""
-    return float(cost.get(CYCLES, cost[INSTRUCTIONS]))
+    """Return the modelled cycles of a cost; results without are not kept."""
+    return float(cost[CYCLES])
 
 
 def by_shape(results: Results, bits: str) -> dict[str, Mapping[str, Any]]:

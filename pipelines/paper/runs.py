@@ -24,6 +24,7 @@ from typing import Any
 from pipelines import atomic, exit_status, keys, places
 from pipelines.benching.origin import revision
 from pipelines.benching.page import RESULTS
+from pipelines.emulating.telling import CYCLES, INSTRUCTIONS
 from pipelines.machine import processor
 
 KEPT = places.ARTIFACTS / "paper"
@@ -112,6 +113,7 @@ def measure(wanted: Run) -> None:
         if done.returncode != exit_status.DONE or not result.is_file():
             raise RunError(_first_error(done.stdout) or f"ended with status {done.returncode}")
         found = json.loads(result.read_text(encoding="utf-8"))
+    _check_modelled(found)
     kept = {
         "command": wanted.command,
         "made_by": _made_by(),
@@ -121,6 +123,22 @@ def measure(wanted: Run) -> None:
         "result": _without_turns(found),
     }
     atomic.replace(KEPT / wanted.file, json.dumps(kept, indent=1).encode())
+
+
+def _check_modelled(result: Any) -> None:
+    """RunError for what was emulated without a model of the core: figures are of cycles."""
+    if _lacks_cycles(result):
+        notes = result.get("notes") or [
+            "no cycles are modelled; `doit doctor` says what is missing"
+        ]
+        raise RunError("; ".join(notes))
+
+
+def _lacks_cycles(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        is_cost = INSTRUCTIONS in value and CYCLES not in value
+        return is_cost or any(_lacks_cycles(each) for each in value.values())
+    return isinstance(value, list) and any(_lacks_cycles(each) for each in value)
 
 
 def _first_error(output: str) -> str:

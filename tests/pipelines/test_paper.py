@@ -118,3 +118,14 @@ def test_names_of_no_figure_are_refused() -> None:
     with pytest.raises(UserError, match="names none"):
         everything.chosen(",", [*FIGURES.values()])
     assert everything.chosen("all", [*FIGURES.values()]) == [*FIGURES.values()]
+
+
+def test_what_is_emulated_without_cycles_is_no_result() -> None:
+    cost = {"instructions_emulated": 5, "cycles_modelled": 7}
+    runs._check_modelled({"rows": [cost], "notes": []})
+    with pytest.raises(runs.RunError, match="apt install llvm-19"):
+        runs._check_modelled(
+            {"rows": [cost, {"instructions_emulated": 5}], "notes": ["apt install llvm-19"]}
+        )
+    with pytest.raises(runs.RunError, match="doit doctor"):
+        runs._check_modelled({"primitives": [{"costs": {"loops": {"instructions_emulated": 5}}}]})
