@@ -1,4 +1,4 @@
-"""Writing a trained digits network: QONNX, ONNX with quantizers around tensors (QDQ), float ONNX."""
+"""Writing a trained digits network: as QONNX, as ONNX of 8 bits (QDQ), or as float ONNX."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def onnx_file(net: DigitsNet) -> bytes:
 def _qonnx(net: DigitsNet) -> bytes:
     """Quantizers of few bits; a batch norm behind each convolution."""
     p = net.precision
-    assert p.image and p.activation and p.last and p.features
+    assert p.image and p.activation and p.features
     writer = QonnxWriter("digits", INPUT, np.zeros((1, 1, 8, 8), np.float32))
     x = writer.quantize("input_quant", writer.input, p.image)
     for number, layer in enumerate(net.convolutions, 1):
@@ -32,7 +32,7 @@ def _qonnx(net: DigitsNet) -> bytes:
         x = writer.conv(name, x, writer.weights(name, _weight(layer), layer.weights), 1, 1)
         x = writer.batch_norm(f"{name}.bn", x, _norm(layer))
         x = writer.relu(f"{name}.relu", x)
-        x = writer.quantize(f"{name}.act_quant", x, p.last if number == 3 else p.activation)
+        x = writer.quantize(f"{name}.act_quant", x, p.activation)
         x = writer.max_pool(f"{name}.pool", x, 2, 2, 0) if number == 2 else x
     x = writer.quantize("fc.input_quant", writer.global_average_pool("avgpool", x), p.features)
     assert net.head.weights
@@ -57,7 +57,7 @@ def _folded(net: DigitsNet) -> bytes:
         name = f"conv{number}"
         x = graph.op("Conv", [x, *_parameters(graph, name, layer)], name, pads=[1] * 4)
         x = graph.op("Relu", [x], f"{name}.relu")
-        x = _through(graph, x, p.last if number == 3 else p.activation)
+        x = _through(graph, x, p.activation)
         if number == 2:
             x = graph.op("MaxPool", [x], f"{name}.pool", kernel_shape=[2, 2], strides=[2, 2])
             x = _through(graph, x, p.activation)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch.nn import functional
@@ -16,7 +17,7 @@ from torch.nn import functional
 from stages.importing.zoo.precision import Grid
 from stages.importing.zoo.writer import Quantizer
 
-Array = torch.Tensor
+Array: TypeAlias = torch.Tensor
 
 CHANNELS = (32, 32, 32)
 CLASSES = 10
@@ -26,9 +27,8 @@ GAIN_DIGITS = 8
 
 IMAGE = Quantizer(2.0**-4, 8)
 """Pixels are 0 to 16; the images hold them divided by 16."""
-LAST = Quantizer(2.0**-5, 8)
-"""What the last convolution gives, and in the network of 8 bits the others too."""
 FEATURES = Quantizer(2.0**-6, 8)
+"""Averages, which the last layer reads."""
 BYTE = Quantizer(2.0**-7, 8, signed=True, narrow=True)
 """Weights of the first and the last layer: -127/128 to 127/128."""
 
@@ -44,13 +44,12 @@ class Precision:
     ends: Quantizer | None
     activation: Quantizer | None
     weight: Quantizer | None
-    last: Quantizer | None
     features: Quantizer | None
     folds: bool = False
 
 
-FLOAT = Precision(None, None, None, None, None, None, folds=True)
-INT8 = Precision(IMAGE, BYTE, LAST, BYTE, LAST, FEATURES, folds=True)
+FLOAT = Precision(None, None, None, None, None, folds=True)
+INT8 = Precision(IMAGE, BYTE, Quantizer(2.0**-5, 8), BYTE, FEATURES, folds=True)
 
 
 def few_bits(activations: int, weights: int) -> Precision:
@@ -60,7 +59,7 @@ def few_bits(activations: int, weights: int) -> Precision:
         weight = Quantizer(0.5, 1, bipolar=True)
     else:
         weight = Quantizer(2.0 ** (1 - weights), weights, zero_point=(2**weights - 1) / 2)
-    return Precision(IMAGE, BYTE, activation, weight, LAST, FEATURES)
+    return Precision(IMAGE, BYTE, activation, weight, FEATURES)
 
 
 def fake_quantized(x: Array, quantizer: Quantizer | None) -> Array:
@@ -199,8 +198,7 @@ class DigitsNet:
         p = self.precision
         x = fake_quantized(images, p.image)
         for number, layer in enumerate(self.convolutions):
-            x = functional.relu(layer.convolved(x, training))
-            x = fake_quantized(x, p.last if number == 2 else p.activation)
+            x = fake_quantized(functional.relu(layer.convolved(x, training)), p.activation)
             if number == 1:
                 x = functional.max_pool2d(x, 2)
         return self.head.multiplied(fake_quantized(x.mean(dim=(2, 3)), p.features))

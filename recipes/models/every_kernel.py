@@ -10,11 +10,10 @@ gets. Channels are no multiple of a vector, so every kernel has a last block tha
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from recipes.models.graphs import QdqNet
+from recipes.models.graphs import Net, QdqNet
 from stages.importing.zoo.precision import (
     Grid,
     activation_quantizer,
