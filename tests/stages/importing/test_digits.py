@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 SOURCE = model_file("a2w2").read_bytes()
 CLOSE = 1e-4
-"""The largest difference of float32 sums taken in another order; the logits reach about 20."""
+"""The largest difference of float32 sums taken in another order; the logits reach 13."""
 
 
 @pytest.fixture(scope="module")
