@@ -1,8 +1,8 @@
 """The digits network in torch, quantized as a package computes it: float sums of it do not round.
 
-While a network is trained, batch norms follow its convolutions. `DigitsNet.freeze` then makes each of
-them a gain and an offset, as the file has them. Scales are powers of two, so all values are whole
-numbers of a small unit, which float32 holds.
+While a network is trained, batch norms follow its convolutions. `DigitsNet.freeze` then makes each
+of them a gain and an offset, as the file has them. Scales are powers of two, so all values are
+whole numbers of a small unit, which float32 holds.
 """
 
 from __future__ import annotations
