@@ -10,11 +10,10 @@ gets. Channels are no multiple of a vector, so every kernel has a last block tha
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from recipes.models.graphs import Net
+from recipes.models.graphs import Net, QdqNet
 from stages.importing.zoo.precision import (
     Grid,
     activation_quantizer,
@@ -119,26 +118,8 @@ def _read(
     return writer.quantize(f"{name}.a{bits}", x, quantizer), quantizer
 
 
-class _Bytes(Net):
-    """A network whose tensors pass QuantizeLinear and DequantizeLinear."""
-
-    def grid(self, x: str, scale: float, zero_point: int = 128) -> str:
-        """A tensor on a grid of uint8."""
-        grid = [
-            self.constant(f"{x}.scale", scale),
-            self.constant(f"{x}.zero", zero_point, np.uint8),
-        ]
-        stored = self.op("QuantizeLinear", [x, *grid], f"{x}.q")
-        return self.op("DequantizeLinear", [stored, *grid], f"{x}.dq")
-
-    def stored(self, name: str, values: Any, scale: float, zero_point: int = 0) -> str:
-        """Weights as they are stored, dequantized."""
-        inputs = [
-            self.constant(f"{name}.q", values, values.dtype),
-            self.constant(f"{name}.scale", np.full(len(values), scale)),
-            self.constant(f"{name}.zero", np.full(len(values), zero_point), values.dtype),
-        ]
-        return self.op("DequantizeLinear", inputs, name, axis=0)
+class _Bytes(QdqNet):
+    """The network of bytes under construction."""
 
     def layer(
         self, x: str, name: str, shape: tuple[int, int, int, int], *,

@@ -1,4 +1,5 @@
-"""Float ONNX graphs under construction, with random weights that keep values around 1."""
+"""ONNX graphs under construction, float or quantized as tools write it, with random weights that
+keep values around 1 where a caller has none."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ OPSET = 17
 
 
 class Net:
-    """A graph whose one input `x` has a shape; names of tensors are those of their nodes."""
+    """A graph whose one input has a shape; names of tensors are those of their nodes."""
 
-    def __init__(self, shape: Sequence[int], seed: int) -> None:
+    def __init__(self, shape: Sequence[int], seed: int = 0, input_name: str = "x") -> None:
         self.rng = np.random.default_rng(seed)
-        self.shape = tuple(shape)
+        self.shape, self.input = tuple(shape), input_name
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
@@ -71,7 +72,7 @@ class Net:
         graph = helper.make_graph(
             self.nodes,
             "exported",
-            [helper.make_tensor_value_info("x", kind, self.shape)],
+            [helper.make_tensor_value_info(self.input, kind, self.shape)],
             [helper.make_tensor_value_info(name, kind, None) for name in outputs],
             self.constants,
         )
@@ -79,3 +80,25 @@ class Net:
         return onnx.shape_inference.infer_shapes(
             helper.make_model(graph, opset_imports=imports, ir_version=9)
         )
+
+
+class QdqNet(Net):
+    """A network whose tensors pass QuantizeLinear and DequantizeLinear."""
+
+    def grid(self, x: str, scale: float, zero_point: int = 128) -> str:
+        """A tensor on a grid of uint8."""
+        grid = [
+            self.constant(f"{x}.scale", scale),
+            self.constant(f"{x}.zero", zero_point, np.uint8),
+        ]
+        stored = self.op("QuantizeLinear", [x, *grid], f"{x}.q")
+        return self.op("DequantizeLinear", [stored, *grid], f"{x}.dq")
+
+    def stored(self, name: str, values: Any, scale: float, zero_point: int = 0) -> str:
+        """Weights as they are stored, dequantized."""
+        inputs = [
+            self.constant(f"{name}.q", values, values.dtype),
+            self.constant(f"{name}.scale", np.full(len(values), scale)),
+            self.constant(f"{name}.zero", np.full(len(values), zero_point), values.dtype),
+        ]
+        return self.op("DequantizeLinear", inputs, name, axis=0)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from pipelines.reference import Reference
+from recipes.models.digits_data import LOGITS, RATES
 from stages.importing.onnx_domains import QONNX
 from tests import warm
 from tests.pipelines.fake_clone import ROOT, TOY, Clone
@@ -190,8 +191,8 @@ def test_batches_where_the_graph_takes_them(
     )
 
 
-def digits(target: Path, *arguments: str) -> Any:
-    words = ["accuracy", "recipe=digits_a2w2_host", f"json={target}", *arguments]
+def digits(target: Path, *arguments: str, recipe: str = "digits_a2w2_host") -> Any:
+    words = ["accuracy", f"recipe={recipe}", f"json={target}", *arguments]
     done = warm.run(*words, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(target.read_text())
@@ -211,3 +212,15 @@ def test_the_shipped_digits_as_arrays_and_as_pictures(tmp_path: Path) -> None:
     pictures = digits(tmp_path / "p.json", f"evaluation.data={tmp_path}")
     assert pictures["predictions"] == found["predictions"][:40]
     assert pictures["differing"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a1w1", "a3w2", "int8"])
+def test_packages_predict_what_the_trainer_does(name: str, tmp_path: Path) -> None:
+    """For all digits; other tests compare the imported graphs of all networks."""
+    formats = "package.formats=[shared]"
+    found = digits(tmp_path / "r.json", formats, recipe=f"digits/digits_{name}_host")
+    with np.load(LOGITS) as logits:
+        assert found["predictions"] == logits[name].argmax(axis=1).tolist()
+    assert found["differing"] == []
+    assert found["right"] == json.loads(RATES.read_text())["right"][name]
