@@ -1,0 +1,92 @@
+"""Pairs of quantizers around the operators of an ONNX QDQ network in 8 bits, for its twins.
+
+A twin is the same network in an engine's own form. There an operator takes levels and gives levels:
+what stands between it and the quantizer behind it, and that quantizer, belong to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from stages.errors import StageError
+from stages.importing.onnx_reader import Node, SourceGraph
+
+Array = np.ndarray[Any, Any]
+Activation = Literal["none", "relu", "relu6"]
+
+
+class NoTwinError(StageError):
+    """A network has no twin; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """Stored integers with their scales, one or one a channel."""
+
+    values: Array
+    scale: Array
+
+
+class Pairs:
+    """What the quantizers of a graph say of its tensors."""
+
+    def __init__(self, graph: SourceGraph) -> None:
+        self._graph = graph
+        self._constants: dict[str, Constant] = {}
+        self._readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in node.inputs:
+                self._readers.setdefault(name, []).append(node)
+
+    def is_of_constant(self, node: Node) -> bool:
+        """Whether a DequantizeLinear is of stored integers, which are kept by its output's name."""
+        stored = self._graph.tensor(node, 0)
+        if stored is None:
+            return False
+        scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
+        if scale is None or (point is not None and point.any()):
+            raise NoTwinError(f"'{node.layer}' has weights with a zero point")
+        self._constants[node.outputs[0]] = Constant(stored, np.atleast_1d(scale))
+        return True
+
+    def grid(self, node: Node) -> tuple[float, int]:
+        """Return scale and zero point of a quantizer to uint8."""
+        scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
+        if scale is None or scale.size != 1 or point is None or point.dtype != np.uint8:
+            raise NoTwinError(f"'{node.layer}' does not quantize to uint8 by one scale")
+        return float(scale.reshape(())), int(point.reshape(()))
+
+    def behind(self, node: Node) -> tuple[Node, Activation]:
+        """Return the quantizer behind an operator, and the activation between them."""
+        name, activation = node.outputs[0], "none"
+        while True:
+            readers = self._readers.get(name, [])
+            if len(readers) != 1:
+                raise NoTwinError(f"'{node.layer}' has no quantizer of its own behind it")
+            (reader,) = readers
+            name = reader.outputs[0]
+            if reader.op == "QuantizeLinear":
+                return reader, activation  # type: ignore[return-value]
+            if reader.op == "Relu":
+                activation = "relu"
+            elif reader.op == "Clip" and [self._graph.number(reader, i) for i in (1, 2)] == [0, 6]:
+                activation = "relu6"
+            elif reader.op not in ("Flatten", "Reshape"):
+                raise NoTwinError(f"'{reader.layer}' is {reader.kind} behind '{node.layer}'")
+
+    def weight(self, node: Node) -> Constant:
+        """Return the weights of a convolution or dense layer, in int8."""
+        found = self.constant(node, 1)
+        if found.values.dtype != np.int8:
+            raise NoTwinError(f"the weights of '{node.layer}' are {found.values.dtype}")
+        return found
+
+    def constant(self, node: Node, position: int) -> Constant:
+        """Return an operand that is stored."""
+        found = self._constants.get(node.inputs[position])
+        if found is None:
+            raise NoTwinError(f"'{node.layer}' has an operand {position} that is no constant")
+        return found
