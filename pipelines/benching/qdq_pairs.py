@@ -17,6 +17,8 @@ from stages.importing.onnx_reader import Node, SourceGraph
 Array = np.ndarray[Any, Any]
 Activation = Literal["none", "relu", "relu6"]
 
+_SHIFTS = {np.dtype(np.uint8): 0, np.dtype(np.int8): 128}
+
 
 class NoTwinError(StageError):
     """A network has no twin; the message says why."""
@@ -53,15 +55,16 @@ class Pairs:
         return True
 
     def grid(self, node: Node) -> tuple[float, int]:
-        """Return scale and zero point of a quantizer to uint8."""
+        """Return scale and zero point of a quantizer, as of uint8 where it is to int8."""
         scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
-        if scale is None or scale.size != 1 or point is None or point.dtype != np.uint8:
-            raise NoTwinError(f"'{node.layer}' does not quantize to uint8 by one scale")
-        return float(scale.reshape(())), int(point.reshape(()))
+        if scale is None or scale.size != 1 or point is None or point.dtype not in _SHIFTS:
+            raise NoTwinError(f"'{node.layer}' does not quantize to 8 bits by one scale")
+        return float(scale.reshape(())), int(point.reshape(())) + _SHIFTS[point.dtype]
 
     def behind(self, node: Node) -> tuple[Node, Activation]:
         """Return the quantizer behind an operator, and the activation between them."""
-        name, activation = node.outputs[0], "none"
+        name = node.outputs[0]
+        activation: Activation = "none"
         while True:
             readers = self._readers.get(name, [])
             if len(readers) != 1:
@@ -69,7 +72,7 @@ class Pairs:
             (reader,) = readers
             name = reader.outputs[0]
             if reader.op == "QuantizeLinear":
-                return reader, activation  # type: ignore[return-value]
+                return reader, activation
             if reader.op == "Relu":
                 activation = "relu"
             elif reader.op == "Clip" and [self._graph.number(reader, i) for i in (1, 2)] == [0, 6]:

@@ -10,12 +10,11 @@ network's own values.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from stages.errors import StageError
+from pipelines.benching.qdq_pairs import Activation, Constant, NoTwinError, Pairs
 from stages.importing.onnx_reader import Node, SourceGraph, read
 from stages.importing.tflite.operations import SAME, VALID
 from stages.importing.tflite.writer import Operation, Tensor, build, constant
@@ -25,12 +24,8 @@ Array = np.ndarray[Any, Any]
 
 _SHIFT = 128
 """From uint8 to int8."""
-_NONE, _RELU, _RELU6 = 0, 1, 3
+_ACTIVATIONS: Mapping[Activation, int] = {"none": 0, "relu": 1, "relu6": 3}
 """TensorFlow Lite's ActivationFunctionType."""
-
-
-class NoTwinError(StageError):
-    """A network has no twin; the message says why."""
 
 
 def twin(source: bytes, exact: bool = False) -> bytes:
@@ -41,24 +36,12 @@ def twin(source: bytes, exact: bool = False) -> bytes:
     return _Writer(read(source), exact).write()
 
 
-@dataclass(frozen=True, eq=False)
-class _Constant:
-    """Stored integers with their scales, one or one a channel."""
-
-    values: Array
-    scale: Array
-
-
 class _Writer:
     def __init__(self, graph: SourceGraph, exact: bool) -> None:
         self._graph, self._exact = graph, exact
         self._tensors: dict[str, Tensor] = {}
-        self._constants: dict[str, _Constant] = {}
+        self._pairs = Pairs(graph)
         self._operations: list[Operation] = []
-        self._readers: dict[str, list[Node]] = {}
-        for node in graph.nodes:
-            for name in node.inputs:
-                self._readers.setdefault(name, []).append(node)
 
     def write(self) -> bytes:
         inputs = [self._input(item.name, item.shape) for item in self._graph.inputs]
@@ -101,17 +84,11 @@ class _Writer:
             raise NoTwinError(f"'{node.layer}' quantizes anew what is quantized")
 
     def _dequantize(self, node: Node) -> None:
-        stored = self._graph.tensor(node, 0)
-        if stored is None:
+        if not self._pairs.is_of_constant(node):
             self._tensors[node.outputs[0]] = self._tensor(node.inputs[0])
-            return
-        scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
-        if scale is None or (point is not None and point.any()):
-            raise NoTwinError(f"'{node.layer}' has weights with a zero point")
-        self._constants[node.outputs[0]] = _Constant(stored, np.atleast_1d(scale))
 
     def _conv(self, node: Node) -> None:
-        x, weight = self._tensor(node.inputs[0]), self._weight(node)
+        x, weight = self._tensor(node.inputs[0]), self._pairs.weight(node)
         groups = int(node.attributes.get("group", 1))
         outputs, _, *kernel = weight.values.shape
         windows = windows_of(node.attributes, kernel, x.shape[1:3])
@@ -133,7 +110,7 @@ class _Writer:
             raise NoTwinError(f"'{node.layer}' has {groups} groups")
 
     def _gemm(self, node: Node) -> None:
-        x, weight = self._tensor(node.inputs[0]), self._weight(node)
+        x, weight = self._tensor(node.inputs[0]), self._pairs.weight(node)
         if not node.attributes.get("transB"):
             raise NoTwinError(f"'{node.layer}' has weights that are not transposed")
         shape = (1, len(weight.values))
@@ -144,7 +121,7 @@ class _Writer:
         self,
         node: Node,
         x: Tensor,
-        weight: _Constant,
+        weight: Constant,
         order: tuple[int, ...],
         axis: int,
         shape: tuple[int, ...],
@@ -157,7 +134,7 @@ class _Writer:
         of_sums = scales * _number(x.scale)
         bias = np.zeros(len(scales), np.int32)
         if len(node.inputs) > 2:
-            stated = self._constant(node, 2)
+            stated = self._pairs.constant(node, 2)
             bias = np.round(stated.values * (stated.scale / of_sums)).astype(np.int32)
         operands = [
             x,
@@ -231,47 +208,20 @@ class _Writer:
 
     def _result(self, node: Node, shape: tuple[int, ...]) -> tuple[Tensor, int]:
         """What an operator gives, by the quantizer behind it, and the activation between them."""
-        name, activation = node.outputs[0], _NONE
-        while True:
-            readers = self._readers.get(name, [])
-            if len(readers) != 1:
-                raise NoTwinError(f"'{node.layer}' has no quantizer of its own behind it")
-            (reader,) = readers
-            name = reader.outputs[0]
-            if reader.op == "QuantizeLinear":
-                scale, point = self._scale(reader)
-                result = Tensor(shape, "int8", scale, point, name=node.layer)
-                self._tensors[name] = result
-                return result, activation
-            if reader.op == "Relu":
-                activation = _RELU
-            elif reader.op == "Clip" and [self._graph.number(reader, i) for i in (1, 2)] == [0, 6]:
-                activation = _RELU6
-            elif reader.op not in ("Flatten", "Reshape"):
-                raise NoTwinError(f"'{reader.layer}' is {reader.kind} behind '{node.layer}'")
+        quantizer, activation = self._pairs.behind(node)
+        scale, point = self._scale(quantizer)
+        result = Tensor(shape, "int8", scale, point, name=node.layer)
+        self._tensors[quantizer.outputs[0]] = result
+        return result, _ACTIVATIONS[activation]
 
     def _scale(self, node: Node) -> tuple[float, int]:
-        scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
-        if scale is None or scale.size != 1 or point is None or point.dtype != np.uint8:
-            raise NoTwinError(f"'{node.layer}' does not quantize to uint8 by one scale")
-        return float(scale.reshape(())), int(point.reshape(())) - _SHIFT
+        scale, point = self._pairs.grid(node)
+        return scale, point - _SHIFT
 
     def _tensor(self, name: str) -> Tensor:
         found = self._tensors.get(name)
         if found is None or found.dtype == "float32":
             raise NoTwinError(f"'{name}' is not quantized")
-        return found
-
-    def _weight(self, node: Node) -> _Constant:
-        found = self._constant(node, 1)
-        if found.values.dtype != np.int8:
-            raise NoTwinError(f"the weights of '{node.layer}' are {found.values.dtype}")
-        return found
-
-    def _constant(self, node: Node, position: int) -> _Constant:
-        found = self._constants.get(node.inputs[position])
-        if found is None:
-            raise NoTwinError(f"'{node.layer}' has an operand {position} that is no constant")
         return found
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.benching.qdq_pairs import NoTwinError
 from pipelines.emulating import kinds, splitting
-from pipelines.emulating.tflite_twin import NoTwinError, twin
+from pipelines.emulating.tflite_twin import twin
 from stages import importing
 from stages.importing.zoo import build
 from stages.options import ImportOptions, ZooOptions
