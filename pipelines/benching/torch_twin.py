@@ -1,10 +1,10 @@
 """The PyTorch twin of an ONNX QDQ network in 8 bits: PyTorch's own quantized operators.
 
 They are those that PyTorch's static quantization lowers a network to: a convolution with its bias,
-activation and requantization is one operator, and weights are packed for PyTorch's engine "x86",
-its default, which takes oneDNN's kernels where the processor has AVX512-VNNI and FBGEMM's where it
-has not, and for depthwise convolutions of more than 100 channels. Scales, levels and weights are
-the file's own.
+activation and requantization is one operator, and weights are packed for PyTorch's default engine.
+On x86-64 that is its "x86", which takes oneDNN's kernels where the processor has AVX512-VNNI, and
+FBGEMM's where it has not and for convolutions of more than 100 groups. Scales, levels and weights
+are the file's own.
 
 FBGEMM adds two products in 16 bits, without VNNI in all layers, with it in depthwise ones. There
 sums saturate if activations and weights use all of their 8 bits, which is why PyTorch calibrates
@@ -32,7 +32,6 @@ from pipelines.benching.torch_windows import evened, pool_windows, rounded_up
 from stages.importing.onnx_reader import Node, read
 from stages.importing.windows import Windows, windows_of
 
-ENGINE = "x86"
 _OPS = torch.ops.quantized
 _TOP = 255
 
@@ -51,7 +50,6 @@ def twin(source: bytes, exact: bool = False) -> Twin:
     with warnings.catch_warnings():
         # Quantized tensors, and TorchScript, are to leave PyTorch some day.
         warnings.simplefilter("ignore")
-        torch.backends.quantized.engine = ENGINE
         return _Builder(source, exact).build()
 
 
@@ -68,7 +66,7 @@ def loaded(source: bytes, tensors: Sequence[Any]) -> tuple[Any, Any]:
 def _traced(module: Any, tensors: Sequence[Any]) -> Any:
     """Return a module without Python between its operators: in TorchScript, frozen.
 
-    It is up to half as fast again as the same operators called from Python.
+    The same operators called from Python were never faster.
     """
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")
