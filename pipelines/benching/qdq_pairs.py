@@ -15,6 +15,8 @@ from stages.errors import StageError
 from stages.importing.onnx_reader import Node, SourceGraph
 
 Array = np.ndarray[Any, Any]
+Grid = tuple[float, int]
+"""Scale and zero point of levels in uint8."""
 Activation = Literal["none", "relu", "relu6"]
 
 _SHIFTS = {np.dtype(np.uint8): 0, np.dtype(np.int8): 128}
@@ -51,10 +53,12 @@ class Pairs:
         scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
         if scale is None or (point is not None and point.any()):
             raise NoTwinError(f"'{node.layer}' has weights with a zero point")
+        if scale.size > 1 and stored.ndim > 1 and node.attributes.get("axis", 1) != 0:
+            raise NoTwinError(f"'{node.layer}' has scales of another axis than output channels")
         self._constants[node.outputs[0]] = Constant(stored, np.atleast_1d(scale))
         return True
 
-    def grid(self, node: Node) -> tuple[float, int]:
+    def grid(self, node: Node) -> Grid:
         """Return scale and zero point of a quantizer, as of uint8 where it is to int8."""
         scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
         if scale is None or scale.size != 1 or point is None or point.dtype not in _SHIFTS:
@@ -93,3 +97,9 @@ class Pairs:
         if found is None:
             raise NoTwinError(f"'{node.layer}' has an operand {position} that is no constant")
         return found
+
+
+def ends_below_6(grid: Grid) -> bool:
+    """Whether 6 is at or above the last level, so that saturation is all that ReLU6 does there."""
+    scale, point = grid
+    return bool(np.rint(np.float32(6) / np.float32(scale)) + point >= 255)

@@ -27,13 +27,12 @@ import numpy as np
 import torch
 from torch import fx
 
-from pipelines.benching.qdq_pairs import Constant, NoTwinError, Pairs
+from pipelines.benching.qdq_pairs import Constant, Grid, NoTwinError, Pairs, ends_below_6
 from pipelines.benching.torch_windows import evened, pool_windows, rounded_up
 from stages.importing.onnx_reader import Node, read
 from stages.importing.windows import Windows, windows_of
 
 _OPS = torch.ops.quantized
-_TOP = 255
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,11 @@ def _traced(module: Any, tensors: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Value:
-    """A tensor of the twin; `grid` is scale and zero point of uint8, None of floats."""
+    """A tensor of the twin; `grid` is None of floats."""
 
     node: fx.Node
     shape: tuple[int, ...]
-    grid: tuple[float, int] | None = None
+    grid: Grid | None = None
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -110,8 +109,8 @@ class _Builder:
                 _HANDLERS[node.op](self, node)
             elif node.op not in ("Relu", "Clip"):
                 raise NoTwinError(f"'{node.layer}' is {node.kind}")
-        values = [self._quantized(name) for name in self._source.outputs]
-        self._graph.output(tuple(self._dequantized(each) for each in values))
+        outputs = (self._quantized(name) for name in self._source.outputs)
+        self._graph.output(tuple(map(self._dequantized, outputs)))
         return Twin(fx.GraphModule(self._packed, self._graph), not self._is_shifted)
 
     # -- operators ----------------------------------------------------------------------------
@@ -129,8 +128,12 @@ class _Builder:
             raise NoTwinError(f"'{node.layer}' quantizes anew what is quantized")
 
     def _dequantize(self, node: Node) -> None:
-        if not self._pairs.is_of_constant(node):
-            self._values[node.outputs[0]] = self._quantized(node.inputs[0])
+        if self._pairs.is_of_constant(node):
+            return
+        x = self._quantized(node.inputs[0])
+        if self._pairs.grid(node) != x.grid:
+            raise NoTwinError(f"'{node.layer}' reads levels of another grid")
+        self._values[node.outputs[0]] = x
 
     def _conv(self, node: Node) -> None:
         x, weight = self._quantized(node.inputs[0]), self._pairs.weight(node)
@@ -195,8 +198,8 @@ class _Builder:
 
     def _global_average_pool(self, node: Node) -> None:
         x = self._quantized(node.inputs[0])
-        shape = (*x.shape[:2], 1, 1)
-        self._mean(node, torch.nn.functional.adaptive_avg_pool2d, x, ((1, 1),), shape)
+        pool = torch.nn.functional.adaptive_avg_pool2d
+        self._mean(node, pool, x, ((1, 1),), (*x.shape[:2], 1, 1))
 
     def _mean(
         self, node: Node, op: Any, x: _Value, arguments: Sequence[Any], shape: tuple[int, ...]
@@ -227,7 +230,7 @@ class _Builder:
         """An operator with the activation and the quantizer behind it."""
         quantizer, activation = self._pairs.behind(node)
         grid = self._pairs.grid(quantizer)
-        if activation == "relu6" and not _ends_below_6(grid):
+        if activation == "relu6" and not ends_below_6(grid):
             raise NoTwinError(f"'{node.layer}' has levels above 6 behind a ReLU6")
         op = plain if activation == "none" else relu
         self._give(quantizer.outputs[0], self._call(op, *operands, *grid), shape, grid)
@@ -254,15 +257,13 @@ class _Builder:
     def _call(self, op: Callable[..., Any], *arguments: Any) -> fx.Node:
         return self._graph.call_function(op, arguments)
 
-    def _requantized(self, x: fx.Node, grid: tuple[float, int]) -> fx.Node:
+    def _requantized(self, x: fx.Node, grid: Grid) -> fx.Node:
         return self._call(torch.quantize_per_tensor, x, *grid, torch.quint8)
 
     def _dequantized(self, x: _Value) -> fx.Node:
         return self._call(torch.dequantize, x.node)
 
-    def _give(
-        self, name: str, node: fx.Node, shape: tuple[int, ...], grid: tuple[float, int] | None
-    ) -> None:
+    def _give(self, name: str, node: fx.Node, shape: tuple[int, ...], grid: Grid | None) -> None:
         self._values[name] = _Value(node, shape, grid)
 
     def _quantized(self, name: str) -> _Value:
@@ -275,14 +276,9 @@ class _Builder:
 def _weight(stored: Constant) -> Any:
     values = torch.from_numpy(np.array(stored.values))
     scales = np.broadcast_to(stored.scale, len(values)).astype(np.float64)
-    zeros = torch.zeros(len(values), dtype=torch.int64)
-    return torch._make_per_channel_quantized_tensor(values, torch.from_numpy(scales), zeros, 0)
-
-
-def _ends_below_6(grid: tuple[float, int]) -> bool:
-    """Whether 6 is at or above the last level, so that saturation is all that ReLU6 does there."""
-    scale, point = grid
-    return bool(np.rint(np.float32(6) / np.float32(scale)) + point >= _TOP)
+    return torch._make_per_channel_quantized_tensor(
+        values, torch.from_numpy(scales), torch.zeros(len(values), dtype=torch.int64), 0
+    )
 
 
 _HANDLERS: Mapping[str, Callable[[_Builder, Node], None]] = {
