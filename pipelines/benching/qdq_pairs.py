@@ -84,6 +84,18 @@ class Pairs:
             elif reader.op not in ("Flatten", "Reshape"):
                 raise NoTwinError(f"'{reader.layer}' is {reader.kind} behind '{node.layer}'")
 
+    def joined_by(self, quantizer: Node) -> Node | None:
+        """Return the quantizer behind the concatenation that alone reads what one gives, or None.
+
+        Of concatenations one behind the other, that of the last.
+        """
+        readers = self._readers.get(quantizer.outputs[0], [])
+        readers = [each for name in readers for each in self._readers.get(name.outputs[0], [])]
+        if len(readers) != 1 or readers[0].op != "Concat":
+            return None
+        behind, _ = self.behind(readers[0])
+        return self.joined_by(behind) or behind
+
     def weight(self, node: Node) -> Constant:
         """Return the weights of a convolution or dense layer, in int8."""
         found = self.constant(node, 1)

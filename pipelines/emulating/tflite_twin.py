@@ -1,10 +1,11 @@
 """The TensorFlow Lite twin of an ONNX QDQ network in 8 bits, so that LiteRT can run it.
 
 Scales, levels and weights are the file's own. Input and output are floats as there, but channels
-come last. TensorFlow's SAME puts a window one pixel off where a stride leaves ONNX's padding
-uneven: by default the twin does so too, and does the network's work on shifted windows; `exact`
-pads apart instead, which costs an operator that no converter would leave there, and computes the
-network's own values.
+come last. The twin does the network's work, as a converter would have written it: TensorFlow's SAME
+puts a window one pixel off where a stride leaves ONNX's padding uneven, what a concatenation joins
+is written on its grid, and average pools keep their input's. `exact` pads, quantizes and averages
+apart instead, which costs operators that no converter would leave there, and computes the network's
+own values.
 """
 
 from __future__ import annotations
@@ -169,6 +170,58 @@ class _Writer:
         )
         self._tensors[node.outputs[0]] = result
 
+    def _average_pool(self, node: Node) -> None:
+        x = self._tensor(node.inputs[0])
+        windows = windows_of(node.attributes, node.attributes["kernel_shape"], x.shape[1:3])
+        padding = self._padding(x, windows)
+        if padding is None or (node.attributes.get("count_include_pad") and any(windows.pads)):
+            raise NoTwinError(f"'{node.layer}' averages padding, or pads as TensorFlow cannot")
+        shape = (1, *windows.output_extents(x.shape[1:3]), x.shape[-1])
+        quantizer, _ = self._pairs.behind(node)
+        options = {"padding": padding, "filter_height": windows.kernel[0]}
+        options |= {"filter_width": windows.kernel[1]} | _strides(windows)
+        if self._exact:
+            scale, point = self._scale(quantizer)
+            real = Tensor(x.shape, "float32", name=f"{node.layer}.dequantize")
+            mean = Tensor(shape, "float32", name=f"{node.layer}.mean")
+            result = Tensor(shape, "int8", scale, point, name=node.layer)
+            self._operations += [
+                Operation("DEQUANTIZE", [x], [real], version=2),
+                Operation("AVERAGE_POOL_2D", [real], [mean], "Pool2DOptions", options),
+                Operation("QUANTIZE", [mean], [result]),
+            ]
+        else:
+            result = Tensor(shape, "int8", x.scale, x.zero_point, name=node.layer)
+            self._operations.append(
+                Operation("AVERAGE_POOL_2D", [x], [result], "Pool2DOptions", options, version=2)
+            )
+        self._tensors[quantizer.outputs[0]] = result
+
+    def _concat(self, node: Node) -> None:
+        quantizer, _ = self._pairs.behind(node)
+        scale, point = self._scale(quantizer)
+        parts = [self._tensor(name) for name in node.inputs]
+        if node.attributes.get("axis") not in (1, -3) or {len(x.shape) for x in parts} != {4}:
+            raise NoTwinError(f"'{node.layer}' does not join channels of pictures")
+        on_grid = [
+            x if (x.scale, x.zero_point) == (scale, point)
+            else self._anew(x, scale, point, f"{node.layer}.quantize{at}")
+            for at, x in enumerate(parts)
+        ]  # fmt: skip
+        shape = (*parts[0].shape[:3], sum(x.shape[-1] for x in parts))
+        result = Tensor(shape, "int8", scale, point, name=node.layer)
+        options = {"axis": 3, "fused_activation_function": 0}
+        self._operations.append(
+            Operation("CONCATENATION", on_grid, [result], "ConcatenationOptions", options,
+                      version=2)
+        )  # fmt: skip
+        self._tensors[quantizer.outputs[0]] = result
+
+    def _anew(self, x: Tensor, scale: float, point: int, name: str) -> Tensor:
+        result = Tensor(x.shape, "int8", scale, point, name=name)
+        self._operations.append(Operation("QUANTIZE", [x], [result], version=2))
+        return result
+
     def _mean(self, node: Node) -> None:
         x = self._tensor(node.inputs[0])
         result, _ = self._result(node, (1, x.shape[-1]))
@@ -188,13 +241,8 @@ class _Writer:
 
     def _placed(self, node: Node, x: Tensor, windows: Windows, border: int) -> tuple[Tensor, int]:
         """An operator's input and its padding, after an operator that pads where it must be."""
-        (top, bottom), (left, right) = (_same(x.shape[1 + i], windows, i) for i in (0, 1))
-        height, width = (-(-x.shape[1 + axis] // windows.strides[axis]) for axis in (0, 1))
-        is_same_size = windows.output_extents(x.shape[1:3]) == (height, width)
-        if not any(windows.pads):
-            return x, VALID
-        if windows.pads == (top, left, bottom, right) or (is_same_size and not self._exact):
-            return x, SAME
+        if (padding := self._padding(x, windows)) is not None:
+            return x, padding
         top, left, bottom, right = windows.pads
         pads = constant([[0, 0], [top, bottom], [left, right], [0, 0]], "int32")
         shape = (1, x.shape[1] + top + bottom, x.shape[2] + left + right, x.shape[3])
@@ -206,10 +254,22 @@ class _Writer:
         )
         return padded, VALID
 
+    def _padding(self, x: Tensor, windows: Windows) -> int | None:
+        """How an operator pads by itself; None where another one must pad before it."""
+        (top, bottom), (left, right) = (_same(x.shape[1 + i], windows, i) for i in (0, 1))
+        height, width = (-(-x.shape[1 + axis] // windows.strides[axis]) for axis in (0, 1))
+        is_same_size = windows.output_extents(x.shape[1:3]) == (height, width)
+        if not any(windows.pads):
+            return VALID
+        is_same = windows.pads == (top, left, bottom, right)
+        return SAME if is_same or (is_same_size and not self._exact) else None
+
     def _result(self, node: Node, shape: tuple[int, ...]) -> tuple[Tensor, int]:
         """What an operator gives, by the quantizer behind it, and the activation between them."""
         quantizer, activation = self._pairs.behind(node)
         scale, point = self._scale(quantizer)
+        if not self._exact and (joined := self._pairs.joined_by(quantizer)) is not None:
+            scale, point = self._scale(joined)
         result = Tensor(shape, "int8", scale, point, name=node.layer)
         self._tensors[quantizer.outputs[0]] = result
         return result, _ACTIVATIONS[activation]
@@ -247,6 +307,8 @@ _HANDLERS: Mapping[str, Callable[[_Writer, Node], None]] = {
     "Gemm": _Writer._gemm,
     "Add": _Writer._sum,
     "MaxPool": _Writer._max_pool,
+    "AveragePool": _Writer._average_pool,
+    "Concat": _Writer._concat,
     "GlobalAveragePool": _Writer._mean,
     "Flatten": _Writer._flatten,
 }

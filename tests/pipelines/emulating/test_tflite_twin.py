@@ -24,6 +24,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "ds_cnn": {},
     "mobilenet_v1_025": {},
     "resnet18": {"image_size": 32},
+    "inception_v2": {"image_size": 32},
 }
 
 LEVEL = 0.03125
