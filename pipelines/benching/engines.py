@@ -19,7 +19,7 @@ import numpy as np
 
 from hw.profile import Hardware
 from pipelines.benching import rehearsing
-from pipelines.benching.variants import Variant
+from pipelines.benching.variants import WITH_TWINS, Variant
 from pipelines.errors import UserError
 from pipelines.keys import installed_version
 
@@ -57,11 +57,22 @@ class Engine:
     load_by_default: Load | None = None
     """The same with floats in bfloat16, for an engine that does so itself where a processor can,
     and that `load` keeps from it."""
+    has_twins: bool = False
+    """Whether `load` makes twins, in the engine's own operators, of ONNX files in 8 bits."""
 
     @property
     def is_installed(self) -> bool:
         """Whether it can be asked here."""
         return self.version is not None
+
+    def runs_twin(self, variant: Variant) -> bool:
+        """Whether it does not read a file and runs its twin instead."""
+        is_read = variant.form in self.formats
+        return self.has_twins and not is_read and (variant.form, variant.precision) in WITH_TWINS
+
+    def takes(self, variant: Variant) -> bool:
+        """Whether it is asked to run a file, or its twin."""
+        return variant.form in self.formats or self.runs_twin(variant)
 
     @property
     def title(self) -> str:
@@ -158,16 +169,24 @@ def _litert(variant: Variant, inputs: Mapping[str, Array], threads: int) -> Load
 def _torch(variant: Variant, inputs: Mapping[str, Array], threads: int) -> Loaded:
     import torch
 
-    from pipelines.peers import pytorch
-
     torch.set_num_threads(threads)
-    module = pytorch.module(variant.source)
     tensors = [torch.from_numpy(np.array(array)) for array in inputs.values()]
+    if variant.form == "pt2":
+        from pipelines.peers import pytorch
 
-    def outputs() -> list[Array]:
-        return [np.asarray(each.numpy()) for each in module(*tensors)]
+        exact = module = pytorch.module(variant.source)
+    else:
+        from pipelines.benching import torch_twin
 
-    return Loaded(outputs, _looped(lambda: module(*tensors)))
+        exact, module = torch_twin.loaded(variant.source, tensors)
+
+    def run(wanted: Callable[..., Sequence[Any]]) -> Sequence[Any]:
+        with torch.inference_mode():
+            return wanted(*tensors)
+
+    return Loaded(
+        lambda: [np.asarray(each.numpy()) for each in run(exact)], _looped(lambda: run(module))
+    )
 
 
 ENGINES: Mapping[str, Engine] = {
@@ -182,7 +201,7 @@ ENGINES: Mapping[str, Engine] = {
         _openvino_by_default,
     ),
     "litert": Engine("LiteRT", installed_version("ai-edge-litert"), ("tflite",), _litert),
-    "torch": Engine("PyTorch", installed_version("torch"), ("pt2",), _torch),
+    "torch": Engine("PyTorch", installed_version("torch"), ("pt2",), _torch, has_twins=True),
 }
 """By the name that `peers=` takes."""
 

@@ -28,6 +28,9 @@ QONNX_NUMERICS = "qonnx"
 _FORMS = {"stages.importing.tflite": "tflite", "stages.importing.torch_export": "pt2"}
 """Module of a reader → the ending by which engines know the format."""
 
+WITH_TWINS = (("onnx", "int8"), ("onnx", "as stored"))
+"""Form and precision of files that engines with a form of their own may get a twin of."""
+
 
 @dataclass(frozen=True)
 class Variant:

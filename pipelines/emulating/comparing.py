@@ -17,15 +17,16 @@ from pipelines import actions, verifying
 from pipelines.benching.engines import ENGINES, load
 from pipelines.benching.own import built
 from pipelines.benching.own import title as own_title
+from pipelines.benching.qdq_pairs import NoTwinError
 from pipelines.benching.sides import PACKAGE, first_sample
-from pipelines.benching.variants import Variant, variants
+from pipelines.benching.variants import WITH_TWINS, Variant, variants
 from pipelines.emulating import attributing, kinds, peers, program, splitting
 from pipelines.emulating.costs import Cost, Pricing, pricing_of, total
 from pipelines.emulating.kinds import Layer
 from pipelines.emulating.multiplying import multiplying
 from pipelines.emulating.peers import Guest
 from pipelines.emulating.processors import Processor, processor
-from pipelines.emulating.tflite_twin import NoTwinError, twin
+from pipelines.emulating.tflite_twin import twin
 from pipelines.errors import CheckError, UserError
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
@@ -192,7 +193,7 @@ def _file(guest: Guest, variant: Variant, compared: Compared) -> _File | None:
     """Return what an engine runs of a file, which is its twin where it has another form."""
     if variant.form == guest.form:
         return _File(variant.precision, variant.source, variant.is_same)
-    if guest.form != "tflite" or (variant.form, variant.precision) not in _WITH_TWINS:
+    if guest.form != "tflite" or (variant.form, variant.precision) not in WITH_TWINS:
         return None
     try:
         made, exact = twin(variant.source), twin(variant.source, exact=True)
@@ -201,9 +202,6 @@ def _file(guest: Guest, variant: Variant, compared: Compared) -> _File | None:
         compared.refused.append({"what": f"{guest.title}, {variant.precision}", "why": why})
         return None
     return _File(f"{variant.precision} ({TWIN})", made, variant.is_same, exact)
-
-
-_WITH_TWINS = (("onnx", "int8"), ("onnx", "as stored"))
 
 
 @contextlib.contextmanager

@@ -1,21 +1,21 @@
 """The TensorFlow Lite twin of an ONNX QDQ network in 8 bits, so that LiteRT can run it.
 
 Scales, levels and weights are the file's own. Input and output are floats as there, but channels
-come last. TensorFlow's SAME puts a window one pixel off where a stride leaves ONNX's padding
-uneven: by default the twin does so too, and does the network's work on shifted windows; `exact`
-pads apart instead, which costs an operator that no converter would leave there, and computes the
-network's own values.
+come last. The twin does the network's work, as a converter would have written it: TensorFlow's SAME
+puts a window one pixel off where a stride leaves ONNX's padding uneven, what a concatenation joins
+is written on its grid, and average pools keep their input's. `exact` pads, quantizes and averages
+apart instead, which costs operators that no converter would leave there, and computes the network's
+own values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from stages.errors import StageError
+from pipelines.benching.qdq_pairs import Activation, Constant, NoTwinError, Pairs
 from stages.importing.onnx_reader import Node, SourceGraph, read
 from stages.importing.tflite.operations import SAME, VALID
 from stages.importing.tflite.writer import Operation, Tensor, build, constant
@@ -25,12 +25,8 @@ Array = np.ndarray[Any, Any]
 
 _SHIFT = 128
 """From uint8 to int8."""
-_NONE, _RELU, _RELU6 = 0, 1, 3
+_ACTIVATIONS: Mapping[Activation, int] = {"none": 0, "relu": 1, "relu6": 3}
 """TensorFlow Lite's ActivationFunctionType."""
-
-
-class NoTwinError(StageError):
-    """A network has no twin; the message says why."""
 
 
 def twin(source: bytes, exact: bool = False) -> bytes:
@@ -41,24 +37,12 @@ def twin(source: bytes, exact: bool = False) -> bytes:
     return _Writer(read(source), exact).write()
 
 
-@dataclass(frozen=True, eq=False)
-class _Constant:
-    """Stored integers with their scales, one or one a channel."""
-
-    values: Array
-    scale: Array
-
-
 class _Writer:
     def __init__(self, graph: SourceGraph, exact: bool) -> None:
         self._graph, self._exact = graph, exact
         self._tensors: dict[str, Tensor] = {}
-        self._constants: dict[str, _Constant] = {}
+        self._pairs = Pairs(graph)
         self._operations: list[Operation] = []
-        self._readers: dict[str, list[Node]] = {}
-        for node in graph.nodes:
-            for name in node.inputs:
-                self._readers.setdefault(name, []).append(node)
 
     def write(self) -> bytes:
         inputs = [self._input(item.name, item.shape) for item in self._graph.inputs]
@@ -101,17 +85,11 @@ class _Writer:
             raise NoTwinError(f"'{node.layer}' quantizes anew what is quantized")
 
     def _dequantize(self, node: Node) -> None:
-        stored = self._graph.tensor(node, 0)
-        if stored is None:
+        if not self._pairs.is_of_constant(node):
             self._tensors[node.outputs[0]] = self._tensor(node.inputs[0])
-            return
-        scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
-        if scale is None or (point is not None and point.any()):
-            raise NoTwinError(f"'{node.layer}' has weights with a zero point")
-        self._constants[node.outputs[0]] = _Constant(stored, np.atleast_1d(scale))
 
     def _conv(self, node: Node) -> None:
-        x, weight = self._tensor(node.inputs[0]), self._weight(node)
+        x, weight = self._tensor(node.inputs[0]), self._pairs.weight(node)
         groups = int(node.attributes.get("group", 1))
         outputs, _, *kernel = weight.values.shape
         windows = windows_of(node.attributes, kernel, x.shape[1:3])
@@ -133,7 +111,7 @@ class _Writer:
             raise NoTwinError(f"'{node.layer}' has {groups} groups")
 
     def _gemm(self, node: Node) -> None:
-        x, weight = self._tensor(node.inputs[0]), self._weight(node)
+        x, weight = self._tensor(node.inputs[0]), self._pairs.weight(node)
         if not node.attributes.get("transB"):
             raise NoTwinError(f"'{node.layer}' has weights that are not transposed")
         shape = (1, len(weight.values))
@@ -144,7 +122,7 @@ class _Writer:
         self,
         node: Node,
         x: Tensor,
-        weight: _Constant,
+        weight: Constant,
         order: tuple[int, ...],
         axis: int,
         shape: tuple[int, ...],
@@ -157,7 +135,7 @@ class _Writer:
         of_sums = scales * _number(x.scale)
         bias = np.zeros(len(scales), np.int32)
         if len(node.inputs) > 2:
-            stated = self._constant(node, 2)
+            stated = self._pairs.constant(node, 2)
             bias = np.round(stated.values * (stated.scale / of_sums)).astype(np.int32)
         operands = [
             x,
@@ -192,6 +170,58 @@ class _Writer:
         )
         self._tensors[node.outputs[0]] = result
 
+    def _average_pool(self, node: Node) -> None:
+        x = self._tensor(node.inputs[0])
+        windows = windows_of(node.attributes, node.attributes["kernel_shape"], x.shape[1:3])
+        padding = self._padding(x, windows)
+        if padding is None or (node.attributes.get("count_include_pad") and any(windows.pads)):
+            raise NoTwinError(f"'{node.layer}' averages padding, or pads as TensorFlow cannot")
+        shape = (1, *windows.output_extents(x.shape[1:3]), x.shape[-1])
+        quantizer, _ = self._pairs.behind(node)
+        options = {"padding": padding, "filter_height": windows.kernel[0]}
+        options |= {"filter_width": windows.kernel[1]} | _strides(windows)
+        if self._exact:
+            scale, point = self._scale(quantizer)
+            real = Tensor(x.shape, "float32", name=f"{node.layer}.dequantize")
+            mean = Tensor(shape, "float32", name=f"{node.layer}.mean")
+            result = Tensor(shape, "int8", scale, point, name=node.layer)
+            self._operations += [
+                Operation("DEQUANTIZE", [x], [real], version=2),
+                Operation("AVERAGE_POOL_2D", [real], [mean], "Pool2DOptions", options),
+                Operation("QUANTIZE", [mean], [result]),
+            ]
+        else:
+            result = Tensor(shape, "int8", x.scale, x.zero_point, name=node.layer)
+            self._operations.append(
+                Operation("AVERAGE_POOL_2D", [x], [result], "Pool2DOptions", options, version=2)
+            )
+        self._tensors[quantizer.outputs[0]] = result
+
+    def _concat(self, node: Node) -> None:
+        quantizer, _ = self._pairs.behind(node)
+        scale, point = self._scale(quantizer)
+        parts = [self._tensor(name) for name in node.inputs]
+        if node.attributes.get("axis") not in (1, -3) or {len(x.shape) for x in parts} != {4}:
+            raise NoTwinError(f"'{node.layer}' does not join channels of pictures")
+        on_grid = [
+            x if (x.scale, x.zero_point) == (scale, point)
+            else self._anew(x, scale, point, f"{node.layer}.quantize{at}")
+            for at, x in enumerate(parts)
+        ]  # fmt: skip
+        shape = (*parts[0].shape[:3], sum(x.shape[-1] for x in parts))
+        result = Tensor(shape, "int8", scale, point, name=node.layer)
+        options = {"axis": 3, "fused_activation_function": 0}
+        self._operations.append(
+            Operation("CONCATENATION", on_grid, [result], "ConcatenationOptions", options,
+                      version=2)
+        )  # fmt: skip
+        self._tensors[quantizer.outputs[0]] = result
+
+    def _anew(self, x: Tensor, scale: float, point: int, name: str) -> Tensor:
+        result = Tensor(x.shape, "int8", scale, point, name=name)
+        self._operations.append(Operation("QUANTIZE", [x], [result], version=2))
+        return result
+
     def _mean(self, node: Node) -> None:
         x = self._tensor(node.inputs[0])
         result, _ = self._result(node, (1, x.shape[-1]))
@@ -211,13 +241,8 @@ class _Writer:
 
     def _placed(self, node: Node, x: Tensor, windows: Windows, border: int) -> tuple[Tensor, int]:
         """An operator's input and its padding, after an operator that pads where it must be."""
-        (top, bottom), (left, right) = (_same(x.shape[1 + i], windows, i) for i in (0, 1))
-        height, width = (-(-x.shape[1 + axis] // windows.strides[axis]) for axis in (0, 1))
-        is_same_size = windows.output_extents(x.shape[1:3]) == (height, width)
-        if not any(windows.pads):
-            return x, VALID
-        if windows.pads == (top, left, bottom, right) or (is_same_size and not self._exact):
-            return x, SAME
+        if (padding := self._padding(x, windows)) is not None:
+            return x, padding
         top, left, bottom, right = windows.pads
         pads = constant([[0, 0], [top, bottom], [left, right], [0, 0]], "int32")
         shape = (1, x.shape[1] + top + bottom, x.shape[2] + left + right, x.shape[3])
@@ -229,49 +254,34 @@ class _Writer:
         )
         return padded, VALID
 
+    def _padding(self, x: Tensor, windows: Windows) -> int | None:
+        """How an operator pads by itself; None where another one must pad before it."""
+        (top, bottom), (left, right) = (_same(x.shape[1 + i], windows, i) for i in (0, 1))
+        height, width = (-(-x.shape[1 + axis] // windows.strides[axis]) for axis in (0, 1))
+        is_same_size = windows.output_extents(x.shape[1:3]) == (height, width)
+        if not any(windows.pads):
+            return VALID
+        is_same = windows.pads == (top, left, bottom, right)
+        return SAME if is_same or (is_same_size and not self._exact) else None
+
     def _result(self, node: Node, shape: tuple[int, ...]) -> tuple[Tensor, int]:
         """What an operator gives, by the quantizer behind it, and the activation between them."""
-        name, activation = node.outputs[0], _NONE
-        while True:
-            readers = self._readers.get(name, [])
-            if len(readers) != 1:
-                raise NoTwinError(f"'{node.layer}' has no quantizer of its own behind it")
-            (reader,) = readers
-            name = reader.outputs[0]
-            if reader.op == "QuantizeLinear":
-                scale, point = self._scale(reader)
-                result = Tensor(shape, "int8", scale, point, name=node.layer)
-                self._tensors[name] = result
-                return result, activation
-            if reader.op == "Relu":
-                activation = _RELU
-            elif reader.op == "Clip" and [self._graph.number(reader, i) for i in (1, 2)] == [0, 6]:
-                activation = _RELU6
-            elif reader.op not in ("Flatten", "Reshape"):
-                raise NoTwinError(f"'{reader.layer}' is {reader.kind} behind '{node.layer}'")
+        quantizer, activation = self._pairs.behind(node)
+        scale, point = self._scale(quantizer)
+        if not self._exact and (joined := self._pairs.joined_by(quantizer)) is not None:
+            scale, point = self._scale(joined)
+        result = Tensor(shape, "int8", scale, point, name=node.layer)
+        self._tensors[quantizer.outputs[0]] = result
+        return result, _ACTIVATIONS[activation]
 
     def _scale(self, node: Node) -> tuple[float, int]:
-        scale, point = self._graph.tensor(node, 1), self._graph.tensor(node, 2)
-        if scale is None or scale.size != 1 or point is None or point.dtype != np.uint8:
-            raise NoTwinError(f"'{node.layer}' does not quantize to uint8 by one scale")
-        return float(scale.reshape(())), int(point.reshape(())) - _SHIFT
+        scale, point = self._pairs.grid(node)
+        return scale, point - _SHIFT
 
     def _tensor(self, name: str) -> Tensor:
         found = self._tensors.get(name)
         if found is None or found.dtype == "float32":
             raise NoTwinError(f"'{name}' is not quantized")
-        return found
-
-    def _weight(self, node: Node) -> _Constant:
-        found = self._constant(node, 1)
-        if found.values.dtype != np.int8:
-            raise NoTwinError(f"the weights of '{node.layer}' are {found.values.dtype}")
-        return found
-
-    def _constant(self, node: Node, position: int) -> _Constant:
-        found = self._constants.get(node.inputs[position])
-        if found is None:
-            raise NoTwinError(f"'{node.layer}' has an operand {position} that is no constant")
         return found
 
 
@@ -297,6 +307,8 @@ _HANDLERS: Mapping[str, Callable[[_Writer, Node], None]] = {
     "Gemm": _Writer._gemm,
     "Add": _Writer._sum,
     "MaxPool": _Writer._max_pool,
+    "AveragePool": _Writer._average_pool,
+    "Concat": _Writer._concat,
     "GlobalAveragePool": _Writer._mean,
     "Flatten": _Writer._flatten,
 }

@@ -40,9 +40,10 @@ PUBLISHED: Sequence[tuple[str, str, float, float]] = (
 """QNN, Table II, top 1 in percent: framework, network, QNN-TVM, the framework itself."""
 
 DIGITS: Mapping[str, str] = {
-    "float32": "digits/float_host",
-    "int8": "digits/int8_host",
-    **{f"A{n}W{m}": f"digits/a{n}w{m}_host" for n in (1, 2, 3) for m in (1, 2, 3)},
+    "float32": "digits/digits_float_host",
+    "int8": "digits/digits_int8_host",
+    **{f"A{n}W{m}": f"digits/digits_a{n}w{m}_host" for n in (1, 2, 3) for m in (1, 2, 3)},
+    "A2W2": "digits_a2w2_host",
 }
 """The trained networks that come with bitkiln, by precision."""
 RATED = {bits: run(f"accuracy recipe={name}") for bits, name in DIGITS.items()}

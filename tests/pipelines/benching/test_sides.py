@@ -68,6 +68,13 @@ def test_openvino_has_that_default() -> None:
     ]
 
 
+def test_twins_are_asked_for_what_is_in_8_bits() -> None:
+    files = [Variant(precision, b"", "onnx") for precision in PRECISIONS]
+    engine = engines.Engine("Twin", "1", ("pt2",), exact, has_twins=True)
+    found = [name for name, _engine, _variant in sides.asked([engine], files, hardware())]
+    assert found == ["Twin 1, int8", "Twin 1, as stored"]
+
+
 def runners() -> Any:
     package = SimpleNamespace(golden=lambda: ({"data": X[None]}, {}))
     runner = SimpleNamespace(
@@ -90,6 +97,23 @@ def test_both_ways_are_loaded_and_compared_with_the_package() -> None:
     }
     assert found.differences == {"Engine 1, float32": 0.0, default: 0.5}
     assert found.refused == [{"what": "LiteRT 2", "why": "it reads tflite, and there is none"}]
+
+
+def far_off(variant: Variant, inputs: Mapping[str, Any], threads: int) -> engines.Loaded:
+    return engines.Loaded(lambda: [inputs["data"] + 0.07], lambda count: 1.0)
+
+
+def test_a_twin_that_is_far_off_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sides, "load", lambda engine, *given: engine.load(*given))
+    files = [Variant("int8", b"", "onnx", is_same=True)]
+    near, off = (
+        engines.Engine("Twin", "1", ("pt2",), each, has_twins=True) for each in (exact, far_off)
+    )
+    assert "Twin 1, int8" in sides.sides(runners(), files, [near], hardware(), 1).timed
+    found = sides.sides(runners(), files, [off], hardware(), 1)
+    assert list(found.timed) == [sides.PACKAGE] and not found.differences
+    why = "its twin's outputs differ by 0.07, and all of them span 1"
+    assert found.refused == [{"what": "Twin 1, int8", "why": why}]
 
 
 def shorter(variant: Variant, inputs: Mapping[str, Any], threads: int) -> engines.Loaded:

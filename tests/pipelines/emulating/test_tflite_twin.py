@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.benching.qdq_pairs import NoTwinError
 from pipelines.emulating import kinds, splitting
-from pipelines.emulating.tflite_twin import NoTwinError, twin
+from pipelines.emulating.tflite_twin import twin
 from stages import importing
 from stages.importing.zoo import build
 from stages.options import ImportOptions, ZooOptions
@@ -23,6 +24,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "ds_cnn": {},
     "mobilenet_v1_025": {},
     "resnet18": {"image_size": 32},
+    "inception_v2": {"image_size": 32},
 }
 
 LEVEL = 0.03125
