@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.benching.qdq_pairs import Activation, Constant, NoTwinError, Pairs
+from pipelines.emulating.tflite_windows import padding_of, strides_of
 from stages.importing.onnx_reader import Node, SourceGraph, read
-from stages.importing.tflite.operations import SAME, VALID
+from stages.importing.tflite.operations import VALID
 from stages.importing.tflite.writer import Operation, Tensor, build, constant
 from stages.importing.windows import Windows, windows_of
 
@@ -95,7 +96,7 @@ class _Writer:
         windows = windows_of(node.attributes, kernel, x.shape[1:3])
         shape = (1, *windows.output_extents(x.shape[1:3]), outputs)
         x, padding = self._placed(node, x, windows, 0)
-        options = {"padding": padding} | _strides(windows)
+        options = {"padding": padding} | strides_of(windows)
         options |= {
             "dilation_h_factor": windows.dilations[0],
             "dilation_w_factor": windows.dilations[1],
@@ -163,7 +164,7 @@ class _Writer:
         shape = (1, *windows.output_extents(x.shape[1:3]), x.shape[-1])
         result = Tensor(shape, "int8", x.scale, x.zero_point, name=node.layer)
         options = {"padding": padding, "filter_height": windows.kernel[0]}
-        options |= {"filter_width": windows.kernel[1]} | _strides(windows)
+        options |= {"filter_width": windows.kernel[1]} | strides_of(windows)
         table = "Pool2DOptions"
         self._operations.append(
             Operation("MAX_POOL_2D", [placed], [result], table, options, version=2)
@@ -173,13 +174,13 @@ class _Writer:
     def _average_pool(self, node: Node) -> None:
         x = self._tensor(node.inputs[0])
         windows = windows_of(node.attributes, node.attributes["kernel_shape"], x.shape[1:3])
-        padding = self._padding(x, windows)
+        padding = padding_of(x.shape, windows, self._exact)
         if padding is None or (node.attributes.get("count_include_pad") and any(windows.pads)):
             raise NoTwinError(f"'{node.layer}' averages padding, or pads as TensorFlow cannot")
         shape = (1, *windows.output_extents(x.shape[1:3]), x.shape[-1])
         quantizer, _ = self._pairs.behind(node)
         options = {"padding": padding, "filter_height": windows.kernel[0]}
-        options |= {"filter_width": windows.kernel[1]} | _strides(windows)
+        options |= {"filter_width": windows.kernel[1]} | strides_of(windows)
         if self._exact:
             scale, point = self._scale(quantizer)
             real = Tensor(x.shape, "float32", name=f"{node.layer}.dequantize")
@@ -241,7 +242,7 @@ class _Writer:
 
     def _placed(self, node: Node, x: Tensor, windows: Windows, border: int) -> tuple[Tensor, int]:
         """An operator's input and its padding, after an operator that pads where it must be."""
-        if (padding := self._padding(x, windows)) is not None:
+        if (padding := padding_of(x.shape, windows, self._exact)) is not None:
             return x, padding
         top, left, bottom, right = windows.pads
         pads = constant([[0, 0], [top, bottom], [left, right], [0, 0]], "int32")
@@ -253,16 +254,6 @@ class _Writer:
             Operation("PADV2", [x, pads, filled], [padded], "PadV2Options", version=2)
         )
         return padded, VALID
-
-    def _padding(self, x: Tensor, windows: Windows) -> int | None:
-        """How an operator pads by itself; None where another one must pad before it."""
-        (top, bottom), (left, right) = (_same(x.shape[1 + i], windows, i) for i in (0, 1))
-        height, width = (-(-x.shape[1 + axis] // windows.strides[axis]) for axis in (0, 1))
-        is_same_size = windows.output_extents(x.shape[1:3]) == (height, width)
-        if not any(windows.pads):
-            return VALID
-        is_same = windows.pads == (top, left, bottom, right)
-        return SAME if is_same or (is_same_size and not self._exact) else None
 
     def _result(self, node: Node, shape: tuple[int, ...]) -> tuple[Tensor, int]:
         """What an operator gives, by the quantizer behind it, and the activation between them."""
@@ -287,17 +278,6 @@ class _Writer:
 
 def _number(value: Any) -> Array:
     return np.asarray(value, np.float32)
-
-
-def _strides(windows: Windows) -> dict[str, int]:
-    return {"stride_h": windows.strides[0], "stride_w": windows.strides[1]}
-
-
-def _same(extent: int, windows: Windows, axis: int) -> tuple[int, int]:
-    """What TensorFlow's SAME pads before and behind an axis."""
-    stride, reach = windows.strides[axis], windows.dilations[axis] * (windows.kernel[axis] - 1)
-    total = max((-(-extent // stride) - 1) * stride + reach + 1 - extent, 0)
-    return total // 2, total - total // 2
 
 
 _HANDLERS: Mapping[str, Callable[[_Writer, Node], None]] = {
