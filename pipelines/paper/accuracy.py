@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines import load
 from pipelines.errors import UserError
-from pipelines.paper.figure import CGO, QNN, Figure, Part, Results, Table, mega, times
+from pipelines.paper.figure import CGO, QNN, Figure, Part, Results, Table, times
 from pipelines.paper.resnet18 import cycles
 from pipelines.paper.runs import Found, Run, run
 
@@ -95,8 +95,10 @@ def _figure_8(results: Results) -> list[Part]:
         rate, took = results[RATED[bits]].result["rate"], _cycles(results[ON_PI[bits]])
         is_on_front, best = rate > best, max(best, rate)
         faster = times(_cycles(floats) / took) if floats else ""
-        rows.append([bits, f"{rate:.2%}", mega(took), faster, "yes" if is_on_front else ""])
-    heads = ["precision", "right", "M cycles", "times as fast as float32", "on the front"]
+        rows.append(
+            [bits, f"{rate:.2%}", f"{took / 1e3:,.0f}", faster, "yes" if is_on_front else ""]
+        )
+    heads = ["precision", "right", "k cycles", "times as fast as float32", "on the front"]
     return [Table(heads, rows)] if rows else []
 
 
@@ -135,7 +137,7 @@ def _accuracy(results: Results, runs: Mapping[str, Run]) -> list[Part]:
         [source, network, f"{own:.2f} %", f"{baseline:.2f} %", f"{own - baseline:+.2f}"]
         for source, network, own, baseline in PUBLISHED
     ]
-    heads = ["source model", "network", "package", "source model", "points"]
+    heads = ["from", "network", "package", "source model", "points"]
     parts: list[Part] = []
     if ours := [
         _rated(name, results[each].result) for name, each in runs.items() if each in results
@@ -145,7 +147,7 @@ def _accuracy(results: Results, runs: Mapping[str, Run]) -> list[Part]:
 
 
 def _rated(name: str, result: Mapping[str, Any]) -> list[str]:
-    own, other = result["rate"], result["reference_rate"]
+    own, other = result["rate"], result["source"]["rate"]
     points = 100 * (own - other)
     return [result["reference"], f"{name}, {result['samples']} samples", f"{own:.2%}",
             f"{other:.2%}", f"{points:+.2f}"]  # fmt: skip

@@ -120,9 +120,9 @@ def measure(wanted: Run) -> None:
         "processor": found["processor"] if "processor" in found else processor(),
         "bitkiln": revision(),
         "date": datetime.now(UTC).date().isoformat(),
-        "result": _without_turns(found),
+        "result": _without_samples(found),
     }
-    atomic.replace(KEPT / wanted.file, json.dumps(kept, indent=1).encode())
+    atomic.replace(KEPT / wanted.file, (json.dumps(kept, indent=1) + "\n").encode())
 
 
 def _check_modelled(result: Any) -> None:
@@ -146,16 +146,20 @@ def _first_error(output: str) -> str:
     return next(said, "")
 
 
-def _without_turns(value: Any) -> Any:
-    """A result without the time of every turn."""
+def _without_samples(value: Any) -> Any:
+    """A result without the time of every turn and without what each sample gave: no figure shows
+    them, and they are most of it."""
     if isinstance(value, Mapping):
-        is_turns = {name for name, each in value.items() if name == "seconds" and _has_lists(each)}
-        return {k: _without_turns(v) for k, v in value.items() if k not in is_turns}
-    return [_without_turns(each) for each in value] if isinstance(value, list) else value
+        kept = {name: each for name, each in value.items() if not _is_of_samples(name, each)}
+        return {name: _without_samples(each) for name, each in kept.items()}
+    return [_without_samples(each) for each in value] if isinstance(value, list) else value
 
 
-def _has_lists(value: Any) -> bool:
-    return isinstance(value, Mapping) and any(isinstance(each, list) for each in value.values())
+def _is_of_samples(name: str, value: Any) -> bool:
+    if name in ("predictions", "labels"):
+        return True
+    is_turns = name == "seconds" and isinstance(value, Mapping)
+    return is_turns and any(isinstance(each, list) for each in value.values())
 
 
 def _kept(folder: Path, wanted: Run) -> dict[str, Any] | None:
