@@ -13,7 +13,7 @@ from pipelines.errors import CheckError
 from pipelines.overrides import Variables
 from pipelines.paper import all as everything
 from pipelines.paper import runs
-from pipelines.paper.figure import Bars, Figure, Part
+from pipelines.paper.figure import Bars, Figure, Part, Scatter, Table
 from pipelines.paper.page import page, results_of, state
 from pipelines.paper.runs import RunError
 from pipelines.reporting.writing import write
@@ -70,18 +70,15 @@ def _print_part(part: Part) -> None:
         rows = [{"what": bar.name, "value": bar.said} for bar in part.rows]
         tables.show(part.title, rows, ["what", "value"])
         return
+    if isinstance(part, Scatter):
+        return  # the same values stand in a table below
     lines = [dict(zip(part.heads, row, strict=True)) for row in part.rows]
     tables.show(part.title or "as a table", lines, part.heads)
 
 
 def _data(figure: Figure) -> dict[str, Any]:
     """What the page says of a figure, as plain data."""
-    parts = [
-        {"title": part.title, "rows": [[bar.name, bar.value, bar.said] for bar in part.rows]}
-        if isinstance(part, Bars)
-        else {"title": part.title, "heads": list(part.heads), "rows": [list(r) for r in part.rows]}
-        for part in figure.show(results_of(figure))
-    ]
+    parts = [_plain(part) for part in figure.show(results_of(figure))]
     return {
         "figure": figure.name,
         "heading": figure.heading,
@@ -90,3 +87,13 @@ def _data(figure: Figure) -> dict[str, Any]:
         "not_shown": figure.cannot,
         "parts": parts,
     }
+
+
+def _plain(part: Part) -> dict[str, Any]:
+    if isinstance(part, Table):
+        rows = [list(row) for row in part.rows]
+        return {"title": part.title, "heads": list(part.heads), "rows": rows}
+    if isinstance(part, Bars):
+        return {"title": part.title, "rows": [[bar.name, bar.value, bar.said] for bar in part.rows]}
+    points = [[point.name, point.across, point.up] for point in part.points]
+    return {"title": part.title, "across": part.axes.across, "up": part.axes.up, "points": points}

@@ -11,9 +11,11 @@ from typing import Any
 
 from pipelines import load
 from pipelines.errors import UserError
-from pipelines.paper.figure import CGO, QNN, Figure, Part, Results, Table, times
+from pipelines.paper.figure import CGO, QNN, Figure, Part, Results, Scatter, Table, times
 from pipelines.paper.resnet18 import cycles
 from pipelines.paper.runs import Found, Run, run
+from pipelines.reporting import scatter
+from pipelines.reporting.scatter import Axes, Point
 
 PUBLISHED: Sequence[tuple[str, str, float, float]] = (
     ("MXNet", "resnet-18", 69.86, 69.76),
@@ -50,6 +52,8 @@ RATED = {bits: run(f"accuracy recipe={name}") for bits, name in DIGITS.items()}
 ON_PI = {
     bits: run(f"bench recipe={name} peers=none hardware=rpi3") for bits, name in DIGITS.items()
 }
+AXES = Axes("thousand cycles (modelled), one thread", "right answers (measured)", True,
+            "{:.2%}".format, "{:,.0f}".format)  # fmt: skip
 
 
 def figure_8() -> Figure:
@@ -88,18 +92,26 @@ def tables() -> Iterator[Figure]:
 
 
 def _figure_8(results: Results) -> list[Part]:
-    rows = []
-    floats, best = results.get(ON_PI["float32"]), 0.0
     known = [bits for bits in DIGITS if RATED[bits] in results and ON_PI[bits] in results]
-    for bits in sorted(known, key=lambda bits: _cycles(results[ON_PI[bits]])):
-        rate, took = results[RATED[bits]].result["rate"], _cycles(results[ON_PI[bits]])
-        is_on_front, best = rate > best, max(best, rate)
-        faster = times(_cycles(floats) / took) if floats else ""
-        rows.append(
-            [bits, f"{rate:.2%}", f"{took / 1e3:,.0f}", faster, "yes" if is_on_front else ""]
-        )
+    points = []
+    for bits in known:
+        rate, took = results[RATED[bits]].result["rate"], _cycles(results[ON_PI[bits]]) / 1e3
+        points.append(Point(bits, took, rate, f"{bits}: {rate:.2%}, {took:,.0f} k cycles"))
+    if not points:
+        return []
+    floats, best = results.get(ON_PI["float32"]), scatter.front(points, AXES)
+    rows = [
+        [
+            point.name,
+            f"{point.up:.2%}",
+            f"{point.across:,.0f}",
+            times(_cycles(floats) / 1e3 / point.across) if floats else "",
+            "yes" if point in best else "",
+        ]
+        for point in sorted(points, key=lambda point: point.across)
+    ]
     heads = ["precision", "right", "k cycles", "times as fast as float32", "on the front"]
-    return [Table(heads, rows)] if rows else []
+    return [Scatter("accuracy over time", points, AXES), Table(heads, rows)]
 
 
 def _cycles(found: Found) -> float:

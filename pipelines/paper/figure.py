@@ -8,6 +8,7 @@ from typing import Literal
 
 from pipelines.paper.runs import Found, Run
 from pipelines.reporting.parts import Bar
+from pipelines.reporting.scatter import Axes, Point
 
 Kind = Literal["measured", "modelled", "computed", "stated"]
 """How our values came about: timed on the processor named; by the model of a core, from what was
@@ -35,7 +36,16 @@ class Bars:
     rows: Sequence[Bar]
 
 
-Part = Table | Bars
+@dataclass(frozen=True)
+class Scatter:
+    """Points of two values, and their front."""
+
+    title: str
+    points: Sequence[Point]
+    axes: Axes
+
+
+Part = Table | Bars | Scatter
 Results = Mapping[Run, Found]
 """What is known of a figure's runs."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from pipelines.paper.figure import Figure, Part, Results, Table
+from pipelines.paper.figure import Figure, Part, Results, Scatter, Table
 from pipelines.paper.runs import Found, Run, find
+from pipelines.reporting import scatter
 from pipelines.reporting.page import html
 from pipelines.reporting.parts import bars, table
 from pipelines.reporting.style import STYLE
@@ -75,7 +76,10 @@ def _part(part: Part) -> Iterable[str]:
         numbers = [n for n in range(1, len(part.heads)) if _is_numeric(part, n)]
         title = f"<h3>{escape(part.title)}</h3>" if part.title else ""
         return [title, table(part.heads, part.rows, numbers)]
-    return [f"<h3>{escape(part.title)}</h3>", bars(part.rows, part.title)]
+    title = f"<h3>{escape(part.title)}</h3>"
+    if isinstance(part, Scatter):
+        return [title, f'<div class="figure">{scatter.figure(part.points, part.axes)}</div>']
+    return [title, bars(part.rows, part.title)]
 
 
 def _is_numeric(part: Table, column: int) -> bool:
