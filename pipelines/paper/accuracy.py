@@ -120,7 +120,7 @@ def _cycles(found: Found) -> float:
 
 def _support() -> Table:
     rows = [
-        ["asymmetric", "yes", "yes: TensorFlow Lite, ONNX, PyTorch, and by `calibration`"],
+        ["asymmetric", "yes", "yes: TensorFlow Lite, ONNX, PyTorch, and by calibration"],
         ["symmetric", "yes", "yes: the same, and MXNet"],
         ["a scale a channel", "yes", "yes: the same"],
         ["1 to 3 bits", "no", "yes: QONNX, Larq, BMXNet"],

@@ -83,9 +83,9 @@ def _part(part: Part) -> Iterable[str]:
 
 
 def _is_numeric(part: Table, column: int) -> bool:
-    """Whether most cells of a column begin with a digit."""
+    """Whether most cells of a column are numbers, or begin with one."""
     cells = [row[column] for row in part.rows if row[column]]
-    return 2 * sum(cell[0].isdigit() for cell in cells) > len(cells)
+    return 2 * sum(cell.lstrip("+-")[:1].isdigit() for cell in cells) > len(cells)
 
 
 def _origins(figure: Figure, known: Results) -> Iterator[str]:
