@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,8 @@ def _board(tree: Node) -> str:
 
 
 def list_recipes(*, own: bool = False) -> list[tuple[str, str]]:
-    """Return (name, description) of every recipe that is found by name and names a model.
+    """Return (name, description) of every recipe that is found by name and names a model, or that
+    is wrong: without a model a file is there to be extended, if nothing is wrong with it.
 
     The work folder's come first, then those shipped with bitkiln, unless only its `own` are wanted.
     """
@@ -140,12 +141,24 @@ def list_recipes(*, own: bool = False) -> list[tuple[str, str]]:
             continue
         faults: list[Fault] = []
         tree = _with_parents(path, faults, ())
-        if tree is None:
-            listed.append((name, f"cannot be read: {faults[0].sentence}"))
-        elif validate.find(tree, ("model",)) is not None:
+        if wrong := _wrong(tree, faults):
+            listed.append((name, f"cannot be read: {wrong}"))
+        elif tree is not None and validate.find(tree, ("model",)) is not None:
             node = validate.find(tree, ("description",))
             listed.append((name, str(node.value) if node is not None else ""))
     return listed
+
+
+def _wrong(tree: Node | None, faults: Sequence[Fault]) -> str:
+    """What keeps a file from being a recipe or the beginning of one, as far as a glance shows."""
+    if faults:
+        return (
+            f"{faults[0].field}: {faults[0].sentence}" if tree is not None else faults[0].sentence
+        )
+    words = tree.value if tree is not None and isinstance(tree.value, Mapping) else {}
+    known = {"extends", *Recipe.model_fields}
+    unknown = next((word for word in words if word not in known), None)
+    return f"{unknown}: unknown field" if unknown is not None else ""
 
 
 def find_recipe(name_or_path: str) -> Path:

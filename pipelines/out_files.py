@@ -6,8 +6,14 @@ import os
 from pathlib import Path
 
 from pipelines import atomic
-from pipelines.errors import UserError
+from pipelines.errors import UserError, shown
 from pipelines.paths import expanded, is_file
+
+
+def check(variable: str, name: str | None) -> None:
+    """Raise UserError for a file in a folder that is not there, before long work is begun."""
+    if name is not None and not (folder := expanded(name).absolute().parent).is_dir():
+        raise UserError(f"{variable}={name}: cannot write it: there is no folder {shown(folder)}")
 
 
 def write(variable: str, name: str, data: bytes) -> Path:

@@ -26,6 +26,8 @@ def run(*, variables: Variables) -> None:
     scheduler = address.scheduler(
         variables.command.get("executor"), variables.command.get("scheduler")
     )
+    for variable in ("json", "junit"):
+        out_files.check(variable, variables.command.get(variable))
     recipes = chosen(variables.command.get("recipes"))
     jobs = arguments.jobs(variables) or (1 if scheduler is None else os.cpu_count() or 1)
     found: list[Built] = []

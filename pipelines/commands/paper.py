@@ -12,7 +12,7 @@ from pipelines.benching.origin import revision
 from pipelines.errors import CheckError
 from pipelines.overrides import Variables
 from pipelines.paper import all as everything
-from pipelines.paper import runs
+from pipelines.paper import needs, runs
 from pipelines.paper.figure import Bars, Figure, Part, Scatter, Table
 from pipelines.paper.page import page, results_of, state
 from pipelines.paper.runs import RunError
@@ -25,6 +25,7 @@ def run(*, variables: Variables) -> None:
     every = everything.figures()
     asked = variables.command.get("figure")
     wanted = everything.chosen(asked, every) if asked is not None else []
+    needs.check([figure for figure in wanted if not _is_known(figure)])
     failed = _measure(wanted)
     for figure in wanted:
         _print(figure)
@@ -42,7 +43,10 @@ def _measure(figures: Sequence[Figure]) -> list[str]:
     wanted = [*dict.fromkeys(run for figure in figures for run in figure.runs)]
     todo = [each for each in wanted if not runs.is_current(each)]
     if wanted:
-        print(f"{len(wanted) - len(todo)} of {len(wanted)} results are there", file=sys.stderr)
+        said = (
+            f"{len(wanted) - len(todo)} of {len(wanted)} results were measured here, by this code"
+        )
+        print(f"{said}; measuring {len(todo)}", file=sys.stderr)
     failed = []
     with advancing.shown([each.command for each in todo]) as done:
         for each in todo:
@@ -54,6 +58,10 @@ def _measure(figures: Sequence[Figure]) -> list[str]:
                 said = f"FAILED: {error}, "
             done(each.command, f"{said}{time.monotonic() - started:.0f} s")
     return failed
+
+
+def _is_known(figure: Figure) -> bool:
+    return all(runs.is_current(each) for each in figure.runs)
 
 
 def _print(figure: Figure) -> None:

@@ -34,6 +34,7 @@ def figures() -> Iterator[Figure]:
         "TVM is faster than QNNPACK with every convolution of MobileNetV2 on a Raspberry Pi 3B+; "
         "by how much stands in the figure alone.",
         _OURS, lambda results: _layers(results, ("1x1", "first convolution")), (V2,),
+        boards=("rpi3",), peers=("litert",),
     )  # fmt: skip
     yield Figure(
         "alios-figure-9", ALIOS, "Figure 9", "depthwise convolutions of MobileNetV2",
@@ -41,6 +42,7 @@ def figures() -> Iterator[Figure]:
         "TVM is faster than QNNPACK with most depthwise convolutions; where it is not, they are a "
         "minor share.",
         _OURS, lambda results: _layers(results, ("depthwise",)), (V2,),
+        boards=("rpi3",), peers=("litert",),
     )  # fmt: skip
     yield Figure(
         "alios-figure-10", ALIOS, "Figure 10", "networks beside TensorFlow Lite", ("modelled",),
@@ -48,6 +50,7 @@ def figures() -> Iterator[Figure]:
         "in the figure alone.",
         _OURS, _networks, tuple(NETWORKS.values()),
         cannot="LaneNet: a private network",
+        boards=("rpi3",), peers=("litert",),
     )  # fmt: skip
     yield Figure(
         "rfc-table", RFC, "its table", "Inception v3 beside TensorFlow Lite", ("modelled",),
@@ -57,6 +60,7 @@ def figures() -> Iterator[Figure]:
         "One thread on a Raspberry Pi 4, cycles of the model of Cortex-A72, without tuning, beside "
         "LiteRT 2.3.",
         _table, (V3,), cannot="four threads: the model has one core",
+        boards=("rpi4",), peers=("litert",),
     )  # fmt: skip
 
 

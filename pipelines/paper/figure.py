@@ -69,6 +69,10 @@ class Figure:
     show: Callable[[Results], list[Part]]
     """What stands on the page; without a result there is nothing to be shown of it."""
     runs: tuple[Run, ...] = ()
+    boards: tuple[str, ...] = ()
+    """Boards that its runs emulate, and model the cores of."""
+    peers: tuple[str, ...] = ()
+    """Engines that its runs time, by the names that `peers=` takes: without them it is empty."""
     cannot: str = ""
     """What of it no machine here can show, and why."""
 

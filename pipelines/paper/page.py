@@ -59,10 +59,20 @@ def _section(figure: Figure) -> Iterator[str]:
     yield f'<h2 id="{figure.name}">{escape(figure.heading)}</h2>'
     said = [("published", figure.published), ("ours", figure.ours)]
     said += [("not shown", figure.cannot)] if figure.cannot else []
+    if known:
+        said.append(("from", _where(known)))
     yield f"<dl>{''.join(f'<dt>{a}</dt><dd>{_prose(b)}</dd>' for a, b in said)}</dl>"
     for part in figure.show(known):
         yield from _part(part)
     yield from _origins(figure, known)
+
+
+def _where(known: Results) -> str:
+    """Where results were measured or modelled, and when."""
+    places = sorted({each.processor for each in known.values()})
+    dates = sorted({each.date for each in known.values()})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"{'; '.join(places)}; {when}"
 
 
 def _prose(text: str) -> str:
@@ -92,14 +102,15 @@ def _origins(figure: Figure, known: Results) -> Iterator[str]:
     missing = [run for run in figure.runs if run not in known]
     if missing:
         yield (
-            f'<p class="said">Not measured yet: {len(missing)} of {len(figure.runs)} results; '
-            f"<code>doit paper figure={figure.name}</code> measures them.</p>"
+            f'<p class="said">Not measured yet: {len(missing)} of {len(figure.runs)} results. '
+            f"<code>doit paper figure={figure.name}</code> measures all that this machine has "
+            "not.</p>"
         )
     if known:
         rows = [_origin(run, each) for run, each in known.items()]
         heads = ["command", "processor", "bitkiln", "date"]
         listed = table(heads, rows, (), {0})
-        yield f"<details><summary>where this is from</summary>{listed}</details>"
+        yield f"<details><summary>the commands</summary>{listed}</details>"
 
 
 def _origin(run: Run, found: Found) -> list[str]:

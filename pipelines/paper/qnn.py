@@ -83,6 +83,7 @@ def figures() -> Iterator[Figure]:
         "Our int8 package beside our float32 package, one inference on one thread, cycles of the "
         "models of Cortex-A53 and Cortex-A72.",
         _figure_5, tuple(run for runs in ON_BOARDS.values() for run in runs.values()),
+        boards=("rpi3", "rpi4"),
     )  # fmt: skip
     yield Figure(
         "qnn-figure-6", QNN, "Figure 6", "memory beside float32", ("computed",),
@@ -101,6 +102,7 @@ def figures() -> Iterator[Figure]:
         "MXNet is no longer developed. oneDNN, as DNNL is called now, runs in OpenVINO; ONNX "
         "Runtime stands beside it. The same QDQ file for all, on this machine and all its threads.",
         _figure_7, tuple(HERE.values()),
+        peers=("openvino", "onnxruntime"),
     )  # fmt: skip
     yield Figure(
         "qnn-figure-8", QNN, "Figure 8", "beside TensorFlow Lite on a Raspberry Pi 4",
@@ -110,6 +112,7 @@ def figures() -> Iterator[Figure]:
         "LiteRT 2.3 with XNNPACK, one inference on one thread, cycles of the model of Cortex-A72. "
         "It runs the network's TensorFlow Lite twin.",
         _figure_8, tuple(BESIDE_TFLITE.values()),
+        boards=("rpi4",), peers=("litert",),
     )  # fmt: skip
     yield Figure(
         "qnn-figure-9", QNN, "Figure 9", "beside PyTorch on a server", ("measured",),
@@ -124,6 +127,7 @@ def figures() -> Iterator[Figure]:
         "say little of it, and those on one thread say more.",
         _figure_9, tuple(BESIDE_PYTORCH.values()),
         cannot="the Raspberry Pi 4: PyTorch is not among the engines that are emulated",
+        peers=("torch",),
     )  # fmt: skip
 
 

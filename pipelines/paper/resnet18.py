@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.emulating.primitives import PACKED
+from pipelines.emulating.primitives import FLOATS, PACKED
 from pipelines.emulating.telling import CYCLES
 from pipelines.paper.figure import Results
 from pipelines.paper.runs import Run, run
@@ -76,11 +76,23 @@ def threads_of(costs: Mapping[str, Any]) -> int:
     return next((int(words[1]) for words in named), 1)
 
 
+def in_bytes(results: Results, bits: str, name: str) -> float | None:
+    """Return how many times as fast as our float32 a layer is that runs as 8-bit products."""
+    found, floats = results.get(WHOLE[bits]), by_shape(results, "A1W1").get(name, {})
+    layer = LAYERS[name][0]
+    rows = found.result["layers"] if found else []
+    own = next((cycles(r["sides"]["package"]) for r in rows if r["layer"] == layer), None)
+    if own is None or FLOATS not in floats:
+        return None
+    return cycles(floats[FLOATS]) * threads_of(floats) / own
+
+
 def without_kernels(results: Results, bits: str) -> float | None:
     """Return a package's modelled cycles on one thread if its layers of few bits ran as LLVM's
-    loops instead of their micro-kernels, or None."""
+    loops instead of their micro-kernels; None where that is not known of every shape, as some run
+    as 8-bit products."""
     total, shapes = package(results, bits), by_shape(results, bits)
-    if total is None or not shapes:
+    if total is None or shapes.keys() != LAYERS.keys():
         return None
     for name, costs in shapes.items():
         kernel = cycles(costs[PACKED]) * threads_of(costs)

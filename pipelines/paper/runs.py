@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import atomic, exit_status, keys, places
+from pipelines.benching.engines import ENGINES
 from pipelines.benching.origin import revision
 from pipelines.benching.page import RESULTS
 from pipelines.emulating.telling import CYCLES, INSTRUCTIONS
-from pipelines.machine import processor
+from pipelines.machine import core, processor
 
 KEPT = places.ARTIFACTS / "paper"
 SHIPPED = Path(__file__).with_name("results")
@@ -63,6 +64,7 @@ class Found:
     run: Run
     result: Mapping[str, Any]
     processor: str
+    """With its core."""
     bitkiln: str
     """The commit, or the version."""
     date: str
@@ -88,6 +90,9 @@ def _found(
     wanted: Run, result: Mapping[str, Any], about: Mapping[str, Any], is_shipped: bool
 ) -> Found:
     where, what, when = (str(about[name]) for name in ("processor", "bitkiln", "date"))
+    known = result.get("core") if isinstance(result, Mapping) else None
+    if (named := about.get("core") or known) and f"({named})" not in where:
+        where = f"{where} ({named})"
     return Found(wanted, result, where, what, when, is_shipped)
 
 
@@ -118,6 +123,7 @@ def measure(wanted: Run) -> None:
         "command": wanted.command,
         "made_by": _made_by(),
         "processor": found["processor"] if "processor" in found else processor(),
+        "core": found["core"] if "core" in found else core(),
         "bitkiln": revision(),
         "date": datetime.now(UTC).date().isoformat(),
         "result": _without_samples(found),
@@ -180,10 +186,13 @@ def _benched() -> Mapping[str, Mapping[str, Any]]:
 
 @functools.cache
 def _made_by() -> str:
-    """A digest of what a result depends on besides its command: the stages' code, the processor."""
+    """A digest of what a result depends on besides its command: the stages' code, the processor,
+    and the engines that `doit bench` compares with."""
     from stages import STAGES
 
     code: dict[str, str] = {}
     for stage in STAGES:
         code |= keys.code_ingredients(stage.entry.partition(":")[0])
-    return keys.digest(keys.canonical({"code": code, "processor": processor()}))
+    engines = {engine.name: engine.version for engine in ENGINES.values()}
+    where = [processor(), core()]
+    return keys.digest(keys.canonical({"code": code, "where": where, "engines": engines}))

@@ -240,12 +240,16 @@ def test_a_list_of_recipes_survives_a_broken_one(
     write(tmp_path, "good.yaml", "description: good\nmodel: {file: x.onnx}\n")
     write(tmp_path, "bad.yaml", "a: [")
     write(tmp_path, "part.yaml", "description: no model\n")
+    write(tmp_path, "ghost.yaml", "extends: godo\n")
+    write(tmp_path, "typo.yaml", "modle: {file: x.onnx}\n")
     monkeypatch.setattr("pipelines.places.RECIPES", tmp_path)
     monkeypatch.setattr("pipelines.places.SHIPPED", tmp_path)
     listed = dict(list_recipes())
     assert listed["good"] == "good"
     assert listed["bad"].startswith("cannot be read: this is not YAML")
-    assert set(listed) == {"good", "bad"}
+    assert listed["ghost"].startswith("cannot be read: extends: no recipe 'godo'")
+    assert listed["typo"] == "cannot be read: modle: unknown field"
+    assert set(listed) == {"good", "bad", "ghost", "typo"}
 
 
 def test_unreadable_files_are_one_sentence(tmp_path: Path) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipelines.benching import engines
 from pipelines.commands import paper
 from pipelines.errors import CheckError, UserError
 from pipelines.overrides import Variables
 from pipelines.paper import all as everything
-from pipelines.paper import resnet18, runs
+from pipelines.paper import needs, resnet18, runs
 from pipelines.paper.figure import CGO, Figure, Part, Results, Table, geomean
 from pipelines.paper.page import page, results_of
 from pipelines.paper.runs import run
@@ -97,7 +99,10 @@ def test_measuring_goes_on_where_it_was(
     with pytest.raises(CheckError, match=r"doit show recipe=nonesuch: .*nonesuch"):
         paper.run(variables=asked)
     first = capsys.readouterr()
-    assert "0 of 2 results are there" in first.err and "2/2  doit recipes  " in first.err
+    assert (
+        "0 of 2 results were measured here, by this code; measuring 2" in first.err
+        and "2/2  doit recipes  " in first.err
+    )
     assert [path.name.split("_")[0] for path in kept.glob("*.json")] == ["recipes"]
     (said,) = json.loads((tmp_path / "all.json").read_text())
     count = said["parts"][0]["rows"][0][0]
@@ -105,7 +110,7 @@ def test_measuring_goes_on_where_it_was(
 
     with pytest.raises(CheckError):
         paper.run(variables=asked)
-    assert "1 of 2 results are there" in capsys.readouterr().err
+    assert "1 of 2 results were measured here" in capsys.readouterr().err
 
     found = next(kept.glob("*.json"))
     found.write_text(found.read_text()[:-5])
@@ -129,3 +134,15 @@ def test_what_is_emulated_without_cycles_is_no_result() -> None:
         )
     with pytest.raises(runs.RunError, match="doit doctor"):
         runs._check_modelled({"primitives": [{"costs": {"loops": {"instructions_emulated": 5}}}]})
+
+
+def test_what_is_missing_is_said_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(needs, "qemu_lacks", lambda architecture: ["qemu-user"])
+    with pytest.raises(UserError, match=r"cgo-figure-8 cannot be measured here: .*(qemu|pyelf)"):
+        needs.check([FIGURES["qnn-table-2"], FIGURES["cgo-figure-8"]])
+    absent = {name: replace(engine, version=None) for name, engine in engines.ENGINES.items()}
+    monkeypatch.setattr(needs, "ENGINES", absent)
+    with pytest.raises(UserError, match=r"qnn-figure-9 .* PyTorch is not installed; run: pip"):
+        needs.check([FIGURES["qnn-figure-9"]])
