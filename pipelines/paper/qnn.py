@@ -31,14 +31,24 @@ TFLITE = ("inception_v1", "inception_v2", "inception_v3", "inception_v4",
           "mobilenet_v1", "mobilenet_v2")  # fmt: skip
 """Its networks of TensorFlow Lite."""
 BOARDS = {"rpi3": "Raspberry Pi 3", "rpi4": "Raspberry Pi 4"}
+IN_FLOAT = {name: zoo for name, zoo in NETWORKS.items() if zoo not in ("resnet101", "resnet152")}
+"""Those whose float32 package `bench` takes for right: with random weights the deepest two make
+more of rounding than it allows, 1e-4 of the largest value."""
+_DEEP = (
+    "resnet-101 and resnet-152: with random weights their float32 packages depart from the source "
+    "graph by more than `bench` lets pass"
+)
 HERE: Mapping[str, Run] = {
-    name: run(f"bench recipe=resnet18_int8_host own=float32 model.zoo={zoo}")
+    name: run(
+        f"bench recipe=resnet18_int8_host own={'float32' if name in IN_FLOAT else 'none'} "
+        f"model.zoo={zoo}"
+    )
     for name, zoo in NETWORKS.items()
 }
 ON_BOARDS: Mapping[str, Mapping[str, Run]] = {
     board: {
         name: run(f"bench recipe=resnet18_int8_{board} own=float32 peers=none model.zoo={zoo}")
-        for name, zoo in NETWORKS.items()
+        for name, zoo in IN_FLOAT.items()
     }
     for board in BOARDS
 }
@@ -72,9 +82,10 @@ def figures() -> Iterator[Figure]:
         "QNN-int8 is 2.35 times as fast as TVM-fp32 on an Intel Cascade Lake of 24 cores, the "
         "geometric mean of nine networks, less for resnet-152 and the mobilenets; 2.13 on an "
         "Nvidia T4.",
-        "Our int8 package beside our float32 package of the same network, in turns, on this "
-        "machine's processor and all its threads.",
-        _figure_4, tuple(HERE.values()), cannot="GPUs: packages are for processors",
+        "Our int8 package beside our float32 package of the same network, in turns, on all threads "
+        "of the processor that is named.",
+        _figure_4, tuple(HERE[name] for name in IN_FLOAT),
+        cannot=f"GPUs: packages are for processors; {_DEEP}",
     )  # fmt: skip
     yield Figure(
         "qnn-figure-5", QNN, "Figure 5", "int8 beside float32 on Raspberry Pis", ("modelled",),
@@ -83,7 +94,7 @@ def figures() -> Iterator[Figure]:
         "Our int8 package beside our float32 package, one inference on one thread, cycles of the "
         "models of Cortex-A53 and Cortex-A72.",
         _figure_5, tuple(run for runs in ON_BOARDS.values() for run in runs.values()),
-        boards=("rpi3", "rpi4"),
+        boards=("rpi3", "rpi4"), cannot=_DEEP,
     )  # fmt: skip
     yield Figure(
         "qnn-figure-6", QNN, "Figure 6", "memory beside float32", ("computed",),
@@ -100,7 +111,7 @@ def figures() -> Iterator[Figure]:
         "QNN-int8 is 1.09 times as fast as MXNet with Intel DNNL on Cascade Lake, the geometric "
         "mean, 1.43 for inception-bn, slower for both resnet-50.",
         "MXNet is no longer developed. oneDNN, as DNNL is called now, runs in OpenVINO; ONNX "
-        "Runtime stands beside it. The same QDQ file for all, on this machine and all its threads.",
+        "Runtime stands beside it. The same QDQ file for all, on all threads of the processor.",
         _figure_7, tuple(HERE.values()),
         peers=("openvino", "onnxruntime"),
     )  # fmt: skip
