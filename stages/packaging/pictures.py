@@ -21,9 +21,8 @@ from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.rows import row_kernel
 from stages.qnn.elementwise import WHOLE
 from stages.qnn.expressions import scalar
-from stages.qnn.legalize import quantized
 from stages.qnn.methods import WORD_BITS, WORD_BYTES
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.sharing import shared
 
 BYTE = 8
@@ -130,9 +129,6 @@ class _Pictures:
             self.arguments[operand] if i in whole else self._value(operand, at)
             for i, operand in enumerate(call.args)
         ]
-        if is_op(call, "relax.qnn.quantize"):
-            attrs = attributes(call)
-            return quantized(*operands, **{**attrs, "dtype": str(storage_dtype(attrs["dtype"]))})
         return scalar(call, operands)
 
     def _element(self, parameter: Any, at: Sequence[Any]) -> Any:
