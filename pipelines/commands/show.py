@@ -1,6 +1,7 @@
 """`doit show`: every value of a recipe with its origin, and the state of every stage.
 
-With layer=PATTERN: the kernels these layers could run, as predicted and as measured.
+With layer=PATTERN: how these layers become kernels, and the kernels of products that they could
+run, as predicted and as measured.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pipelines.plan import Plan
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     """Print the tables; nothing is built."""
     if (pattern := variables.command.get("layer")) is not None:
-        _alternatives(plan, resolved, pattern, variables)
+        _layers(plan, resolved, pattern, variables)
         return
     if resolved.recipe.inputs or resolved.recipe.outputs:
         checking.look(plan, resolved)
@@ -46,10 +47,12 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     tables.write_json(variables.command.get("json"), result)
 
 
-def _alternatives(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
-    from pipelines.tuning import alternatives
+def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
+    from pipelines.tuning import alternatives, lowered
 
-    rows = alternatives.rows(Workshop(plan), resolved, pattern)
+    workshop = Workshop(plan)
+    lowering = lowered.rows(workshop, resolved, pattern)
+    rows = alternatives.rows(workshop, resolved, pattern)
     shown = [
         {
             "layer": row["layer"],
@@ -64,8 +67,15 @@ def _alternatives(plan: Plan, resolved: Resolved, pattern: str, variables: Varia
         for row in rows
     ]
     title = f"{resolved.name}: kernels by predicted cycles of {resolved.hardware.core}"
-    tables.show(f"{title}, one thread", shown, list(shown[0]))
-    tables.write_json(variables.command.get("json"), {"recipe": resolved.name, "kernels": rows})
+    tables.show(
+        f"{resolved.name}: how layers become kernels",
+        lowering,
+        ["layer", "reads", "sums", "work", "finisher", "row"],
+    )
+    if shown:
+        tables.show(f"{title}, one thread", shown, list(shown[0]))
+    result = {"recipe": resolved.name, "lowering": lowering, "kernels": rows}
+    tables.write_json(variables.command.get("json"), result)
 
 
 def _short(packing: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.errors import UserError
 from pipelines.execute import Workshop
 from pipelines.load import Resolved
-from pipelines.patterns import matching
+from pipelines.patterns import is_meant
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import as_offered
 from pipelines.tuning.ledger import Trial
@@ -18,23 +18,28 @@ from stages.qnn.packings import packing_text
 
 
 def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str, Any]]:
-    """Return a row a kernel, for every layer that a pattern matches, cheapest prediction first.
+    """Return a row a kernel, for every layer with a choice that a pattern matches, cheapest
+    prediction first.
 
-    UserError if the recipe is not built, or no layer with a choice matches.
+    UserError if the recipe is not built.
     """
-    last = workshop.plan.step("tuning")
-    if not workshop.is_current(last):
-        raise UserError(
-            f"layer={pattern}: the layers of {resolved.name} are known once it is built; "
-            f"run: doit build recipe={resolved.name}"
-        )
+    check_built(workshop, resolved, pattern)
     found = subjects.of(workshop)
-    matched = matching(pattern, list(found), "layer with a choice of kernels")
+    matched = [name for name in found if is_meant(pattern, name)]
     running = subjects.running(workshop)
     hardware = resolved.hardware
     machine = ledger.machine_for(hardware.core, hardware.isa, hardware.architecture)
     trials = ledger.trials(machine)
     return [row for name in matched for row in _of_layer(name, found[name], running[name], trials)]
+
+
+def check_built(workshop: Workshop, resolved: Resolved, pattern: str) -> None:
+    """UserError if the layers of a recipe are not known yet."""
+    if not workshop.is_current(workshop.plan.step("tuning")):
+        raise UserError(
+            f"layer={pattern}: the layers of {resolved.name} are known once it is built; "
+            f"run: doit build recipe={resolved.name}"
+        )
 
 
 def _of_layer(

@@ -107,3 +107,8 @@ def widths(count: int, most: int) -> Iterator[tuple[int, int]]:
         most //= 2
     if count:
         yield count, 1
+
+
+def divided(value: Any, by: int) -> tuple[Any, Any]:
+    """Quotient and remainder of a number that is not negative."""
+    return tirx.truncdiv(value, by), tirx.truncmod(value, by)

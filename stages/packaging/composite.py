@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tvm.ir import Call
 
+from hw.isa import Isa, isa_of
+from hw.profile import Hardware
+from stages.kinds import Table
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import MOVED
+from stages.qnn.composites import MOVED, PLAIN, PRODUCTS
+from stages.qnn.methods import WORD_BYTES
 from stages.qnn.packed import (
     CONVOLUTION,
     DEPTHWISE_CONVOLUTION,
+    WEIGHTS_RANK,
     WINOGRAD,
     is_convolution,
     parse_signature,
@@ -56,6 +63,17 @@ class Composite:
     def reads_floats(self) -> bool:
         """Whether the composite starts from a float tensor."""
         return self.main is None and dtype_of(self.parameters[0].ty) == "float32"
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether it writes, of a float picture, nothing but a word for every pixel, or less."""
+        names = {str(call.op.name).removeprefix("relax.") for call in self.calls.values()}
+        if not self.reads_floats or not names <= PLAIN_INPUT - {"reshape"}:
+            return False
+        if len(self.outputs) != 1 or len(shape_of(self.parameters[0].ty)) != 4:
+            return False
+        store = self.store_of(self.outputs[0])
+        return is_op(store, "relax.qnn.to_bytes") and attributes(store)["channels"] <= WORD_BYTES
 
     def turn_before(self, variable: Any) -> Any:
         """The transpose between a variable, reshaped at most, and what it is computed from; None if
@@ -120,3 +138,56 @@ class Composite:
     def store_of(self, output: Any) -> Any:
         """The call that writes an output."""
         return self.calls[self.results[output]]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A composite, packed or plain, and for what it is lowered."""
+
+    function: Any
+    schedule: Table
+    hardware: Hardware
+    with_tiles: bool = True
+
+    @property
+    def kind(self) -> str:
+        """What canonicalizing or bit-packing calls it."""
+        return str(self.function.attrs["composite"])
+
+    @cached_property
+    def isa(self) -> Isa:
+        """The instruction set."""
+        return isa_of(self.hardware)
+
+    @cached_property
+    def composite(self) -> Composite:
+        """Its view, if it is packed."""
+        return Composite(self.function, self.with_tiles)
+
+    def is_plain(self, is_one: Callable[..., bool] | None = None, *more: Any) -> bool:
+        """Whether it is a plain composite, and one of those, if that is asked."""
+        return self.kind == PLAIN and (is_one is None or is_one(self.function, *more))
+
+    @property
+    def is_product(self) -> bool:
+        """Whether sums of a micro-kernel become tensors as the user sees them."""
+        return self.kind == PRODUCTS
+
+    @property
+    def is_winograd(self) -> bool:
+        """Whether its products are of transformed pictures."""
+        return is_op(self.composite.main, WINOGRAD)
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether matrix tiles compute its sums."""
+        return self.composite.is_convolution and self.composite.signature.is_tiled
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether each picture has weights of its own, which are computed."""
+        return len(shape_of(self.composite.main.args[1].ty)) > WEIGHTS_RANK
+
+    def has_form(self, form: str) -> bool:
+        """Whether a micro-kernel computes its sums, from what is stored so."""
+        return self.composite.is_convolution and self.composite.signature.form == form

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Instruction, Isa, Part, Vector
 from stages.kinds import Table
-from stages.packaging.convolution import Convolution
 from stages.packaging.direct import Called
-from stages.packaging.products import FEW_REGISTERS, Products
+from stages.packaging.kernel_parts import Reads
+from stages.packaging.lanes import FEW_REGISTERS
 from stages.qnn.depthwise import takes_pairs
 from stages.qnn.geometry import tile_count
 from stages.qnn.llvm import FunctionText
 from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.signature import BLOCK
+
+if TYPE_CHECKING:
+    from stages.packaging.lowering import Lowering
 
 NAME = "bk_depthwise"
 CHANNELS = 8
@@ -53,107 +55,70 @@ class Tile:
     offset: int
 
 
-class _Taps(Convolution):
-    """Sums of every channel's own taps."""
+class Taps(Reads):
+    """Every channel's own taps, of padded pictures [N, Hp, Wp, C], or of one picture of levels
+    with a halo [Hp, Wp, Cp]."""
 
-    def include_bodies(self, bodies: Table) -> None:
-        """The micro-kernel of this layer's window and strides."""
-        del bodies
-        isa = self.isa
-        data, weights, _ = self.composite.main.args
-        attrs = attributes(self.composite.main)
-        *_, width, channels = shape_of(data.ty)
-        (kh, kw), (dy, dx) = attrs["window"], attrs["dilation"]
-        self.tile_channels = BLOCK if COLUMNS in isa else max(CHANNELS, isa.lanes)
-        vectors = self.tile_channels // isa.lanes
+    keeps_sums = True
+
+    def __init__(self, of: Lowering) -> None:
+        super().__init__(of)
+        self.main, isa = of.composite.main, of.isa
+        self.channels = BLOCK if COLUMNS in isa else max(CHANNELS, isa.lanes)
         # Half of the registers for sums; the others for what is multiplied.
-        most = max(1, min(MAX_PIXELS, isa.registers // 2 // vectors))
-        self.rows = -(-self.width // tile_count(self.width, most))
-        tile = Tile(
-            self.rows,
-            self.tile_channels,
-            attrs["strides"][1] * channels,
-            tuple(x * dx * channels for x in range(kw)),
-            tuple(y * dy * width * channels for y in range(kh)),
-            dtype_of(data.ty) == "int8",
-            attrs["offset"],
-        )
-        self.group = shape_of(weights.ty)[-1]
-        limits = np.iinfo(dtype_of(weights.ty))
-        dot = isa.dot_for(limits.min, limits.max)
-        assert dot is not None
-        is_pairs = takes_pairs(isa) and limits.bits == 8
-        text = depthwise_text(tile, isa, None if is_pairs else dot)
-        self.called = Called(NAME, text, 3, begins=True)
+        most = max(1, min(MAX_PIXELS, isa.registers // 2 // (self.channels // isa.lanes)))
+        self.rows = -(-of.width // tile_count(of.width, most))
+        self.group = shape_of(self.main.args[1].ty)[-1]
 
     @property
     def begins(self) -> bool:
         """Always."""
         return True
 
+    @property
+    def outputs(self) -> int:
+        """Channels of the picture."""
+        return shape_of(self.main.args[0].ty)[-1]
+
+    def called(self, bodies: Table) -> Called:
+        """The micro-kernel of this layer's window and strides."""
+        del bodies
+        isa, attrs = self.of.isa, attributes(self.main)
+        data, weights, _ = self.main.args
+        *_, width, channels = shape_of(data.ty)
+        (kh, kw), (dy, dx) = attrs["window"], attrs["dilation"]
+        tile = Tile(
+            self.rows,
+            self.channels,
+            attrs["strides"][1] * channels,
+            tuple(x * dx * channels for x in range(kw)),
+            tuple(y * dy * width * channels for y in range(kh)),
+            dtype_of(data.ty) == "int8",
+            attrs["offset"],
+        )
+        limits = np.iinfo(dtype_of(weights.ty))
+        dot = isa.dot_for(limits.min, limits.max)
+        assert dot is not None
+        is_pairs = takes_pairs(isa) and limits.bits == 8
+        return Called(NAME, depthwise_text(tile, isa, None if is_pairs else dot), 3, begins=True)
+
     def operands(self, block: Any, part: Any, run: Any, tile: Any) -> tuple[Any, ...]:
         """The tile's first window, and its channels' weights."""
-        data, weights, _ = self.composite.main.args
-        attrs = attributes(self.composite.main)
+        data, weights, _ = self.main.args
+        attrs = attributes(self.main)
         (down, right), (top, left) = attrs["strides"], attrs.get("origin", [0, 0])
         *_, height, width, channels = shape_of(data.ty)
-        picture, line = self.line_of(run)
-        row, x = picture * height + top + line * down, left + self.column_of(tile) * right
+        picture, line = self.of.line_of(run)
+        x = self.of.work.column_of(tile)
+        row, x = picture * height + top + line * down, left + x * right
         first = (row * width + x) * channels + block * BLOCK
         block_size = prod(shape_of(weights.ty)[1:])
-        channel = part * self.tile_channels
+        channel = part * self.channels
         elements = (
-            self.arguments[data.name][first + channel],
-            self.arguments[weights.name][block * block_size + channel * self.group],
+            self.of.arguments[data.name][first + channel],
+            self.of.arguments[weights.name][block * block_size + channel * self.group],
         )
         return tuple(map(T.address_of, elements))
-
-
-class Depthwise(_Taps, Products):
-    """A depthwise convolution of padded pictures [N, Hp, Wp, C]."""
-
-    @cached_property
-    def outputs(self) -> int:
-        """Channels of the result."""
-        return int(shape_of(self.composite.main.args[0].ty)[3])
-
-    @property
-    def strip(self) -> int:
-        """Channels of a tile."""
-        return self.tile_channels
-
-    @cached_property
-    def is_direct(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def stays_in_loop(self) -> bool:
-        """Never: weights take as many registers as sums."""
-        return False
-
-
-class DepthwiseLevels(_Taps):
-    """A depthwise convolution of levels, one picture of bytes with a halo [Hp, Wp, Cp]."""
-
-    def include_bodies(self, bodies: Table) -> None:
-        """The micro-kernel, in a function of its own."""
-        super().include_bodies(bodies)
-        self.help(self.called)
-
-    @cached_property
-    def is_direct(self) -> bool:
-        """Never: the epilogue takes whole blocks of channels."""
-        return False
-
-    def start(self, block: Any, run: Any, tile: Any) -> None:
-        """The sums of a tile, int32 [rows][32]."""
-        with T.serial(0, BLOCK // self.tile_channels) as part:
-            channel = part * self.tile_channels
-            sums = T.address_of(self.scratch[channel])
-            begin = self.beginning(block * BLOCK + channel)
-            pointers = *self.operands(block, part, run, tile), sums, *begin
-            T.evaluate(T.call_extern("void", self.inner, *pointers))
 
 
 def depthwise_text(tile: Tile, isa: Isa, dot: Instruction | None) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The epilogue of a composite in LLVM IR: from sums of one pixel and 32 channels to its outputs.
+"""Results of blocks of 32 channels, by an epilogue in LLVM IR from sums of one pixel to outputs.
 
 `void epilogue(sums, p1 …, o1 …)`: every pointer is already moved to the pixel and the block of
 channels; `sums` is int32 (float32 behind a float input). A float output's pointer stands at room
@@ -7,9 +7,17 @@ for 32 floats, from where the kernel copies them. Lanes are channels, all or hal
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
+from math import prod
 from typing import Any
 
+from tvm.script.ir_builder import tirx as T
+
+from stages.packaging.addressing import output_offset, parameter_offset
+from stages.packaging.halo import fill_halo, fills_of
 from stages.packaging.integers import Value
+from stages.packaging.kernel_parts import Finisher
 from stages.packaging.recoding import entries, stored_words
 from stages.packaging.values import Values
 from stages.packaging.vectors import BYTES, HALF
@@ -159,3 +167,95 @@ class Epilogue(Values):
             moved = self.code.let(f"shl i32 {half}, {HALF}")
             low = self.code.let(f"or i32 {low}, {moved}")
         return low
+
+
+class Blocks(Finisher):
+    """An epilogue of whole blocks of channels."""
+
+    @property
+    def name(self) -> str:
+        """The function that is the epilogue."""
+        return f"{self.of.symbol}_epilogue"
+
+    def include(self) -> None:
+        """The epilogue."""
+        of = self.of
+        epilogue = Epilogue(
+            of.composite.function,
+            of.hardware.architecture,
+            of.composite.reads_floats,
+            of.pixels,
+            of.isa.lanes,
+            of.reads.begins,
+        )
+        of.include(*epilogue.text(self.name))
+
+    @property
+    def words(self) -> int:
+        """One pixel's block of every float output."""
+        return len(self._float_outputs) * BLOCK
+
+    @property
+    def stores_all(self) -> bool:
+        """Whether no output is of floats, which it leaves in scratch."""
+        return not self._float_outputs
+
+    @cached_property
+    def _float_outputs(self) -> list[Any]:
+        return [o for o in self.of.composite.outputs if dtype_of(o.ty) == "float32"]
+
+    @property
+    def _floats(self) -> Mapping[Any, int]:
+        """Float output → where its block stands in scratch."""
+        first = self.of.sums.words
+        return {o: first + n * BLOCK for n, o in enumerate(self._float_outputs)}
+
+    def fill_halos(self) -> None:
+        """Around every output but those of floats."""
+        of = self.of
+        stores = [
+            (result, output, attributes(of.composite.store_of(output)))
+            for result, output in zip(of.results, of.composite.outputs, strict=True)
+            if dtype_of(output.ty) != "float32"
+        ]
+        if any(any(attrs["halo"]) for _, _, attrs in stores):
+            with T.If(of.task == 0), T.Then():
+                for result, output, attrs in stores:
+                    shape, dtype = shape_of(output.ty), dtype_of(output.ty)
+                    phases = attrs.get("phases", 1)
+                    fill_halo(result, shape, dtype, attrs["halo"], fills_of(attrs), phases)
+
+    def pixel(self, strip: Any, y: Any, x: Any, sums: Any) -> None:
+        """The epilogue of one pixel and block, then what it left for a float output."""
+        of, composite, floats = self.of, self.of.composite, self._floats
+        calls = list(composite.calls.values())
+        pointers = [
+            T.address_of(of.arguments[p.name][parameter_offset(p, calls, strip, y, x)])
+            for p in composite.parameters
+        ]
+        for result, output in zip(of.results, composite.outputs, strict=True):
+            if output in floats:
+                pointers.append(T.address_of(of.scratch[floats[output]]))
+            else:
+                offset = output_offset(output, composite.store_of(output), strip, y, x)
+                pointers.append(T.address_of(result[offset]))
+        start = T.address_of(of.scratch[sums])
+        T.evaluate(T.call_extern("void", self.name, start, *pointers))
+        for result, output in zip(of.results, composite.outputs, strict=True):
+            if output in floats:
+                self._copy_floats(result, output, floats[output], strip, y, x)
+
+    def _copy_floats(
+        self, result: Any, output: Any, place: int, block: Any, y: Any, x: Any
+    ) -> None:
+        """Floats are written without padding, NCHW where they are turned, or NHWC."""
+        of = self.of
+        pixels = of.height * of.width
+        channels, pixel = prod(shape_of(output.ty)) // pixels, y * of.width + x
+        turn = of.composite.turn_before(of.composite.results[output])
+        with T.serial(0, BLOCK) as lane:
+            c = block * BLOCK + lane
+            with T.If(c < channels), T.Then():
+                value = T.reinterpret("float32", of.scratch[place + lane])
+                index = pixel * channels + c if turn is None else c * pixels + pixel
+                T.buffer_store(result, value, [index])

@@ -6,76 +6,52 @@ a task and its last one there is no pause, whatever blocks of channels and runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.packaging.lower import Lowering
+from stages.kinds import Table
 from stages.packaging.plain import on_stack
-from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
+from stages.packaging.summing import InTiles
+from stages.packaging.windows import Windows
+from stages.qnn.signature import BLOCK
+
+if TYPE_CHECKING:
+    from stages.packaging.lowering import Lowering
 
 Place = tuple[Any, Any, Any]
 """A tile: its block of channels, its run, its number in that."""
-Pixel = Callable[[Any], tuple[Any, Any]]
-"""Number of a pixel in a tile → its row, among those of all pictures, and its column."""
 
 
-@dataclass(frozen=True)
-class Window:
-    """The windows of a tile: its first one's position, counted in the padded pictures."""
+class Interleaved(InTiles):
+    """Sums in scratch by matrix tiles, each half of it with those of every other tile."""
 
-    first: Any
-    before: Any
-    """Tiles of the block that came before, each of which fetched as much of the next weights."""
-    pixel: Pixel
-    picture: Any = 0
-    """Of a batch, the picture that they are in."""
-    apart: Any = None
-    """Bytes from one to the next, if they are not always the same."""
+    def __init__(self, of: Lowering) -> None:
+        super().__init__(of)
+        assert isinstance(of.reads, Windows)
+        self.reads, self.signature = of.reads, of.composite.signature
 
+    @classmethod
+    def fits(cls, of: Lowering) -> bool:
+        """Whether the schedule says so."""
+        return super().fits(of) and bool(of.schedule["interleaved"])
 
-class Interleaving(Lowering):
-    """Work items whose sums are computed in tiles, if the schedule says so."""
+    @property
+    def words(self) -> int:
+        """Sums of two tiles."""
+        return 2 * super().words
 
-    signature: KernelSignature
-    strides: tuple[int, ...]
-    """What micro-kernels are told: rows of a window, words of these, and distances in bytes."""
-    is_interleaved = False
-    """Whether the epilogue of a tile stands between the products of the next one."""
-    made_words = 0
-    """Of 32 bits: what the kernel makes of weights that are stored in fewer bits."""
+    def include(self, bodies: Table) -> None:
+        """The micro-kernel's products on their own."""
+        body = bodies[self.signature.name]
+        self.of.include(*body["shaping"])
+        self.of.include(body["text"], body["declarations"])
 
-    def window(self, run: Any, tile: Any) -> Window:
-        """The windows of a tile."""
-        raise NotImplementedError
-
-    def pointers(self, block: Any, part: Any, window: Window, place: Any) -> tuple[Any, ...]:
-        """A call's data, weights, sums and the weights to fetch; `part` of the block's channels."""
-        raise NotImplementedError
-
-    def beginning(self, channel: Any) -> tuple[Any, ...]:
-        """A pointer to what sums begin with, from a channel on, if that is not 0."""
-        raise NotImplementedError
-
-    def _work(self) -> None:
-        """A task's part of the work, its thread's registers shaped for it."""
-        with self._in_shape():
-            if self.is_interleaved:
-                self._interleaved(super()._work)
-            else:
-                super()._work()
-
-    @contextmanager
-    def _in_shape(self) -> Iterator[None]:
-        if self.uses_tiles:
-            T.evaluate(T.call_extern("void", TILES_BEGIN))
-        yield
-        if self.uses_tiles:
-            T.evaluate(T.call_extern("void", TILES_END))
+    def around(self, work: Callable[[], None]) -> None:
+        """All work, and in the end what follows the last tile."""
+        super().around(lambda: self._interleaved(work))
 
     def _interleaved(self, work: Callable[[], None]) -> None:
         """Tiles as they come, each with the one before, whatever block and run that is of."""
@@ -89,21 +65,13 @@ class Interleaving(Lowering):
             with T.If(self.done[0] > 0), T.Then():
                 sums = self._half(self.done[0] - 1)
                 self._end(self._late, sums)
-                finish = self.finisher(*self._before(), sums)
-                with T.serial(0, self.rows) as m:
-                    finish(m)
+                self.of.each_pixel(self.of.work.pixels(*self._before(), sums))
 
     def tile(self, block: Any, run: Any, tile: Any) -> None:
-        """A tile; where epilogues stand between products, its sums and what follows the last one's.
-
-        Each half of scratch holds the sums of every other tile.
-        """
-        if not self.is_interleaved:
-            super().tile(block, run, tile)
-            return
+        """The sums of a tile and what follows those of the last one."""
         number = T.bind(self.done[0])
         sums = self._half(tirx.max(number - 1, 0))
-        finish = self.finisher(*self._before(), sums)
+        finish = self.of.work.pixels(*self._before(), sums)
         place = block, run, tile
         self._products(place, self._half(number), sums, tirx.min(number, 1), finish)
         T.buffer_store(self.done, number + 1, [0])
@@ -117,20 +85,6 @@ class Interleaving(Lowering):
 
     def _half(self, number: Any) -> Any:
         return T.bind(number % 2 * (self.rows * BLOCK))
-
-    @property
-    def sums_words(self) -> int:
-        """Sums of a tile of pixels, or of two in turns."""
-        return super().sums_words * (2 if self.is_interleaved else 1)
-
-    @property
-    def _scratch_words(self) -> int:
-        return super()._scratch_words + self.made_words
-
-    @property
-    def made(self) -> Any:
-        """A pointer to what the kernel makes of weights."""
-        return T.address_of(self.scratch[super()._scratch_words])
 
     @property
     def _late(self) -> range:
@@ -151,7 +105,7 @@ class Interleaving(Lowering):
 
     def _end(self, registers: range, place: Any) -> None:
         for register in registers:
-            sums = T.address_of(self.scratch[place])
+            sums = T.address_of(self.of.scratch[place])
             T.evaluate(T.call_extern("void", f"{self.signature.name}_end{register}", sums))
 
     def _products(
@@ -161,21 +115,22 @@ class Interleaving(Lowering):
 
         What the epilogue reads need not be fetched: products do not wait for it.
         """
-        kh, words, *_ = self.strides
+        strides = [number for number in self.reads.strides if number is not None]
+        kh, words, *_ = strides
         steps, name = words // self.signature.step, self.signature.name
         block, run, tile = where
-        window, parts = self.window(run, tile), BLOCK // self.signature.channels
+        window, parts = self.of.work.window(run, tile), BLOCK // self.signature.channels
         several, products = -(-self.rows // (parts * kh * steps)), self.signature.products_a_step
         early, late = range(self._late.start), self._late
         with T.serial(0, parts) as part:
-            data, weights, _, later = self.pointers(block, part, window, place)
-            first = self.beginning(block * BLOCK + part * self.signature.channels)
+            data, weights, later = self.reads.at(block, part, window)
+            first = self.of.beginning(block * BLOCK + part * self.signature.channels)
             if self.made_words:
-                start = T.int64(0), T.int64(0), *map(T.int64, self.strides)
+                start = T.int64(0), T.int64(0), *map(T.int64, strides)
                 T.evaluate(T.call_extern("void", f"{name}_ready", data, weights, later, *start))
             self._begin(early, *first)
             with T.serial(0, kh) as row, T.serial(0, steps) as step:
-                numbers = (T.Cast("int64", row), T.Cast("int64", step), *map(T.int64, self.strides))
+                numbers = (T.Cast("int64", row), T.Cast("int64", step), *map(T.int64, strides))
                 if several == 1:  # not every step has a pixel to finish
                     T.evaluate(T.call_extern("void", f"{name}_awake"))
                 for product in range(products):

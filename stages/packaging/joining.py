@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.packaging.lower import divided
+from stages.packaging.addressing import divided
 from stages.qnn.geometry import tile_count
 
 

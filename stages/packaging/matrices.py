@@ -13,8 +13,8 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.packaging.addressing import divided
 from stages.packaging.kernel import Kernel
-from stages.packaging.lower import divided
 from stages.packaging.rows import line_kernel
 from stages.qnn.batched import BYTE_POINT
 from stages.qnn.composites import calls_in

@@ -15,33 +15,19 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.packaging.composite import PLAIN_INPUT, Composite
+from stages.packaging.composite import Composite
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.rows import row_kernel
 from stages.qnn.elementwise import WHOLE
 from stages.qnn.expressions import scalar
-from stages.qnn.legalize import quantized
 from stages.qnn.methods import WORD_BITS, WORD_BYTES
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.sharing import shared
 
 BYTE = 8
 REPEATED = 0x0101010101010101
 """Equal bytes, by the byte."""
-
-
-def is_picture(composite: Composite) -> bool:
-    """Whether a composite of a float input writes nothing but a word for every pixel, or less."""
-    names = {str(call.op.name).removeprefix("relax.") for call in composite.calls.values()}
-    is_alike = composite.reads_floats and names <= PLAIN_INPUT - {"reshape"}
-    if not is_alike or len(composite.outputs) != 1:
-        return False
-    is_input_picture = len(shape_of(composite.parameters[0].ty)) == 4
-    if not is_input_picture:
-        return False
-    store = composite.store_of(composite.outputs[0])
-    return is_op(store, "relax.qnn.to_bytes") and attributes(store)["channels"] <= WORD_BYTES
 
 
 def lower_pictures(composite: Composite, symbol: str, hardware: Hardware) -> Kernel:
@@ -130,9 +116,6 @@ class _Pictures:
             self.arguments[operand] if i in whole else self._value(operand, at)
             for i, operand in enumerate(call.args)
         ]
-        if is_op(call, "relax.qnn.quantize"):
-            attrs = attributes(call)
-            return quantized(*operands, **{**attrs, "dtype": str(storage_dtype(attrs["dtype"]))})
         return scalar(call, operands)
 
     def _element(self, parameter: Any, at: Sequence[Any]) -> Any:

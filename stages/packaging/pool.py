@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from stages.kinds import Table
+from stages.packaging.composite import POOLS
+from stages.packaging.kernel_parts import Sums
 from stages.qnn.llvm import FunctionText
+from stages.qnn.registry import attributes, shape_of
 from stages.qnn.signature import BLOCK
+
+if TYPE_CHECKING:
+    from stages.packaging.lowering import Lowering
 
 INTS, BYTES = f"<{BLOCK} x i32>", f"<{BLOCK} x i8>"
 LARGEST = f"@llvm.umax.v{BLOCK}i8"
@@ -48,3 +60,37 @@ def pool_text(
     code.do("ret void")
     parameters = ["ptr noalias readonly %data", "ptr noalias %sums", "i32 %h", "i32 %w"]
     return code.function(name, parameters), list(code.declarations)
+
+
+class Pooled(Sums):
+    """Maximum or sum over the valid part of a window of bytes."""
+
+    def __init__(self, of: Lowering) -> None:
+        super().__init__(of)
+        self.name = f"{of.symbol}_pool"
+        self.source = of.composite.calls[of.composite.main.args[0]]
+
+    def include(self, bodies: Table) -> None:
+        """A pool over this edge's strides."""
+        del bodies
+        _, width, channels = shape_of(self.source.args[0].ty)
+        main = self.of.composite.main
+        kind, zero_point = POOLS[main.op.name], attributes(main).get("zero_point", 0)
+        self.of.include(*pool_text(self.name, kind, zero_point, width * channels, channels))
+
+    def start(self, block: Any, run: Any, tile: Any) -> None:
+        """The pooled levels of one pixel."""
+        of = self.of
+        attrs, source = attributes(of.composite.main), attributes(self.source)
+        _, width, channels = shape_of(self.source.args[0].ty)
+        starts, extents = [], []
+        for axis, position in enumerate((run, of.work.column_of(tile))):
+            start = position * attrs["strides"][axis] - attrs["padding"][axis]
+            first = T.bind(tirx.max(start, 0))
+            last = tirx.min(start + attrs["kernel"][axis], source["size"][axis])
+            starts.append(source["origin"][axis] + first)
+            extents.append(last - first)
+        data = of.arguments[self.source.args[0].name]
+        pixel = data[(starts[0] * width + starts[1]) * channels + block * BLOCK]
+        pointers = T.address_of(pixel), T.address_of(of.scratch[0])
+        T.evaluate(T.call_extern("void", self.name, *pointers, *extents))

@@ -15,9 +15,8 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import Text
-from stages.packaging.addressing import widths
+from stages.packaging.addressing import divided, widths
 from stages.packaging.kernel import Kernel
-from stages.packaging.lower import divided
 from stages.packaging.rows import line_kernel
 from stages.qnn.composites import calls_in
 from stages.qnn.llvm import FunctionText

@@ -7,6 +7,7 @@ from struct import pack, unpack
 
 from stages.qnn.llvm import FunctionText
 from stages.qnn.numbers import MAGIC
+from stages.qnn.rounding_modes import NEAREST
 from stages.qnn.signature import BLOCK
 
 HALF = BLOCK // 2
@@ -18,7 +19,6 @@ LONGEST_WORD = (1 << 15) - 1
 MAGIC_TEXT = f"0x{pack('>d', MAGIC).hex().upper()}"
 """As LLVM writes a float."""
 (MAGIC_BITS,) = unpack(">I", pack(">f", MAGIC))
-NEAREST = ("ROUND", "ROUND_HALF_EVEN", "HALF_EVEN")
 DIRECTED = {"FLOOR": False, "CEIL": True}
 BY_SIZE = {
     "ROUND_TO_ZERO": (0.0, False),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -11,92 +11,87 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import Isa
 from stages.codegen import Text
 from stages.packaging.addressing import widths
-from stages.packaging.interleaving import Interleaving, Window
+from stages.packaging.windows import Apart, Window, Windows
 from stages.qnn.llvm import FunctionText
 from stages.qnn.registry import attributes
-from stages.qnn.widening import Widened, widened
+from stages.qnn.widening import Widened as Layout
+from stages.qnn.widening import widened
 
+if TYPE_CHECKING:
+    from stages.packaging.lowering import Lowering
+
+APART = 3
+"""Where strides say how far from one another the pixels of a tile are."""
 WIDEN = "bk_widen"
 
 
-@dataclass(frozen=True)
-class Apart:
-    """Where rows of a window lie: `row` bytes apart, and after every `per` rows `wrap` more."""
+class Widened(Windows):
+    """Windows that are widened in scratch, behind all else, before they are read."""
 
-    row: int
-    per: int = 1
-    wrap: int = 0
+    buffer: Any = None
+    """Where the windows of the tile at hand are widened, from `place` on."""
+    place: Any = 0
 
-    def start(self, y: int) -> int:
-        """Where a row begins, as `stages.synthesizing.addresses.row_start` has it."""
-        return y * self.row + y // self.per * self.wrap
+    @classmethod
+    def fits(cls, of: Lowering) -> bool:
+        """Whether the micro-kernel wants that."""
+        return of.composite.signature.is_widened
 
-    def by_pixels(self, pixel: int, columns: int) -> Apart:
-        """Where pixels lie, of so many bytes, that are rows of their own."""
-        return Apart(pixel, columns, self.row - columns * pixel)
-
-
-class Widening(Interleaving):
-    """Work items whose windows are widened in scratch, behind all else, if the kernel wants it."""
-
-    wide_words = 0
-    """Of 32 bits: the windows of a tile, where they are widened."""
-    wide: tuple[Any, Any] = (None, 0)
-    """Where the windows of the tile at hand are widened: a buffer and a place in it."""
-    reads: tuple[int, ...] = ()
-    """What a tile of the kernel reads, if that is not all (`Groups.reads`)."""
-
-    def data_of(self, window: Window, channel: Any = 0) -> Any:
-        """A pointer to where the first window of a tile begins, or to a channel there."""
-        raise NotImplementedError
-
-    def rows_apart(self, pixel: int) -> Apart:
-        """Where the rows of a window lie, of pixels of so many bytes."""
-        raise NotImplementedError
-
-    def widen_windows(self, pixel: int) -> None:
-        """Have the windows of a tile widened, of pixels of so many bytes."""
-        attrs = attributes(self.composite.main)
-        unit = self.signature.row_unit
-        lies = widened(self.rows, attrs["window"], attrs["strides"][1], pixel, unit)
-        rows, words, *_, apart, _, share = self.strides[:6]
-        self.include(*widening_text(lies, self.rows_apart(pixel), apart, self.isa))
-        wide = Apart(2 * lies.row)
-        if self.reads:
-            wide = wide.by_pixels(2 * pixel, attrs["window"][1])
-        self.strides = rows, words, wide.row, 2 * lies.moved, 0, share, wide.per, wide.wrap
-        self.wide_words = lies.size // 2
+    @cached_property
+    def lies(self) -> Layout:
+        """How widened windows of a tile lie."""
+        attrs = attributes(self.main)
+        unit, right = self.signature.row_unit, attrs["strides"][1]
+        return widened(self.rows, attrs["window"], right, self.pixel, unit)
 
     @property
-    def _scratch_words(self) -> int:
-        return super()._scratch_words + self.wide_words
+    def wide_words(self) -> int:
+        """The windows of a tile."""
+        return self.lies.size // 2
 
-    def declare_tile(self) -> None:
-        """Declare what the function of a tile reads and writes."""
-        self.declare_tensors()
-        if self.wide_words:
-            self.wide = T.arg("wide", T.Buffer((self.wide_words,), "int32")), 0
+    @property
+    def strides(self) -> tuple[int | None, ...]:
+        """Those of what is widened."""
+        rows, words, *_, share, _, _ = super().strides
+        wide = Apart(2 * self.lies.row)
+        if self.reads:
+            wide = wide.by_pixels(2 * self.pixel, attributes(self.main)["window"][1])
+        return rows, words, wide.row, 2 * self.lies.moved, 0, share, wide.per, wide.wrap
 
-    def widen(self, block: Any, run: Any, tile: Any) -> None:
-        """Widen the windows of a tile, if they are wanted so and not still there from the block
-        before."""
-        if not self.wide_words:
-            return
-        self.wide = self.scratch, super()._scratch_words
+    def include(self) -> None:
+        """Include what widens."""
+        apart = super().strides[APART]
+        assert apart is not None
+        self.of.include(*widening_text(self.lies, self.rows_apart, apart, self.of.isa))
+
+    def declare(self) -> None:
+        """Declare what the function of a tile reads."""
+        self.buffer, self.place = T.arg("wide", T.Buffer((self.wide_words,), "int32")), 0
+
+    def passed(self) -> list[Any]:
+        """A pointer to it."""
+        return [self._at(0)]
+
+    def prepare(self, block: Any, run: Any, tile: Any) -> None:
+        """Widen the windows of a tile, if they are not still there from the block before."""
+        of = self.of
+        self.buffer, self.place = of.scratch, of.wide_at
         is_new: Any = True
-        if self.goes_through_blocks and self.tiles == 1:
-            is_new = tirx.any(block == 0, self.item == 0)
+        if of.work.goes_through_blocks and of.work.tiles == 1:
+            is_new = tirx.any(block == 0, of.work.item == 0)
         with T.If(is_new), T.Then():
-            pointers = self.data_of(self.window(run, tile)), self.wide_at(0)
+            pointers = super().pointer(of.work.window(run, tile)), self._at(0)
             T.evaluate(T.call_extern("void", WIDEN, *pointers))
 
-    def wide_at(self, channel: Any) -> Any:
+    def pointer(self, window: Window, channel: Any = 0) -> Any:
         """A pointer to a channel, of even number, of the first window that is widened."""
-        buffer, place = self.wide
-        return T.address_of(buffer[place + channel // 2])
+        return self._at(channel)
+
+    def _at(self, channel: Any) -> Any:
+        return T.address_of(self.buffer[self.place + channel // 2])
 
 
-def widening_text(windows: Widened, rows: Apart, apart: int, isa: Isa) -> Text:
+def widening_text(windows: Layout, rows: Apart, apart: int, isa: Isa) -> Text:
     """`void bk_widen(data, wide)`: the windows of a tile, uint8 to int16.
 
     Pieces of a row of windows are `apart` bytes from one another.
@@ -111,7 +106,7 @@ def widening_text(windows: Widened, rows: Apart, apart: int, isa: Isa) -> Text:
 
 
 def _pieces(
-    code: FunctionText, windows: Widened, source: str, target: str, apart: int, isa: Isa
+    code: FunctionText, windows: Layout, source: str, target: str, apart: int, isa: Isa
 ) -> None:
     """Widen the pieces of a row of windows, `apart` bytes from one another."""
 

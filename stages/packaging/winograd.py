@@ -9,16 +9,17 @@ pixel.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.kinds import Table
-from stages.packaging.convolution import Convolution
+from stages.packaging.addressing import divided
 from stages.packaging.direct import Called
-from stages.packaging.lower import divided
-from stages.packaging.products import Products
+from stages.packaging.kernel_parts import Reads, Sums
+from stages.packaging.summing import helped
+from stages.packaging.tiling import Rows
 from stages.packaging.transforms import sums_text
 from stages.qnn.geometry import tile_count
 from stages.qnn.methods import WORD_BYTES
@@ -27,124 +28,147 @@ from stages.qnn.signature import ALIGNMENT, BLOCK
 from stages.qnn.transformed import inputs_of
 from stages.qnn.winograd import calls_a_run, transform_for
 
+if TYPE_CHECKING:
+    from stages.packaging.lowering import Lowering
+
 SUMS = "bk_sums"
 APART = ALIGNMENT // 4
 """Elements of scratch between the sums of one product and the next, so that not all are in the same
 few sets of a cache."""
 
 
-class Winograd(Convolution):
-    """A convolution of windows of 3x3 pixels on tiles of a picture."""
+class Squares(Reads):
+    """Transformed tiles of a picture, one product of all after the other."""
 
-    number: Any
-    """Of the current pixel, among those of one of Winograd's tiles."""
-
-    def include_bodies(self, bodies: Table) -> None:
-        """The micro-kernel of the signature, for the channels of this layer, and the transform."""
-        self.signature = self.composite.signature
-        body = bodies[self.signature.name]
-        self.inputs = inputs_of(self.composite.main)
+    def __init__(self, of: Lowering) -> None:
+        super().__init__(of)
+        self.main, self.signature = of.composite.main, of.composite.signature
+        attrs = attributes(self.main)
+        self.inputs = inputs_of(self.main)
         self.words = self.inputs // self.signature.channels_per_word
-        attrs = attributes(self.composite.main)
         self.transform = transform_for(attrs["strides"], attrs["tile"])
-        self.down, self.across = map(self.transform.tiles_of, (self.height, self.width))
-        self.squares = self.composite.pictures * self.down * self.across
+        self.down, self.across = map(self.transform.tiles_of, (of.height, of.width))
+        self.squares = of.composite.pictures * self.down * self.across
         self.calls_a_run = calls_a_run(self.squares, self.signature.rows)
         self.rows = self.signature.rows * self.calls_a_run
-        pixel = self.words * WORD_BYTES
-        strides = (1, self.words, 0, pixel, 0, self._share, 1, 0)
-        text = body["text"], body["declarations"]
-        self.help(Called(self.signature.name, text, 4, strides))
-        self.product = self.rows * BLOCK + APART
-        lanes = self.isa.lanes
-        is_float = self.signature.is_float
-        self.include(*sums_text(self.transform, SUMS, lanes, 4 * self.product, is_float))
 
     @property
-    def runs(self) -> int:
-        """Work items of a block: some tiles of the kernel."""
-        return tile_count(self.squares, self.rows)
+    def outputs(self) -> int:
+        """Channels of the result."""
+        return int(attributes(self.main)["channels"][1])
 
     @property
-    def _share(self) -> int:
+    def share(self) -> int:
         """Bytes of the next product's weights that are fetched with every word of this one's.
 
         Nothing where several runs read a block's, which are mostly in the second cache, and where
         one call reads a product's, in the order in which they come from memory by themselves.
         """
-        if self.runs > 1 or self.calls_a_run == 1:
+        if self.of.work.runs > 1 or self.calls_a_run == 1:
             return 0
         return -(-self.signature.channels * WORD_BYTES // self.calls_a_run)
 
     @property
     def fetched(self) -> int:
         """Words of the next product's weights that one call of the micro-kernel fetches."""
-        return self.words * self._share // WORD_BYTES
+        return self.words * self.share // WORD_BYTES
+
+    def called(self, bodies: Table) -> Called:
+        """The micro-kernel of the signature, for the channels of this layer."""
+        body = bodies[self.signature.name]
+        pixel = self.words * WORD_BYTES
+        strides = (1, self.words, 0, pixel, 0, self.share, 1, 0)
+        return Called(self.signature.name, (body["text"], body["declarations"]), 4, strides)
+
+
+class OfSquares(Rows):
+    """Runs are some tiles of the transform, whatever row these are in."""
+
+    @property
+    def runs(self) -> int:
+        """Work items of a block: some tiles of the kernel."""
+        return tile_count(_squares(self.of).squares, self.of.reads.rows)
 
     @property
     def tiles(self) -> int:
-        """Tiles of a work item."""
+        """A work item is one."""
         return 1
 
+
+class Transformed(Sums):
+    """Sums of products in scratch, of windows of 3x3 pixels on tiles of a picture."""
+
+    def __init__(self, of: Lowering) -> None:
+        super().__init__(of)
+        self.reads = _squares(of)
+        self.transform = self.reads.transform
+        self.product = self.rows * BLOCK + APART
+
     @property
-    def sums_words(self) -> int:
+    def words(self) -> int:
         """Products of a tile of the kernel, and sums of one of Winograd's."""
         return self.transform.products * self.product + self.transform.outputs**2 * BLOCK
-
-    def tile(self, block: Any, run: Any, tile: Any) -> None:
-        """The products of some tiles, then their sums and epilogues."""
-        del tile
-        first = T.bind(tirx.min(run * self.rows, self.squares - self.rows))
-        self._multiply(block, first)
-        place = self.transform.products * self.product
-        with T.serial(0, self.rows) as m:
-            with T.serial(0, BLOCK // self.isa.lanes) as part:
-                lane = part * self.isa.lanes
-                pointers = self.scratch[m * BLOCK + lane], self.scratch[place + lane]
-                T.evaluate(T.call_extern("void", SUMS, *map(T.address_of, pointers)))
-            self.finish_square(block, first + m, place)
-
-    def finish_square(self, block: Any, number: Any, place: Any) -> None:
-        """The epilogues of the pixels of one of Winograd's tiles, whose sums are at a place."""
-        row, x = divided(number, self.across)
-        picture, y = divided(row, self.down)
-        outputs = self.transform.outputs
-        with T.serial(0, outputs) as down, T.serial(0, outputs) as right:
-            line, column = y * outputs + down, x * outputs + right
-            with T.If(tirx.all(line < self.height, column < self.width)), T.Then():
-                self.number = down * outputs + right
-                sums = place + self.number * BLOCK
-                self._pixel(block, picture * self.height + line, column, sums)
-
-    def _multiply(self, block: Any, first: Any) -> None:
-        """The products of tiles from the `first` one on, int32 [products][rows][32]."""
-        data, weights, _ = self.composite.main.args
-        channels, parts = self.signature.channels, BLOCK // self.signature.channels
-        size = prod(shape_of(weights.ty)[2:])
-        products = self.transform.products
-        with T.serial(0, parts) as part, T.serial(0, products) as number:
-            own = ((block * parts + part) * products + number) * size
-            with T.serial(0, self.calls_a_run) as call:
-                square = call * self.signature.rows
-                start = number * shape_of(data.ty)[1] + (first + square) * self.inputs
-                elements = (
-                    self.arguments[data.name][start],
-                    self.arguments[weights.name][own],
-                    self.scratch[number * self.product + square * BLOCK + part * channels],
-                    self.arguments[weights.name][own + size + call * self.fetched],
-                )
-                T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, elements)))
-
-
-class WinogradProducts(Winograd, Products):
-    """The same with an epilogue in TIR."""
 
     @property
     def pixels_together(self) -> int:
         """Those of one of Winograd's tiles."""
         return self.transform.outputs**2
 
-    def finish_square(self, block: Any, number: Any, place: Any) -> None:
-        """The epilogues of some pixels, and what is looked up of all of them."""
-        finish = super().finish_square
-        self.looked_up(lambda: finish(block, number, place))
+    def include(self, bodies: Table) -> None:
+        """The micro-kernel and the transform."""
+        self.inner = helped(self.of, self.reads.called(bodies))
+        lanes, is_float = self.of.isa.lanes, self.reads.signature.is_float
+        self.of.include(*sums_text(self.transform, SUMS, lanes, 4 * self.product, is_float))
+
+    def tile(self, block: Any, run: Any, tile: Any) -> None:
+        """The products of some tiles, then their sums and what follows."""
+        del tile
+        of, reads = self.of, self.reads
+        first = T.bind(tirx.min(run * self.rows, reads.squares - self.rows))
+        self._multiply(block, first)
+        place = self.transform.products * self.product
+        with T.serial(0, self.rows) as m:
+            with T.serial(0, BLOCK // of.isa.lanes) as part:
+                lane = part * of.isa.lanes
+                pointers = of.scratch[m * BLOCK + lane], of.scratch[place + lane]
+                T.evaluate(T.call_extern("void", SUMS, *map(T.address_of, pointers)))
+            of.finisher.together(lambda: self._finish_square(block, first + m, place))
+
+    def _finish_square(self, block: Any, number: Any, place: Any) -> None:
+        """The epilogues of the pixels of one of Winograd's tiles, whose sums are at a place."""
+        of, reads = self.of, self.reads
+        row, x = divided(number, reads.across)
+        picture, y = divided(row, reads.down)
+        outputs = self.transform.outputs
+        with T.serial(0, outputs) as down, T.serial(0, outputs) as right:
+            line, column = y * outputs + down, x * outputs + right
+            with T.If(tirx.all(line < of.height, column < of.width)), T.Then():
+                of.finisher.number = down * outputs + right
+                sums = place + of.finisher.number * BLOCK
+                of.finisher.pixel(block, picture * of.height + line, column, sums)
+
+    def _multiply(self, block: Any, first: Any) -> None:
+        """The products of tiles from the `first` one on, int32 [products][rows][32]."""
+        of, reads, signature = self.of, self.reads, self.reads.signature
+        data, weights, _ = reads.main.args
+        channels, parts = signature.channels, BLOCK // signature.channels
+        size = prod(shape_of(weights.ty)[2:])
+        products = self.transform.products
+        with T.serial(0, parts) as part, T.serial(0, products) as number:
+            own = ((block * parts + part) * products + number) * size
+            with T.serial(0, reads.calls_a_run) as call:
+                square = call * signature.rows
+                start = number * shape_of(data.ty)[1] + (first + square) * reads.inputs
+                elements = (
+                    of.arguments[data.name][start],
+                    of.arguments[weights.name][own],
+                    of.scratch[number * self.product + square * BLOCK + part * channels],
+                    of.arguments[weights.name][own + size + call * reads.fetched],
+                )
+                T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, elements)))
+
+
+def _squares(of: Lowering) -> Squares:
+    """The reads of a convolution by transformed products."""
+    assert isinstance(of.reads, Squares)
+    return of.reads

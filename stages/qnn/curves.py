@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from stages.qnn.elementwise import by_attribute, elementwise, of_type
-from stages.qnn.numbers import Numbers, Value
-from stages.qnn.tflite import clip, multiply
+from stages.qnn.numbers import Numbers, Value, clip
+from stages.qnn.tflite import multiply
 
 INT16 = ["int16"]
 

@@ -1,6 +1,6 @@
 """Operators of the integer dialect: NHWC activations, OHWI weights, int32 accumulators.
 
-Between two of them no float tensor exists. Their NumPy meanings are exact: sums are taken in
+Between two of them no float tensor exists. NumPy meanings of products are exact: sums are taken in
 float64, whose 53 bits hold every accumulator that int32 can.
 """
 
@@ -13,8 +13,10 @@ import numpy as np
 
 from stages.qnn import infer, legalize
 from stages.qnn.algebra import numerators
-from stages.qnn.registry import register, storage_dtype
-from stages.qnn.source import ROUNDING
+from stages.qnn.elementwise import Rows, by_attribute, elementwise, of_type
+from stages.qnn.numbers import Numbers, Value, clip
+from stages.qnn.registry import register
+from stages.qnn.rounding_modes import to_integer
 
 Array = np.ndarray[Any, Any]
 
@@ -112,12 +114,6 @@ lookup_dense = register("lookup_dense", ["data", "weight"], infer.dense, legaliz
 )
 
 
-@register("add", ["lhs", "rhs"], infer.add, legalize.add)
-def add(lhs: Array, rhs: Array, *, lhs_zero_point: int, rhs_zero_point: int) -> Array:
-    """Sum of two tensors that share one scale, zero points removed: int32."""
-    return (lhs.astype(np.int32) - lhs_zero_point) + (rhs.astype(np.int32) - rhs_zero_point)
-
-
 @register("max_pool2d", ["data"], infer.max_pool2d, legalize.max_pool2d)
 def max_pool2d(
     data: Array, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
@@ -141,67 +137,88 @@ def sum_pool2d(
     return windows(padded, kernel, strides).sum(axis=(4, 5), dtype=np.int32)
 
 
-@register("threshold", ["data", "thresholds", "flip"], infer.threshold, legalize.threshold)
+@elementwise("add", ["lhs", "rhs"], of_type("int32"), infer=infer.add)
+def add(m: Numbers, lhs: Value, rhs: Value, *, lhs_zero_point: int, rhs_zero_point: int) -> Value:
+    """Sum of two tensors that share one scale, zero points removed: int32."""
+    return (m.cast(lhs, "int32") - lhs_zero_point) + (m.cast(rhs, "int32") - rhs_zero_point)
+
+
+@elementwise(
+    "threshold", ["data", "thresholds", "flip"], by_attribute,
+    rows=["thresholds"], infer=infer.threshold,
+)  # fmt: skip
 def threshold(
-    data: Array, thresholds: Array, flip: Array, *, dtype: str, rising: bool = False
-) -> Array:
-    """Level = number of thresholds `t` with `data >= t` (with `data < t` where `flip` is 1).
+    m: Numbers, data: Value, thresholds: Rows, flip: Value, *, dtype: str, rising: bool = False
+) -> Value:
+    """Level = number of thresholds `t` with `data >= t` (where `flip` is 1, without).
 
     `thresholds` is [T, C], float32 or integers as the data is, `flip` uint8 [C]; C is the last
     axis of `data`.
     `rising` says that `flip` is 0 everywhere.
     """
-    assert not (rising and np.any(flip))
-    level = np.zeros(data.shape, storage_dtype(dtype))
-    for row in thresholds:
-        level += (data >= row) ^ (flip != 0)
-    return level
+    del dtype
+    kind = "float32" if thresholds.dtype == "float32" else "int32"
+    value = m.cast(data, kind)
+
+    def is_reached(limit: Value) -> Value:
+        hit = value >= m.cast(limit, kind)
+        if rising:
+            return hit
+        return m.where(m.equal(flip, m.constant(0, "uint8")), hit, m.opposite(hit))
+
+    return thresholds.count(is_reached)
 
 
-@register("requantize", ["data", "multiplier", "offset"], infer.requantize, legalize.requantize)
+@elementwise("requantize", ["data", "multiplier", "offset"], by_attribute, infer=infer.requantize)
 def requantize(
-    data: Array,
-    multiplier: Array,
-    offset: Array,
+    m: Numbers,
+    data: Value,
+    multiplier: Value,
+    offset: Value,
     *,
     low: int,
     high: int,
     dtype: str,
     fits: bool = False,
-) -> Array:
+) -> Value:
     """`clip(round_half_even(float32(data) * multiplier + offset), low, high)` in float32.
 
     `multiplier` and `offset` are float32 [C]; the product is rounded before the sum (no fma). What
     `fits` is known to have sums below 2^31 in size.
     """
-    scaled = data.astype(np.float32) * multiplier + offset
-    return np.clip(np.rint(scaled), low, high).astype(storage_dtype(dtype))
+    del dtype, fits
+    scaled = m.product(m.cast(data, "float32"), multiplier) + offset
+    return m.saturated(scaled, 0, low, high)
 
 
-@register("saturate", ["data"], infer.saturate, legalize.saturate)
-def saturate(data: Array, *, offset: int, low: int, high: int, dtype: str) -> Array:
+@elementwise("saturate", ["data"], by_attribute, infer=infer.saturate)
+def saturate(m: Numbers, data: Value, *, offset: int, low: int, high: int, dtype: str) -> Value:
     """`clip(data + offset, low, high)`: a requantization between equal scales."""
-    return np.clip(data.astype(np.int32) + offset, low, high).astype(storage_dtype(dtype))
+    del dtype
+    return clip(m, m.cast(data, "int32") + offset, low, high, "int32")
 
 
-@register("quantize", ["x", "scale", "zero_point"], infer.quantize, legalize.quantize)
+@elementwise("quantize", ["x", "scale", "zero_point"], by_attribute, infer=infer.quantize)
 def quantize(
-    x: Array,
-    scale: Array,
-    zero_point: Array,
+    m: Numbers,
+    x: Value,
+    scale: Value,
+    zero_point: Value,
     *,
     low: int,
     high: int,
     shift: int,
     rounding: str,
     dtype: str,
-) -> Array:
+) -> Value:
     """Integers of a QONNX Quant: `round(clip(x / scale + zero_point, low, high)) + shift`."""
-    clipped = np.clip(x / scale + zero_point, np.float32(low), np.float32(high))
-    return (ROUNDING[rounding](clipped) + np.float32(shift)).astype(storage_dtype(dtype))
+    del dtype
+    moved = m.quotient(x, scale) + zero_point
+    return to_integer(m, rounding, clip(m, moved, low, high, "float32")) + shift
 
 
-@register("dequantize", ["data", "scale"], infer.dequantize, legalize.dequantize)
-def dequantize(data: Array, scale: Array, *, zero_point: int) -> Array:
+@elementwise("dequantize", ["data", "scale"], of_type("float32"), infer=infer.dequantize)
+def dequantize(m: Numbers, data: Value, scale: Value, *, zero_point: int) -> Value:
     """`float32(data - zero_point) * scale`; `scale` is float32, scalar or [C] (last axis)."""
-    return (data.astype(np.int32) - zero_point).astype(np.float32) * scale
+    # A kernel ends with it, so that no sum follows that LLVM could fuse the product with.
+    return m.cast(m.cast(data, "int32") - zero_point, "float32") * scale

@@ -1,8 +1,8 @@
-"""Legalizations of the integer dialect: each operator as one tensor expression.
+"""Legalizations of the integer dialect's products and pools: each as one tensor expression.
 
-With them any module of integer operators runs in plain Relax, without a kernel of ours: a second
-executor that shares no arithmetic with the NumPy meanings. Sub-byte tensors must have been widened
-before (`stages.qnn.legalize_storage`).
+With them, and with those of the elementwise operators, any module of integer operators runs in
+plain Relax, without a kernel of ours: a second executor, whose sums share nothing with the NumPy
+meanings. Sub-byte tensors must have been widened before (`stages.qnn.legalize_storage`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from typing import Any
 from tvm import te, tirx
 
 from stages.qnn.algebra import factor, offset
-from stages.qnn.elementwise import element
-from stages.qnn.numbers import fence
-from stages.qnn.processor import nearest
 
 Expression = Callable[..., Any]
 
@@ -97,17 +94,6 @@ def dense(
     )
 
 
-def add(lhs: Any, rhs: Any, *, lhs_zero_point: int, rhs_zero_point: int) -> Any:
-    """Sum with the zero points removed."""
-    return te.compute(
-        lhs.shape,
-        lambda *i: (
-            (lhs[i].astype("int32") - lhs_zero_point) + (rhs[i].astype("int32") - rhs_zero_point)
-        ),
-        name="add",
-    )
-
-
 def _pool(
     at: Expression, shape: Sequence[Any], kernel: Sequence[int], strides: Sequence[int],
     reduce: Expression, name: str,
@@ -161,114 +147,7 @@ def sum_pool2d(
     return _pool(padded, padded.shape, kernel, strides, te.sum, "sum_pool2d")
 
 
-def threshold(data: Any, thresholds: Any, flip: Any, *, dtype: str, rising: bool = False) -> Any:
-    """Number of thresholds reached, or missed where flipped, which none is if all are `rising`."""
-    row = te.reduce_axis((0, thresholds.shape[0]))
-
-    def at(*i: Any) -> Any:
-        compared = "float32" if thresholds.dtype == "float32" else "int32"
-        limit, value = (x.astype(compared) for x in (thresholds[row, i[-1]], data[i]))
-        hit = value >= limit
-        if not rising:
-            hit = tirx.Select(flip[i[-1]] == 0, hit, value < limit)
-        return te.sum(hit.astype("int32"), axis=row)
-
-    level = te.compute(data.shape, at, name="level")
-    return te.compute(data.shape, lambda *i: level[i].astype(dtype), name="threshold")
-
-
-def _clip(value: Any, low: int, high: int) -> Any:
-    bounds = (tirx.const(float(bound), "float32") for bound in (low, high))
-    return tirx.min(tirx.max(value, next(bounds)), next(bounds))
-
-
-def requantize(
-    data: Any,
-    multiplier: Any,
-    offset: Any,
-    *,
-    low: int,
-    high: int,
-    dtype: str,
-    fits: bool = False,
-) -> Any:
-    """Scale, move, round half to even, clip."""
-    del fits
-
-    def at(*i: Any) -> Any:
-        product = fence(data[i].astype("float32") * multiplier[i[-1]])
-        return nearest(_clip(product + offset[i[-1]], low, high)).astype(dtype)
-
-    return te.compute(data.shape, at, name="requantize")
-
-
 def collect(data: Any, *, pictures: int) -> Any:
     """The picture at hand, in place of all."""
     shape = (pictures, *data.shape[1:])
     return te.compute(shape, lambda _picture, *i: data[(0, *i)], name="collected")
-
-
-def saturate(data: Any, *, offset: int, low: int, high: int, dtype: str) -> Any:
-    """Move and clip integers."""
-
-    def at(*i: Any) -> Any:
-        moved = data[i].astype("int32") + offset
-        bounds = (tirx.const(bound, "int32") for bound in (low, high))
-        return tirx.min(tirx.max(moved, next(bounds)), next(bounds)).astype(dtype)
-
-    return te.compute(data.shape, at, name="saturate")
-
-
-def _away_from_zero(magnitude: Expression) -> Expression:
-    """A rounding of absolute values that keeps the sign."""
-
-    def rounded(x: Any) -> Any:
-        size = magnitude(tirx.abs(x))
-        return tirx.Select(x < 0, -size, size)
-
-    return rounded
-
-
-ROUNDING: dict[str, Expression] = {
-    "ROUND": tirx.nearbyint,
-    "ROUND_HALF_EVEN": tirx.nearbyint,
-    "HALF_EVEN": tirx.nearbyint,
-    "CEIL": tirx.ceil,
-    "FLOOR": tirx.floor,
-    "ROUND_TO_ZERO": tirx.trunc,
-    "UP": _away_from_zero(tirx.ceil),
-    "DOWN": tirx.trunc,
-    "HALF_UP": _away_from_zero(lambda size: tirx.floor(size + tirx.const(0.5, "float32"))),
-    "HALF_DOWN": _away_from_zero(lambda size: tirx.ceil(size - tirx.const(0.5, "float32"))),
-}
-"""The rounding modes of `stages.qnn.source.ROUNDING` as expressions of float32."""
-
-
-def quantized(
-    x: Any, scale: Any, zero_point: Any, *,
-    low: int, high: int, shift: int, rounding: str, dtype: str,
-) -> Any:  # fmt: skip
-    """One value: divide, move, clip, round, count from `shift`."""
-    clipped = _clip(x / scale + zero_point, low, high)
-    rounded = ROUNDING[rounding]
-    is_nearest = rounded is tirx.nearbyint
-    integer = nearest(clipped) if is_nearest else rounded(clipped).astype("int32")
-    return (integer + shift).astype(dtype)
-
-
-def quantize(x: Any, scale: Any, zero_point: Any, **attrs: Any) -> Any:
-    """`quantized` at every position."""
-
-    def at(*i: Any) -> Any:
-        return quantized(x[i], element(scale, i), element(zero_point, i), **attrs)
-
-    return te.compute(x.shape, at, name="quantize")
-
-
-def dequantize(data: Any, scale: Any, *, zero_point: int) -> Any:
-    """Real values."""
-    return te.compute(
-        data.shape,
-        lambda *i: (data[i].astype("int32") - zero_point).astype("float32") * element(scale, i),
-        name="dequantize",
-    )

@@ -61,6 +61,9 @@ class Numbers(Protocol):
     def equal(self, left: Value, right: Value) -> Value:
         """Whether two integers of the same type are the same."""
 
+    def opposite(self, condition: Value) -> Value:
+        """Whether a condition does not hold."""
+
     def minimum(self, left: Value, right: Value) -> Value:
         """The smaller of two values of the same type."""
 
@@ -98,6 +101,12 @@ class Numbers(Protocol):
 
     def floor(self, x: Value) -> Value:
         """Floats to the integer below."""
+
+    def ceil(self, x: Value) -> Value:
+        """Floats to the integer above."""
+
+    def truncated(self, x: Value) -> Value:
+        """Floats to the next integer towards zero; the result is still float."""
 
     def absolute(self, x: Value) -> Value:
         """The size of a number."""
@@ -141,6 +150,10 @@ class NumpyNumbers:
     def equal(self, left: Value, right: Value) -> Value:
         """`==`."""
         return np.equal(left, right)
+
+    def opposite(self, condition: Value) -> Value:
+        """`np.logical_not`."""
+        return np.logical_not(condition)
 
     def minimum(self, left: Value, right: Value) -> Value:
         """`np.minimum`."""
@@ -193,6 +206,14 @@ class NumpyNumbers:
         """`np.floor`."""
         return np.floor(x)
 
+    def ceil(self, x: Value) -> Value:
+        """`np.ceil`."""
+        return np.ceil(x)
+
+    def truncated(self, x: Value) -> Value:
+        """`np.trunc`."""
+        return np.trunc(x)
+
     def absolute(self, x: Value) -> Value:
         """`np.abs`."""
         return np.abs(x)
@@ -243,6 +264,10 @@ class TirNumbers:
     def equal(self, left: Value, right: Value) -> Value:
         """TIR's comparison; Python's would compare the expressions."""
         return tirx.EQ(left, right)
+
+    def opposite(self, condition: Value) -> Value:
+        """A negation."""
+        return tirx.Not(condition)
 
     def minimum(self, left: Value, right: Value) -> Value:
         """TIR's minimum."""
@@ -306,6 +331,14 @@ class TirNumbers:
         """LLVM's floor."""
         return tirx.floor(x)
 
+    def ceil(self, x: Value) -> Value:
+        """LLVM's ceil."""
+        return tirx.ceil(x)
+
+    def truncated(self, x: Value) -> Value:
+        """LLVM's trunc."""
+        return tirx.trunc(x)
+
     def absolute(self, x: Value) -> Value:
         """TIR's abs."""
         return tirx.abs(x)
@@ -325,6 +358,13 @@ class TirNumbers:
     def look_up(self, table: Value, index: Value) -> Value:
         """A load from the whole tensor."""
         return table[index]
+
+
+def clip(m: Numbers, x: Value, low: int, high: int, dtype: str) -> Value:
+    """`x` between two bounds, in another type."""
+    kind = m.dtype(x)
+    bounded = m.minimum(m.maximum(x, m.constant(low, kind)), m.constant(high, kind))
+    return m.cast(bounded, dtype)
 
 
 def clipped(m: Numbers, x: Value, zero_point: int, low: int, high: int) -> Value:

@@ -7,26 +7,21 @@ specification; FINN's MultiThreshold), so that an imported module is the unfolde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from stages.qnn.numbers import NUMPY
 from stages.qnn.registry import register
+from stages.qnn.rounding_modes import MODES
 
 Array = np.ndarray[Any, Any]
 
 ROUNDING: Mapping[str, Callable[[Array], Array]] = {
-    "ROUND": np.rint,
-    "ROUND_HALF_EVEN": np.rint,
-    "HALF_EVEN": np.rint,
-    "CEIL": np.ceil,
-    "FLOOR": np.floor,
-    "ROUND_TO_ZERO": np.trunc,
-    "UP": lambda x: np.sign(x) * np.ceil(np.abs(x)),
-    "DOWN": np.trunc,
-    "HALF_UP": lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5),
-    "HALF_DOWN": lambda x: np.sign(x) * np.ceil(np.abs(x) - 0.5),
+    name: partial(mode, NUMPY) for name, mode in MODES.items()
 }
+"""The rounding modes in NumPy."""
 
 
 def same_type(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import floor, frexp
 
 from stages.qnn.elementwise import by_attribute, elementwise
-from stages.qnn.numbers import Numbers, Value
+from stages.qnn.numbers import Numbers, Value, clip
 
 INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
 BELOW_HALF = 0.5 - 2.0**-25
@@ -82,13 +82,6 @@ def multiply(m: Numbers, x: Value, multiplier: Value, shift: Value) -> Value:
     shifted = m.cast(m.cast(x, "int64") << m.maximum(shift, zero), "int32")
     high = (m.cast(shifted, "int64") * multiplier + half) >> m.constant(31, "int64")
     return divide_by_power(m, high, m.maximum(zero - shift, zero))
-
-
-def clip(m: Numbers, x: Value, low: int, high: int, dtype: str) -> Value:
-    """`x` between two bounds, in another type."""
-    kind = m.dtype(x)
-    bounded = m.minimum(m.maximum(x, m.constant(low, kind)), m.constant(high, kind))
-    return m.cast(bounded, dtype)
 
 
 def _factor(m: Numbers, multiplier: int, shift: int) -> tuple[Value, Value]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from stages.errors import NoIntegerFormError, StageError
+from stages.qnn.rounding_modes import NEAREST
 from stages.qnn.source import ROUNDING, quant_range
 from stages.quantizing.constants import zero_point_x2
 
@@ -84,7 +85,7 @@ class UniformQuantizer:
     @property
     def rounds(self) -> bool:
         """Whether rounding is half to even."""
-        return ROUNDING[self.rounding] is np.rint
+        return self.rounding in NEAREST
 
     def level(self, x: Array) -> Array:
         """The source's own float32 arithmetic."""

@@ -11,11 +11,13 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages import synthesizing, tuning
-from stages.kinds import Model
+from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
+from stages.packaging.composite import Layer
 from stages.packaging.graph import program_of
 from stages.packaging.kernel import Kernel
-from stages.packaging.lowering import lower
+from stages.packaging.kernel_parts import Parts
+from stages.packaging.lowering import Lowering, lower, row_of
 from stages.packaging.program import Call, Fallback, Program
 from stages.qnn import interpret
 from stages.qnn.signature import ALIGNMENT
@@ -65,6 +67,14 @@ def lowered(packed: Model, hardware: Hardware) -> dict[str, Kernel]:
         for name, function in packed.module.functions.items()
         if "composite" in (function.attrs or {})
     }
+
+
+def put_together(function: Any, schedule: Table, hardware: Hardware) -> Lowering:
+    """The parts that a composite's kernel is made of."""
+    layer = Layer(function, schedule, hardware)
+    by = row_of(layer).by
+    assert isinstance(by, Parts)
+    return Lowering(layer, "k", by)
 
 
 class Executor:

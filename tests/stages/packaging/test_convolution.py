@@ -15,9 +15,9 @@ from stages.bitpacking import choosing
 from stages.codegen import target_of
 from stages.kinds import Model
 from stages.packaging.composite import Composite
-from stages.packaging.convolution import Convolution
 from stages.packaging.graph import program_of
-from stages.packaging.products import Products
+from stages.packaging.lowering import Lowering
+from stages.packaging.tiling import Joined, Turning
 from stages.qnn import integer, interpret, onnx
 from stages.qnn.builder import calls_of
 from stages.qnn.composites import PLAIN, PRODUCTS
@@ -28,7 +28,7 @@ from tests.kept import kept
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.kernel_cases import BIT, MAC, Case
 from tests.stages.packaging.kernel_cases import Net as FewBits
-from tests.stages.packaging.programs import Executor, assert_exact, pack
+from tests.stages.packaging.programs import Executor, assert_exact, pack, put_together
 from tests.stages.packaging.test_plain import Net
 from tests.stages.pipeline import offered, random_inputs
 from tests.targets import (
@@ -57,16 +57,18 @@ def residual(size: tuple[int, int, int]) -> Model:
     return net.model(net.conv(y, "point", 12, kernel=1), y)
 
 
-def convolutions(packed: Model, hardware: Hardware) -> list[Convolution]:
-    bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
+def convolutions(packed: Model, hardware: Hardware) -> list[Lowering]:
     schedule = {"order": "rows_inner", "spread": MANY, "interleaved": False}
     found = []
     for _, function in calls_of(packed):
         if str(function.attrs["composite"]) != PLAIN and Composite(function).is_convolution:
-            kind = Products if function.attrs["composite"] == PRODUCTS else Convolution
-            with target_of(hardware):
-                found.append(kind(Composite(function), "k", schedule, bodies, hardware))
+            found.append(put_together(function, schedule, hardware))
     return found
+
+
+def is_joined(made: Lowering) -> bool:
+    """Whether tiles go on from row to row, over what lies in between."""
+    return type(made.work) is Joined
 
 
 @pytest.mark.parametrize(
@@ -81,8 +83,8 @@ def test_rows_that_are_joined_give_the_same_bits(hardware: Hardware) -> None:
         net = Net((size[0], *size[1:], 12))
         packed, _ = assert_exact(residual(size), net.inputs(), hardware, MAC)
         made = convolutions(packed, hardware)
-        joined += sum(one.is_joined for one in made)
-        assert all(one.rows <= one.width or one.is_joined for one in made)
+        joined += sum(map(is_joined, made))
+        assert all(one.sums.rows <= one.width or is_joined(one) for one in made)
     assert joined
 
 
@@ -98,14 +100,14 @@ def test_tiles_of_two_pixels_lie_anywhere() -> None:
     """One goes on from the end of a row to the next one's begin, also into the next picture; of
     single pixels, two are half a row apart."""
     skip_unless_runnable(AARCH64)
-    turns, apart = 0, set()
+    turns, apart = 0, set[int | None]()
     for size in ((1, 14, 14), (2, 10, 10), (1, 6, 12), (3, 5, 2)):
         net = Net((*size, 64))
         packed, _ = assert_exact(strided(size), net.inputs(), AARCH64, MAC)
         made = convolutions(packed, AARCH64)
-        turns += sum(one.turns for one in made)
-        apart |= {one.distance for one in made}
-        assert all(one.rows <= one.width or one.is_joined or one.turns for one in made)
+        turns += sum(isinstance(one.work, Turning) for one in made)
+        apart |= {one.work.distance for one in made} - {None}
+        assert all(one.sums.rows <= one.width or isinstance(one.work, Joined) for one in made)
     assert turns
     assert apart > {1}
 
@@ -121,7 +123,7 @@ def test_bits_of_rows_that_are_joined(hardware: Hardware) -> None:
         model = net.model(net.conv(data, "c", 40, 1, 1))
         case = Case(model, BIT)
         packed, _ = assert_exact(case.model, case.inputs(), hardware, case.options)
-        joined += sum(one.is_joined for one in convolutions(packed, hardware))
+        joined += sum(map(is_joined, convolutions(packed, hardware)))
     assert joined
 
 
@@ -155,8 +157,8 @@ def test_blocks_of_a_task_follow_one_another_without_a_pause() -> None:
     several = 0
     for function in [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]:
         with target_of(AMX):
-            made = Products(Composite(function), "k", schedule, bodies, AMX)
-            text = made.kernel().function.script()
+            made = put_together(function, schedule, AMX)
+            text = made.kernel(bodies).function.script()
         several += made.blocks > 1
         lines = [line for line in text.splitlines() if TILES_BEGIN in line or TILES_END in line]
         assert [line.index("T.call_extern") for line in lines] == [4, 4]
@@ -165,12 +167,14 @@ def test_blocks_of_a_task_follow_one_another_without_a_pause() -> None:
 
 def test_joined_rows_are_work_for_as_many_tasks_as_there_are_tiles() -> None:
     packed = pack(residual((1, 9, 3)), AVX512VNNI)
-    joined = [made for made in convolutions(packed, AVX512VNNI) if made.is_joined]
+    joined = [made.work for made in convolutions(packed, AVX512VNNI) if is_joined(made)]
     assert joined
-    for made in joined:
-        firsts = [min(n * made.rows, made.line.positions - made.rows) for n in range(made.runs)]
-        assert firsts[0] == 0 and firsts[-1] + made.rows == made.line.positions
-        assert all(later - earlier <= made.rows for earlier, later in pairwise(firsts))
+    for work in joined:
+        assert isinstance(work, Joined)
+        rows, positions = work.of.sums.rows, work.line.positions
+        firsts = [min(n * rows, positions - rows) for n in range(work.runs)]
+        assert firsts[0] == 0 and firsts[-1] + rows == positions
+        assert all(later - earlier <= rows for earlier, later in pairwise(firsts))
 
 
 def added(size: tuple[int, int, int], is_deep: bool) -> tuple[Net, Model]:
@@ -215,8 +219,8 @@ def test_pictures_of_seven_by_seven(hardware: Hardware, strides: int) -> None:
     packed, _ = assert_exact(model, net.inputs(), hardware, MAC)
     (made,) = convolutions(packed, hardware)
     if hardware is AMX:
-        assert made.is_joined and made.signature.is_whole
-        assert (made.rows, made.runs) == {1: (61, 1), 2: (55, 1)}[strides]
+        assert is_joined(made) and made.composite.signature.is_whole
+        assert (made.sums.rows, made.work.runs) == {1: (61, 1), 2: (55, 1)}[strides]
 
 
 @pytest.mark.parametrize(
@@ -250,8 +254,9 @@ def test_weights_of_few_bits_become_bytes_between_products(
     model = net.model(net.quant(net.batch_norm(y, "bn", 8.0), "b", 2, 0.5))
     packed, _ = assert_exact(model, random_inputs(model, 1), AMX_GFNI, MAC)
     (made,) = convolutions(packed, AMX_GFNI)
-    assert made.signature.is_whole
-    assert (made.signature.code and made.signature.code.name) == code
+    signature = made.composite.signature
+    assert signature.is_whole
+    assert (signature.code and signature.code.name) == code
 
 
 def test_weights_that_no_code_stores_are_bytes() -> None:
@@ -344,4 +349,4 @@ def test_rows_are_not_joined_over_strides_in_a_batch(hardware: Hardware) -> None
     net = Net((2, 14, 14, 32))
     model = net.model(net.conv(net.x, "c", 32, strides=[2, 2]))
     packed, _ = assert_exact(model, net.inputs(), hardware)
-    assert not any(made.is_joined for made in convolutions(packed, hardware))
+    assert not any(map(is_joined, convolutions(packed, hardware)))

@@ -15,9 +15,9 @@ from stages.codegen import compile_object
 from stages.options import Algorithm
 from stages.packaging.addressing import border_expression
 from stages.packaging.composite import Composite
-from stages.packaging.convolution import Convolution
 from stages.packaging.graph import program_of
 from stages.packaging.pool import pool_text
+from stages.packaging.windows import Windows
 from stages.qnn import interpret, source
 from stages.qnn.builder import calls_of
 from stages.qnn.packed import border_classes
@@ -30,7 +30,7 @@ from tests.kept import kept
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.kernel_cases import BIT, CASES, GEOMETRIES, Net, geometry
 from tests.stages.packaging.listings import listing
-from tests.stages.packaging.programs import Executor, compile_at_once, lowered, pack
+from tests.stages.packaging.programs import Executor, compile_at_once, lowered, pack, put_together
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64, AVX2, AVX512VNNI, SSE2, skip_unless_runnable
 
@@ -130,15 +130,15 @@ def test_calls_for_a_block_fetch_the_next_one_between_them(
     bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
     (function,) = [f for _, f in calls_of(packed) if _is_convolution(f)]
     for order in ("rows_inner", "blocks_inner"):
-        made = Convolution(
-            Composite(function), "k", {**SCHEDULE, "order": order}, bodies, AVX512VNNI
-        )
+        made = put_together(function, {**SCHEDULE, "order": order}, AVX512VNNI)
+        assert isinstance(made.reads, Windows)
         weights = prod(shape_of(made.composite.main.args[1].ty)[1:])
-        fetched = made.calls * made.fetched
+        fetched = made.work.calls * made.reads.fetched
         if order == "blocks_inner":
             assert fetched == 0
         else:
-            assert weights <= fetched < weights + made.calls * max(1, weights // 8)
+            assert weights <= fetched < weights + made.work.calls * max(1, weights // 8)
+        made.sums.include(bodies)
         (helper,) = made.helpers
         assert prefetches(listing(helper.function, AVX512VNNI)) >= 3
 
@@ -151,11 +151,13 @@ def test_kernels_of_bits_fetch_the_next_block_too(channels: int) -> None:
     packed = pack(net.model(net.conv(bits, "c", 64)), AVX512VNNI, algorithm("bitserial"))
     bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
     (function,) = [f for _, f in calls_of(packed) if _is_convolution(f)]
-    made = Convolution(Composite(function), "k", SCHEDULE, bodies, AVX512VNNI)
+    made = put_together(function, SCHEDULE, AVX512VNNI)
+    made.sums.include(bodies)
+    signature = made.composite.signature
     words = 9 * channels // 32
     each = prefetches(listing(made.helpers[0].function, AVX512VNNI))
-    assert each == -(-made.signature.words // SHARES)
-    assert made.calls * each * (words // made.signature.words) * 64 >= words * 32 * 4
+    assert each == -(-signature.words // SHARES)
+    assert made.work.calls * each * (words // signature.words) * 64 >= words * 32 * 4
 
 
 @pytest.mark.parametrize(

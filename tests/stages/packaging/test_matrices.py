@@ -12,7 +12,7 @@ from hw.profile import Hardware
 from stages.errors import StageError
 from stages.kinds import Model
 from stages.options import LayerAlgorithm, LegalizeOptions, QuantizeOptions
-from stages.packaging.convolution import Convolution
+from stages.packaging.windows import Windows
 from stages.qnn import batched, interpret, qlinear
 from stages.qnn.builder import ModelBuilder, bindings_of, calls_of
 from stages.qnn.composites import MATRICES
@@ -20,7 +20,7 @@ from stages.qnn.grid import Grid
 from stages.qnn.registry import dtype_of, is_op, shape_of
 from stages.quantizing import run
 from tests.stages.packaging.programs import assert_exact, pack
-from tests.stages.packaging.test_convolution import convolutions
+from tests.stages.packaging.test_convolution import convolutions, is_joined
 from tests.targets import (
     AARCH64,
     AMX,
@@ -239,14 +239,15 @@ def test_others_stay(left: tuple[int, ...], right: tuple[int, ...]) -> None:
 
 
 def test_rows_of_two_pictures_are_not_joined() -> None:
-    made: list[Convolution] = convolutions(pack(product((3, 64, 32)), AVX512VNNI), AVX512VNNI)
-    assert made and all(one.has_matrices and not one.is_joined for one in made)
+    made = convolutions(pack(product((3, 64, 32)), AVX512VNNI), AVX512VNNI)
+    assert made and not any(map(is_joined, made))
+    assert all(isinstance(one.reads, Windows) and one.reads.has_matrices for one in made)
 
 
 def test_tiles_get_whole_steps() -> None:
     """Where a kernel takes 64 bytes at a time, what is behind the last one is 0."""
     made = convolutions(pack(product((40, 70, 64)), AMX), AMX)
-    assert [one.uses_tiles for one in made] == [True]
+    assert [one.sums.uses_tiles for one in made] == [True]
 
 
 @pytest.mark.parametrize(

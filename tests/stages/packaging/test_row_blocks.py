@@ -16,13 +16,12 @@ from stages import synthesizing
 from stages.codegen import compile_object, target_of
 from stages.kinds import Model
 from stages.options import LegalizeOptions
-from stages.packaging.composite import Composite
-from stages.packaging.convolution import Convolution
 from stages.packaging.graph import program_of
 from stages.packaging.grid import Grid
 from stages.packaging.kernel import Few, Kernel
-from stages.packaging.products import Products
+from stages.packaging.lowering import Lowering
 from stages.packaging.program import Program
+from stages.packaging.windows import Windows
 from stages.qnn import interpret
 from stages.qnn.builder import calls_of
 from stages.qnn.composites import PRODUCTS
@@ -30,7 +29,7 @@ from stages.qnn.registry import shape_of
 from tests.compiled import Library
 from tests.kept import kept
 from tests.stages.packaging.kernel_cases import BIT, GEOMETRIES, MAC, geometry
-from tests.stages.packaging.programs import Executor, compile_at_once, pack
+from tests.stages.packaging.programs import Executor, compile_at_once, pack, put_together
 from tests.stages.packaging.test_convolution import MANY, residual
 from tests.stages.packaging.test_plain import Net
 from tests.stages.pipeline import algorithm
@@ -168,16 +167,16 @@ def test_row_blocks_and_limits_of_tasks_change_no_result(case: Callable[[], Case
                 np.testing.assert_array_equal(outputs[name], value, f"{changed}, {tasks} tasks")
 
 
-def lowered(rows: int | None) -> tuple[Convolution, Kernel]:
+def lowered(rows: int | None) -> tuple[Lowering, Kernel]:
     """The second convolution of 3x3 pixels by two blocks of channels, 13 rows of 21."""
     packed = pack(residual((1, 13, 21)), AVX512VNNI, MAC)
     bodies = synthesizing.run(model=packed, hardware=AVX512VNNI, memo=kept)
     functions = [f for _, f in calls_of(packed) if f.attrs["composite"] == PRODUCTS]
     stated = {"rows": rows} if rows is not None else {}
     with target_of(AVX512VNNI):
-        made = Products(Composite(functions[1]), "k", {**SCHEDULE, **stated}, bodies, AVX512VNNI)
+        made = put_together(functions[1], {**SCHEDULE, **stated}, AVX512VNNI)
         assert made.blocks == 2
-        return made, made.kernel()
+        return made, made.kernel(bodies)
 
 
 def test_a_row_block_of_all_rows_is_none() -> None:
@@ -193,10 +192,12 @@ def test_a_row_block_of_all_rows_is_none() -> None:
 def test_the_calls_of_a_row_block_fetch_the_next_block_s_weights(rows: int | None) -> None:
     made, _ = lowered(rows)
     weights = prod(shape_of(made.composite.main.args[1].ty)[1:])
-    fetched = made.calls_together * made.fetched
-    assert weights <= fetched < weights + made.calls_together * max(1, weights // 8)
-    assert made.calls_together == (made.calls if rows is None else made.runs_together * made.tiles)
-    assert rows is None or made.calls_together < made.calls
+    work, reads = made.work, made.reads
+    assert isinstance(reads, Windows)
+    fetched = work.calls_together * reads.fetched
+    assert weights <= fetched < weights + work.calls_together * max(1, weights // 8)
+    assert work.calls_together == (work.calls if rows is None else work.runs_together * work.tiles)
+    assert rows is None or work.calls_together < work.calls
 
 
 def test_a_limit_of_tasks_is_the_most_that_threads_share() -> None:

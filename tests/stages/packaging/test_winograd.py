@@ -18,7 +18,7 @@ from stages.kinds import Model
 from stages.options import LegalizeOptions
 from stages.packaging.composite import Composite
 from stages.packaging.program import Program
-from stages.packaging.winograd import WinogradProducts
+from stages.packaging.winograd import Squares
 from stages.qnn import onnx
 from stages.qnn.builder import bindings_of, calls_of
 from stages.qnn.composites import TILES
@@ -30,7 +30,7 @@ from stages.qnn.signature import KernelSignature
 from stages.qnn.winograd import BY_ONE, SQUARES_A_RUN, calls_a_run
 from tests.kept import kept
 from tests.stages.networks import SourceNet, residual_block
-from tests.stages.packaging.programs import assert_exact, pack
+from tests.stages.packaging.programs import assert_exact, pack, put_together
 from tests.stages.packaging.test_plain import Net
 from tests.stages.pipeline import algorithm, offers_of, random_inputs, stages
 from tests.targets import (
@@ -133,11 +133,14 @@ def test_all_weights_of_the_next_product_are_fetched() -> None:
         bodies = synthesizing.run(model=packed, hardware=hardware, memo=kept)
         (function,) = [f for _, f in calls_of(packed) if Composite(f).is_convolution]
         schedule = {"order": "rows_inner", "spread": 0.0, "interleaved": False}
-        made = WinogradProducts(Composite(function), "k", schedule, bodies, hardware)
+        made = put_together(function, schedule, hardware)
+        made.sums.include(bodies)
+        reads = made.reads
+        assert isinstance(reads, Squares)
         (helper,) = made.helpers
         *_, share, _, _ = helper.problem["strides"]
-        weights = made.words * made.signature.channels * WORD_BYTES
-        assert share * made.words * made.calls_a_run == (weights if is_fetched else 0)
+        weights = reads.words * reads.signature.channels * WORD_BYTES
+        assert share * reads.words * reads.calls_a_run == (weights if is_fetched else 0)
 
 
 @TARGETS

@@ -16,7 +16,7 @@ from tvm import relax
 
 from stages import canonicalizing, quantizing
 from stages.kinds import Model
-from stages.qnn import integer, interpret, legalize
+from stages.qnn import integer, interpret, numbers
 from stages.qnn.builder import bindings_of
 from stages.qnn.legalize_storage import widen
 from stages.qnn.registry import dtype_of
@@ -78,6 +78,25 @@ def test_requantize_rounds_ties_to_even() -> None:
         {"low": -4, "high": 4, "dtype": "int4"},
     )
     compare(example)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int16"])
+def test_a_threshold_that_is_just_reached(dtype: str) -> None:
+    """It counts, or where flipped does not."""
+    kind = "float32" if dtype == "float32" else "int32"
+    data = np.repeat(np.array([[-4], [-3], [0], [2]], kind), 2, axis=1)
+    example = Example(
+        integer.threshold,
+        (
+            (data, kind),
+            (np.array([[-3, -3], [0, 0]], dtype), dtype),
+            (np.array([0, 1], np.uint8), "uint8"),
+        ),
+        {"dtype": "uint2"},
+    )
+    compare(example)
+    found = interpret.run(example.model(), {"a0": data})["y"]
+    assert found.tolist() == [[0, 2], [1, 1], [2, 0], [2, 0]]
 
 
 @settings(max_examples=12)
@@ -168,7 +187,7 @@ def test_requantize_rounds_the_product() -> None:
 @pytest.mark.skipif(not has_fma(), reason="this processor has no fused multiply-add")
 def test_without_the_fence_llvm_would_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would prove nothing."""
-    monkeypatch.setattr(legalize, "fence", lambda value: value)
+    monkeypatch.setattr(numbers, "fence", lambda value: value)
     example = fma_would_differ()
     model, inputs = example.model(), {"a0": example.operands[0][0]}
     found = in_relax(model, inputs, FMA_TARGET)

@@ -1,0 +1,84 @@
+"""The table of how composites are lowered: which row layers take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hw.profile import Hardware
+from stages import tuning
+from stages.kinds import Model
+from stages.packaging.composite import Layer
+from stages.packaging.lowering import TABLE, described
+from stages.qnn.builder import calls_of
+from tests.stages.networks import SourceNet
+from tests.stages.packaging.kernel_cases import BIT, MAC, residual_a2w1
+from tests.stages.packaging.programs import pack
+from tests.stages.packaging.test_convolution import residual
+from tests.stages.packaging.test_depthwise_levels import separable
+from tests.stages.packaging.test_matrices import product
+from tests.stages.packaging.test_plain import Net
+from tests.stages.packaging.test_winograd_floats import network
+from tests.targets import AMX, AVX2, AVX512VNNI
+
+
+def lowered(packed: Model, hardware: Hardware) -> Iterator[dict[str, str]]:
+    """How the layers of a packed model are lowered."""
+    schedules = tuning.run(model=packed, hardware=hardware, choices={})
+    for binding, function in calls_of(packed):
+        schedule = schedules[str(binding.value.op.name_hint)]
+        yield described(Layer(function, schedule, hardware))
+
+
+def quantized() -> Model:
+    return residual((1, 9, 5))
+
+
+def depthwise() -> Model:
+    net = Net((1, 9, 9, 24))
+    return net.model(net.conv(net.x, "dw", 24, groups=24))
+
+
+def of_levels() -> Model:
+    net = SourceNet((1, 16, 9, 9))
+    return net.model(separable(net))
+
+
+KINDS: dict[str, tuple[Callable[[], Model], Hardware, dict[str, str]]] = {
+    "of integers": (quantized, AVX512VNNI, {"row": "product of bytes", "finisher": "Lanes"}),
+    "depthwise": (depthwise, AVX512VNNI, {"row": "depthwise", "reads": "Taps", "sums": "ATile"}),
+    "depthwise of levels": (
+        of_levels,
+        AVX2,
+        {"row": "depthwise of levels", "reads": "Taps", "finisher": "Blocks"},
+    ),
+    "bits with thresholds": (
+        lambda: residual_a2w1().model,
+        AVX2,
+        {"row": "levels on bits, or looked up", "finisher": "Blocks"},
+    ),
+    "tiles": (quantized, AMX, {"row": "product by matrix tiles", "sums": "InTiles"}),
+    "batched": (
+        lambda: product((9, 64, 33)),
+        AVX2,
+        {"row": "batched product", "work": "Rows", "finisher": "Lanes"},
+    ),
+    "of floats": (
+        lambda: network((1, 8, 9, 9), 8)[1],
+        AVX2,
+        {"row": "product of floats", "reads": "Windows", "finisher": "Lanes"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_row_that_a_layer_takes(kind: str) -> None:
+    make, hardware, expected = KINDS[kind]
+    options = BIT if kind == "bits with thresholds" else MAC
+    found = list(lowered(pack(make(), hardware, options), hardware))
+    assert any(expected.items() <= each.items() for each in found), found
+
+
+def test_rows_have_names_of_their_own() -> None:
+    assert len({row.layer for row in TABLE}) == len(TABLE)
