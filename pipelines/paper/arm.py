@@ -17,7 +17,7 @@ from pipelines.reporting.parts import Bar
 
 NETWORKS = {
     "MobileNetV1": run("bench recipe=mobilenet_v1_int8_rpi3"),
-    "MobileNetV2": run("bench recipe=mobilenet_v2_int8_rpi3"),
+    "MobileNetV2": run("bench recipe=mobilenet_v2_int8_rpi3", has_layers=True),
 }
 V2 = NETWORKS["MobileNetV2"]
 V3 = BESIDE_TFLITE["inception_v3"]

@@ -23,7 +23,8 @@ SINGLE = {
 IN_BYTES = {
     bits: run(
         "bench recipe=resnet18_a2w1_rpi3 peers=none "
-        f"quantization.activations.bits={bits[1]} quantization.weights.bits={bits[3]}"
+        f"quantization.activations.bits={bits[1]} quantization.weights.bits={bits[3]}",
+        has_layers=True,
     )
     for bits in ("A2W3", "A3W2")
 } | {"A3W3": WHOLE["A3W3"]}

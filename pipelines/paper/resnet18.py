@@ -45,7 +45,7 @@ def _words(bits: str, more: str) -> Run:
     return run(f"bench {recipe} {more} {board}")
 
 
-WHOLE = {bits: run(f"bench {words}") for bits, words in RECIPES.items()}
+WHOLE = {bits: run(f"bench {words}", has_layers=True) for bits, words in RECIPES.items()}
 STEPS = {bits: _words(bits, _IN_FULL) for bits in RECIPES}
 FLOAT = run("bench recipe=resnet18_a2w1_rpi3 peers=none own=float32")
 

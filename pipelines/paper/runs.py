@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from pipelines.machine import core, processor
 
 KEPT = places.ARTIFACTS / "paper"
 SHIPPED = Path(__file__).with_name("results")
+_LEFT_OUT = {"predictions", "labels", "kinds", "exactness"}
 _NEEDED = {"command", "made_by", "processor", "bitkiln", "date", "result"}
 
 
@@ -38,6 +39,8 @@ class Run:
     """One command line of doit, without `json=`."""
 
     words: tuple[str, ...]
+    has_layers: bool = field(default=False, compare=False)
+    """Whether a figure shows what it says of single layers; else that is not kept."""
 
     @property
     def command(self) -> str:
@@ -52,9 +55,9 @@ class Run:
         return f"{name}_{keys.digest(self.command)[:8]}.json"
 
 
-def run(line: str) -> Run:
+def run(line: str, *, has_layers: bool = False) -> Run:
     """Return the run of a command line behind `doit`."""
-    return Run(tuple(shlex.split(line)))
+    return Run(tuple(shlex.split(line)), has_layers)
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def measure(wanted: Run) -> None:
         "core": found["core"] if "core" in found else core(),
         "bitkiln": revision(),
         "date": datetime.now(UTC).date().isoformat(),
-        "result": _without_samples(found),
+        "result": shown(found, wanted),
     }
     atomic.replace(KEPT / wanted.file, (json.dumps(kept, indent=1) + "\n").encode())
 
@@ -152,20 +155,22 @@ def _first_error(output: str) -> str:
     return next(said, "")
 
 
-def _without_samples(value: Any) -> Any:
-    """A result without the time of every turn and without what each sample gave: no figure shows
-    them, and they are most of it."""
+def shown(value: Any, wanted: Run) -> Any:
+    """Return what figures show of a result: the time of every turn, what each sample gave and
+    single layers are most of it."""
     if isinstance(value, Mapping):
-        kept = {name: each for name, each in value.items() if not _is_of_samples(name, each)}
-        return {name: _without_samples(each) for name, each in kept.items()}
-    return [_without_samples(each) for each in value] if isinstance(value, list) else value
+        left_out = _LEFT_OUT if wanted.has_layers else _LEFT_OUT | {"layers"}
+        return {
+            name: shown(each, wanted)
+            for name, each in value.items()
+            if name not in left_out and not _is_of_turns(name, each)
+        }
+    return [shown(each, wanted) for each in value] if isinstance(value, list) else value
 
 
-def _is_of_samples(name: str, value: Any) -> bool:
-    if name in ("predictions", "labels"):
-        return True
-    is_turns = name == "seconds" and isinstance(value, Mapping)
-    return is_turns and any(isinstance(each, list) for each in value.values())
+def _is_of_turns(name: str, value: Any) -> bool:
+    is_times = name == "seconds" and isinstance(value, Mapping)
+    return is_times and any(isinstance(each, list) for each in value.values())
 
 
 def _kept(folder: Path, wanted: Run) -> dict[str, Any] | None:
