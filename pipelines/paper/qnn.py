@@ -103,7 +103,8 @@ def figures() -> Iterator[Figure]:
         "take 33 % of float32's.",
         "Bytes of the package's constants and of its arena on one thread, with scratch and "
         "padding. Those of float32 are 4 bytes for each constant and each element of the same "
-        "layers. Weights stay in 8 bits on all boards.",
+        "layers. Layers that Winograd's algorithm computes keep transformed weights, six or eight "
+        "times as large, which is what their speed costs; `algorithm: mac8` does without.",
         _figure_6, tuple(run for runs in SIZES.values() for run in runs.values()),
     )  # fmt: skip
     yield Figure(
