@@ -11,8 +11,8 @@ from typing import Any
 
 from pipelines import load
 from pipelines.errors import UserError
+from pipelines.paper.emulated import cycles
 from pipelines.paper.figure import CGO, QNN, Figure, Part, Results, Scatter, Table, times
-from pipelines.paper.resnet18 import cycles
 from pipelines.paper.runs import Found, Run, run
 from pipelines.reporting import scatter
 from pipelines.reporting.scatter import Axes, Point

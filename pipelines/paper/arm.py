@@ -6,12 +6,11 @@ modelled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from pipelines.paper.emulated import beside_litert, cycles, of_litert
 from pipelines.paper.figure import ALIOS, RFC, Bars, Figure, Part, Results, Table, geomean, times
 from pipelines.paper.qnn import BESIDE_TFLITE
-from pipelines.paper.resnet18 import cycles
 from pipelines.paper.runs import run
 from pipelines.reporting.parts import Bar
 
@@ -70,11 +69,11 @@ def _layers(results: Results, kinds: tuple[str, ...]) -> list[Part]:
         return []
     bars, shares = [], [0.0, 0.0]
     for row in found.result["layers"]:
-        own, lite = row["sides"].get("package"), _lite(row["sides"])
+        own, lite = row["sides"].get("package"), of_litert(row["sides"])
         if row["kind"] in kinds and own is not None and lite is not None:
-            ratio = cycles(lite) / cycles(own)
+            ratio = lite / cycles(own)
             bars.append(Bar(row["layer"], ratio, f"{times(ratio)} times as fast"))
-            shares = [shares[0] + cycles(own), shares[1] + cycles(lite)]
+            shares = [shares[0] + cycles(own), shares[1] + lite]
     if not bars:
         return []
     together, mean = shares[1] / shares[0], geomean([bar.value for bar in bars])
@@ -85,14 +84,10 @@ def _layers(results: Results, kinds: tuple[str, ...]) -> list[Part]:
     return [Bars("times as fast as LiteRT", bars)]
 
 
-def _lite(sides: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    return next((cost for side, cost in sides.items() if side.startswith("LiteRT")), None)
-
-
 def _networks(results: Results) -> list[Part]:
     bars = []
     for name, each in NETWORKS.items():
-        if (ratio := _beside_lite(results, each)) is not None:
+        if (ratio := beside_litert(results.get(each))) is not None:
             bars.append(Bar(name, ratio, f"{times(ratio)} times as fast"))
     if not bars:
         return []
@@ -100,17 +95,8 @@ def _networks(results: Results) -> list[Part]:
     return [Bars("times as fast as LiteRT (TensorFlow Lite)", bars)]
 
 
-def _beside_lite(results: Results, each: Any) -> float | None:
-    found = results.get(each)
-    if found is None:
-        return None
-    own, *others = found.result["rows"]
-    lite = next((row for row in others if row["what"].startswith("LiteRT")), None)
-    return None if lite is None else cycles(lite) / cycles(own)
-
-
 def _table(results: Results) -> list[Part]:
-    ratio = _beside_lite(results, V3)
+    ratio = beside_litert(results.get(V3))
     if ratio is None:
         return []
     rows = [

@@ -6,11 +6,11 @@ what is said of `accuracy`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from pipelines.emulating.primitives import FLOATS, KERNEL, PACKED
 from pipelines.paper import cgo_kernels
+from pipelines.paper.emulated import cycles, of_litert
 from pipelines.paper.figure import CGO, Bars, Figure, Part, Results, Table, mega, times
 from pipelines.paper.resnet18 import (
     FLOAT,
@@ -19,7 +19,6 @@ from pipelines.paper.resnet18 import (
     STEPS,
     WHOLE,
     by_shape,
-    cycles,
     in_bytes,
     in_float,
     package,
@@ -104,15 +103,10 @@ def _figure_9(results: Results) -> list[Part]:
     sides = {row["layer"]: row["sides"] for row in found.result["layers"]}
     bars = []
     for name, (layer, *_) in LAYERS.items():
-        own, other = sides[layer]["package"], _hand_written(sides[layer])
-        if other is not None:
-            ratio = cycles(other) / cycles(own)
+        if (other := of_litert(sides[layer])) is not None:
+            ratio = other / cycles(sides[layer]["package"])
             bars.append(Bar(f"{name}, {layer}", ratio, f"{times(ratio)} times as fast"))
     return [Bars("A2W1 beside LiteRT's 8-bit kernels (XNNPACK), one thread", bars)] if bars else []
-
-
-def _hand_written(sides: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    return next((cost for side, cost in sides.items() if side.startswith("LiteRT")), None)
 
 
 def _figure_10(results: Results) -> list[Part]:

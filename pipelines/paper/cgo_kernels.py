@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.emulating.primitives import FLOATS, PACKED
+from pipelines.paper.emulated import cycles, of_layer
 from pipelines.paper.figure import Bars, Part, Results, Table, times
-from pipelines.paper.resnet18 import LAYERS, RECIPES, WHOLE, by_shape, cycles, threads_of
+from pipelines.paper.resnet18 import LAYERS, RECIPES, WHOLE, by_shape, threads_of
 from pipelines.paper.runs import run
 from pipelines.reporting.parts import Bar
 
@@ -130,10 +131,7 @@ def figure_11(results: Results) -> list[Part]:
 def _c2(results: Results, bits: str) -> tuple[float | None, str]:
     """Return what layer C2 takes in the package on one thread, if known, and how it runs."""
     if bits in IN_BYTES:
-        found = results.get(IN_BYTES[bits])
-        layers = found.result["layers"] if found else []
-        costs = (row["sides"]["package"] for row in layers if row["layer"] == LAYERS["C2"][0])
-        return next((cycles(cost) for cost in costs), None), "8-bit products"
+        return of_layer(results.get(IN_BYTES[bits]), LAYERS["C2"][0]), "8-bit products"
     if bits in RECIPES:
         row = by_shape(results, bits).get("C2")
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -94,7 +95,4 @@ def mega(value: float) -> str:
 
 def geomean(values: Sequence[float]) -> float:
     """Return the geometric mean of some values."""
-    product = 1.0
-    for value in values:
-        product *= value
-    return product ** (1 / len(values))
+    return math.prod(values) ** (1 / len(values))

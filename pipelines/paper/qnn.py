@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines import tables
+from pipelines.paper.emulated import beside_litert, cycles
 from pipelines.paper.figure import QNN, Bars, Figure, Part, Results, Table, geomean, times
-from pipelines.paper.resnet18 import cycles
 from pipelines.paper.runs import Found, Run, run
 from pipelines.reporting.parts import Bar
 
@@ -155,12 +155,13 @@ def median(part: Mapping[str, Any], side: str) -> float | None:
     return next((float(row["median_ms"]) for row in rows), None)
 
 
-def _with_mean(ratios: Mapping[str, float], said: str, published: float, where: str) -> Bars:
-    """Bars of networks, then ours in the mean beside the published one, where all are there."""
+def _with_mean(ratios: Mapping[str, float], said: str, published: float | None, where: str) -> Bars:
+    """Bars of networks, then their mean and, if there is one, the published mean."""
     bars = [Bar(name, ratio, f"{times(ratio)} {said}") for name, ratio in ratios.items()]
     mean = geomean([*ratios.values()])
     bars.append(Bar(f"geometric mean of these {len(ratios)}", mean, f"{times(mean)} {said}"))
-    bars.append(Bar("published, of all", published, f"{times(published)} {said}", "float"))
+    if published is not None:
+        bars.append(Bar("published, of all", published, f"{times(published)} {said}", "float"))
     return Bars(where, bars)
 
 
@@ -246,8 +247,7 @@ def _beside(
     if not ratios:
         return []
     title = f"int8, beside {engine}: {_machine(results, runs, threads)}"
-    bars = _with_mean(ratios, "times as fast", published or 0.0, title)
-    return [bars if published else Bars(title, bars.rows[:-1])]
+    return [_with_mean(ratios, "times as fast", published, title)]
 
 
 def _engine(part: Mapping[str, Any], engine: str) -> float | None:
@@ -256,13 +256,8 @@ def _engine(part: Mapping[str, Any], engine: str) -> float | None:
 
 
 def _figure_8(results: Results) -> list[Part]:
-    ratios = {}
-    for name, each in BESIDE_TFLITE.items():
-        if (found := results.get(each)) is not None:
-            own, *others = found.result["rows"]
-            lite = next((row for row in others if row["what"].startswith("LiteRT")), None)
-            if lite is not None:
-                ratios[name] = cycles(lite) / cycles(own)
+    known = {name: beside_litert(results.get(each)) for name, each in BESIDE_TFLITE.items()}
+    ratios = {name: ratio for name, ratio in known.items() if ratio is not None}
     title = "times as fast as LiteRT, Raspberry Pi 4"
     return [_with_mean(ratios, "times as fast", 1 / 1.16, title)] if ratios else []
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.emulating.primitives import FLOATS, PACKED
-from pipelines.emulating.telling import CYCLES
+from pipelines.paper.emulated import cycles, of_layer
 from pipelines.paper.figure import Results
 from pipelines.paper.runs import Run, run
 
@@ -50,11 +50,6 @@ STEPS = {bits: _words(bits, _IN_FULL) for bits in RECIPES}
 FLOAT = run("bench recipe=resnet18_a2w1_rpi3 peers=none own=float32")
 
 
-def cycles(cost: Mapping[str, Any]) -> float:
-    """Return the modelled cycles of a cost; results without are not kept."""
-    return float(cost[CYCLES])
-
-
 def by_shape(results: Results, bits: str) -> dict[str, Mapping[str, Any]]:
     """Return the rows of the scheduling primitives, C2 to C12 → costs; nothing if not measured."""
     found = results.get(STEPS[bits])
@@ -79,9 +74,7 @@ def threads_of(costs: Mapping[str, Any]) -> int:
 def in_bytes(results: Results, bits: str, name: str) -> float | None:
     """Return how many times as fast as our float32 a layer is that runs as 8-bit products."""
     found, floats = results.get(WHOLE[bits]), by_shape(results, "A1W1").get(name, {})
-    layer = LAYERS[name][0]
-    rows = found.result["layers"] if found else []
-    own = next((cycles(r["sides"]["package"]) for r in rows if r["layer"] == layer), None)
+    own = of_layer(found, LAYERS[name][0])
     if own is None or FLOATS not in floats:
         return None
     return cycles(floats[FLOATS]) * threads_of(floats) / own

@@ -13,7 +13,7 @@ from pipelines.commands import paper
 from pipelines.errors import CheckError, UserError
 from pipelines.overrides import Variables
 from pipelines.paper import all as everything
-from pipelines.paper import needs, resnet18, runs
+from pipelines.paper import emulated, needs, resnet18, runs
 from pipelines.paper.figure import CGO, Figure, Part, Results, Table, geomean
 from pipelines.paper.page import page, results_of
 from pipelines.paper.runs import run
@@ -70,7 +70,7 @@ def test_loops_instead_of_micro_kernels_take_longer(bits: str) -> None:
     own, plain = resnet18.package(known, bits), resnet18.without_kernels(known, bits)
     assert own is not None and plain is not None and 1.2 < plain / own < 10
     shapes = resnet18.by_shape(known, bits)
-    slower = {n for n, costs in shapes.items() if resnet18.cycles(costs["loops"]) > resnet18.cycles(
+    slower = {n for n, costs in shapes.items() if emulated.cycles(costs["loops"]) > emulated.cycles(
         costs["+ packing"]) * resnet18.threads_of(costs)}  # fmt: skip
     assert {"C2", "C6", "C9", "C12"} <= slower
 
