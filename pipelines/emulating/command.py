@@ -43,13 +43,20 @@ def check(resolved: Resolved, variables: Variables) -> None:
         pinning.check(resolved, variables)
         return
     processor(hardware)
-    if lacking := qemu_lacks(hardware.architecture):
-        raise UserError(
-            f"emulating {hardware.name} needs {' and '.join(lacking)}; on Debian or Ubuntu: "
-            f"apt install {' '.join(lacking)}"
-        )
+    if lack := lacking(hardware):
+        raise UserError(lack)
     _wanted(hardware, given.get("peers"))
     own.wanted(given.get("own", "none"))
+
+
+def lacking(hardware: Hardware) -> str:
+    """Return what must be installed for a board to be emulated, or nothing."""
+    if packages := qemu_lacks(hardware.architecture):
+        return (
+            f"emulating {hardware.name} needs {' and '.join(packages)}; on Debian or Ubuntu: "
+            f"apt install {' '.join(packages)}"
+        )
+    return ""
 
 
 def run(plan: Plan, resolved: Resolved, variables: Variables) -> None:

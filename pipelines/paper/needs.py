@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from pipelines import keys, load
 from pipelines.benching.engines import ENGINES
 from pipelines.emulating import userland
+from pipelines.emulating.command import lacking
 from pipelines.emulating.costs import pricing_of
 from pipelines.emulating.peers import GUESTS
 from pipelines.errors import UserError
 from pipelines.paper.figure import Figure
-from pipelines.runners.replay import qemu_lacks
 
 
 def check(figures: Sequence[Figure]) -> None:
     """Raise UserError that says what is missing here for figures to be measured."""
     for figure in figures:
-        lacking = [*_of_boards(figure.boards), *_of_engines(figure)]
-        if lacking:
-            raise UserError(f"{figure.name} cannot be measured here: {'; '.join(lacking)}")
+        found = [*_of_boards(figure.boards), *_of_engines(figure)]
+        if found:
+            raise UserError(f"{figure.name} cannot be measured here: {'; '.join(found)}")
 
 
 def _of_boards(names: Sequence[str]) -> Iterator[str]:
@@ -27,8 +27,8 @@ def _of_boards(names: Sequence[str]) -> Iterator[str]:
         hardware = load.load_recipe(f"resnet18_int8_{name}").hardware
         if keys.installed_version("pyelftools") is None:
             yield "pyelftools is not installed; run: pip install -e '.[emulator]'"
-        elif packages := qemu_lacks(hardware.architecture):
-            yield f"{name} is emulated; on Debian or Ubuntu: apt install {' '.join(packages)}"
+        elif absent := lacking(hardware):
+            yield absent
         elif lack := pricing_of(hardware).lack:
             yield f"cycles of {name}: {lack}"
 

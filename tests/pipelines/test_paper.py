@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.benching import engines
 from pipelines.commands import paper
+from pipelines.emulating import command
 from pipelines.errors import CheckError, UserError
 from pipelines.overrides import Variables
 from pipelines.paper import all as everything
@@ -139,7 +140,7 @@ def test_what_is_emulated_without_cycles_is_no_result() -> None:
 def test_what_is_missing_is_said_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(needs, "qemu_lacks", lambda architecture: ["qemu-user"])
+    monkeypatch.setattr(command, "qemu_lacks", lambda architecture: ["qemu-user"])
     with pytest.raises(UserError, match=r"cgo-figure-8 cannot be measured here: .*(qemu|pyelf)"):
         needs.check([FIGURES["qnn-table-2"], FIGURES["cgo-figure-8"]])
     absent = {name: replace(engine, version=None) for name, engine in engines.ENGINES.items()}
