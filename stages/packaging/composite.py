@@ -13,7 +13,7 @@ from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.kinds import Table
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import MOVED, PLAIN, PRODUCTS
+from stages.qnn.composites import DEPTHWISE, MOVED, PLAIN, PRODUCTS
 from stages.qnn.methods import WORD_BYTES
 from stages.qnn.packed import (
     CONVOLUTION,
@@ -58,6 +58,16 @@ class Composite:
     def is_convolution(self) -> bool:
         """Whether a micro-kernel computes the sums."""
         return is_convolution(self.main)
+
+    @property
+    def is_of_levels(self) -> bool:
+        """Whether it is of a network whose simulated quantizers have become integers."""
+        return str(self.function.attrs["composite"]) not in (PLAIN, PRODUCTS, DEPTHWISE)
+
+    @property
+    def has_micro_kernel(self) -> bool:
+        """Whether one computes the sums, those of every channel on its own included."""
+        return self.is_convolution or is_op(self.main, DEPTHWISE_CONVOLUTION)
 
     @property
     def reads_floats(self) -> bool:
@@ -182,6 +192,16 @@ class Layer:
     def is_tiled(self) -> bool:
         """Whether matrix tiles compute its sums."""
         return self.composite.is_convolution and self.composite.signature.is_tiled
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether every channel is convolved on its own, by taps side by side."""
+        return is_op(self.composite.main, DEPTHWISE_CONVOLUTION)
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether it begins with a pool."""
+        return self.composite.main is not None and str(self.composite.main.op.name) in POOLS
 
     @property
     def has_matrices(self) -> bool:

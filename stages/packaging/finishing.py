@@ -16,28 +16,39 @@ from stages.qnn.infer import limits
 from stages.qnn.packed import stored_row
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 
-SAME = ("relax.qnn.take_channels", "relax.reshape")
+SAME = (
+    "relax.qnn.take_channels",
+    "relax.qnn.pad_channels",
+    "relax.reshape",
+    "relax.permute_dims",
+)
 """Operators that hand on the value at a position as it is."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """An element of the result, whose height, width and channels are `extent`."""
+    """An element of the result, whose height and width are `extent`."""
 
     picture: Any
     y: Any
     x: Any
     channel: Any
-    extent: tuple[int, int, int]
+    extent: tuple[int, int]
 
-    def place(self, halo: Sequence[int] = (0, 0, 0, 0), phases: int = 1) -> Any:
-        """Where it lies in pictures with a halo (top, left, bottom, right) around each, and rows in
-        phases."""
+    def place(self, halo: Sequence[int], channels: int, phases: int = 1) -> Any:
+        """Where it lies in pictures of so many channels with a halo (top, left, bottom, right)
+        around each, and rows in phases."""
         top, left, bottom, right = halo
-        height, width, channels = self.extent
+        height, width = self.extent
         rows = height + top + bottom
         line = self.picture * rows + stored_row(self.y + top, rows, phases)
         return (line * (width + left + right) + self.x + left) * channels + self.channel
+
+    def turned(self, channels: int) -> Any:
+        """Where it lies in pictures of so many channels that are one behind the other (NCHW)."""
+        height, width = self.extent
+        line = (self.picture * channels + self.channel) * height + self.y
+        return line * width + self.x
 
 
 @dataclass(frozen=True)

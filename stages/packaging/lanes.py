@@ -1,39 +1,39 @@
-"""Results of single channels, by TIR behind the sums of a micro-kernel.
+"""Results of sums, by TIR: a vector of channels at a time, pixel by pixel.
 
-What it computes is read from the same arithmetic as everywhere (`stages.qnn.expressions`), one
-vector of channels at a time; results are NHWC, with the halo that their readers want.
+What it computes is read from the same arithmetic as everywhere (`stages.packaging.computing`).
+Results are NHWC, with the halo that their readers want, or packed a block of channels at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from math import prod
 from typing import Any
 
-from tvm import relax
+from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.packaging.addressing import MIN_LANES, border_class, widths
+from stages.packaging.addressing import MIN_LANES, widths
 from stages.packaging.byte_tables import looked_up_name, looked_up_text
-from stages.packaging.finishing import (
-    SAME,
-    Finish,
-    Position,
-    halo_of,
-    surroundings,
-)
-from stages.packaging.halo import fill_halo
+from stages.packaging.computing import ANY, Apart, Computed, Elements
+from stages.packaging.finishing import Finish, Position, halo_of, surroundings
+from stages.packaging.halo import fill_halo, fills_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.kernel_parts import Pixel
-from stages.packaging.narrowing import SATURATED, saturating_text
+from stages.packaging.narrowing import SATURATED, WORDS, packs, saturating_text, words_text
 from stages.packaging.plain import on_stack, with_vectors
+from stages.packaging.stores import BlockStore, block_store
+from stages.packaging.thresholds import FEW, THRESHOLD, counted_in, number_of
 from stages.packaging.tile_tables import TileTables
-from stages.qnn.elementwise import WHOLE, WIDENED
-from stages.qnn.expressions import clipped, saturates, scalar, unsaturated
 from stages.qnn.llvm import NEAREST, FunctionText
+from stages.qnn.numbers import fence
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
+from stages.qnn.unstored import LONGEST_WORD
 
 FEW_REGISTERS = 16
 """With no more an epilogue computes one register at a time: two were slower as often as faster."""
@@ -43,21 +43,8 @@ FETCH = "bk_fetch"
 """A function of one pointer: it brings what is there into the first cache."""
 
 
-@dataclass(frozen=True)
-class Computed:
-    """What an operator gives at one position."""
-
-    value: Any
-    wide: Any = None
-    """The same in 32 bits, if it is bytes by a clip."""
-    unsaturated: Any = None
-    """An int32 that saturating makes it of, if there is one."""
-
-
 class Lanes(TileTables):
     """An epilogue of vectors of channels, as many as there are, in TIR."""
-
-    least_strip = 1
 
     def made(self, make: Callable[[], Kernel]) -> Kernel:
         """The kernel, its epilogue as vectors if there is a way."""
@@ -68,73 +55,118 @@ class Lanes(TileTables):
 
         return with_vectors(by, self.of.hardware)
 
-    @property
-    def sums_dtype(self) -> str:
-        """That of the main operator."""
-        return dtype_of(self.of.composite.main.ty)
+    @cached_property
+    def elements(self) -> Elements:
+        """What is computed."""
+        return Elements(self.of)
 
     @property
+    def least_strip(self) -> int:  # type: ignore[override]
+        """A block where anything is stored by whole blocks, which no smaller strip has."""
+        return BLOCK if self.block_stores else 1
+
+    @property
+    def sums_dtype(self) -> str:
+        """That of the main operator; pools give integers."""
+        composite = self.of.composite
+        if composite.reads_floats:
+            return "float32"
+        return dtype_of(composite.main.ty) if composite.has_micro_kernel else "int32"
+
+    @cached_property
     def outputs(self) -> int:
-        """Channels of the result."""
-        return self.of.reads.outputs
+        """Channels of the results, with those that fill up the last block where they are stored."""
+        return max(map(self.channels_of, self.of.composite.outputs))
+
+    def channels_of(self, output: Any) -> int:
+        """Channels of an output as it is stored, of packed ones whole blocks."""
+        of, call = self.of, self.of.composite.store_of(output)
+        if is_op(call, "relax.qnn.to_bytes"):
+            return int(attributes(call)["channels"])
+        if call.op.name in ("relax.qnn.bitpack", "relax.qnn.to_tables"):
+            return of.blocks * BLOCK
+        if surroundings(call) is not None:
+            return shape_of(output.ty)[-1]
+        return prod(shape_of(output.ty)) // (of.composite.pictures * of.height * of.width)
+
+    @cached_property
+    def block_stores(self) -> dict[Any, BlockStore]:
+        """Outputs that are stored a block of channels at a time."""
+        outputs = self.of.composite.outputs
+        found = {o: block_store(self, number, o) for number, o in enumerate(outputs)}
+        return {output: store for output, store in found.items() if store is not None}
 
     @property
     def lanes(self) -> int:
         """Channels at a time, at most: the steps of one value wait for each other, so that with
         registers to spare two take turns."""
+        if self.of.composite.is_of_levels or any(map(self._is_long, self._thresholds.values())):
+            return max(BLOCK // 2, self.of.isa.lanes)
         together = 2 if self.of.isa.registers > FEW_REGISTERS else 1
         return max(MIN_LANES, self.of.isa.lanes * together)
 
     def include(self) -> None:
-        """What fetches, narrows and looks up; the rest is TIR."""
+        """What fetches, narrows, looks up and packs; the rest is TIR."""
         code = FunctionText()
         code.prefetch("%place", NEAREST)
         code.do("ret void")
         self.of.include(code.function(FETCH, ["ptr %place"]), list(code.declarations))
-        for finish in self.finishes.values():
+        for output, finish in self.finishes.items():
+            if output in self.block_stores:
+                continue
             if finish.packs:
                 self.of.include(*saturating_text(finish.dtype))
             if finish.table is not None and not self.keeps_bytes:
                 for width in LOOKED_UP_AT_ONCE:
                     self.of.include(*looked_up_text(self.of.isa, finish.dtype, width))
+        for store in self.block_stores.values():
+            if (text := store.text()) is not None:
+                self.of.include(*text)
+        if any(self._in_words(call, BLOCK) for call in self._thresholds.values()):
+            self.of.include(*words_text())
         self.include_tables()
 
     def fetch(self, block: Any, pixel: Pixel) -> None:
         """Fetch a tile of the pictures that the epilogue reads, a line of the cache a pixel."""
-        extent = self.of.height, self.of.width, self.outputs
-        shape = (self.of.composite.pictures, *extent)
+        shape = (self.of.composite.pictures, self.of.height, self.of.width, self.outputs)
         others = self.of.composite.parameters[len(self.of.composite.main.args) :]
-        read = {p: [0, 0, 0, 0] for p in others if shape_of(p.ty) == shape}
+        read = {p: ([0, 0, 0, 0], shape[-1]) for p in others if shape_of(p.ty) == shape}
         for call in self.of.composite.calls.values():
             if is_op(call, "relax.qnn.from_bytes"):
-                read[call.args[0]] = halo_of(call)
+                read[call.args[0]] = halo_of(call), shape_of(call.args[0].ty)[-1]
         if not read:
             return
         with T.serial(0, self.of.sums.rows) as m:
             y, x = pixel(m)
-            at = Position(*self.of.line_of(y), x, block * BLOCK, extent)
-            for parameter, halo in read.items():
-                pointer = T.address_of(self.of.arguments[parameter.name][at.place(halo)])
-                T.evaluate(T.call_extern("void", FETCH, pointer))
+            at = self.position(block, y, x, 0, BLOCK)
+            for parameter, (halo, channels) in read.items():
+                place = self.of.arguments[parameter.name][at.place(halo, channels)]
+                T.evaluate(T.call_extern("void", FETCH, T.address_of(place)))
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output; no other task touches that."""
+        of = self.of
         stores = [
-            (result, output, surroundings(self.of.composite.store_of(output)))
-            for result, output in zip(self.of.results, self.of.composite.outputs, strict=True)
+            (result, output, of.composite.store_of(output))
+            for result, output in zip(of.results, of.composite.outputs, strict=True)
         ]
-        if any(around is not None for _, _, around in stores):
-            with T.If(self.of.task == 0), T.Then():
-                for result, output, around in stores:
-                    if around is not None:
-                        shape = shape_of(output.ty)
-                        dtype = str(storage_dtype(dtype_of(output.ty)))
-                        fills = [around.fill] * self.of.composite.pictures
-                        fill_halo(result, shape, dtype, around.halo, fills, around.phases)
+        around = [store for store in stores if surroundings(store[2]) or packed_halo(store[2])]
+        if around:
+            with T.If(of.task == 0), T.Then():
+                for result, output, call in around:
+                    self._fill(result, output, call)
+
+    def _fill(self, result: Any, output: Any, call: Any) -> None:
+        shape, dtype = shape_of(output.ty), str(storage_dtype(dtype_of(output.ty)))
+        if (around := surroundings(call)) is not None:
+            fills = [around.fill] * self.of.composite.pictures
+            fill_halo(result, shape, dtype, around.halo, fills, around.phases)
+        else:
+            fill_halo(result, shape, dtype, packed_halo(call), fills_of(attributes(call)))
 
     def pixel(self, strip: Any, y: Any, x: Any, sums: Any) -> None:
         """The epilogue of one pixel and strip: whole strips as vectors, the last as it is."""
-        full, rest = divmod(self.outputs, self.of.sums.strip)
+        full, rest = divmod(self.outputs * self.of.pixels, self.of.sums.strip)
         if not rest:
             self._channels(strip, y, x, sums, self.of.sums.strip)
         elif not full:
@@ -149,37 +181,146 @@ class Lanes(TileTables):
     def _channels(self, strip: Any, y: Any, x: Any, sums: Any, count: int) -> None:
         """So many channels of a strip, by vectors as long as there are channels for one."""
         if self.is_looked_up:
-            self.store_kept(self._position(strip, y, x, 0), count)
+            self.store_kept(self.position(strip, y, x, 0), count)
             return
-        first = 0
-        for width, times in widths(count, self.lanes):
-            parts = T.unroll if self.of.sums.is_direct else T.serial
-            loop = self.loop if width >= MIN_LANES else parts
-            with on_stack(), parts(0, times) as part:
-                lane = first + part * width
-                packed = {}
-                if width == BLOCK:
-                    wide = [output for output, finish in self.finishes.items() if finish.packs]
-                    packed = {output: T.alloc_buffer((BLOCK,), "int32") for output in wide}
-                with loop(0, width) as inner:
-                    at = self._position(strip, y, x, lane + inner)
-                    self.kept_at = self.number * self.of.sums.strip + lane + inner
-                    self._channel(at, self.of.scratch[sums + lane + inner], packed, inner, width)
-                self._finish(packed, self._position(strip, y, x, lane), width)
-            first += width * times
+        with self._blocks(strip, y, x):
+            first = 0
+            for width, times in widths(count, self.lanes):
+                parts = T.unroll if self.of.sums.is_direct else T.serial
+                with on_stack(), parts(0, times) as part:
+                    self._vector(strip, y, x, sums, first + part * width, width)
+                first += width * times
 
-    def _position(self, strip: Any, y: Any, x: Any, lane: Any) -> Position:
-        extent = self.of.height, self.of.width, self.outputs
-        return Position(*self.of.line_of(y), x, strip * self.of.sums.strip + lane, extent)
+    @contextmanager
+    def _blocks(self, strip: Any, y: Any, x: Any) -> Iterator[None]:
+        """Where channels are computed; what is stored by the block is stored in the end."""
+        if not self.block_stores:
+            yield
+            return
+        with on_stack():
+            for store in self.block_stores.values():
+                store.open()
+            yield
+            for store in self.block_stores.values():
+                store.close(strip, y, x)
+
+    def _vector(self, strip: Any, y: Any, x: Any, sums: Any, lane: Any, width: int) -> None:
+        """So many channels from a lane of a strip on."""
+        parts = T.unroll if self.of.sums.is_direct else T.serial
+        loop = self.loop if width >= MIN_LANES else parts
+
+        def each(emit: Callable[[Any, Position, Any], None]) -> None:
+            with loop(0, width) as inner:
+                at = self.position(strip, y, x, lane + inner)
+                emit(inner, at, self.of.scratch[sums + lane + inner])
+
+        apart = self._apart(each, width)
+        packed = {}
+        if width == BLOCK:
+            wide = [output for output, finish in self._direct.items() if finish.packs]
+            packed = {output: T.alloc_buffer((BLOCK,), "int32") for output in wide}
+
+        def channel(inner: Any, at: Position, raw: Any) -> None:
+            self.kept_at = self.number * self.of.sums.strip + lane + inner
+            values = self.elements.at(at, raw, apart, inner)
+            self._channel(at, values, packed, inner, width)
+            for output, store in self.block_stores.items():
+                store.put(values[self.of.composite.results[output]], lane + inner)
+
+        each(channel)
+        self._finish(packed, self.position(strip, y, x, lane), width)
+
+    def position(
+        self, strip: Any, y: Any, x: Any, lane: Any, size: int | None = None
+    ) -> Position:
+        """A lane of a strip, of as many as are finished together unless another `size` is told."""
+        first = strip * (self.of.sums.strip if size is None else size)
+        extent = self.of.height, self.of.width
+        return Position(*self.of.line_of(y), x, first + lane, extent)
+
+    # -- thresholds that a loop of their own goes through --------------------------------------
+
+    @cached_property
+    def _thresholds(self) -> dict[Any, Any]:
+        calls = self.of.composite.calls.items()
+        return {variable: call for variable, call in calls if is_op(call, THRESHOLD)}
+
+    @staticmethod
+    def _is_long(call: Any) -> bool:
+        """Whether thresholds are so many that a loop goes through them."""
+        return shape_of(call.args[1].ty)[0] > FEW
+
+    def _in_words(self, call: Any, width: int) -> bool:
+        """Whether an instruction saturates what a vector compares to 16 bits."""
+        is_long = self.elements.reaches.get(call.args[0], ANY) > LONGEST_WORD
+        is_short = dtype_of(call.args[1].ty) == "int16"
+        return is_short and is_long and width == BLOCK and packs(self.of.isa)
+
+    def _apart(self, each: Callable[..., None], width: int) -> Apart:
+        """Emit what vectors of channels need loops of their own for, before what needs them."""
+        apart = Apart()
+        for variable, call in self._thresholds.items():
+            if self._in_words(call, width):
+                wide, words = (T.alloc_buffer((width,), kind) for kind in ("int32", "int16"))
+
+                def widely(inner: Any, at: Position, raw: Any, call: Any = call) -> None:
+                    values = self.elements.at(at, raw, apart, inner, until=call.args[0])
+                    T.buffer_store(wide, shared(values[call.args[0]].longest), [inner])
+
+                each(widely)
+                self._call(WORDS, wide[0], words[0])
+                apart.words[call.args[0]] = words
+            if self._is_long(call):
+                apart.counts[variable] = self._counted(call, each, apart, width)
+        return apart
+
+    def _counted(
+        self, call: Any, each: Callable[..., None], apart: Apart, width: int
+    ) -> Any:
+        """A buffer of how many of many thresholds are reached, in a loop over these."""
+        source, dtype = call.args[0], dtype_of(call.args[1].ty)
+        kind = counted_in(dtype, self.of.isa)
+        compared = T.alloc_buffer((width,), dtype)
+        counts = T.alloc_buffer((width,), kind)
+
+        def begin(inner: Any, at: Position, raw: Any) -> None:
+            values = self.elements.at(at, raw, apart, inner, until=source)
+            value = self.elements.compared(call, values, at, apart, inner)
+            T.buffer_store(compared, shared(value), [inner])
+            T.buffer_store(counts, tirx.const(0, kind), [inner])
+
+        each(begin)
+        with T.serial(0, shape_of(call.args[1].ty)[0]) as row:
+
+            def count(inner: Any, at: Position, raw: Any) -> None:
+                del raw
+                limits = replace(self.elements.limits_of(call, at.channel), rows=[row])
+                flip = self.elements.operand(call.args[2], at)
+                (hit,) = limits.reached(call, compared[inner], flip)
+                T.buffer_store(counts, counts[inner] + number_of(hit, kind), [inner])
+
+            each(count)
+        return counts
+
+    # -- outputs that are stored as they are computed -------------------------------------------
+
+    @cached_property
+    def _direct(self) -> dict[Any, Finish]:
+        finishes = self.finishes.items()
+        return {output: finish for output, finish in finishes if output not in self.block_stores}
 
     def _channel(
-        self, at: Position, raw: Any, packed: dict[Any, Any], lane: Any, width: int
+        self,
+        at: Position,
+        values: dict[Any, Computed],
+        packed: dict[Any, Any],
+        lane: Any,
+        width: int,
     ) -> None:
-        """Compute a position of all outputs, a lane of those that are `packed`."""
-        values: dict[Any, Computed] = {}
-        for variable, call in self.of.composite.calls.items():
-            values[variable] = self._value(call, values, at, raw)
+        """Store a position of all outputs, a lane of those that are `packed`."""
         for result, output in zip(self.of.results, self.of.composite.outputs, strict=True):
+            if output in self.block_stores:
+                continue
             finish = self.finishes[output]
             if output in packed:
                 bare = values[finish.bytes].unsaturated
@@ -191,7 +332,13 @@ class Lanes(TileTables):
             found = values[self.of.composite.results[output]].value
             if self._looks_up(finish, width):
                 found = values[finish.bytes].value.astype(str(result.dtype))
-            T.buffer_store(result, shared(found), [self.place(output, at)])
+            T.buffer_store(result, shared(self.stored(found, result)), [self.place(output, at)])
+
+    def stored(self, value: Any, result: Any) -> Any:
+        """A value as it is stored; a float that integers were made to has one zero, +0."""
+        if self.of.composite.is_of_levels and str(result.dtype) == "float32":
+            return value + fence(tirx.const(0.0, "float32"))  # TIR would leave a bare 0 out
+        return value.astype(str(result.dtype))
 
     def _looks_up(self, finish: Finish, width: int) -> bool:
         """Whether so many channels are looked up together as they are stored."""
@@ -199,13 +346,19 @@ class Lanes(TileTables):
 
     def place(self, output: Any, at: Position) -> Any:
         """Where an output has what is at a position."""
-        around = surroundings(self.of.composite.store_of(output))
-        return at.place(around.halo, around.phases) if around else at.place()
+        call, channels = self.of.composite.store_of(output), self.channels_of(output)
+        if (around := surroundings(call)) is not None:
+            return at.place(around.halo, channels, around.phases)
+        if self.of.composite.turn_before(self.of.composite.results[output]) is not None:
+            return at.turned(channels)
+        return at.place([0, 0, 0, 0], channels)
 
     def _finish(self, packed: dict[Any, Any], at: Position, width: int) -> None:
         """Store what is packed, and look up values of bytes, from the first channel at a position
         on."""
         for result, output in zip(self.of.results, self.of.composite.outputs, strict=True):
+            if output in self.block_stores:
+                continue
             finish, place = self.finishes[output], result[self.place(output, at)]
             if output in packed:
                 self._call(SATURATED + finish.dtype, packed[output][0], place)
@@ -217,49 +370,8 @@ class Lanes(TileTables):
     def _call(name: str, *places: Any) -> None:
         T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
 
-    def _value(self, call: Any, values: dict[Any, Computed], at: Position, raw: Any) -> Computed:
-        """What an operator gives at one position.
 
-        What reads bytes next takes them in 32 bits, if there they are, where it would only widen
-        them again.
-        """
-        if call.same_as(self.of.composite.main):
-            return Computed(self.main_value(call, at, raw))
-        name = str(call.op.name)
-        if name in SAME or surroundings(call) is not None:
-            return values[call.args[0]]
-        if is_op(call, "relax.qnn.from_bytes"):
-            return Computed(self.of.arguments[call.args[0].name][at.place(halo_of(call))])
-        operands = []
-        for position, argument in enumerate(call.args):
-            if not isinstance(argument, relax.Var):
-                continue
-            if argument in values:
-                found = values[argument]
-                is_wide = position in WIDENED.get(name, ()) and found.wide is not None
-                operands.append(found.wide if is_wide else found.value)
-            elif position in WHOLE.get(name, ()):
-                operands.append(self.of.arguments[argument.name])
-            else:
-                operands.append(self._operand(argument, at))
-        bare = unsaturated(call, operands) if saturates(call) else None
-        return Computed(scalar(call, operands), clipped(call, operands), bare)
-
-    def main_value(self, call: Any, at: Position, raw: Any) -> Any:
-        """What the main operator gives, from its raw sum."""
-        if self.of.reads.begins:
-            return raw
-        bias = call.args[2]
-        row = border_class(call, at.y, at.x) * shape_of(bias.ty)[1]
-        scale = int(attributes(call)["scale"])
-        scaled = raw * scale if scale != 1 else raw
-        return scaled + self.of.arguments[bias.name][row + at.channel]
-
-    def _operand(self, parameter: Any, at: Position) -> Any:
-        """A tensor parameter at a position, its axes those of the result from the last one on."""
-        index: Any = 0
-        shape = shape_of(parameter.ty)
-        where = (at.picture, at.y, at.x, at.channel)[-len(shape) :] if shape else ()
-        for extent, coordinate in zip(shape, where, strict=True):
-            index = index * extent + (coordinate if extent > 1 else 0)
-        return self.of.arguments[parameter.name][index]
+def packed_halo(call: Any) -> list[int]:
+    """The halo around packed levels, if there is any."""
+    is_packed = call.op.name in ("relax.qnn.bitpack", "relax.qnn.to_tables")
+    return list(attributes(call)["halo"]) if is_packed else []

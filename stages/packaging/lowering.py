@@ -114,48 +114,34 @@ TABLE = (
         lambda it: is_bit_pool(it.composite),
         lambda it, symbol: lower_bit_pool(it.composite, symbol),
     ),
-    # Tensors as the user sees them: of floats, and of networks that come with integer operators,
-    # such as those of TensorFlow Lite.
-    Row("Winograd", lambda it: it.is_product and it.is_winograd, Parts(*WINOGRAD, Lanes)),
-    Row("product by matrix tiles", lambda it: it.is_product and it.is_tiled, Parts(*TILED, Lanes)),
+    # Sums, and what follows them: tensors as the user sees them, or levels in planes, tables or
+    # bytes, which networks have that simulated quantizers describe.
+    Row("Winograd", lambda it: it.is_winograd, Parts(*WINOGRAD, Lanes)),
+    Row(
+        "levels by matrix tiles",
+        lambda it: it.is_tiled and not it.is_product,
+        Parts(*TILED, Blocks),
+    ),
+    Row("product by matrix tiles", lambda it: it.is_tiled, Parts(*TILED, Lanes)),
     Row(
         "batched product",
         lambda it: it.is_product and it.has_matrices,
         Parts((Widened, Windows), IN_REGISTERS, (Rows,), Lanes),
     ),
+    Row("product of bytes", lambda it: it.has_form("bytes"), Parts(*BYTES, Lanes)),
     Row(
-        "product of floats",
-        lambda it: it.is_product and it.composite.signature.is_float,
+        "product of floats, of bits, or looked up",
+        lambda it: it.composite.is_convolution,
         Parts((Windows,), IN_REGISTERS, ON_LINES, Lanes),
     ),
-    Row("product of bytes", lambda it: it.is_product, Parts(*BYTES, Lanes)),
-    Row("depthwise", lambda it: it.kind == DEPTHWISE, Parts((Taps,), (ATile,), (Rows,), Lanes)),
-    # Levels, in planes, tables or bytes, and floats behind them: of networks that simulated
-    # quantizers describe, whose sums become levels by thresholds or factors.
-    Row("Winograd of levels", lambda it: it.is_winograd, Parts(*WINOGRAD, Blocks)),
-    Row(
-        "depthwise of levels",
-        lambda it: is_op(it.composite.main, DEPTHWISE_CONVOLUTION),
-        Parts((Taps,), (InScratch,), (Rows,), Blocks),
-    ),
-    Row("levels by matrix tiles", lambda it: it.is_tiled, Parts(*TILED, Blocks)),
-    Row("levels as bytes", lambda it: it.has_form("bytes"), Parts(*BYTES, Blocks)),
-    Row(
-        "levels on bits, or looked up",
-        lambda it: it.composite.is_convolution,
-        Parts((Windows,), IN_REGISTERS, ON_LINES, Blocks),
-    ),
-    Row(
-        "pool of levels",
-        lambda it: it.composite.main is not None,
-        Parts((Reads,), (Pooled,), (Rows,), Blocks),
-    ),
+    Row("depthwise", lambda it: it.is_depthwise, Parts((Taps,), (ATile,), (Rows,), Lanes)),
+    Row("pool of levels", lambda it: it.has_pool, Parts((Reads,), (Pooled,), (Rows,), Lanes)),
     Row(
         "levels of floats",
         lambda it: it.composite.reads_floats,
-        Parts((Reads,), (Gathered,), (Rows,), Blocks),
+        Parts((Reads,), (Gathered,), (Rows,), Lanes),
     ),
-    Row("levels of levels", lambda it: True, Parts((Reads,), (Sums,), (Rows,), Blocks)),
+    Row("levels of levels", lambda it: True, Parts((Reads,), (Sums,), (Rows,), Lanes)),
 )
 """How each kind of composite is lowered: the first row that it is one of."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import caller
@@ -178,20 +179,24 @@ class Gathered(Sums):
     """No sums, but channels of a float tensor, as they lie there: NCHW, NHWC or flat."""
 
     def start(self, block: Any, run: Any, tile: Any) -> None:
-        """The floats of a block's pixels, zeros behind the last channel."""
+        """The floats of a block's pixels, as many as become results.
+
+        Behind the last channel it is that one again: levels there are set to 0 in any case.
+        """
         of = self.of
         parameter = of.composite.parameters[0]
         data, turn = of.arguments[parameter.name], of.composite.turn_of_input
         channels = prod(shape_of(parameter.ty)) // (of.height * of.width)
         lanes, x = BLOCK // of.pixels, of.work.column_of(tile)
-        with T.serial(0, lanes) as lane, T.serial(0, of.pixels) as neighbour:
+        with T.serial(0, min(lanes, of.finisher.outputs)) as lane, T.serial(0, of.pixels) as pixel:
             c = block * BLOCK + lane
-            pixel = run * of.width + x + neighbour
-            is_nchw = turn is not None
-            index = c * of.height * of.width + pixel if is_nchw else pixel * channels + c
-            value = T.if_then_else(c < channels, data[index], T.float32(0))
-            place = neighbour * lanes + lane
-            T.buffer_store(of.scratch, T.reinterpret("int32", value), [place])
+            if of.finisher.outputs > channels:
+                c = tirx.min(c, channels - 1)
+            place = run * of.width + x + pixel
+            index = place * channels + c if turn is None else c * of.height * of.width + place
+            value = data[index]
+            if of.finisher.sums_dtype != "float32": value = T.reinterpret("int32", value)
+            T.buffer_store(of.scratch, value, [pixel * lanes + lane])
 
 
 def helped(of: Lowering, called: Called) -> str:

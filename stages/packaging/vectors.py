@@ -230,13 +230,14 @@ class Vectors(FunctionText):
         wide = self.let(f"sext {self.bits} {mask} to {BYTES}")
         powers = ", ".join(f"i8 {_signed_byte(1 << (lane % 8))}" for lane in range(HALF))
         kept = self.let(f"and {BYTES} {wide}, <{powers}>")
-        self.declarations["declare i8 @llvm.vector.reduce.or.v8i8(<8 x i8>)"] = None
-        parts = []
-        for first in (0, 8):
-            half = self.lanes(BYTES, kept, first, 8)
-            byte = self.let(f"call i8 @llvm.vector.reduce.or.v8i8(<8 x i8> {half})")
-            parts.append(self.let(f"zext i8 {byte} to i32"))
-        return self.let(f"or i32 {parts[0]}, {self.let(f'shl i32 {parts[1]}, 8')}")
+        name, half = "@llvm.arm.neon.vpadd.v8i8", "<8 x i8>"
+        self.declarations[f"declare {half} {name}({half}, {half})"] = None
+        pairs = self.lanes(BYTES, kept, 0, 8), self.lanes(BYTES, kept, 8, 8)
+        for _ in range(3):  # neighbours are added up, until each half is one byte
+            added = self.let(f"call {half} {name}({half} {pairs[0]}, {half} {pairs[1]})")
+            pairs = added, added
+        words = self.bitcast(pairs[0], half, "<4 x i16>")
+        return self.let(f"zext i16 {self.let(f'extractelement <4 x i16> {words}, i64 0')} to i32")
 
 
 def _signed_byte(value: int) -> int:
