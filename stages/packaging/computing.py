@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import relax
 
+from stages.errors import StageError
 from stages.packaging.addressing import border_class
 from stages.packaging.composite import POOLS, Composite
 from stages.packaging.finishing import SAME, Position, halo_of, surroundings
 from stages.packaging.thresholds import THRESHOLD, Limits, comparable, count_of, counted_in
 from stages.qnn.elementwise import ARITHMETIC, WHOLE, WIDENED
-from stages.qnn.expressions import clipped, saturates, scalar, unsaturated
+from stages.qnn.expressions import SCALARS, clipped, saturates, scalar, unsaturated
 from stages.qnn.infer import limits
 from stages.qnn.numbers import TIR
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
@@ -94,6 +95,12 @@ class Elements:
         return values
 
     @cached_property
+    def thresholds(self) -> Mapping[Any, Any]:
+        """Variable → the operator that counts thresholds for it."""
+        calls = self.composite.calls.items()
+        return {variable: call for variable, call in calls if is_op(call, THRESHOLD)}
+
+    @cached_property
     def reaches(self) -> Mapping[Any, int]:
         """Variable → no integer is larger in size."""
         found: dict[Any, int] = {}
@@ -120,6 +127,8 @@ class Elements:
             words = [values[a].longest if a in values else self.operand(a, at) for a in call.args]
             word = ARITHMETIC[name](WORD_TIR, *words, **attributes(call))
             return Computed(word.astype(_stored(call)), integer=word)
+        if name not in ARITHMETIC and name not in SCALARS:
+            raise StageError(f"operator {name} has no epilogue form")
         operands = []
         for position, argument in enumerate(call.args):
             if not isinstance(argument, relax.Var):
@@ -194,7 +203,7 @@ class Elements:
 
 
 def _most(call: Any, known: Mapping[Any, int]) -> int:
-    """No integer on the way to what a call gives is larger in size; `known` says so of variables."""
+    """No integer on the way to a result is larger in size; `known` says so of variables."""
     operands = [known.get(argument, ANY) for argument in call.args]
     if is_op(call, "relax.qnn.add"):
         attrs = attributes(call)

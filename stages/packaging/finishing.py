@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Isa
 from stages.packaging.byte_tables import gives_bytes, looks_up
 from stages.packaging.composite import Composite
+from stages.packaging.halo import fill_halo, fills_of
 from stages.packaging.narrowing import packs
 from stages.qnn.elementwise import ELEMENTWISE
 from stages.qnn.expressions import saturates
 from stages.qnn.infer import limits
 from stages.qnn.packed import stored_row
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+
+if TYPE_CHECKING:
+    from stages.packaging.lowering import Lowering
 
 SAME = (
     "relax.qnn.take_channels",
@@ -76,6 +82,33 @@ def surroundings(call: Any) -> Surroundings | None:
         _, _, top, bottom, left, right, _, _ = (int(count) for count in call.attrs.pad_width)
         return Surroundings((top, left, bottom, right), int(call.attrs.pad_value))
     return None
+
+
+def fill_halos(of: Lowering) -> None:
+    """Emit that task 0 writes what surrounds every output; no other task touches that."""
+    stores = [
+        (result, output, of.composite.store_of(output))
+        for result, output in zip(of.results, of.composite.outputs, strict=True)
+    ]
+    around = [store for store in stores if surroundings(store[2]) or any(_packed_halo(store[2]))]
+    if not around:
+        return
+    with T.If(of.task == 0), T.Then():
+        for result, output, call in around:
+            shape, dtype = shape_of(output.ty), str(storage_dtype(dtype_of(output.ty)))
+            found = surroundings(call)
+            if found is None:
+                fill_halo(result, shape, dtype, _packed_halo(call), fills_of(attributes(call)))
+            else:
+                fills = [found.fill] * of.composite.pictures
+                fill_halo(result, shape, dtype, found.halo, fills, found.phases)
+
+
+def _packed_halo(call: Any) -> Sequence[int]:
+    """The halo around planes or tables; nothing around what is stored otherwise."""
+    is_packed = str(call.op.name) in ("relax.qnn.bitpack", "relax.qnn.to_tables")
+    halo: Sequence[int] = attributes(call)["halo"] if is_packed else ()
+    return halo
 
 
 @dataclass(frozen=True)

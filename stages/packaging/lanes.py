@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -18,22 +17,20 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.packaging.addressing import MIN_LANES, widths
 from stages.packaging.byte_tables import looked_up_name, looked_up_text
-from stages.packaging.computing import ANY, Apart, Computed, Elements
-from stages.packaging.finishing import Finish, Position, halo_of, surroundings
-from stages.packaging.halo import fill_halo, fills_of
+from stages.packaging.computing import Computed, Elements
+from stages.packaging.counting import computed_apart, saturates_words
+from stages.packaging.finishing import Finish, Position, fill_halos, halo_of, surroundings
 from stages.packaging.kernel import Kernel
 from stages.packaging.kernel_parts import Pixel
-from stages.packaging.narrowing import SATURATED, WORDS, packs, saturating_text, words_text
+from stages.packaging.narrowing import SATURATED, saturating_text, words_text
 from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.stores import BlockStore, block_store
-from stages.packaging.thresholds import FEW, THRESHOLD, counted_in, number_of
 from stages.packaging.tile_tables import TileTables
 from stages.qnn.llvm import NEAREST, FunctionText
 from stages.qnn.numbers import fence
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
-from stages.qnn.unstored import LONGEST_WORD
 
 FEW_REGISTERS = 16
 """With no more an epilogue computes one register at a time: two were slower as often as faster."""
@@ -99,11 +96,13 @@ class Lanes(TileTables):
     @property
     def lanes(self) -> int:
         """Channels at a time, at most: the steps of one value wait for each other, so that with
-        registers to spare two take turns."""
-        if self.of.composite.is_of_levels or any(map(self._is_long, self._thresholds.values())):
-            return max(BLOCK // 2, self.of.isa.lanes)
+        registers to spare two take turns.
+
+        Levels are soon as short as bytes, which fill a register of 128 bits.
+        """
+        least = BLOCK // 2 if self.of.composite.is_of_levels else MIN_LANES
         together = 2 if self.of.isa.registers > FEW_REGISTERS else 1
-        return max(MIN_LANES, self.of.isa.lanes * together)
+        return max(least, self.of.isa.lanes * together)
 
     def include(self) -> None:
         """What fetches, narrows, looks up and packs; the rest is TIR."""
@@ -122,7 +121,7 @@ class Lanes(TileTables):
         for store in self.block_stores.values():
             if (text := store.text()) is not None:
                 self.of.include(*text)
-        if any(self._in_words(call, BLOCK) for call in self._thresholds.values()):
+        if saturates_words(self.elements, BLOCK):
             self.of.include(*words_text())
         self.include_tables()
 
@@ -144,25 +143,8 @@ class Lanes(TileTables):
                 T.evaluate(T.call_extern("void", FETCH, T.address_of(place)))
 
     def fill_halos(self) -> None:
-        """Task 0 writes what surrounds every output; no other task touches that."""
-        of = self.of
-        stores = [
-            (result, output, of.composite.store_of(output))
-            for result, output in zip(of.results, of.composite.outputs, strict=True)
-        ]
-        around = [store for store in stores if surroundings(store[2]) or packed_halo(store[2])]
-        if around:
-            with T.If(of.task == 0), T.Then():
-                for result, output, call in around:
-                    self._fill(result, output, call)
-
-    def _fill(self, result: Any, output: Any, call: Any) -> None:
-        shape, dtype = shape_of(output.ty), str(storage_dtype(dtype_of(output.ty)))
-        if (around := surroundings(call)) is not None:
-            fills = [around.fill] * self.of.composite.pictures
-            fill_halo(result, shape, dtype, around.halo, fills, around.phases)
-        else:
-            fill_halo(result, shape, dtype, packed_halo(call), fills_of(attributes(call)))
+        """Task 0 writes what surrounds every output."""
+        fill_halos(self.of)
 
     def pixel(self, strip: Any, y: Any, x: Any, sums: Any) -> None:
         """The epilogue of one pixel and strip: whole strips as vectors, the last as it is."""
@@ -214,7 +196,7 @@ class Lanes(TileTables):
                 at = self.position(strip, y, x, lane + inner)
                 emit(inner, at, self.of.scratch[sums + lane + inner])
 
-        apart = self._apart(each, width)
+        apart = computed_apart(self.elements, each, width)
         packed = {}
         if width == BLOCK:
             wide = [output for output, finish in self._direct.items() if finish.packs]
@@ -230,77 +212,11 @@ class Lanes(TileTables):
         each(channel)
         self._finish(packed, self.position(strip, y, x, lane), width)
 
-    def position(
-        self, strip: Any, y: Any, x: Any, lane: Any, size: int | None = None
-    ) -> Position:
+    def position(self, strip: Any, y: Any, x: Any, lane: Any, size: int | None = None) -> Position:
         """A lane of a strip, of as many as are finished together unless another `size` is told."""
         first = strip * (self.of.sums.strip if size is None else size)
         extent = self.of.height, self.of.width
         return Position(*self.of.line_of(y), x, first + lane, extent)
-
-    # -- thresholds that a loop of their own goes through --------------------------------------
-
-    @cached_property
-    def _thresholds(self) -> dict[Any, Any]:
-        calls = self.of.composite.calls.items()
-        return {variable: call for variable, call in calls if is_op(call, THRESHOLD)}
-
-    @staticmethod
-    def _is_long(call: Any) -> bool:
-        """Whether thresholds are so many that a loop goes through them."""
-        return shape_of(call.args[1].ty)[0] > FEW
-
-    def _in_words(self, call: Any, width: int) -> bool:
-        """Whether an instruction saturates what a vector compares to 16 bits."""
-        is_long = self.elements.reaches.get(call.args[0], ANY) > LONGEST_WORD
-        is_short = dtype_of(call.args[1].ty) == "int16"
-        return is_short and is_long and width == BLOCK and packs(self.of.isa)
-
-    def _apart(self, each: Callable[..., None], width: int) -> Apart:
-        """Emit what vectors of channels need loops of their own for, before what needs them."""
-        apart = Apart()
-        for variable, call in self._thresholds.items():
-            if self._in_words(call, width):
-                wide, words = (T.alloc_buffer((width,), kind) for kind in ("int32", "int16"))
-
-                def widely(inner: Any, at: Position, raw: Any, call: Any = call) -> None:
-                    values = self.elements.at(at, raw, apart, inner, until=call.args[0])
-                    T.buffer_store(wide, shared(values[call.args[0]].longest), [inner])
-
-                each(widely)
-                self._call(WORDS, wide[0], words[0])
-                apart.words[call.args[0]] = words
-            if self._is_long(call):
-                apart.counts[variable] = self._counted(call, each, apart, width)
-        return apart
-
-    def _counted(
-        self, call: Any, each: Callable[..., None], apart: Apart, width: int
-    ) -> Any:
-        """A buffer of how many of many thresholds are reached, in a loop over these."""
-        source, dtype = call.args[0], dtype_of(call.args[1].ty)
-        kind = counted_in(dtype, self.of.isa)
-        compared = T.alloc_buffer((width,), dtype)
-        counts = T.alloc_buffer((width,), kind)
-
-        def begin(inner: Any, at: Position, raw: Any) -> None:
-            values = self.elements.at(at, raw, apart, inner, until=source)
-            value = self.elements.compared(call, values, at, apart, inner)
-            T.buffer_store(compared, shared(value), [inner])
-            T.buffer_store(counts, tirx.const(0, kind), [inner])
-
-        each(begin)
-        with T.serial(0, shape_of(call.args[1].ty)[0]) as row:
-
-            def count(inner: Any, at: Position, raw: Any) -> None:
-                del raw
-                limits = replace(self.elements.limits_of(call, at.channel), rows=[row])
-                flip = self.elements.operand(call.args[2], at)
-                (hit,) = limits.reached(call, compared[inner], flip)
-                T.buffer_store(counts, counts[inner] + number_of(hit, kind), [inner])
-
-            each(count)
-        return counts
 
     # -- outputs that are stored as they are computed -------------------------------------------
 
@@ -369,9 +285,3 @@ class Lanes(TileTables):
     @staticmethod
     def _call(name: str, *places: Any) -> None:
         T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
-
-
-def packed_halo(call: Any) -> list[int]:
-    """The halo around packed levels, if there is any."""
-    is_packed = call.op.name in ("relax.qnn.bitpack", "relax.qnn.to_tables")
-    return list(attributes(call)["halo"]) if is_packed else []

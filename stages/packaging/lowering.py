@@ -23,10 +23,10 @@ from stages.codegen import target_of
 from stages.kinds import Table
 from stages.packaging.addressing import divided
 from stages.packaging.bit_pool import is_bit_pool, lower_bit_pool
+from stages.packaging.blocks import Blocks
 from stages.packaging.byte_tables import is_table, lower_table
 from stages.packaging.composite import Layer
 from stages.packaging.depthwise import Taps
-from stages.packaging.epilogue import Blocks
 from stages.packaging.interleaving import Interleaved
 from stages.packaging.kernel import Helper, Kernel
 from stages.packaging.kernel_parts import Part, Parts, Reads, Sums
@@ -47,9 +47,8 @@ from stages.packaging.transforms import lower_tiles
 from stages.packaging.widening import Widened
 from stages.packaging.windows import Windows
 from stages.packaging.winograd import OfSquares, Squares, Transformed
-from stages.qnn.composites import DEPTHWISE, MATRICES, PICTURES, TILES, max_pool_of, pad_of
-from stages.qnn.packed import DEPTHWISE_CONVOLUTION
-from stages.qnn.registry import dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.composites import MATRICES, PICTURES, TILES, max_pool_of, pad_of
+from stages.qnn.registry import dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK
 
 OnePart = TypeVar("OnePart", bound=Part)
@@ -134,7 +133,11 @@ TABLE = (
         lambda it: it.composite.is_convolution,
         Parts((Windows,), IN_REGISTERS, ON_LINES, Lanes),
     ),
-    Row("depthwise", lambda it: it.is_depthwise, Parts((Taps,), (ATile,), (Rows,), Lanes)),
+    Row(
+        "depthwise",
+        lambda it: it.is_depthwise,
+        Parts((Taps,), (ATile, InScratch), (Rows,), Lanes),
+    ),
     Row("pool of levels", lambda it: it.has_pool, Parts((Reads,), (Pooled,), (Rows,), Lanes)),
     Row(
         "levels of floats",

@@ -188,15 +188,15 @@ class Gathered(Sums):
         data, turn = of.arguments[parameter.name], of.composite.turn_of_input
         channels = prod(shape_of(parameter.ty)) // (of.height * of.width)
         lanes, x = BLOCK // of.pixels, of.work.column_of(tile)
-        with T.serial(0, min(lanes, of.finisher.outputs)) as lane, T.serial(0, of.pixels) as pixel:
+        taken = min(lanes, of.finisher.outputs)
+        goes_beyond = (of.blocks - 1) * BLOCK + taken > channels
+        with T.serial(0, taken) as lane, T.serial(0, of.pixels) as pixel:
             c = block * BLOCK + lane
-            if of.finisher.outputs > channels:
+            if goes_beyond:
                 c = tirx.min(c, channels - 1)
             place = run * of.width + x + pixel
             index = place * channels + c if turn is None else c * of.height * of.width + place
-            value = data[index]
-            if of.finisher.sums_dtype != "float32": value = T.reinterpret("int32", value)
-            T.buffer_store(of.scratch, value, [pixel * lanes + lane])
+            T.buffer_store(of.scratch, data[index], [pixel * lanes + lane])
 
 
 def helped(of: Lowering, called: Called) -> str:

@@ -18,7 +18,7 @@ from hw.isa import Isa
 from stages.packaging.narrowing import packs
 from stages.qnn.elementwise import ARITHMETIC
 from stages.qnn.numbers import TIR
-from stages.qnn.registry import attributes, dtype_of
+from stages.qnn.registry import attributes
 from stages.qnn.unstored import LONGEST_WORD
 
 THRESHOLD = "relax.qnn.threshold"

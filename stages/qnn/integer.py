@@ -221,5 +221,4 @@ def quantize(
 @elementwise("dequantize", ["data", "scale"], of_type("float32"), infer=infer.dequantize)
 def dequantize(m: Numbers, data: Value, scale: Value, *, zero_point: int) -> Value:
     """`float32(data - zero_point) * scale`; `scale` is float32, scalar or [C] (last axis)."""
-    # A kernel ends with it, so that no sum follows that LLVM could fuse the product with.
-    return m.cast(m.cast(data, "int32") - zero_point, "float32") * scale
+    return m.product(m.cast(m.cast(data, "int32") - zero_point, "float32"), scale)

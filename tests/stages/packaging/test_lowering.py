@@ -13,7 +13,7 @@ from stages.packaging.composite import Layer
 from stages.packaging.lowering import TABLE, described
 from stages.qnn.builder import calls_of
 from tests.stages.networks import SourceNet
-from tests.stages.packaging.kernel_cases import BIT, MAC, residual_a2w1
+from tests.stages.packaging.kernel_cases import BIT, MAC, residual_a2w1, residual_a2w2
 from tests.stages.packaging.programs import pack
 from tests.stages.packaging.test_convolution import residual
 from tests.stages.packaging.test_depthwise_levels import separable
@@ -51,12 +51,17 @@ KINDS: dict[str, tuple[Callable[[], Model], Hardware, dict[str, str]]] = {
     "depthwise of levels": (
         of_levels,
         AVX2,
-        {"row": "depthwise of levels", "reads": "Taps", "finisher": "Blocks"},
+        {"row": "depthwise", "reads": "Taps", "sums": "ATile", "finisher": "Lanes"},
     ),
     "bits with thresholds": (
         lambda: residual_a2w1().model,
         AVX2,
-        {"row": "levels on bits, or looked up", "finisher": "Blocks"},
+        {"row": "product of floats, of bits, or looked up", "finisher": "Lanes"},
+    ),
+    "levels by tiles": (
+        lambda: residual_a2w2().model,
+        AMX,
+        {"row": "levels by matrix tiles", "finisher": "Blocks"},
     ),
     "tiles": (quantized, AMX, {"row": "product by matrix tiles", "sums": "InTiles"}),
     "batched": (
@@ -67,7 +72,11 @@ KINDS: dict[str, tuple[Callable[[], Model], Hardware, dict[str, str]]] = {
     "of floats": (
         lambda: network((1, 8, 9, 9), 8)[1],
         AVX2,
-        {"row": "product of floats", "reads": "Windows", "finisher": "Lanes"},
+        {
+            "row": "product of floats, of bits, or looked up",
+            "reads": "Windows",
+            "finisher": "Lanes",
+        },
     ),
 }
 
