@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import caller
@@ -179,24 +178,40 @@ class Gathered(Sums):
     """No sums, but channels of a float tensor, as they lie there: NCHW, NHWC or flat."""
 
     def start(self, block: Any, run: Any, tile: Any) -> None:
-        """The floats of a block's pixels, as many as become results.
-
-        Behind the last channel it is that one again: levels there are set to 0 in any case.
-        """
+        """The floats of a block's pixels, as many as become results; zeros behind the last channel."""
         of = self.of
-        parameter = of.composite.parameters[0]
-        data, turn = of.arguments[parameter.name], of.composite.turn_of_input
-        channels = prod(shape_of(parameter.ty)) // (of.height * of.width)
-        lanes, x = BLOCK // of.pixels, of.work.column_of(tile)
-        taken = min(lanes, of.finisher.outputs)
-        goes_beyond = (of.blocks - 1) * BLOCK + taken > channels
-        with T.serial(0, taken) as lane, T.serial(0, of.pixels) as pixel:
-            c = block * BLOCK + lane
-            if goes_beyond:
-                c = tirx.min(c, channels - 1)
-            place = run * of.width + x + pixel
-            index = place * channels + c if turn is None else c * of.height * of.width + place
-            T.buffer_store(of.scratch, data[index], [pixel * lanes + lane])
+        pixels = of.height * of.width
+        channels = prod(shape_of(of.composite.parameters[0].ty)) // pixels
+        first, taken = run * of.width + of.work.column_of(tile), min(BLOCK, of.finisher.outputs)
+        full, rest = divmod(channels, BLOCK)
+        if not rest or taken <= channels < BLOCK:
+            self._copy(block, first, taken, channels)
+        elif not full:
+            self._copy(block, first, rest, channels, taken)
+        else:
+            with T.If(block < full):
+                with T.Then():
+                    self._copy(block, first, BLOCK, channels)
+                with T.Else():
+                    self._copy(block, first, rest, channels, BLOCK)
+
+    def _copy(self, block: Any, pixel: Any, count: int, channels: int, size: int = 0) -> None:
+        """So many channels of neighbouring pixels, filled up with zeros to a size."""
+        of = self.of
+        data, lanes = of.arguments[of.composite.parameters[0].name], BLOCK // of.pixels
+        is_turned = of.composite.turn_of_input is not None
+        with T.serial(0, of.pixels) as neighbour:
+            with T.serial(0, count) as lane:
+                channel, place = block * BLOCK + lane, pixel + neighbour
+                turned, straight = (
+                    channel * of.height * of.width + place,
+                    place * channels + channel,
+                )
+                value = data[turned if is_turned else straight]
+                T.buffer_store(of.scratch, value, [neighbour * lanes + lane])
+            if size > count:
+                with T.serial(count, size) as lane:
+                    T.buffer_store(of.scratch, T.float32(0), [neighbour * lanes + lane])
 
 
 def helped(of: Lowering, called: Called) -> str:
