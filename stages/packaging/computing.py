@@ -16,7 +16,7 @@ from tvm import relax
 from stages.errors import StageError
 from stages.packaging.addressing import border_class
 from stages.packaging.composite import POOLS, Composite
-from stages.packaging.finishing import SAME, Position, halo_of, surroundings
+from stages.packaging.finishing import SAME, Position, halo_of, is_handed_on
 from stages.packaging.thresholds import THRESHOLD, Limits, comparable, count_of, counted_in
 from stages.qnn.elementwise import ARITHMETIC, WHOLE, WIDENED
 from stages.qnn.expressions import SCALARS, clipped, saturates, scalar, unsaturated
@@ -28,8 +28,6 @@ from stages.qnn.unstored import LONGEST_WORD, WORD_TIR
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering
 
-STORES = ("relax.qnn.bitpack", "relax.qnn.to_tables")
-"""Operators that write levels in another form; those of bytes are `surroundings`."""
 ROUNDED = ("relax.qnn.requantize", "relax.qnn.quantize")
 """Operators that round to integers of 32 bits before these are narrowed."""
 IN_WORDS = ("relax.qnn.add", "relax.qnn.saturate", "relax.qnn.keep_channels")
@@ -117,7 +115,7 @@ class Elements:
         if call.same_as(self.composite.main):
             return Computed(self._sum(call, at, raw))
         name = str(call.op.name)
-        if name in SAME or name in STORES or surroundings(call) is not None:
+        if is_handed_on(call):
             return values[call.args[0]]
         if is_op(call, "relax.qnn.from_bytes"):
             source = call.args[0]

@@ -29,6 +29,8 @@ SAME = (
     "relax.permute_dims",
 )
 """Operators that hand on the value at a position as it is."""
+PACKED = ("relax.qnn.bitpack", "relax.qnn.to_tables")
+"""Operators that store levels a word at a time."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,18 @@ def fill_halos(of: Lowering) -> None:
 
 def _packed_halo(call: Any) -> Sequence[int]:
     """The halo around planes or tables; nothing around what is stored otherwise."""
-    is_packed = str(call.op.name) in ("relax.qnn.bitpack", "relax.qnn.to_tables")
-    halo: Sequence[int] = attributes(call)["halo"] if is_packed else ()
+    halo: Sequence[int] = attributes(call)["halo"] if is_packed(call) else ()
     return halo
+
+
+def is_packed(call: Any) -> bool:
+    """Whether a call stores levels as planes or tables."""
+    return str(call.op.name) in PACKED
+
+
+def is_handed_on(call: Any) -> bool:
+    """Whether what a call gives is what it is given, as far as that goes, in another place."""
+    return str(call.op.name) in SAME or is_packed(call) or surroundings(call) is not None
 
 
 @dataclass(frozen=True)
@@ -151,7 +162,7 @@ def _bounds(call: Any, dtype: str) -> tuple[int, int]:
 def _moved(composite: Composite, variable: Any) -> Any:
     """The variable with the same values at the same positions, before they are stored."""
     while (call := composite.calls.get(variable)) is not None:
-        if str(call.op.name) not in SAME and surroundings(call) is None:
+        if not is_handed_on(call):
             break
         variable = call.args[0]
     return variable

@@ -24,7 +24,7 @@ from stages.qnn.sharing import shared
 from stages.qnn.signature import BLOCK
 
 if TYPE_CHECKING:
-    from stages.packaging.lanes import Lanes
+    from stages.packaging.results import Results
 
 
 class BlockStore:
@@ -33,23 +33,27 @@ class BlockStore:
     dtypes: Sequence[str]
     """Types of the buffers."""
 
-    def __init__(self, lanes: Lanes, number: int, output: Any) -> None:
-        self.lanes, self.number, self.output = lanes, number, output
-        self.call = lanes.of.composite.store_of(output)
+    def __init__(self, results: Results, number: int, output: Any) -> None:
+        self.results, self.number, self.output = results, number, output
+        self.call = results.composite.store_of(output)
         self.buffers: list[Any] = []
 
     @property
     def result(self) -> Any:
         """The buffer that is written."""
-        return self.lanes.of.results[self.number]
+        return self.results.of.results[self.number]
 
     def text(self) -> Text | None:
         """What it calls."""
         return None
 
-    def open(self) -> None:
-        """Have buffers, for one pixel."""
+    def open(self, count: int) -> None:
+        """Have buffers for so many channels of one pixel, with zeros behind them."""
         self.buffers = [T.alloc_buffer((BLOCK,), dtype) for dtype in self.dtypes]
+        for buffer, dtype in zip(self.buffers, self.dtypes, strict=True):
+            if count < BLOCK:
+                with T.serial(count, BLOCK) as lane:
+                    T.buffer_store(buffer, tirx.const(0, dtype), [lane])
 
     def put(self, found: Computed, lane: Any) -> None:
         """Emit what is kept of a channel."""
@@ -75,8 +79,8 @@ class BlockStore:
 class Planes(BlockStore):
     """Words of bits, of the binary digits of levels."""
 
-    def __init__(self, lanes: Lanes, number: int, output: Any) -> None:
-        super().__init__(lanes, number, output)
+    def __init__(self, results: Results, number: int, output: Any) -> None:
+        super().__init__(results, number, output)
         self.stored = stored_of(attributes(self.call))
         self.dtypes = ["uint8"] * self.stored.bits
 
@@ -84,7 +88,7 @@ class Planes(BlockStore):
         """From digits to words, which lie as far apart as the planes do."""
         _, height, width, words = shape_of(self.output.ty)
         apart = self.stored.inner or height * width * words
-        return planes_text(self.name, self.lanes.of.hardware, self.stored, apart)
+        return planes_text(self.name, self.results.of.hardware, self.stored, apart)
 
     def values(self, found: Computed) -> Sequence[Any]:
         """A byte of 0 or 1 for each digit of a level."""
@@ -103,7 +107,7 @@ class Tables(BlockStore):
         """From levels to tables."""
         attrs = attributes(self.call)
         bits, is_balanced = attrs["bits"], bool(attrs["balanced"])
-        return tables_text(self.name, self.lanes.of.hardware, bits, is_balanced)
+        return tables_text(self.name, self.results.of.hardware, bits, is_balanced)
 
     def values(self, found: Computed) -> Sequence[Any]:
         """A level."""
@@ -113,31 +117,32 @@ class Tables(BlockStore):
 class Few(BlockStore):
     """The first channels of those that are computed, because no more are stored."""
 
-    def __init__(self, lanes: Lanes, number: int, output: Any) -> None:
-        super().__init__(lanes, number, output)
+    def __init__(self, results: Results, number: int, output: Any) -> None:
+        super().__init__(results, number, output)
         self.dtypes = [str(storage_dtype(str(output.ty.dtype)))]
 
     def values(self, found: Computed) -> Sequence[Any]:
         """The value."""
-        return [self.lanes.stored(found.value, self.result)]
+        return [self.results.as_stored(found.value, self.result)]
 
     def close(self, block: Any, y: Any, x: Any) -> None:
         """Emit a loop that leaves out what is behind the last channel."""
         (buffer,) = self.buffers
         with T.serial(0, BLOCK) as lane:
             channel = block * BLOCK + lane
-            with T.If(channel < self.lanes.channels_of(self.output)), T.Then():
-                place = self.lanes.place(self.output, self.lanes.position(block, y, x, lane))
+            with T.If(channel < self.results.stored(self.output)), T.Then():
+                at = self.results.lanes.position(block, y, x, lane)
+                place = self.results.place(self.output, at)
                 T.buffer_store(self.result, buffer[lane], [place])
 
 
-def block_store(lanes: Lanes, number: int, output: Any) -> BlockStore | None:
+def block_store(results: Results, number: int, output: Any) -> BlockStore | None:
     """What stores an output by whole blocks, if that is how it lies."""
-    call = lanes.of.composite.store_of(output)
+    call = results.composite.store_of(output)
     if is_op(call, "relax.qnn.bitpack"):
-        return Planes(lanes, number, output)
+        return Planes(results, number, output)
     if is_op(call, "relax.qnn.to_tables"):
-        return Tables(lanes, number, output)
-    if lanes.channels_of(output) < lanes.outputs:
-        return Few(lanes, number, output)
+        return Tables(results, number, output)
+    if results.stored(output) < results.channels:
+        return Few(results, number, output)
     return None

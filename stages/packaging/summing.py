@@ -178,7 +178,7 @@ class Gathered(Sums):
     """No sums, but channels of a float tensor, as they lie there: NCHW, NHWC or flat."""
 
     def start(self, block: Any, run: Any, tile: Any) -> None:
-        """Floats of a block of channels, as many as become results, and zeros behind the last one."""
+        """Floats of a block of channels, as many as become results; zeros behind the last one."""
         of = self.of
         pixels = of.height * of.width
         channels = prod(shape_of(of.composite.parameters[0].ty)) // pixels
