@@ -7,14 +7,11 @@ halos, weights in the order their kernel reads them, biases with every correctio
 from __future__ import annotations
 
 from hw.profile import Hardware
-from stages.bitpacking.choosing import subjects_on_bytes
-from stages.bitpacking.products import pack_products
-from stages.bitpacking.products import subjects as products
-from stages.bitpacking.rewrite import Packer
+from stages.bitpacking import choosing
+from stages.bitpacking.packing import pack
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.composites import is_apart, is_plain
+from stages.qnn.builder import bindings_of
 from stages.qnn.measured import Subject
 from stages.qnn.registry import dtype_of
 
@@ -27,21 +24,12 @@ def run(
     *, model: Model, options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware
 ) -> Model:
     """Choose signatures among the offers and layouts, and pack weights accordingly."""
-    if is_plain(model):
-        return pack_products(model, options, offers, choices, hardware)
-    result = Packer(model, options, offers, choices, hardware).run()
-    if any(is_apart(function) for _, function in calls_of(result)):
-        result = pack_products(result, options, offers, choices, hardware)
-    check(result)
-    return result
+    return pack(model, options, offers, choices, hardware)
 
 
 def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
-    """Layer → what there is to choose for it, of those whose products are of bytes or floats."""
-    found = products(model=model, options=options, offers=offers)
-    if is_plain(model):
-        return found
-    return found | subjects_on_bytes(model.module, model.params, options, offers)
+    """Layer → what there is to choose for it, where its data are bytes or floats."""
+    return choosing.subjects(model, options, offers)
 
 
 def check(model: Model) -> None:

@@ -1,7 +1,8 @@
-"""Depthwise convolutions of integer models that a kernel with taps side by side can compute."""
+"""Depthwise convolutions that a kernel with taps side by side can compute."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,14 @@ import numpy as np
 
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.bitpacking.rounding import most_of
+from stages.bitpacking.layers import Caller, linear_name
+from stages.bitpacking.layouts import Layout, layout_of
+from stages.bitpacking.sums import most_of
+from stages.bitpacking.window import fill_of
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, calls_of, outputs_of
-from stages.qnn.composites import PLAIN
-from stages.qnn.depthwise import MAX_TAPS, PAIR_LIMIT, pack_depthwise, takes_pairs
+from stages.qnn.builder import bindings_of, outputs_of
+from stages.qnn.composites import PLAIN, has_own
+from stages.qnn.depthwise import MAX_TAPS, PAIR_LIMIT, pack_depthwise, packed_depthwise, takes_pairs
 from stages.qnn.infer import limits
 from stages.qnn.rebase import SHIFT
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
@@ -23,40 +27,100 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Depthwise:
-    """One call of a plain composite around a depthwise convolution."""
+    """A composite around a depthwise convolution, and how its data lie."""
 
-    function: Any
-    actual: dict[Any, Any]
-    """The composite's parameter → what `main` hands in."""
+    layer: Caller
     inner: Any
     """The binding of the convolution."""
-    weights: Array
-    """As `pack_depthwise` lays them out."""
-    offset: int
-    """What the kernel adds to activations."""
-    correction: Array
-    """What that adds to the sums, negated: int32 [C]."""
     levels: Array
     """The weights less their zero point, int32 [KH, KW, C]."""
+    weights: Array
+    """As `pack_depthwise` lays them out."""
+    correction: Array
+    """What the sums lack, int32 [C]: for what is added to activations, or is their zero point."""
+    offset: int = 0
+    """What the kernel adds to activations."""
+    layout: Layout | None = None
+    """How its data lie; None for as the user sees them."""
+
+    @property
+    def data(self) -> Any:
+        """The variable of `main` that it reads."""
+        return self.layer.actual[self.inner.value.args[0]]
 
     def most(self, constant: Array) -> Array:
         """The largest size of the sums of a channel plus a constant, int64 [C]."""
         ends = limits(dtype_of(self.inner.value.args[0].ty))
         return most_of(np.moveaxis(self.levels, -1, 0), ends, constant)
 
+    def convolve(self, data: Any, weights: Any, bias: Any) -> Any:
+        """The call of its kernel."""
+        attrs = attributes(self.inner.value)
+        place: dict[str, Any] = {"dilation": attrs.get("dilation", [1, 1]), "offset": self.offset}
+        if self.layout is not None:
+            place["origin"] = [self.layout.halo[i] - attrs["padding"][i] for i in (0, 1)]
+            place["output"] = list(shape_of(self.inner.var.ty)[1:3])
+        window = list(self.levels.shape[:2])
+        return packed_depthwise(
+            data, weights, bias, window=window, strides=attrs["strides"], **place
+        )
 
-def depthwise_of(model: Model, hardware: Hardware) -> dict[Any, Depthwise]:
+
+def depthwise_of(
+    model: Model, callers: Mapping[Any, Caller], hardware: Hardware
+) -> dict[Any, Depthwise]:
     """Variable of `main` → the depthwise convolution that gives it, for those kernels can have."""
-    found = {}
-    for binding, function in calls_of(model):
-        first = bindings_of(function)[0]
-        if str(function.attrs["composite"]) != PLAIN or not _is_depthwise(first.value):
-            continue
-        actual = dict(zip(function.params, binding.value.args, strict=True))
-        made = _made(model, function, actual, first, hardware)
+    found, isa = {}, isa_of(hardware)
+    for variable, caller in callers.items():
+        if caller.in_blocks:
+            made = _on_levels(model, caller, isa)
+        elif str(caller.function.attrs["composite"]) == PLAIN:
+            made = _on_bytes(model, caller, isa)
+        else:
+            made = None
         if made is not None:
-            found[binding.var] = made
+            found[variable] = made
     return found
+
+
+def _on_levels(model: Model, caller: Caller, isa: Isa) -> Depthwise | None:
+    """The convolution of levels that a composite has, with a halo of what their zero is."""
+    found = (b for b in bindings_of(caller.function) if linear_name(b.value) and has_own(b.value))
+    if (inner := next(found, None)) is None:
+        return None
+    attrs, (data, weight) = attributes(inner.value), inner.value.args
+    levels = model.params[str(caller.actual[weight].name)][..., 0].transpose(1, 2, 0)
+    levels, point = levels.astype(np.int32), attrs["data_zero_point_x2"]
+    taps = taps_for(isa, levels)
+    assert taps is not None, "every instruction set multiplies bytes"
+    correction = (-(point // 2) * levels.sum(axis=(0, 1))).astype(np.int32)
+    halo = tuple(attrs["padding"])
+    layout = layout_of(caller.actual[data], "bytes", halo=halo, fill=fill_of(point))
+    return Depthwise(caller, inner, levels, taps, correction, layout=layout)
+
+
+def _on_bytes(model: Model, caller: Caller, isa: Isa) -> Depthwise | None:
+    """The convolution that a plain composite begins with; None where no kernel can have it."""
+    inner = bindings_of(caller.function)[0]
+    if not _is_depthwise(inner.value) or not _is_by_position(caller.function, inner):
+        return None
+    source, stored = (caller.actual.get(argument) for argument in inner.value.args)
+    # Kernels read some bytes behind a picture, and the user's may end where it ends.
+    if stored is None or str(stored.name) not in model.params or source is None:
+        return None
+    if source in list(model.module["main"].params):
+        return None
+    levels = model.params[str(stored.name)][:, :, 0].astype(np.int32)
+    levels = levels - attributes(inner.value)["weight_zero_point"]
+    dtype = dtype_of(inner.value.args[0].ty)
+    packed, offset = pack_depthwise(levels, 1, "int8"), -SHIFT if dtype == "uint8" else 0
+    if not takes_pairs(isa) or np.abs(levels).max(initial=0) > PAIR_LIMIT:
+        taps = taps_for(isa, levels)
+        if taps is None:
+            return None
+        packed, offset = taps, SHIFT if taps.dtype == np.int8 and dtype == "int8" else 0
+    correction = (-offset * levels.sum(axis=(0, 1))).astype(np.int32)
+    return Depthwise(caller, inner, levels, packed, correction, offset)
 
 
 def _is_depthwise(call: Any) -> bool:
@@ -70,31 +134,6 @@ def _is_depthwise(call: Any) -> bool:
     return is_simple and is_byte and attrs["groups"] == channels == weight[3] and weight[2] == 1
 
 
-def _made(
-    model: Model, function: Any, actual: dict[Any, Any], inner: Any, hardware: Hardware
-) -> Depthwise | None:
-    """The convolution packed for the processor; None where its kernel cannot have it."""
-    data, weight = inner.value.args
-    source, stored = actual.get(data), actual.get(weight)
-    inputs = list(model.module["main"].params)
-    # Kernels read some bytes behind a picture, and the user's may end where it ends.
-    if stored is None or str(stored.name) not in model.params or source is None or source in inputs:
-        return None
-    if not _is_simple(function, inner):
-        return None
-    levels = model.params[str(stored.name)][:, :, 0].astype(np.int32)
-    levels = levels - attributes(inner.value)["weight_zero_point"]
-    isa, dtype = isa_of(hardware), dtype_of(data.ty)
-    packed, offset = pack_depthwise(levels, 1, "int8"), -SHIFT if dtype == "uint8" else 0
-    if not takes_pairs(isa) or np.abs(levels).max(initial=0) > PAIR_LIMIT:
-        taps = taps_for(isa, levels)
-        if taps is None:
-            return None
-        packed, offset = taps, SHIFT if taps.dtype == np.int8 and dtype == "int8" else 0
-    correction = (-offset * levels.sum(axis=(0, 1))).astype(np.int32)
-    return Depthwise(function, actual, inner, packed, offset, correction, levels)
-
-
 def taps_for(isa: Isa, levels: Array) -> Array | None:
     """Weights [KH, KW, C], zero point taken off, as the instruction set multiplies them; None if
     it cannot."""
@@ -105,7 +144,7 @@ def taps_for(isa: Isa, levels: Array) -> Array | None:
     return pack_depthwise(levels, weights.lanes // dot.result.lanes, f"int{weights.bits}")
 
 
-def _is_simple(function: Any, inner: Any) -> bool:
+def _is_by_position(function: Any, inner: Any) -> bool:
     """Whether what follows a convolution computes position by position."""
     outputs = outputs_of(function)
     return all(

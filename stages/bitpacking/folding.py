@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from stages.bitpacking.edges import Layout
-from stages.bitpacking.window import Chosen, Window
+from stages.bitpacking.depthwise import Depthwise
+from stages.bitpacking.layouts import Layout
+from stages.bitpacking.window import Plan, Window
 from stages.qnn.algebra import factor, numerators, offset
+from stages.qnn.composites import is_batched
 from stages.qnn.groups import dense, taken
 from stages.qnn.packed import border_classes, class_count
 from stages.qnn.packing import pack_weights, raw_sums, round_up, stack_rows
+from stages.qnn.registry import attributes
 from stages.qnn.signature import BLOCK, KernelSignature
 
 Array = np.ndarray[Any, Any]
@@ -29,29 +31,33 @@ def border(window: Window) -> list[int]:
     return [counts[0][0], counts[1][0], counts[0][1], counts[1][1]]
 
 
-def corrected(
-    signature: KernelSignature,
-    q: Array,
-    channels: int,
-    attrs: Mapping[str, Any],
-    fill: int,
-    window: Window,
-) -> tuple[int, Array, list[int]]:
-    """What raw sums of a product with attributes are multiplied by, and what `fold_bias` gives."""
+def corrected(plan: Plan | Depthwise) -> tuple[Array, dict[str, Any]]:
+    """The bias that `fold_bias` gives for a layer, and what its kernel does to raw sums for it.
+
+    Floats have neither zero points nor scales, and nobody knows the sums of computed weights.
+    """
+    if isinstance(plan, Depthwise):
+        return np.pad(plan.correction, (0, -len(plan.correction) % BLOCK)), {}
+    signature, q, layout = plan.signature, plan.layer.weights, plan.layout
+    if signature.is_float or is_batched(plan.layer.call):
+        dtype = np.float32 if signature.is_float else np.int32
+        bias = np.zeros((1, round_up(q.shape[0], BLOCK)), dtype)
+        return bias, {"scale": 1, "border": [0, 0, 0, 0]}
+    attrs = attributes(plan.layer.call)
     point = attrs["data_zero_point_x2"]
     scale = signature.scale * factor(point)
     bias, border = fold_bias(
         signature,
         scale,
         q,
-        channels,
+        layout.padded_channels,
         point,
         attrs["weight_zero_point_x2"],
         attrs.get("pad_value", 0),
-        fill,
-        window,
+        layout.fill,
+        plan.chosen.window,
     )
-    return scale, bias, border
+    return bias, {"scale": scale, "border": border}
 
 
 def fold_bias(
@@ -109,12 +115,15 @@ def widened(q: Array, edge: Layout) -> Array:
     return stack_rows(np.pad(q, width), edge.stacked)
 
 
-def stored_weights(signature: KernelSignature, q: Array, edge: Layout, chosen: Chosen) -> Array:
-    """Weights [O, KH, KW, I / groups] as a kernel on an edge takes them."""
-    spread = widened(dense(q, chosen.groups.count), edge)
-    if reads := chosen.groups.reads(signature):
+def stored_weights(plan: Plan | Depthwise) -> Array:
+    """The weights of a layer as its kernel takes them."""
+    if isinstance(plan, Depthwise):
+        return plan.weights
+    signature, groups = plan.signature, plan.chosen.groups
+    spread = widened(dense(plan.layer.weights, groups.count), plan.layout)
+    if reads := groups.reads(signature):
         spread = taken(spread, reads)
-    return pack_weights(signature, spread, chosen.window.transform)
+    return pack_weights(signature, spread, plan.chosen.window.transform)
 
 
 def pad_channels(values: Array, logical: int, channels: int, fill: float) -> Array:

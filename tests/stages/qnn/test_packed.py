@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.bitpacking.edges import Layout
 from stages.bitpacking.folding import border, fold_bias, widened
+from stages.bitpacking.layouts import Layout
 from stages.bitpacking.window import Window
 from stages.packaging.halo import fills_of
 from stages.qnn.algebra import factor
@@ -82,11 +83,11 @@ def halo(geometry: Geometry) -> list[int]:
     return [p + e for p, e in zip(geometry.padding, geometry.extra, strict=True)]
 
 
-def bitpacked(x: Array, around: list[int], kept: Stored) -> Array:
+def bitpacked(x: Array, around: Sequence[int], kept: Stored) -> Array:
     """Levels as planes and sums."""
     sums = [list(values) for values in kept.sums]
     attrs = {"bits": kept.bits, "planes": list(kept.planes), "sums": sums, "inner": kept.inner}
-    return run("bitpack", x, halo=around, **attrs)
+    return run("bitpack", x, halo=list(around), **attrs)
 
 
 def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) -> Array:
@@ -97,11 +98,11 @@ def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) ->
 
 
 def in_bytes(
-    x: Array, around: list[int], channels: int, fill: int, stacked: int = 1, phases: int = 1
+    x: Array, around: Sequence[int], channels: int, fill: int, stacked: int = 1, phases: int = 1
 ) -> Array:
     """Levels as bytes; `stacked` and `phases` say how rows lie, if not one below the other."""
     lying = {"stacked": stacked, "phases": phases}
-    return run("to_bytes", x, halo=around, channels=channels, fill=fill, **lying)
+    return run("to_bytes", x, halo=list(around), channels=channels, fill=fill, **lying)
 
 
 def packed_convolution(
