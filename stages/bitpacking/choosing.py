@@ -8,8 +8,9 @@ from math import inf
 from typing import Any
 
 from stages.bitpacking.layers import Layer, layers_of, linear_name
-from stages.bitpacking.layouts import nhwc, pictures
-from stages.bitpacking.window import Chosen, Window
+from stages.bitpacking.layouts import fill_of, layout_of, nhwc, pictures
+from stages.bitpacking.plans import LinearPlan
+from stages.bitpacking.window import Window
 from stages.errors import StageError
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
@@ -44,11 +45,14 @@ _HINT = "leave algorithm out, or write mac8"
 
 def choose(
     model: Model, options: LegalizeOptions, offers: Table, choices: Table
-) -> dict[Any, tuple[Layer, Chosen]]:
-    """Variable of `main` → the linear layer that gives it, and what is chosen for it."""
+) -> dict[Any, LinearPlan]:
+    """Variable of `main` → the linear layer that gives it, and its kernel."""
     layers = layers_of(model, options)
     phased = in_phases(model, layers, offers)
-    return {v: (one, kernel_of(one, offers, choices, phased)) for v, one in layers.items()}
+    return {
+        variable: _planned(layer, subject_of(layer, offers, phased), choices)
+        for variable, layer in layers.items()
+    }
 
 
 def subjects(model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
@@ -216,26 +220,25 @@ def _least(subject: Subject) -> float:
     return next(map(work.cycles, subject.ranked()), inf)
 
 
-def kernel_of(layer: Layer, offers: Table, choices: Table, phased: Collection[Any] = ()) -> Chosen:
-    """What is picked for a product, among the kernels that `subject_of` gives."""
-    subject, call = subject_of(layer, offers, phased), layer.call
+def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
+    """What is picked for a layer, on data that lie as this kernel alone wants them."""
     picked, geometry = pick(subject.offers, subject.workload, choices), subject.workload.geometry
-    attrs = attributes(call)
+    kernel, attrs = picked.fitted(geometry), attributes(layer.call)
+    outputs = subject.workload.outputs
     window = Window(
         kernel=layer.weights.shape[1:3],
         strides=tuple(attrs.get("strides", (1, 1))),
         padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
-        size=nhwc(call.args[0].ty)[:2],
-        output=nhwc(call.ty)[:2],
-        transform=picked.transform(geometry, subject.workload.outputs)
-        if picked.signature.is_transformed
-        else None,
+        size=nhwc(layer.data.ty)[:2],
+        output=nhwc(layer.call.ty)[:2],
+        transform=picked.transform(geometry, outputs) if kernel.is_transformed else None,
     )
-    return Chosen(
-        picked.fitted(geometry),
-        window,
-        stacked=geometry.stacked,
-        phases=geometry.phases,
-        unit=1 if geometry.is_unpadded else geometry.unit,
-        groups=geometry.groups,
-    )
+    lying: dict[str, Any] = {"stacked": geometry.stacked, "phases": geometry.phases}
+    if kernel.form == "bytes":
+        lying["fill"] = fill_of(attrs["data_zero_point_x2"])
+        lying["block"] = 1 if geometry.is_unpadded else geometry.unit
+    elif kernel.is_float:
+        lying["block"] = kernel.channels_per_word
+    halo = window.halo(geometry.stacked, geometry.phases)
+    layout = layout_of(layer.data, kernel.form, kernel.stored, halo=halo, **lying)
+    return LinearPlan(layer, kernel, window, geometry.groups, layout)

@@ -13,17 +13,17 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.depthwise import Depthwise
-from stages.bitpacking.folding import corrected, pad_channels
+from stages.bitpacking.depthwise import DepthwisePlan
+from stages.bitpacking.folding import pad_channels
 from stages.bitpacking.layers import Caller
 from stages.bitpacking.layouts import Layout, load, store
 from stages.bitpacking.lines import as_line
 from stages.bitpacking.places import Places
+from stages.bitpacking.plans import LinearPlan, Plan
 from stages.bitpacking.sums import Marks, marks_of, reach, shortened
-from stages.bitpacking.window import Plan
 from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
-from stages.qnn.composites import DEPTHWISE, MOVED, is_batched
+from stages.qnn.composites import DEPTHWISE, MOVED
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import fits
@@ -68,7 +68,7 @@ class Composite:
         results = []
         for output, variable in zip(outputs, self.results, strict=True):
             results += self._write(returned[output], variable)
-        is_own = isinstance(self.plan, Depthwise) and not self.caller.in_blocks
+        is_own = isinstance(self.plan, DepthwisePlan) and not self.caller.in_blocks
         kind = DEPTHWISE if is_own else str(function.attrs["composite"])
         return self.builder.finish(results, {"composite": kind})
 
@@ -80,7 +80,8 @@ class Composite:
             if self.caller.in_blocks and outer.same_as(argument):
                 return parameter
         self.arguments.append(outer)
-        return self.builder.param(f"p{len(self.arguments)}", shape_of(outer.ty), dtype_of(outer.ty))
+        name = f"p{len(self.builder.params)}"
+        return self.builder.param(name, shape_of(outer.ty), dtype_of(outer.ty))
 
     def _tensor(self, name: str, value: Array) -> Any:
         """A parameter for a tensor of this layer."""
@@ -134,7 +135,7 @@ class Composite:
 
     def _operator(self, binding: Any) -> Any:
         call = binding.value
-        if self.plan is not None and binding.var.same_as(self.plan.inner.var):
+        if self.plan is not None and binding.var.same_as(self.plan.layer.inner.var):
             return self._sums(self.plan)
         if self.caller.in_blocks and is_op(call, "relax.qnn.threshold"):
             return self.builder.emit(self._levels(call), "v")
@@ -183,10 +184,10 @@ class Composite:
 
     # -- sums --------------------------------------------------------------------------------
 
-    def _sums(self, plan: Plan | Depthwise) -> Any:
+    def _sums(self, plan: Plan) -> Any:
         """The sums of a layer; all that does not depend on its data is in its bias."""
         added, constant = self._added(plan)
-        bias, attrs = corrected(plan)
+        bias, attrs = plan.corrected()
         if len(constant):
             bias = bias + np.pad(constant, (0, bias.shape[-1] - len(constant)))
         self.marks, moved = self._marked(plan, added, constant)
@@ -196,9 +197,9 @@ class Composite:
         value = self.builder.emit(plan.convolve(*operands, **attrs), "sums")
         if self.caller.in_blocks:
             return value
-        shape = shape_of(plan.inner.var.ty)
+        shape = shape_of(plan.layer.inner.var.ty)
         value = self.builder.emit(packed.take_channels(value, channels=shape[-1]), "taken")
-        if isinstance(plan, Plan) and plan.signature.offset and is_batched(plan.inner.value):
+        if isinstance(plan, LinearPlan) and plan.is_computed and plan.kernel.offset:
             offsets = self._argument(self.places.offsets(plan))
             value = self.builder.emit(relax.op.add(value, offsets), "moved")
         if shape_of(value.ty) != shape:
@@ -206,13 +207,13 @@ class Composite:
         self.values[added] = value
         return value
 
-    def _added(self, plan: Plan | Depthwise) -> tuple[Any, Array]:
+    def _added(self, plan: Plan) -> tuple[Any, Array]:
         """What to read for the sums of a composite, once a constant per channel is added to them.
 
         That is what adds one in the composite, a layer's own bias, if nothing else reads the sums;
         else the sums themselves, and a constant without channels.
         """
-        sums = plan.inner.var
+        sums = plan.layer.inner.var
         none = sums, np.zeros(0, np.int32)
         readers = [b for b in bindings_of(self.caller.function) if sums in variables_in(b.value)]
         if self.caller.in_blocks or len(readers) != 1 or not is_op(readers[0].value, "relax.add"):
@@ -226,7 +227,7 @@ class Composite:
             return none
         return readers[0].var, constant.reshape(channels)
 
-    def _marked(self, plan: Plan | Depthwise, sums: Any, constant: Array) -> tuple[Marks, int]:
+    def _marked(self, plan: Plan, sums: Any, constant: Array) -> tuple[Marks, int]:
         """How what reads sums is computed, and what is added to these, if it gains by that."""
         most = plan.most(constant) if self.converts_slowly and not self.caller.in_blocks else None
         if most is None:

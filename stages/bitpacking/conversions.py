@@ -17,8 +17,7 @@ from tvm import relax
 from stages.bitpacking.layers import ELEMENTWISE, Caller
 from stages.bitpacking.layouts import Layout, load, store
 from stages.bitpacking.matrices import matrices, turn_of
-from stages.bitpacking.rebasing import Plans
-from stages.bitpacking.window import Plan
+from stages.bitpacking.plans import LinearPlan, Plans
 from stages.kinds import Model
 from stages.qnn import elementwise
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
@@ -36,14 +35,16 @@ class Conversions:
         readers = Counter(v for b in bindings for v in variables_in(b.value))
         self.views = {b.var: b.value.args[0] for b in bindings if is_reshape(b.value)}
         """Variable of `main` → what it names the memory of anew."""
-        layers = [p for p in plans.values() if isinstance(p, Plan) and not p.layer.in_blocks]
+        layers = [p for p in plans.values() if isinstance(p, LinearPlan) and not p.layer.in_blocks]
         once = [plan for plan in layers if plan.layer.reads_once]
-        data = {plan.data for plan in once}
+        data = {plan.layer.data for plan in once}
         turns = {v: turn_of(c.function) for v, c in callers.items() if v in data}
         self.turned = {v: axes for v, axes in turns.items() if axes and readers[v] == 1}
         """Transposes that only one layer reads, as its data → their order."""
-        narrow = (p for p in once if p.layout.is_narrow and not self.lies_so(p.data, p.layout))
-        origins = {self._origin(plan.data)[0] for plan in narrow}
+        narrow = (
+            p for p in once if p.layout.is_narrow and not self.lies_so(p.layer.data, p.layout)
+        )
+        origins = {self._origin(plan.layer.data)[0] for plan in narrow}
         self.fused = {v for v in origins if readers[v] == 1 and _is_elementwise(callers.get(v))}
         """What gives a picture of few channels, and is computed where that is laid out."""
         self.matrices = matrices(callers, self.views, layers, readers)

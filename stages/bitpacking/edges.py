@@ -22,11 +22,11 @@ from typing import Any
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.bitpacking.depthwise import Depthwise, depthwise_of
-from stages.bitpacking.layers import ELEMENTWISE, Caller, Layer, callers_of
+from stages.bitpacking.depthwise import DepthwisePlan, depthwise_of
+from stages.bitpacking.layers import ELEMENTWISE, Caller, callers_of
 from stages.bitpacking.layouts import FORMS, Layout, layout_of
-from stages.bitpacking.rebasing import Plans, can_be_rebased, rebased
-from stages.bitpacking.window import Chosen, Plan, planned
+from stages.bitpacking.plans import LinearPlan, Plan, Plans
+from stages.bitpacking.rebasing import can_be_rebased, rebased
 from stages.errors import StageError
 from stages.kinds import Model
 from stages.qnn.builder import bindings_of, outputs_of, variables_in
@@ -80,13 +80,10 @@ class Edges:
         return self.requests.get(variable, Requests(is_read=True))
 
 
-def solve(model: Model, chosen: Mapping[Any, tuple[Layer, Chosen]], hardware: Hardware) -> Edges:
+def solve(model: Model, chosen: Mapping[Any, LinearPlan], hardware: Hardware) -> Edges:
     """The layouts of all edges of a canonicalized model, whose linear layers have kernels."""
     graph = _Graph(model)
-    plans: Plans = {
-        **{variable: planned(*one) for variable, one in chosen.items()},
-        **depthwise_of(model, graph.callers, hardware),
-    }
+    plans: Plans = {**chosen, **depthwise_of(model, graph.callers, hardware)}
     plans = _in_widest(_joined(graph, plans))
     candidates = can_be_rebased(plans)
     tried = _requests(graph, rebased(plans, candidates), candidates)
@@ -120,7 +117,7 @@ class _Graph:
         readers = [one for one in self.callers.values() if one.readers(variable)]
         return shape_of(variable.ty)[-1] < BLOCK and all(
             one.variable in plans
-            and plans[one.variable].data.same_as(variable)
+            and plans[one.variable].layer.data.same_as(variable)
             and len(one.readers(variable)) == 1
             for one in readers
         )
@@ -134,7 +131,7 @@ def _joined(graph: _Graph, plans: Plans) -> Plans:
     shared: dict[tuple[Any, Form], Layout] = {}
     for plan in plans.values():
         if plan.layer.in_blocks and plan.layout is not None:
-            key = plan.data, plan.layout.form
+            key = plan.layer.data, plan.layout.form
             before = shared.get(key)
             shared[key] = before.joined(plan.layout) if before else plan.layout
     for (data, form), layout in shared.items():
@@ -144,18 +141,18 @@ def _joined(graph: _Graph, plans: Plans) -> Plans:
     found = dict(plans)
     for variable, plan in plans.items():
         if plan.layer.in_blocks and plan.layout is not None:
-            found[variable] = replace(plan, layout=shared[plan.data, plan.layout.form])
+            found[variable] = replace(plan, layout=shared[plan.layer.data, plan.layout.form])
             _check_axis(plan, found[variable])
     return found
 
 
-def _check_axis(alone: Plan | Depthwise, joined: Plan | Depthwise) -> None:
+def _check_axis(alone: Plan, joined: Plan) -> None:
     """StageError if planes do not lie where the recipe wants them: the readers of a tensor find
     them in one place."""
-    if isinstance(alone, Depthwise) or isinstance(joined, Depthwise):
+    if isinstance(alone, DepthwisePlan) or isinstance(joined, DepthwisePlan):
         return
     packing, stored = alone.layer.packing, joined.layout.stored
-    is_wanted = packing is not None and packing.bit_axis == "inner" and alone.signature.inner
+    is_wanted = packing is not None and packing.bit_axis == "inner" and alone.kernel.inner
     if is_wanted and stored is not None and not stored.inner:
         raise StageError(
             "planes cannot lie inside pixels: another layer that reads the same activations has "
@@ -168,9 +165,9 @@ def _check_axis(alone: Plan | Depthwise, joined: Plan | Depthwise) -> None:
 def _in_widest(plans: Plans) -> Plans:
     """The same, where other layers read inside the widest halo what they want without any."""
     widest: dict[tuple[Any, int], Layout] = {}
-    single = {v: p for v, p in plans.items() if isinstance(p, Plan) and not p.layer.in_blocks}
+    single = {v: p for v, p in plans.items() if isinstance(p, LinearPlan) and not p.layer.in_blocks}
     for plan in single.values():
-        layout, key = plan.layout, (plan.data, plan.layout.phases)
+        layout, key = plan.layout, (plan.layer.data, plan.layout.phases)
         if layout.form == "bytes" and layout.stacked == 1:
             widest[key] = max(widest.get(key, layout), layout, key=lambda one: sum(one.halo))
     found = dict(plans)
@@ -178,7 +175,7 @@ def _in_widest(plans: Plans) -> Plans:
         layout = plan.layout
         is_alike = layout.form == "bytes" and layout.stacked == 1 and not any(layout.halo)
         if is_alike and not plan.signature.is_whole:
-            found[variable] = replace(plan, layout=widest[plan.data, layout.phases])
+            found[variable] = replace(plan, layout=widest[plan.layer.data, layout.phases])
     return found
 
 
@@ -213,7 +210,7 @@ def _requests(graph: _Graph, plans: Plans, more: Collection[Any]) -> dict[Any, R
 def _writes_layouts(caller: Caller, plans: Plans, more: Collection[Any]) -> bool:
     """Whether a composite that is none of levels can write its result as a layout."""
     is_picture = len(shape_of(caller.variable.ty)) == 4
-    is_layer = isinstance(plans.get(caller.variable), Plan) or caller.variable in more
+    is_layer = isinstance(plans.get(caller.variable), LinearPlan) or caller.variable in more
     return is_picture and (is_layer or max_pool_of(caller.function) is not None)
 
 
@@ -225,7 +222,7 @@ def _note(
         requests.is_read = True
         return
     plan, pad = plans.get(reader.variable), _padding(reader.function) if can_pad else None
-    is_data = plan is not None and plan.data.same_as(variable)
+    is_data = plan is not None and plan.layer.data.same_as(variable)
     is_added = _is_added(variable, reader, plan)
     if plan is not None and plan.layout is not None and is_data and _takes_layout(plan):
         if plan.layout not in requests.layouts:
@@ -241,25 +238,25 @@ def _note(
         requests.is_read = True
 
 
-def _takes_layout(plan: Plan | Depthwise) -> bool:
+def _takes_layout(plan: Plan) -> bool:
     """Whether a layer's data is to be written for it: of levels it is, else if all that it reads of
     a picture is the picture with a halo around it, or rebased."""
     layout = plan.layout
     if plan.layer.in_blocks or layout is None:
         return layout is not None
-    is_bytes = layout.form == "bytes" and dtype_of(plan.data.ty) == "uint8"
+    is_bytes = layout.form == "bytes" and dtype_of(plan.layer.data.ty) == "uint8"
     is_whole = layout.padded_channels == layout.channels and layout.stacked == 1
     is_own = any(layout.halo) or layout.phases > 1 or layout.rebased
-    is_only = sum(plan.data.same_as(argument) for argument in plan.layer.actual.values()) == 1
+    is_only = sum(plan.layer.data.same_as(argument) for argument in plan.layer.actual.values()) == 1
     return is_bytes and is_whole and is_own and is_only
 
 
-def _is_added(variable: Any, reader: Caller, plan: Plan | Depthwise | None) -> bool:
+def _is_added(variable: Any, reader: Caller, plan: Plan | None) -> bool:
     """Whether what a composite reads of a picture, but as a layer's data, is added to its results,
     or the like."""
     if reader.in_blocks:
         return "float" not in dtype_of(variable.ty)
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, LinearPlan):
         return False
     shape = shape_of(variable.ty)
     is_alike = shape == shape_of(plan.layer.inner.var.ty) and shape[0] == 1

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from stages.bitpacking.depthwise import Depthwise
 from stages.bitpacking.layouts import Layout
-from stages.bitpacking.window import Plan, Window
+from stages.bitpacking.window import Window
 from stages.qnn.algebra import factor, numerators, offset
-from stages.qnn.composites import is_batched
-from stages.qnn.groups import dense, taken
 from stages.qnn.packed import border_classes, class_count
-from stages.qnn.packing import pack_weights, raw_sums, round_up, stack_rows
-from stages.qnn.registry import attributes
+from stages.qnn.packing import raw_sums, round_up, stack_rows
 from stages.qnn.signature import BLOCK, KernelSignature
 
 Array = np.ndarray[Any, Any]
@@ -31,56 +28,26 @@ def border(window: Window) -> list[int]:
     return [counts[0][0], counts[1][0], counts[0][1], counts[1][1]]
 
 
-def corrected(plan: Plan | Depthwise) -> tuple[Array, dict[str, Any]]:
-    """The bias that `fold_bias` gives for a layer, and what its kernel does to raw sums for it.
-
-    Floats have neither zero points nor scales, and nobody knows the sums of computed weights.
-    """
-    if isinstance(plan, Depthwise):
-        return np.pad(plan.correction, (0, -len(plan.correction) % BLOCK)), {}
-    signature, q, layout = plan.signature, plan.layer.weights, plan.layout
-    if signature.is_float or is_batched(plan.layer.call):
-        dtype = np.float32 if signature.is_float else np.int32
-        bias = np.zeros((1, round_up(q.shape[0], BLOCK)), dtype)
-        return bias, {"scale": 1, "border": [0, 0, 0, 0]}
-    attrs = attributes(plan.layer.call)
-    point = attrs["data_zero_point_x2"]
-    scale = signature.scale * factor(point)
-    bias, border = fold_bias(
-        signature,
-        scale,
-        q,
-        layout.padded_channels,
-        point,
-        attrs["weight_zero_point_x2"],
-        attrs.get("pad_value", 0),
-        layout.fill,
-        plan.chosen.window,
-    )
-    return bias, {"scale": scale, "border": border}
-
-
 def fold_bias(
     signature: KernelSignature,
-    scale: int,
     q: Array,
     channels: int,
-    data_zero_point_x2: int,
-    weight_zero_point_x2: int,
-    pad_value: int,
+    attrs: Mapping[str, Any],
     fill: int,
     window: Window,
-) -> tuple[Array, list[int]]:
-    """Bias int32 [classes, OCp] and the border counts it is indexed by.
+) -> tuple[int, Array, list[int]]:
+    """The scale of raw sums, a bias int32 [classes, OCp], and the border counts it is indexed by.
 
     The kernel computes `scale * raw` over a window whose halo holds `fill`, and over `channels`
     channels, of which those behind the last are at level 0 and have stored weights 0. What is
     missing is, per output channel, everything that does not depend on the activations, and per
     border class the difference between what the padding means and what the halo holds.
     """
+    point, pad_value = attrs["data_zero_point_x2"], attrs.get("pad_value", 0)
+    o, d = offset(point), factor(point)
+    scale = signature.scale * d
     outputs = q.shape[0]
-    n = numerators(q, weight_zero_point_x2).astype(np.int64)
-    o, d = offset(data_zero_point_x2), factor(data_zero_point_x2)
+    n = numerators(q, attrs["weight_zero_point_x2"]).astype(np.int64)
     taps = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])]).reshape(outputs, -1)
     at_zero = raw_sums(signature, np.zeros((1, taps.shape[1]), np.uint8), taps)[0]
     base = -o * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
@@ -99,7 +66,7 @@ def fold_bias(
             bias[y_class, x_class] = base + difference * n[:, padded].sum((1, 2))
     padding = round_up(outputs, BLOCK) - outputs
     result = np.pad(bias.reshape(-1, outputs), [(0, 0), (0, padding)])
-    return result.astype(np.int32), counts
+    return scale, result.astype(np.int32), counts
 
 
 def _outside(window: Window, axis: int, position: int) -> Array:
@@ -113,17 +80,6 @@ def widened(q: Array, edge: Layout) -> Array:
     rows = round_up(q.shape[1], edge.stacked) - q.shape[1]
     width = [(0, 0), (0, rows), (0, 0), (0, edge.padded_channels - q.shape[3])]
     return stack_rows(np.pad(q, width), edge.stacked)
-
-
-def stored_weights(plan: Plan | Depthwise) -> Array:
-    """The weights of a layer as its kernel takes them."""
-    if isinstance(plan, Depthwise):
-        return plan.weights
-    signature, groups = plan.signature, plan.chosen.groups
-    spread = widened(dense(plan.layer.weights, groups.count), plan.layout)
-    if reads := groups.reads(signature):
-        spread = taken(spread, reads)
-    return pack_weights(signature, spread, plan.chosen.window.transform)
 
 
 def pad_channels(values: Array, logical: int, channels: int, fill: float) -> Array:

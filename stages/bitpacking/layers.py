@@ -59,6 +59,10 @@ class Caller:
         lie as readers want them; else also as the user sees them."""
         return not is_apart(self.function)
 
+    def around(self, inner: Any, weights: Array, **more: Any) -> Layer:
+        """The same as a layer around the binding of a linear operator."""
+        return Layer(self.variable, self.function, self.actual, inner, weights, **more)
+
     def readers(self, variable: Any) -> list[Any]:
         """The operators inside that read a variable of `main`."""
         inside = [p for p, a in self.actual.items() if a.same_as(variable)]
@@ -114,16 +118,12 @@ def layers_of(model: Model, options: LegalizeOptions) -> dict[Any, Layer]:
         if inner is None:
             continue
         data, weight = (caller.actual[argument] for argument in inner.value.args)
-        is_narrow = not caller.in_blocks or data in fused
-        found[variable] = Layer(
-            variable,
-            caller.function,
-            caller.actual,
+        found[variable] = caller.around(
             inner,
             _weights(model, inner.value, weight),
-            WORD_BYTES if is_narrow else BLOCK,
-            options.algorithm_of(caller.name),
-            options.packing_of(caller.name),
+            unit=WORD_BYTES if not caller.in_blocks or data in fused else BLOCK,
+            algorithm=options.algorithm_of(caller.name),
+            packing=options.packing_of(caller.name),
         )
     return found
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from tvm import relax
 
 from stages.qnn import packed
+from stages.qnn.algebra import factor
 from stages.qnn.builder import FunctionBuilder
 from stages.qnn.methods import WORD_BITS, WORD_BYTES, Stored
 from stages.qnn.packing import round_up
@@ -175,3 +176,9 @@ def _stored(value: Any, layout: Layout) -> Any:
         stacked=layout.stacked,
         phases=layout.phases,
     )
+
+
+def fill_of(zero_point_x2: int) -> int:
+    """What a halo of bytes holds; the bias corrects what no byte holds, or what means half of it,
+    per border class."""
+    return min(max(0, zero_point_x2 // 2), 255) if factor(zero_point_x2) == 1 else 0

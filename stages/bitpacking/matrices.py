@@ -11,9 +11,9 @@ from typing import Any
 from tvm import relax
 
 from stages.bitpacking.layers import Caller
-from stages.bitpacking.window import Plan
+from stages.bitpacking.plans import LinearPlan
 from stages.qnn.builder import FunctionBuilder, bindings_of
-from stages.qnn.composites import MATRICES, PLAIN, is_batched
+from stages.qnn.composites import MATRICES, PLAIN
 from stages.qnn.matrices import pack_matrices
 from stages.qnn.packed import signature_text
 from stages.qnn.registry import dtype_of, is_op, shape_of
@@ -68,14 +68,14 @@ class Matrix:
 def matrices(
     callers: Mapping[Any, Caller],
     views: Mapping[Any, Any],
-    plans: Sequence[Plan],
+    plans: Sequence[LinearPlan],
     readers: Counter[Any],
 ) -> dict[Any, Matrix]:
     """Computed weights of layers → what they are a transpose of, for those that are one which
     nothing else reads; `views` has what only names memory anew."""
     found = {}
     for plan in plans:
-        if not is_batched(plan.layer.call):
+        if not plan.is_computed:
             continue
         weights = plan.layer.actual[plan.layer.call.args[1]]
         passed = [weights]

@@ -10,15 +10,13 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.bitpacking.conversions import Conversions, to_bits
-from stages.bitpacking.depthwise import Depthwise
 from stages.bitpacking.edges import Edges
-from stages.bitpacking.folding import stored_weights
 from stages.bitpacking.layouts import Layout, layout_of
 from stages.bitpacking.matrices import Matrix
-from stages.bitpacking.window import Plan
+from stages.bitpacking.plans import LinearPlan, Plan
 from stages.kinds import Model
 from stages.qnn.builder import FunctionBuilder
-from stages.qnn.composites import TILES, is_batched
+from stages.qnn.composites import TILES
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, shape_of
 from stages.qnn.rewriting import Rewriting
@@ -80,16 +78,16 @@ class Places(Rewriting):
         function, arguments = self.conversions.to_bytes(variable, layout)
         return self.call(function, [self.read(each) for each in arguments], f"{layer}.bytes")
 
-    def data(self, plan: Plan | Depthwise) -> Any:
+    def data(self, plan: Plan) -> Any:
         """What the kernel of a layer reads: its data, or transformed tiles of them, which are made
         once for all layers that read them."""
         if plan.layout is None:
-            return self.read(plan.data)
+            return self.read(plan.layer.data)
         layer = plan.layer.name
-        stored = self.stored(plan.data, plan.layout, layer)
-        if isinstance(plan, Depthwise) or not plan.signature.is_transformed:
+        stored = self.stored(plan.layer.data, plan.layout, layer)
+        if not isinstance(plan, LinearPlan) or not plan.kernel.is_transformed:
             return stored
-        window = plan.chosen.window
+        window = plan.window
         key = (stored, *plan.origin, window.transform)
         if key not in self._tiles:
             builder = FunctionBuilder()
@@ -105,16 +103,16 @@ class Places(Rewriting):
             self._tiles[key] = self.call(function, [stored], tiles_for(layer))
         return self._tiles[key]
 
-    def weights(self, plan: Plan | Depthwise) -> Any:
+    def weights(self, plan: Plan) -> Any:
         """The weights of a layer, packed when the package is built or, if computed, by it."""
         name = f"{plan.layer.name}.weights"
-        if isinstance(plan, Depthwise) or not is_batched(plan.layer.call):
-            return self.builder.tensor(name, stored_weights(plan))
+        if not isinstance(plan, LinearPlan) or not plan.is_computed:
+            return self.builder.tensor(name, plan.packed_weights())
         found, signature = self._matrix(plan), plan.signature
         depth = round_up(plan.layout.padded_channels, signature.channels_per_word)
         return self.call(found.packed(signature, depth), [self.read(found.source)], name)
 
-    def offsets(self, plan: Plan) -> Any:
+    def offsets(self, plan: LinearPlan) -> Any:
         """What sums of levels less an offset lack, where weights are computed: [N, 1, 1, O]."""
         call, offset, layer = plan.layer.call, plan.signature.offset, plan.layer.name
         found = self._matrix(plan)
@@ -126,7 +124,7 @@ class Places(Rewriting):
         ]
         return self.call(found.offsets(), [self.read(found.source), *operands], f"{layer}.offsets")
 
-    def _matrix(self, plan: Plan) -> Matrix:
+    def _matrix(self, plan: LinearPlan) -> Matrix:
         """The computed weights of a layer."""
         source = plan.layer.actual[plan.layer.call.args[1]]
         return self.conversions.matrices.get(source, Matrix(source))

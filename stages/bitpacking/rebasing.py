@@ -9,33 +9,31 @@ where nothing reads the levels as they are, so that no picture is written twice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from stages.bitpacking.depthwise import Depthwise
-from stages.bitpacking.window import Plan
+from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.qnn.builder import bindings_of
-from stages.qnn.composites import is_batched
 from stages.qnn.registry import dtype_of, is_op
-
-Plans = Mapping[Any, Plan | Depthwise]
-"""Variable of `main` → how the layer that gives it reads its data."""
 
 
 def rebased(plans: Plans, data: Collection[Any]) -> Plans:
     """The same, with layers on rebased pictures where these are among `data`."""
-    return {
-        v: _rebased(p) if isinstance(p, Plan) and p.data in data else p for v, p in plans.items()
-    }
+    found = dict(plans)
+    for variable, plan in plans.items():
+        if isinstance(plan, LinearPlan) and plan.layer.data in data:
+            layout = replace(plan.layout, rebased=True)
+            found[variable] = replace(plan, kernel=plan.kernel.rebased, layout=layout)
+    return found
 
 
 def can_be_rebased(plans: Plans) -> set[Any]:
     """The pictures that can be rebased: convolutions give them, and all layers flip them."""
-    readers: dict[Any, list[Plan]] = defaultdict(list)
+    readers: dict[Any, list[LinearPlan]] = defaultdict(list)
     for plan in plans.values():
-        if isinstance(plan, Plan) and not plan.layer.in_blocks:
-            readers[plan.data].append(plan)
+        if isinstance(plan, LinearPlan) and not plan.layer.in_blocks:
+            readers[plan.layer.data].append(plan)
     return {
         data
         for data, found in readers.items()
@@ -43,20 +41,15 @@ def can_be_rebased(plans: Plans) -> set[Any]:
     }
 
 
-def _rebased(plan: Plan) -> Plan:
-    chosen = replace(plan.chosen, signature=plan.chosen.signature.rebased)
-    return replace(plan, chosen=chosen, layout=replace(plan.layout, rebased=True))
-
-
-def _flips(plan: Plan) -> bool:
+def _flips(plan: LinearPlan) -> bool:
     """Whether a layer flips what it reads, and that is a picture as it lies."""
     layout = plan.layout
     is_whole = layout.form == "bytes" and not layout.is_narrow and layout.stacked == 1
-    is_flipped = bool(plan.signature.offset) and dtype_of(plan.data.ty) == "uint8"
-    return is_whole and is_flipped and not is_batched(plan.layer.call)
+    is_flipped = bool(plan.signature.offset) and dtype_of(plan.layer.data.ty) == "uint8"
+    return is_whole and is_flipped and not plan.is_computed
 
 
-def _is_looked_up(producer: Plan | Depthwise) -> bool:
+def _is_looked_up(producer: Plan) -> bool:
     """Whether a composite stores what it looks up in a table, a vector at a time."""
     bindings = bindings_of(producer.layer.function)
     return any(is_op(binding.value, "relax.qnn.table") for binding in bindings)
