@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hw.profile import Hardware
 from stages.bitpacking import choosing
+from stages.bitpacking.graph import Graph
 from stages.bitpacking.packing import pack
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
@@ -29,7 +30,7 @@ def run(
 
 def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, where its data are bytes or floats."""
-    return choosing.subjects(model, options, offers)
+    return choosing.subjects(Graph(model), options, offers)
 
 
 def check(model: Model) -> None:

@@ -7,14 +7,15 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from stages.bitpacking.graph import Graph
 from stages.bitpacking.layers import Layer, layers_of, linear_name
 from stages.bitpacking.layouts import fill_of, layout_of, nhwc, pictures
 from stages.bitpacking.plans import LinearPlan
 from stages.bitpacking.window import Window
 from stages.errors import StageError
-from stages.kinds import Model, Table
+from stages.kinds import Table
 from stages.options import LegalizeOptions
-from stages.qnn.builder import bindings_of, variables_in
+from stages.qnn.builder import variables_in
 from stages.qnn.composites import ON_BITS, is_batched, is_float_product
 from stages.qnn.geometry import PHASED, PHASES, Geometry
 from stages.qnn.groups import groups_of
@@ -44,25 +45,25 @@ _HINT = "leave algorithm out, or write mac8"
 
 
 def choose(
-    model: Model, options: LegalizeOptions, offers: Table, choices: Table
+    graph: Graph, options: LegalizeOptions, offers: Table, choices: Table
 ) -> dict[Any, LinearPlan]:
     """Variable of `main` → the linear layer that gives it, and its kernel."""
-    layers = layers_of(model, options)
-    phased = in_phases(model, layers, offers)
+    layers = layers_of(graph, options)
+    phased = in_phases(graph, layers, offers)
     return {
         variable: _planned(layer, subject_of(layer, offers, phased), choices)
         for variable, layer in layers.items()
     }
 
 
-def subjects(model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
+def subjects(graph: Graph, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
     """Layer → what there is to choose for it, as its data lie.
 
     Layers of levels that legalizing has given to kernels of stored bits are not among them: for
     these it has chosen.
     """
-    layers = layers_of(model, options)
-    phased = in_phases(model, layers, offers)
+    layers = layers_of(graph, options)
+    phased = in_phases(graph, layers, offers)
     return {
         one.name: subject_of(one, offers, phased)
         for one in layers.values()
@@ -70,14 +71,14 @@ def subjects(model: Model, options: LegalizeOptions, offers: Table) -> dict[str,
     }
 
 
-def in_phases(model: Model, layers: Mapping[Any, Layer], offers: Table) -> set[Any]:
+def in_phases(graph: Graph, layers: Mapping[Any, Layer], offers: Table) -> set[Any]:
     """The data of linear layers whose rows are to lie in phases.
 
     Nothing reads them but layers whose windows move by two pixels, and that are predicted to take
     less time so, all together.
     """
     readers: dict[Any, list[Layer | None]] = {}
-    for binding in bindings_of(model.module["main"]):
+    for binding in graph.bindings:
         layer, read = layers.get(binding.var), variables_in(binding.value)
         for variable in read:
             is_data = layer is not None and layer.data.same_as(variable)
@@ -144,7 +145,7 @@ def subject_of(layer: Layer, offers: Table, phased: Collection[Any] = ()) -> Sub
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
     if layer.data in phased:
         return _laid(subject, replace(geometry, phases=PHASES))
-    return subject if algorithm else _cheapest(subject)
+    return _cheapest(subject) if layer.lies_freely and not algorithm else subject
 
 
 def _of_matrices(layer: Layer, offers: Table) -> Subject:

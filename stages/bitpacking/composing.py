@@ -15,7 +15,7 @@ from tvm.ir import Call
 
 from stages.bitpacking.depthwise import DepthwisePlan
 from stages.bitpacking.folding import pad_channels
-from stages.bitpacking.layers import Caller
+from stages.bitpacking.graph import Caller
 from stages.bitpacking.layouts import Layout, load, store
 from stages.bitpacking.lines import as_line
 from stages.bitpacking.places import Places
@@ -42,10 +42,9 @@ FLOAT_OPERAND: tuple[tuple[str, float | None], ...] = (("operand", 1),)
 class Composite:
     """One composite being rewritten for one call."""
 
-    def __init__(
-        self, places: Places, caller: Caller, results: list[Any], converts_slowly: bool
-    ) -> None:
-        self.places, self.caller, self.results = places, caller, results
+    def __init__(self, places: Places, caller: Caller, converts_slowly: bool) -> None:
+        self.places, self.caller = places, caller
+        self.results = places.graph.results[caller.variable]
         self.plan = places.edges.plans.get(caller.variable)
         self.converts_slowly = converts_slowly
         bindings = bindings_of(caller.function)
@@ -69,7 +68,7 @@ class Composite:
         for output, variable in zip(outputs, self.results, strict=True):
             results += self._write(returned[output], variable)
         is_own = isinstance(self.plan, DepthwisePlan) and not self.caller.in_blocks
-        kind = DEPTHWISE if is_own else str(function.attrs["composite"])
+        kind = DEPTHWISE if is_own else self.caller.kind
         return self.builder.finish(results, {"composite": kind})
 
     # -- operands ----------------------------------------------------------------------------
@@ -77,7 +76,7 @@ class Composite:
     def _argument(self, outer: Any) -> Any:
         """The parameter for a tensor of `main`."""
         for parameter, argument in zip(self.builder.params, self.arguments, strict=True):
-            if self.caller.in_blocks and outer.same_as(argument):
+            if outer.same_as(argument):
                 return parameter
         self.arguments.append(outer)
         name = f"p{len(self.builder.params)}"

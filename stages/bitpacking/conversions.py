@@ -8,46 +8,41 @@ the user hands in.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 from tvm import relax
 
-from stages.bitpacking.layers import ELEMENTWISE, Caller
+from stages.bitpacking.graph import ELEMENTWISE, Caller, Graph
 from stages.bitpacking.layouts import Layout, load, store
 from stages.bitpacking.matrices import matrices, turn_of
 from stages.bitpacking.plans import LinearPlan, Plans
-from stages.kinds import Model
 from stages.qnn import elementwise
-from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
-from stages.qnn.composites import PICTURES, PLAIN, is_reshape
+from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
+from stages.qnn.composites import PICTURES, PLAIN
 from stages.qnn.registry import dtype_of, shape_of
 
 
 class Conversions:
     """Which tensors are laid out in front of layers, and what is computed on the way."""
 
-    def __init__(self, model: Model, callers: Mapping[Any, Caller], plans: Plans) -> None:
-        self.main = model.module["main"]
-        self.callers = callers
-        bindings = bindings_of(self.main)
-        readers = Counter(v for b in bindings for v in variables_in(b.value))
-        self.views = {b.var: b.value.args[0] for b in bindings if is_reshape(b.value)}
-        """Variable of `main` → what it names the memory of anew."""
+    def __init__(self, graph: Graph, plans: Plans) -> None:
+        self.graph, self.callers, readings = graph, graph.callers, graph.readings
         layers = [p for p in plans.values() if isinstance(p, LinearPlan) and not p.layer.in_blocks]
         once = [plan for plan in layers if plan.layer.reads_once]
         data = {plan.layer.data for plan in once}
-        turns = {v: turn_of(c.function) for v, c in callers.items() if v in data}
-        self.turned = {v: axes for v, axes in turns.items() if axes and readers[v] == 1}
+        turns = {v: turn_of(c.function) for v, c in self.callers.items() if v in data}
+        self.turned = {v: axes for v, axes in turns.items() if axes and readings[v] == 1}
         """Transposes that only one layer reads, as its data → their order."""
-        narrow = (
-            p for p in once if p.layout.is_narrow and not self.lies_so(p.layer.data, p.layout)
-        )
-        origins = {self._origin(plan.layer.data)[0] for plan in narrow}
-        self.fused = {v for v in origins if readers[v] == 1 and _is_elementwise(callers.get(v))}
+        narrow = [plan for plan in once if plan.layout.is_narrow]
+        made = [p.layer.data for p in narrow if not self.lies_so(p.layer.data, p.layout)]
+        origins = {self._origin(variable)[0] for variable in made}
+        self.fused = {
+            v
+            for v in origins
+            if readings[v] == 1 and v in self.callers and _is_elementwise(self.callers[v])
+        }
         """What gives a picture of few channels, and is computed where that is laid out."""
-        self.matrices = matrices(callers, self.views, layers, readers)
+        self.matrices = matrices(graph, layers)
         packed = (variable for matrix in self.matrices.values() for variable in matrix.passed)
         self.unread = {*self.turned, *self.fused, *packed}
         """What nothing reads any more, since it is computed on the way."""
@@ -57,12 +52,13 @@ class Conversions:
         # What is the user's may end where it ends: kernels read some bytes further.
         if layout.rebased or source in self.turned:
             return False
-        viewed = source
-        while viewed in self.views:
-            viewed = self.views[viewed]
         is_whole = dtype_of(source.ty) == layout.dtype and layout.padded_channels == layout.channels
-        is_ours = viewed not in list(self.main.params)
-        return is_ours and is_whole and layout.is_picture and not any(layout.halo)
+        return (
+            not self.graph.is_given(source)
+            and is_whole
+            and layout.is_picture
+            and not any(layout.halo)
+        )
 
     def to_bytes(self, source: Any, layout: Layout) -> tuple[Any, list[Any]]:
         """The composite that lays a tensor out, and the variables of `main` that it reads."""
@@ -100,9 +96,9 @@ def to_bits(stored: Any, inner: Layout, layout: Layout) -> Any:
     return builder.finish([written], {"composite": ELEMENTWISE})
 
 
-def _is_elementwise(caller: Caller | None) -> bool:
+def _is_elementwise(caller: Caller) -> bool:
     """Whether a composite computes one picture of bytes from others of its shape and scalars."""
-    if caller is None or str(caller.function.attrs["composite"]) != PLAIN:
+    if caller.kind != PLAIN:
         return False
     function, outputs = caller.function, outputs_of(caller.function)
     if len(outputs) != 1 or dtype_of(outputs[0].ty) not in ("uint8", "int8"):

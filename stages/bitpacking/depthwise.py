@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +9,10 @@ import numpy as np
 
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.bitpacking.layers import Caller, Layer, linear_name
+from stages.bitpacking.graph import Caller, Graph
+from stages.bitpacking.layers import Layer, layer_around, linear_name
 from stages.bitpacking.layouts import Layout, fill_of, layout_of
 from stages.bitpacking.sums import most_of
-from stages.kinds import Model
 from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.composites import PLAIN, has_own
 from stages.qnn.depthwise import MAX_TAPS, PAIR_LIMIT, pack_depthwise, packed_depthwise, takes_pairs
@@ -65,48 +64,45 @@ class DepthwisePlan:
         return packed_depthwise(data, weights, bias, window=window, **attrs)
 
 
-def depthwise_of(
-    model: Model, callers: Mapping[Any, Caller], hardware: Hardware
-) -> dict[Any, DepthwisePlan]:
+def depthwise_of(graph: Graph, hardware: Hardware) -> dict[Any, DepthwisePlan]:
     """Variable of `main` → the depthwise convolution that gives it, for those kernels can have."""
     isa = isa_of(hardware)
     found = {
-        variable: (_on_levels if caller.in_blocks else _on_bytes)(model, caller, isa)
-        for variable, caller in callers.items()
+        variable: (_on_levels if caller.in_blocks else _on_bytes)(graph, caller, isa)
+        for variable, caller in graph.callers.items()
     }
     return {variable: plan for variable, plan in found.items() if plan is not None}
 
 
-def _on_levels(model: Model, caller: Caller, isa: Isa) -> DepthwisePlan | None:
+def _on_levels(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
     """The convolution of levels that a composite has, with a halo of what their zero is."""
     inners = bindings_of(caller.function)
     inner = next((b for b in inners if linear_name(b.value) and has_own(b.value)), None)
     if inner is None:
         return None
     attrs, (_, weight) = attributes(inner.value), inner.value.args
-    q = model.params[str(caller.actual[weight].name)].astype(np.int32)
-    layer, point = caller.around(inner, q), attrs["data_zero_point_x2"]
+    q = graph.model.params[str(caller.actual[weight].name)].astype(np.int32)
+    layer, point = layer_around(graph, caller, inner, q), attrs["data_zero_point_x2"]
     taps = _taps(isa, q)
     assert taps is not None, "every instruction set multiplies bytes"
     halo = tuple(attrs["padding"])
-    layout = layout_of(layer.data, "bytes", halo=halo, fill=fill_of(point))
+    layout = layout_of(layer.data, "bytes", halo=halo, fill=fill_of(point), block=layer.unit)
     return DepthwisePlan(layer, taps, -(point // 2) * _sums(q), layout=layout)
 
 
-def _on_bytes(model: Model, caller: Caller, isa: Isa) -> DepthwisePlan | None:
+def _on_bytes(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
     """The convolution that a plain composite begins with; None where no kernel can have it."""
     inner = bindings_of(caller.function)[0]
-    is_alone = str(caller.function.attrs["composite"]) == PLAIN and _is_depthwise(inner.value)
+    is_alone = caller.kind == PLAIN and _is_depthwise(inner.value)
     if not is_alone or not _is_by_position(caller.function, inner):
         return None
     source, stored = (caller.actual.get(argument) for argument in inner.value.args)
     # Kernels read some bytes behind a picture, and the user's may end where it ends.
-    if stored is None or str(stored.name) not in model.params or source is None:
+    if stored is None or source is None or source in list(graph.main.params):
         return None
-    if source in list(model.module["main"].params):
+    if (q := graph.tensor(stored)) is None:
         return None
-    q = model.params[str(stored.name)].transpose(3, 0, 1, 2).astype(np.int32)
-    q = q - attributes(inner.value)["weight_zero_point"]
+    q = q.transpose(3, 0, 1, 2).astype(np.int32) - attributes(inner.value)["weight_zero_point"]
     dtype = dtype_of(inner.value.args[0].ty)
     is_paired = takes_pairs(isa) and np.abs(q).max(initial=0) <= PAIR_LIMIT
     taps = _packed(q, 1, "int8") if is_paired else _taps(isa, q)
@@ -116,7 +112,7 @@ def _on_bytes(model: Model, caller: Caller, isa: Isa) -> DepthwisePlan | None:
         offset = -SHIFT if dtype == "uint8" else 0
     else:
         offset = SHIFT if taps.dtype == np.int8 and dtype == "int8" else 0
-    return DepthwisePlan(caller.around(inner, q), taps, -offset * _sums(q), offset)
+    return DepthwisePlan(layer_around(graph, caller, inner, q), taps, -offset * _sums(q), offset)
 
 
 def _sums(q: Array) -> Array:

@@ -14,8 +14,7 @@ anyway.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,17 +22,16 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages.bitpacking.depthwise import DepthwisePlan, depthwise_of
-from stages.bitpacking.layers import ELEMENTWISE, Caller, callers_of
+from stages.bitpacking.graph import Caller, Graph
 from stages.bitpacking.layouts import FORMS, Layout, layout_of
 from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.bitpacking.rebasing import can_be_rebased, rebased
 from stages.errors import StageError
-from stages.kinds import Model
 from stages.qnn.builder import bindings_of, outputs_of, variables_in
 from stages.qnn.composites import MOST_TAPS, PLAIN, calls_in, max_pool_of
-from stages.qnn.methods import WORD_BYTES, Stored
+from stages.qnn.methods import Stored
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK, Form
+from stages.qnn.signature import Form
 
 BITS = Stored(1, (0b10,))
 """Single bits, set for level 1, and no sums of them."""
@@ -69,8 +67,6 @@ class Requests:
 class Edges:
     """How every edge lies."""
 
-    callers: Mapping[Any, Caller]
-    """Variable of `main` → the call of a composite that gives it, in order."""
     plans: Plans
     requests: Mapping[Any, Requests]
     """Variable of `main` → how its composite writes it; as the user sees it if it is not here."""
@@ -80,53 +76,23 @@ class Edges:
         return self.requests.get(variable, Requests(is_read=True))
 
 
-def solve(model: Model, chosen: Mapping[Any, LinearPlan], hardware: Hardware) -> Edges:
+def solve(graph: Graph, chosen: Mapping[Any, LinearPlan], hardware: Hardware) -> Edges:
     """The layouts of all edges of a canonicalized model, whose linear layers have kernels."""
-    graph = _Graph(model)
-    plans: Plans = {**chosen, **depthwise_of(model, graph.callers, hardware)}
-    plans = _in_widest(_joined(graph, plans))
+    plans: Plans = {**chosen, **depthwise_of(graph, hardware)}
+    plans = _in_widest(_joined(plans))
     candidates = can_be_rebased(plans)
-    tried = _requests(graph, rebased(plans, candidates), candidates)
+    tried = _requests(graph, rebased(plans, candidates))
     kept = {data for data in candidates if data in tried and not tried[data].as_user}
     plans = rebased(plans, kept)
-    requests = _requests(graph, plans, kept)
+    requests = _requests(graph, plans)
     _pool_planes(graph, requests)
-    return Edges(graph.callers, plans, requests)
-
-
-class _Graph:
-    """What `main` says of its variables."""
-
-    def __init__(self, model: Model) -> None:
-        self.bindings = bindings_of(model.module["main"])
-        self.callers = callers_of(model)
-        self.readers = Counter(v for b in self.bindings for v in variables_in(b.value))
-        self.producers = dict(self.callers)
-        """Result → the call that gives it, alone or among others."""
-        for binding in self.bindings:
-            value = binding.value
-            if isinstance(value, relax.TupleGetItem) and value.tuple_value in self.callers:
-                self.producers[binding.var] = self.callers[value.tuple_value]
-
-    def is_narrow_input(self, variable: Any, plans: Plans) -> bool:
-        """Whether something is computed of a float input and read by layers alone, and has less
-        than a block of channels: as bytes they are padded to words."""
-        producer = self.producers[variable]
-        if str(producer.function.attrs["composite"]) != ELEMENTWISE:
-            return False
-        readers = [one for one in self.callers.values() if one.readers(variable)]
-        return shape_of(variable.ty)[-1] < BLOCK and all(
-            one.variable in plans
-            and plans[one.variable].layer.data.same_as(variable)
-            and len(one.readers(variable)) == 1
-            for one in readers
-        )
+    return Edges(plans, requests)
 
 
 # -- what layers read -------------------------------------------------------------------------
 
 
-def _joined(graph: _Graph, plans: Plans) -> Plans:
+def _joined(plans: Plans) -> Plans:
     """The same, where layers of levels that read the same in one form share a layout."""
     shared: dict[tuple[Any, Form], Layout] = {}
     for plan in plans.values():
@@ -134,10 +100,6 @@ def _joined(graph: _Graph, plans: Plans) -> Plans:
             key = plan.layer.data, plan.layout.form
             before = shared.get(key)
             shared[key] = before.joined(plan.layout) if before else plan.layout
-    for (data, form), layout in shared.items():
-        is_whole = form == "bytes" and layout.block == BLOCK
-        if is_whole and graph.is_narrow_input(data, plans):
-            shared[data, form] = replace(layout, block=WORD_BYTES)
     found = dict(plans)
     for variable, plan in plans.items():
         if plan.layer.in_blocks and plan.layout is not None:
@@ -182,14 +144,14 @@ def _in_widest(plans: Plans) -> Plans:
 # -- what composites write --------------------------------------------------------------------
 
 
-def _requests(graph: _Graph, plans: Plans, more: Collection[Any]) -> dict[Any, Requests]:
-    """Result → how it is read, for all of levels, and else for every linear layer or maximum pool
-    of bytes with one result that is a picture, and for `more` of them."""
+def _requests(graph: Graph, plans: Plans) -> dict[Any, Requests]:
+    """Result → how it is read, for all of levels, and else for every layer or maximum pool of bytes
+    with one result that is a picture."""
     found = {
         variable: Requests()
         for variable, caller in graph.producers.items()
         if isinstance(variable.ty, relax.TensorType)
-        and (caller.in_blocks or _writes_layouts(caller, plans, more))
+        and (caller.in_blocks or _writes_layouts(caller, plans))
     }
     for binding in graph.bindings:
         for variable in variables_in(binding.value):
@@ -207,11 +169,10 @@ def _requests(graph: _Graph, plans: Plans, more: Collection[Any]) -> dict[Any, R
     return found
 
 
-def _writes_layouts(caller: Caller, plans: Plans, more: Collection[Any]) -> bool:
+def _writes_layouts(caller: Caller, plans: Plans) -> bool:
     """Whether a composite that is none of levels can write its result as a layout."""
     is_picture = len(shape_of(caller.variable.ty)) == 4
-    is_layer = isinstance(plans.get(caller.variable), LinearPlan) or caller.variable in more
-    return is_picture and (is_layer or max_pool_of(caller.function) is not None)
+    return is_picture and (caller.variable in plans or max_pool_of(caller.function) is not None)
 
 
 def _note(
@@ -221,13 +182,13 @@ def _note(
     if reader is None:
         requests.is_read = True
         return
-    plan, pad = plans.get(reader.variable), _padding(reader.function) if can_pad else None
+    plan, pad = plans.get(reader.variable), _padding(reader) if can_pad else None
     is_data = plan is not None and plan.layer.data.same_as(variable)
     is_added = _is_added(variable, reader, plan)
     if plan is not None and plan.layout is not None and is_data and _takes_layout(plan):
         if plan.layout not in requests.layouts:
             requests.layouts.append(plan.layout)
-        if len(reader.readers(variable)) > 1:
+        if reader.reads(variable) > 1:
             requests.is_added |= is_added
             requests.is_read |= not is_added
     elif pad is not None:
@@ -263,19 +224,19 @@ def _is_added(variable: Any, reader: Caller, plan: Plan | None) -> bool:
     return is_alike and dtype_of(variable.ty) == "uint8"
 
 
-def _padding(function: Any) -> Any:
+def _padding(reader: Caller) -> Any:
     """The padding of height and width that a plain composite is, if it is nothing else."""
-    if str(function.attrs["composite"]) != PLAIN:
+    if reader.kind != PLAIN:
         return None
-    first, *rest = bindings_of(function)
+    first, *rest = bindings_of(reader.function)
     if len(rest) != 1 or not is_op(first.value, "relax.nn.pad"):
         return None
     width = [int(count) for count in first.value.attrs.pad_width]
     is_picture = len(width) == 8 and not any((*width[:2], *width[6:]))
-    return first.value if is_picture and len(outputs_of(function)) == 1 else None
+    return first.value if is_picture and len(outputs_of(reader.function)) == 1 else None
 
 
-def _pool_planes(graph: _Graph, requests: dict[Any, Requests]) -> None:
+def _pool_planes(graph: Graph, requests: dict[Any, Requests]) -> None:
     """Have maximum pools of single bits read planes: the largest of many bits is their OR.
 
     Their producers pack what they compare anyway, and 32 channels are pooled at once. The halo
@@ -287,7 +248,7 @@ def _pool_planes(graph: _Graph, requests: dict[Any, Requests]) -> None:
         if pool is None or [one.stored for one in requests[variable].layouts] != [BITS]:
             continue
         (source,) = caller.actual.values()
-        if graph.readers[source] == 1:
+        if graph.readings[source] == 1:
             halo = tuple(attributes(pool)["padding"])
             requests[source].layouts = [layout_of(source, "planes", BITS, halo=halo)]
 

@@ -3,14 +3,13 @@ comes before."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
 
-from stages.bitpacking.layers import Caller
+from stages.bitpacking.graph import Graph
 from stages.bitpacking.plans import LinearPlan
 from stages.qnn.builder import FunctionBuilder, bindings_of
 from stages.qnn.composites import MATRICES, PLAIN
@@ -65,25 +64,18 @@ class Matrix:
         return value
 
 
-def matrices(
-    callers: Mapping[Any, Caller],
-    views: Mapping[Any, Any],
-    plans: Sequence[LinearPlan],
-    readers: Counter[Any],
-) -> dict[Any, Matrix]:
+def matrices(graph: Graph, plans: Sequence[LinearPlan]) -> dict[Any, Matrix]:
     """Computed weights of layers → what they are a transpose of, for those that are one which
-    nothing else reads; `views` has what only names memory anew."""
+    nothing else reads."""
     found = {}
     for plan in plans:
         if not plan.is_computed:
             continue
         weights = plan.layer.actual[plan.layer.call.args[1]]
-        passed = [weights]
-        while passed[-1] in views:
-            passed.append(views[passed[-1]])
-        turn = callers.get(passed[-1])
+        passed = graph.viewed(weights)
+        turn = graph.callers.get(passed[-1])
         order = turn_of(turn.function) if turn else []
-        if turn is None or not order or any(readers[each] > 1 for each in passed):
+        if turn is None or not order or any(graph.readings[each] > 1 for each in passed):
             continue
         shape = shape_of(weights.ty)
         if shape_of(passed[-1].ty)[-2:] == shape[-2:]:

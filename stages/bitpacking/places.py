@@ -11,10 +11,10 @@ from tvm.ir import Call
 
 from stages.bitpacking.conversions import Conversions, to_bits
 from stages.bitpacking.edges import Edges
+from stages.bitpacking.graph import Graph
 from stages.bitpacking.layouts import Layout, layout_of
 from stages.bitpacking.matrices import Matrix
 from stages.bitpacking.plans import LinearPlan, Plan
-from stages.kinds import Model
 from stages.qnn.builder import FunctionBuilder
 from stages.qnn.composites import TILES
 from stages.qnn.packing import round_up
@@ -26,11 +26,11 @@ from stages.qnn.transformed import tiles_for, to_tiles
 class Places(Rewriting):
     """The packed model under construction; what is asked for in a layout is laid out once."""
 
-    def __init__(self, source: Model, edges: Edges) -> None:
-        super().__init__(source)
-        self.edges = edges
+    def __init__(self, graph: Graph, edges: Edges) -> None:
+        super().__init__(graph.model)
+        self.graph, self.edges = graph, edges
         self.functions = relax.BlockBuilder()
-        self.conversions = Conversions(source, edges.callers, edges.plans)
+        self.conversions = Conversions(graph, edges.plans)
         self._stored: dict[tuple[Any, Layout], Any] = {}
         self._tiles: dict[tuple[Any, ...], Any] = {}
         """(Stored bytes, where the first window begins, the transform) → their tiles."""

@@ -13,6 +13,7 @@ from tvm import relax
 from stages import bitpacking
 from stages.bitpacking.choosing import choose
 from stages.bitpacking.edges import solve
+from stages.bitpacking.graph import Graph
 from stages.bitpacking.layouts import Layout
 from stages.kinds import Model
 from stages.options import Algorithm, LegalizeOptions
@@ -44,7 +45,8 @@ def layouts(source_model: Model, options: LegalizeOptions | None = None) -> dict
     offers = offers_of(models["quantizing"], board("rpi3"))
     canonical = models["canonicalizing"]
     wishes = options or LegalizeOptions()
-    edges = solve(canonical, choose(canonical, wishes, offers, {}), board("rpi3"))
+    graph = Graph(canonical)
+    edges = solve(graph, choose(graph, wishes, offers, {}), board("rpi3"))
     return {
         f"{variable.name}.{layout.form}": layout
         for variable, requests in edges.requests.items()
