@@ -20,7 +20,6 @@ from stages.qnn.composites import ON_BITS, is_batched, is_float_product
 from stages.qnn.geometry import PHASED, PHASES, Geometry
 from stages.qnn.groups import groups_of
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.methods import BYTE_BITS
 from stages.qnn.offers import (
     FLOAT_PROBLEMS,
     Offer,
@@ -109,70 +108,63 @@ def _is_strided(call: Any) -> bool:
 
 
 def subject_of(layer: Layer, offers: Table, phased: Collection[Any] = ()) -> Subject:
-    """The kernels there are for a product whose algorithm is chosen, with some data in phases."""
-    call, weight = layer.call, layer.weights
-    data, stored = call.args
-    if is_batched(call):
-        return _of_matrices(layer, offers)
+    """The kernels there are for a layer whose algorithm is chosen, with some data in phases."""
+    call, weight, attrs = layer.call, layer.weights, attributes(layer.call)
     height, width, outputs = nhwc(call.ty)
-    batch = pictures(call.ty)
-    height *= batch
-    attrs = attributes(call)
-    strides = tuple(attrs.get("strides", (1, 1)))
-    count = attrs.get("groups", 1)
-    channels = weight.shape[-1] * count
-    groups = groups_of(count, (channels, outputs))
+    batch, count = pictures(call.ty), attrs.get("groups", 1)
+    channels, strides = weight.shape[-1] * count, tuple(attrs.get("strides", (1, 1)))
     geometry = Geometry(
-        weight.shape[1:3], channels, width, height, strides, pictures=batch, groups=groups
+        weight.shape[1:3],
+        channels,
+        width,
+        batch * height,
+        strides,
+        unit=1 if is_batched(call) or is_float_product(call) else layer.unit,
+        pictures=batch,
+        in_blocks=layer.in_blocks or is_float_product(call),
+        groups=groups_of(count, (channels, outputs)),
+        has_matrices=is_batched(call),
+        is_unpadded=is_batched(call) and not is_float_product(call),
     )
-    if is_float_product(call):
-        problem, geometry = FLOAT_PROBLEMS[dtype_of(data.ty)].name, replace(geometry, unit=1)
-        offered = _of_algorithm(layer, geometry, from_table(offers[problem]))
-        return Subject((Workload(problem, geometry, outputs),), tuple(offered))
-    bits = int(dtype_of(data.ty).lstrip("uint"))
-    geometry = replace(geometry, unit=layer.unit, in_blocks=layer.in_blocks)
-    algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)
-    if algorithm:
-        encoding = encoding_of(dtype, attrs["weight_zero_point_x2"])
-        problem = Problem(bits, int(dtype.lstrip("uint")), encoding).name
-        offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
-        offered = _of_packing(layer, geometry, offered)
-    else:
-        limit = weight_limit_of(weight)
-        problem = products_problem(bits, limit)
-        offered = products_for(offers, bits, weight, on_bytes(weight, strides, layer.algorithm))
-        offered = _of_algorithm(layer, geometry, offered)
+    problem, offered = _offered(layer, geometry, offers)
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
+    if is_float_product(call) or str(call.op.name) in ON_BITS:
+        return subject
+    if is_batched(call):
+        return min((subject, *_padded(subject)), key=_least)
     if layer.data in phased:
         return _laid(subject, replace(geometry, phases=PHASES))
-    return _cheapest(subject) if layer.lies_freely and not algorithm else subject
+    return _cheapest(subject) if layer.lies_freely else subject
 
 
-def _of_matrices(layer: Layer, offers: Table) -> Subject:
-    """The kernels there are for a product whose weights are computed.
-
-    Pixels of bytes lie as they are given: what fills up their last word is the next pixel's, and
-    multiplied with weights of 0. Kernels whose steps are longer than words get them padded.
-    """
-    rows, width, outputs = nhwc(layer.call.ty)
-    count, channels = pictures(layer.call.ty), layer.weights.shape[-1]
-    geometry = Geometry(
-        (1, 1), channels, width, count * rows, pictures=count, unit=1, has_matrices=True
-    )
+def _offered(layer: Layer, geometry: Geometry, offers: Table) -> tuple[str, Sequence[Offer]]:
+    """What a layer's problem is called, and the kernels for it that the recipe leaves."""
+    data, stored = (dtype_of(argument.ty) for argument in layer.call.args)
     if is_float_product(layer.call):
-        problem = FLOAT_PROBLEMS[dtype_of(layer.call.args[0].ty)].name
-        offered = _of_algorithm(layer, geometry, from_table(offers[problem]))
-        return Subject((Workload(problem, geometry, outputs),), tuple(offered))
-    problem = products_problem(BYTE_BITS, weight_limit_of(layer.weights))
-    geometry = replace(geometry, in_blocks=layer.in_blocks, is_unpadded=True)
-    offered = _of_algorithm(
-        layer, geometry, products_for(offers, BYTE_BITS, layer.weights, {"mac8"})
-    )
-    subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
-    longer = [o.signature for o in offered if o.signature.step > 1]
+        problem = FLOAT_PROBLEMS[data].name
+        return problem, _of_algorithm(layer, geometry, from_table(offers[problem]))
+    bits, weights = int(data.lstrip("uint")), layer.weights
+    if algorithm := linear_name(layer.call).rpartition("_")[0]:
+        encoding = encoding_of(stored, attributes(layer.call)["weight_zero_point_x2"])
+        problem = Problem(bits, int(stored.lstrip("uint")), encoding).name
+        offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
+        return problem, _of_packing(layer, geometry, offered)
+    algorithms = on_bytes(weights, geometry.strides, layer.algorithm)
+    offered = products_for(offers, bits, weights, algorithms)
+    problem = products_problem(bits, weight_limit_of(weights))
+    return problem, _of_algorithm(layer, geometry, offered)
+
+
+def _padded(subject: Subject) -> list[Subject]:
+    """The same with pixels padded to the steps of kernels that are longer than words.
+
+    Where weights are computed, pixels of bytes lie as they are given: what fills up their last word
+    is the next pixel's, and multiplied with weights of 0.
+    """
+    geometry = replace(subject.workload.geometry, is_unpadded=False)
+    longer = [o.signature for o in subject.offers if o.signature.step > 1]
     units = sorted({signature.step * signature.channels_per_word for signature in longer})
-    padded = (replace(geometry, is_unpadded=False, unit=unit) for unit in units)
-    return min((subject, *(_laid(subject, each) for each in padded)), key=_least)
+    return [_laid(subject, replace(geometry, unit=unit)) for unit in units]
 
 
 def _of_algorithm(layer: Layer, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
