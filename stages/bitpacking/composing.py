@@ -20,7 +20,7 @@ from stages.bitpacking.layouts import Layout, load, store
 from stages.bitpacking.lines import as_line
 from stages.bitpacking.places import Places
 from stages.bitpacking.plans import LinearPlan, Plan
-from stages.bitpacking.sums import Marks, marks_of, reach, shortened
+from stages.bitpacking.sums import NONE, Marks, marks_of, reach, shortened
 from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
 from stages.qnn.composites import DEPTHWISE, MOVED
@@ -213,7 +213,7 @@ class Composite:
         else the sums themselves, and a constant without channels.
         """
         sums = plan.layer.inner.var
-        none = sums, np.zeros(0, np.int32)
+        none = sums, NONE
         readers = [b for b in bindings_of(self.caller.function) if sums in variables_in(b.value)]
         if self.caller.in_blocks or len(readers) != 1 or not is_op(readers[0].value, "relax.add"):
             return none

@@ -12,10 +12,9 @@ from stages.bitpacking.depthwise import DepthwisePlan
 from stages.bitpacking.folding import fold_bias, widened
 from stages.bitpacking.layers import Layer
 from stages.bitpacking.layouts import Layout
-from stages.bitpacking.sums import ends_of, most_of
+from stages.bitpacking.sums import most_of_layer
 from stages.bitpacking.window import Window
 from stages.qnn import packed
-from stages.qnn.algebra import numerators
 from stages.qnn.composites import is_batched
 from stages.qnn.groups import Groups, dense, taken
 from stages.qnn.packing import pack_weights, round_up
@@ -58,9 +57,7 @@ class LinearPlan:
         weights are computed, or floats."""
         if self.is_computed or self.kernel.is_float:
             return None
-        attrs = attributes(self.layer.call)
-        levels = numerators(self.layer.weights, attrs["weight_zero_point_x2"])
-        return most_of(levels, ends_of(self.layer.call), constant)
+        return most_of_layer(self.layer.call, self.layer.weights, constant)
 
     def packed_weights(self) -> Array:
         """The weights as the kernel takes them."""

@@ -32,20 +32,14 @@ Marks = Mapping[Any, Mapping[str, bool]]
 """Variable of a composite → attributes that the operator gets which gives it."""
 SHORT = np.iinfo(np.int16)
 UNKNOWN = 1 << 31
+NONE = np.zeros(0, np.int32)
+"""A constant for no channel."""
 
 
 def converts_slowly(hardware: Hardware) -> bool:
     """Whether a processor gains by it."""
     core = arm_core(hardware.core)
     return hardware.architecture == "aarch64" and core is not None and core.converts_slowly
-
-
-def ends_of(call: Any) -> tuple[int, ...]:
-    """Numerators that none of a product's activations lies outside of, padding among them."""
-    attrs, dtype = attributes(call), dtype_of(call.args[0].ty)
-    point = attrs["data_zero_point_x2"]
-    ends = (factor(point) * end - offset(point) for end in limits(dtype))
-    return (*ends, attrs.get("pad_value", 0))
 
 
 def most_of(weights: Array, ends: tuple[int, ...], constant: Array) -> Array:
@@ -57,6 +51,15 @@ def most_of(weights: Array, ends: tuple[int, ...], constant: Array) -> Array:
     high = above * max(ends) + below * min(ends) + added
     low = above * min(ends) + below * max(ends) + added
     return np.asarray(np.maximum(np.abs(high), np.abs(low)))
+
+
+def most_of_layer(call: Any, weights: Array, constant: Array = NONE) -> Array:
+    """The same for a linear operator of levels, whose weights are levels [O, ...]."""
+    attrs = attributes(call)
+    point = attrs["data_zero_point_x2"]
+    levels = (factor(point) * end - offset(point) for end in limits(dtype_of(call.args[0].ty)))
+    ends = (*levels, attrs.get("pad_value", 0))  # none of the activations lies outside of them
+    return most_of(numerators(weights, attrs["weight_zero_point_x2"]), ends, constant)
 
 
 def marks_of(
@@ -100,24 +103,11 @@ def reach(variable: Any, calls: Mapping[Any, Any], tensor: Callable[[Any], Array
         if name in MOVED:
             return reach(call.args[0], calls, tensor)
         if linear_name(call):
-            return _of_sums(call, tensor(call.args[1]))
+            return int(most_of_layer(call, tensor(call.args[1])).max())
         if is_op(call, "relax.qnn.add"):
             attrs = attributes(call)
             points = abs(attrs["lhs_zero_point"]) + abs(attrs["rhs_zero_point"])
             return points + sum(reach(argument, calls, tensor) for argument in call.args)
     dtype = dtype_of(variable.ty)
-    return _largest(dtype) if "int" in dtype else UNKNOWN
-
-
-def _largest(dtype: str) -> int:
-    """The size of the largest integer of a type."""
-    low, high = limits(dtype)
+    low, high = limits(dtype) if "int" in dtype else (0, UNKNOWN)
     return max(-low, high)
-
-
-def _of_sums(call: Any, q: Array) -> int:
-    """Of the sums of a product with weights `q` [O, ...]."""
-    largest = max(map(abs, ends_of(call)))
-    point = attributes(call)["weight_zero_point_x2"]
-    weights = np.abs(numerators(q, point).astype(np.int64))
-    return largest * int(weights.reshape(q.shape[0], -1).sum(axis=1).max())
