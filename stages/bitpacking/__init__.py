@@ -1,7 +1,28 @@
-"""Bit-packing: a kernel signature per layer and a layout per edge, packing as a decision.
+"""Bit-packing: a kernel for every linear layer and a layout for every edge, packing as a decision.
 
-Afterwards every composite reads and writes tensors as they lie in memory: bit planes or bytes with
-halos, weights in the order their kernel reads them, biases with every correction folded in.
+Canonicalizing leaves calls of composites on logical tensors, such as levels `uint2`
+[1, 56, 56, 64] and weights [O, KH, KW, C]. Afterwards every composite reads and writes tensors as
+they lie in memory: bit planes or bytes with halos, weights in the order their kernel reads them,
+biases with every correction folded in. All models go one way (`packing.py`):
+
+1. `Graph` (`graph.py`) says who gives each variable of `main` and who reads it.
+2. `choose` (`choosing.py`) picks a kernel for each linear layer (`layers.py`): the one measured
+   best, or predicted to be. It and the layout that it alone wants are a `LinearPlan` (`plans.py`).
+   A convolution of every channel on its own has a `DepthwisePlan` (`depthwise.py`).
+3. `solve` (`edges.py`) decides how each edge lies. An edge is a variable between the composite that
+   gives it and those that read it; a `Layout` (`layouts.py`) is its form, its halo, the padding of
+   its channels and the order of its rows. The solver joins the layouts that one tensor can serve,
+   stores levels as signed bytes where no kernel need flip them then (`rebasing.py`), and says what
+   each composite writes.
+4. The walk makes each composite anew (`composing.py`), in the order of `main`: a packed convolution
+   with a bias from `folding.py`; what follows sums, in as few bits as `sums.py` and `lines.py`
+   prove to be enough; results as they are wanted. `Places` (`places.py`) knows where each variable
+   lies by then. What no composite writes as a layer wants it, such as a graph input or computed
+   weights, is laid out in front of the layer (`conversions.py`, `matrices.py`).
+
+The kind of a composite decides what it computes on (`Caller.in_blocks`). One of levels finishes
+whole blocks of 32 channels, and what it writes are layouts alone. All others finish the channels
+there are; beside layouts they write a result as the user would see it, where something reads that.
 """
 
 from __future__ import annotations
@@ -24,7 +45,7 @@ STORED = ("float32", "float64", "bfloat16", "float16", "uint8", "uint32", "int16
 def run(
     *, model: Model, options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware
 ) -> Model:
-    """Choose signatures among the offers and layouts, and pack weights accordingly."""
+    """Choose kernels among the offers, and layouts, and pack weights accordingly."""
     return pack(model, options, offers, choices, hardware)
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.depthwise import DepthwisePlan
 from stages.bitpacking.folding import pad_channels
 from stages.bitpacking.graph import Caller
 from stages.bitpacking.layouts import Layout, load, store
@@ -23,7 +22,7 @@ from stages.bitpacking.plans import LinearPlan, Plan
 from stages.bitpacking.sums import NONE, Marks, marks_of, reach, shortened
 from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
-from stages.qnn.composites import DEPTHWISE, MOVED
+from stages.qnn.composites import DEPTHWISE, MOVED, PLAIN
 from stages.qnn.packing import round_up
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import fits
@@ -67,7 +66,7 @@ class Composite:
         results = []
         for output, variable in zip(outputs, self.results, strict=True):
             results += self._write(returned[output], variable)
-        is_own = isinstance(self.plan, DepthwisePlan) and not self.caller.in_blocks
+        is_own = self.plan is not None and self.caller.kind == PLAIN
         kind = DEPTHWISE if is_own else self.caller.kind
         return self.builder.finish(results, {"composite": kind})
 
@@ -99,12 +98,13 @@ class Composite:
         argument = call.args[position]
         if not self.caller.in_blocks:
             return remap(argument, {v: self._value(v) for v in variables_in(argument)})
-        if not self._is_tensor(argument):
+        tensor = self._constant(argument)
+        if tensor is None:
             return self._in_blocks(self._value(argument))
         operands = OPERANDS.get(str(call.op.name).removeprefix("relax.qnn."), FLOAT_OPERAND)
         # The activation comes first, but for `constant - x`.
         role, fill = operands[max(position - 1, 0)]
-        return self._padded(role, self._tensor_of(argument), shape_of(call.ty)[-1], fill)
+        return self._padded(role, tensor, shape_of(call.ty)[-1], fill)
 
     def _padded(self, role: str, value: Array, channels: int, fill: float | None) -> Any:
         """A tensor [..., C] as a parameter of whole blocks of channels, if any is filled up."""
@@ -123,12 +123,13 @@ class Composite:
             value = self.builder.emit(call, "padded")
         return value
 
-    def _is_tensor(self, variable: Any) -> bool:
-        return self.caller.actual.get(variable) in self.places.constants
+    def _constant(self, parameter: Any) -> Array | None:
+        """The value of a parameter, if it is known when the package is built."""
+        return self.places.constants.get(self.caller.actual.get(parameter))
 
-    def _tensor_of(self, argument: Any) -> Array:
-        """A tensor of the layer, before packing."""
-        return self.places.constants[self.caller.actual[argument]]
+    def _tensor_of(self, parameter: Any) -> Array:
+        """The value of a parameter that is a tensor of the layer, before packing."""
+        return self.places.constants[self.caller.actual[parameter]]
 
     # -- operators ---------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ class Composite:
         call = binding.value
         if self.plan is not None and binding.var.same_as(self.plan.layer.inner.var):
             return self._sums(self.plan)
-        if self.caller.in_blocks and is_op(call, "relax.qnn.threshold"):
+        if is_op(call, "relax.qnn.threshold"):
             return self.builder.emit(self._levels(call), "v")
         if self.caller.in_blocks and str(call.op.name) in MOVED:
             value = self._value(call.args[0])
@@ -146,7 +147,7 @@ class Composite:
             return self.builder.emit(remap(call, {call.args[0]: value}), "x")
         arguments = [self._operand(call, position) for position in range(len(call.args))]
         attrs = call.attrs
-        if self.caller.in_blocks and is_op(call, "relax.qnn.requantize"):
+        if is_op(call, "relax.qnn.requantize"):
             tensors = map(self._tensor_of, call.args[1:])
             most = reach(call.args[0], self.calls, self._tensor_of)
             attrs = {**attributes(call), "fits": fits(most, *tensors)}
@@ -175,7 +176,7 @@ class Composite:
     def _is_input_picture(self, variable: Any) -> bool:
         """Whether a variable is a float graph input, reshaped or transposed at most."""
         if variable in self.caller.actual:
-            return dtype_of(variable.ty) == "float32" and not self._is_tensor(variable)
+            return dtype_of(variable.ty) == "float32" and self._constant(variable) is None
         return self._is_moved(variable) and self._is_input_picture(self.calls[variable].args[0])
 
     def _is_moved(self, variable: Any) -> bool:
@@ -194,16 +195,20 @@ class Composite:
         outer = [self.places.data(plan), self.places.weights(plan)]
         operands = [*map(self._argument, outer), self._tensor("bias", bias)]
         value = self.builder.emit(plan.convolve(*operands, **attrs), "sums")
-        if self.caller.in_blocks:
-            return value
+        if not self.caller.in_blocks:
+            value = self._in_channels(plan, value)
+        self.values[added] = value
+        return value
+
+    def _in_channels(self, plan: Plan, sums: Any) -> Any:
+        """Sums of whole blocks as those of the channels there are, as the layer has them."""
         shape = shape_of(plan.layer.inner.var.ty)
-        value = self.builder.emit(packed.take_channels(value, channels=shape[-1]), "taken")
+        value = self.builder.emit(packed.take_channels(sums, channels=shape[-1]), "taken")
         if isinstance(plan, LinearPlan) and plan.is_computed and plan.kernel.offset:
             offsets = self._argument(self.places.offsets(plan))
             value = self.builder.emit(relax.op.add(value, offsets), "moved")
         if shape_of(value.ty) != shape:
             value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
-        self.values[added] = value
         return value
 
     def _added(self, plan: Plan) -> tuple[Any, Array]:
@@ -215,7 +220,7 @@ class Composite:
         sums = plan.layer.inner.var
         none = sums, NONE
         readers = [b for b in bindings_of(self.caller.function) if sums in variables_in(b.value)]
-        if self.caller.in_blocks or len(readers) != 1 or not is_op(readers[0].value, "relax.add"):
+        if len(readers) != 1 or not is_op(readers[0].value, "relax.add"):
             return none
         others = [a for a in readers[0].value.args if not a.same_as(sums)]
         constant = self._constant(others[0]) if others else None
@@ -228,14 +233,10 @@ class Composite:
 
     def _marked(self, plan: Plan, sums: Any, constant: Array) -> tuple[Marks, int]:
         """How what reads sums is computed, and what is added to these, if it gains by that."""
-        most = plan.most(constant) if self.converts_slowly and not self.caller.in_blocks else None
+        most = plan.most(constant) if self.converts_slowly else None
         if most is None:
             return {}, 0
         return marks_of(self.caller.function, sums, most, self._constant)
-
-    def _constant(self, parameter: Any) -> Array | None:
-        """The value of a parameter, if it is known when the package is built."""
-        return self.places.constants.get(self.caller.actual.get(parameter))
 
     # -- results -----------------------------------------------------------------------------
 
@@ -258,7 +259,7 @@ class Composite:
         """Levels whose padded channels are 0: a quantized input's would be its zero point."""
         is_of_input = any(map(self._is_input_picture, self.caller.function.params))
         is_even = layout.channels % BLOCK == 0 or layout.block != BLOCK
-        if not self.caller.in_blocks or is_even or not is_of_input:
+        if is_even or not is_of_input:
             return value
         keep = (np.arange(layout.padded_channels) < layout.channels).astype(np.uint8)
         return self.builder.emit(packed.keep_channels(value, self._tensor("keep", keep)), "kept")

@@ -41,6 +41,8 @@ BITS = Stored(1, (0b10,))
 class Requests:
     """How the readers of a result want it."""
 
+    can_pad: bool = True
+    """Whether the composite that gives it can write it padded for a reader that pads it."""
     layouts: list[Layout] = field(default_factory=list)
     """As data of layers that want just these."""
     pads: list[tuple[Any, Any]] = field(default_factory=list)
@@ -49,6 +51,21 @@ class Requests:
     """Position by position, inside a layout if there is one."""
     is_read: bool = False
     """As the user sees it."""
+
+    def note(self, variable: Any, reader: Caller, plan: Plan | None) -> None:
+        """Note that a composite, whose layer has a plan if it has one, reads the result."""
+        layout, pad = _wanted(variable, plan), _padding(reader) if self.can_pad else None
+        if layout is not None:
+            if layout not in self.layouts:
+                self.layouts.append(layout)
+            if reader.reads(variable) == 1:
+                return
+        if pad is not None:
+            self.pads.append((reader.variable, pad))
+        elif _is_added(variable, reader, plan, layout):
+            self.is_added = True
+        else:
+            self.is_read = True
 
     @property
     def inside(self) -> Layout | None:
@@ -148,22 +165,24 @@ def _requests(graph: Graph, plans: Plans) -> dict[Any, Requests]:
     """Result → how it is read, for all of levels, and else for every layer or maximum pool of bytes
     with one result that is a picture."""
     found = {
-        variable: Requests()
+        variable: Requests(can_pad=not caller.in_blocks)
         for variable, caller in graph.producers.items()
         if isinstance(variable.ty, relax.TensorType)
         and (caller.in_blocks or _writes_layouts(caller, plans))
     }
     for binding in graph.bindings:
-        for variable in variables_in(binding.value):
-            if variable in found:
-                can_pad = not graph.producers[variable].in_blocks
-                _note(found[variable], variable, graph.callers.get(binding.var), plans, can_pad)
+        reader, plan = graph.callers.get(binding.var), plans.get(binding.var)
+        for variable in found.keys() & variables_in(binding.value):
+            if reader is None:
+                found[variable].is_read = True
+            else:
+                found[variable].note(variable, reader, plan)
     for variable, requests in found.items():
-        caller, wanted = graph.producers[variable], requests.layouts
-        if caller.in_blocks and requests.is_added and all(one.form != "bytes" for one in wanted):
+        in_blocks, wanted = graph.producers[variable].in_blocks, requests.layouts
+        if in_blocks and requests.is_added and all(one.form != "bytes" for one in wanted):
             wanted.append(layout_of(variable, "bytes"))
         wanted.sort(key=lambda one: FORMS.index(one.form))
-        is_pool = not caller.in_blocks and variable not in plans
+        is_pool = not in_blocks and variable not in plans
         if is_pool and (requests.as_user or requests.pads or len(wanted) > 1):
             found[variable] = Requests(is_read=True)  # a pool writes one result
     return found
@@ -175,53 +194,32 @@ def _writes_layouts(caller: Caller, plans: Plans) -> bool:
     return is_picture and (caller.variable in plans or max_pool_of(caller.function) is not None)
 
 
-def _note(
-    requests: Requests, variable: Any, reader: Caller | None, plans: Plans, can_pad: bool
-) -> None:
-    """Note one reading of a result, which its composite can pad or not."""
-    if reader is None:
-        requests.is_read = True
-        return
-    plan, pad = plans.get(reader.variable), _padding(reader) if can_pad else None
-    is_data = plan is not None and plan.layer.data.same_as(variable)
-    is_added = _is_added(variable, reader, plan)
-    if plan is not None and plan.layout is not None and is_data and _takes_layout(plan):
-        if plan.layout not in requests.layouts:
-            requests.layouts.append(plan.layout)
-        if reader.reads(variable) > 1:
-            requests.is_added |= is_added
-            requests.is_read |= not is_added
-    elif pad is not None:
-        requests.pads.append((reader.variable, pad))
-    elif is_added and not is_data:
-        requests.is_added = True
-    else:
-        requests.is_read = True
-
-
-def _takes_layout(plan: Plan) -> bool:
-    """Whether a layer's data is to be written for it: of levels it is, else if all that it reads of
-    a picture is the picture with a halo around it, or rebased."""
-    layout = plan.layout
-    if plan.layer.in_blocks or layout is None:
-        return layout is not None
-    is_bytes = layout.form == "bytes" and dtype_of(plan.layer.data.ty) == "uint8"
+def _wanted(variable: Any, plan: Plan | None) -> Layout | None:
+    """The layout in which a result is to be written for a layer that has it as its data: of levels
+    always, else if all that it reads of a picture is the picture with a halo around it, or
+    rebased."""
+    if plan is None or plan.layout is None or not plan.layer.data.same_as(variable):
+        return None
+    if plan.layer.in_blocks:
+        return plan.layout
+    layout, given = plan.layout, plan.layer.actual.values()
+    is_bytes = layout.form == "bytes" and dtype_of(variable.ty) == "uint8"
     is_whole = layout.padded_channels == layout.channels and layout.stacked == 1
     is_own = any(layout.halo) or layout.phases > 1 or layout.rebased
-    is_only = sum(plan.layer.data.same_as(argument) for argument in plan.layer.actual.values()) == 1
-    return is_bytes and is_whole and is_own and is_only
+    is_only = sum(variable.same_as(argument) for argument in given) == 1
+    return layout if is_bytes and is_whole and is_own and is_only else None
 
 
-def _is_added(variable: Any, reader: Caller, plan: Plan | None) -> bool:
-    """Whether what a composite reads of a picture, but as a layer's data, is added to its results,
-    or the like."""
+def _is_added(variable: Any, reader: Caller, plan: Plan | None, layout: Layout | None) -> bool:
+    """Whether what a composite reads of a result, but as a layer's data in a layout, is added to
+    what it computes, position by position, or the like."""
     if reader.in_blocks:
         return "float" not in dtype_of(variable.ty)
-    if not isinstance(plan, LinearPlan):
+    if not isinstance(plan, LinearPlan) or dtype_of(variable.ty) != "uint8":
         return False
-    shape = shape_of(variable.ty)
+    shape, is_data = shape_of(variable.ty), plan.layer.data.same_as(variable)
     is_alike = shape == shape_of(plan.layer.inner.var.ty) and shape[0] == 1
-    return is_alike and dtype_of(variable.ty) == "uint8"
+    return is_alike and (layout is not None or not is_data)
 
 
 def _padding(reader: Caller) -> Any:

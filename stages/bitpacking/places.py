@@ -45,7 +45,7 @@ class Places(Rewriting):
         for index, (variable, layout) in enumerate(results):
             part = value
             if len(results) > 1:
-                name = f"{variable.name}.{layout.form if layout else 'plain'}"
+                name = f"{variable.name}.{layout.form if layout else 'user'}"
                 part = self.builder.emit(relax.TupleGetItem(value, index), name)
             if layout is None:
                 self.mapping[variable] = part
