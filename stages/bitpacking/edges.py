@@ -27,8 +27,8 @@ from stages.bitpacking.layouts import FORMS, Layout, layout_of
 from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.bitpacking.rebasing import can_be_rebased, rebased
 from stages.errors import StageError
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.composites import MOST_TAPS, PLAIN, calls_in, max_pool_of
+from stages.qnn.builder import variables_in
+from stages.qnn.composites import MOST_TAPS, calls_in, max_pool_of, pad_of
 from stages.qnn.methods import Stored
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import Form
@@ -224,14 +224,11 @@ def _is_added(variable: Any, reader: Caller, plan: Plan | None, layout: Layout |
 
 def _padding(reader: Caller) -> Any:
     """The padding of height and width that a plain composite is, if it is nothing else."""
-    if reader.kind != PLAIN:
+    pad = pad_of(reader.function)
+    if pad is None or len(calls_in(reader.function)) > 1:
         return None
-    first, *rest = bindings_of(reader.function)
-    if len(rest) != 1 or not is_op(first.value, "relax.nn.pad"):
-        return None
-    width = [int(count) for count in first.value.attrs.pad_width]
-    is_picture = len(width) == 8 and not any((*width[:2], *width[6:]))
-    return first.value if is_picture and len(outputs_of(reader.function)) == 1 else None
+    width = [int(count) for count in pad.attrs.pad_width]
+    return pad if len(width) == 8 and not any((*width[:2], *width[6:])) else None
 
 
 def _pool_planes(graph: Graph, requests: dict[Any, Requests]) -> None:
