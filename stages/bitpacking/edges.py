@@ -31,7 +31,6 @@ from stages.qnn.builder import variables_in
 from stages.qnn.composites import MOST_TAPS, calls_in, max_pool_of, pad_of
 from stages.qnn.methods import Stored
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import Form
 
 BITS = Stored(1, (0b10,))
 """Single bits, set for level 1, and no sums of them."""
@@ -96,7 +95,7 @@ class Edges:
 def solve(graph: Graph, chosen: Mapping[Any, LinearPlan], hardware: Hardware) -> Edges:
     """The layouts of all edges of a canonicalized model, whose linear layers have kernels."""
     plans: Plans = {**chosen, **depthwise_of(graph, hardware)}
-    plans = _in_widest(_joined(plans))
+    plans = _joined(plans)
     candidates = can_be_rebased(plans)
     tried = _requests(graph, rebased(plans, candidates))
     kept = {data for data in candidates if data in tried and not tried[data].as_user}
@@ -110,19 +109,28 @@ def solve(graph: Graph, chosen: Mapping[Any, LinearPlan], hardware: Hardware) ->
 
 
 def _joined(plans: Plans) -> Plans:
-    """The same, where layers of levels that read the same in one form share a layout."""
-    shared: dict[tuple[Any, Form], Layout] = {}
-    for plan in plans.values():
-        if plan.layer.in_blocks and plan.layout is not None:
-            key = plan.layer.data, plan.layout.form
-            before = shared.get(key)
-            shared[key] = before.joined(plan.layout) if before else plan.layout
+    """The same, where layers that read the same in layouts which can be one share it."""
+    shared: dict[tuple[Any, Layout], Layout] = {}
+    sharing = {v: (p, p.layout) for v, p in plans.items() if p.layout is not None and _shares(p)}
+    for plan, layout in sharing.values():
+        key = plan.layer.data, layout.bare
+        shared[key] = shared[key].joined(layout) if key in shared else layout
     found = dict(plans)
-    for variable, plan in plans.items():
-        if plan.layer.in_blocks and plan.layout is not None:
-            found[variable] = replace(plan, layout=shared[plan.layer.data, plan.layout.form])
-            _check_axis(plan, found[variable])
+    for variable, (plan, layout) in sharing.items():
+        found[variable] = replace(plan, layout=shared[plan.layer.data, layout.bare])
+        _check_axis(plan, found[variable])
     return found
+
+
+def _shares(plan: Plan) -> bool:
+    """Whether a layer can read its data in a layout that is made for others too.
+
+    Floats lie as they are where no halo is wanted, and a tile of all pixels is chosen for the halo
+    that its own window has.
+    """
+    if plan.layer.in_blocks or not isinstance(plan, LinearPlan):
+        return True
+    return not plan.kernel.is_float and not plan.kernel.is_whole
 
 
 def _check_axis(alone: Plan, joined: Plan) -> None:
@@ -139,23 +147,6 @@ def _check_axis(alone: Plan, joined: Plan) -> None:
             layer=alone.layer.name,
             hint="give these layers the same packing",
         )
-
-
-def _in_widest(plans: Plans) -> Plans:
-    """The same, where other layers read inside the widest halo what they want without any."""
-    widest: dict[tuple[Any, int], Layout] = {}
-    single = {v: p for v, p in plans.items() if isinstance(p, LinearPlan) and not p.layer.in_blocks}
-    for plan in single.values():
-        layout, key = plan.layout, (plan.layer.data, plan.layout.phases)
-        if layout.form == "bytes" and layout.stacked == 1:
-            widest[key] = max(widest.get(key, layout), layout, key=lambda one: sum(one.halo))
-    found = dict(plans)
-    for variable, plan in single.items():
-        layout = plan.layout
-        is_alike = layout.form == "bytes" and layout.stacked == 1 and not any(layout.halo)
-        if is_alike and not plan.signature.is_whole:
-            found[variable] = replace(plan, layout=widest[plan.layer.data, layout.phases])
-    return found
 
 
 # -- what composites write --------------------------------------------------------------------

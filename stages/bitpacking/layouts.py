@@ -66,25 +66,21 @@ class Layout:
         is_whole = self.form in ("bytes", "floats")
         return round_up(self.channels, self.block if is_whole else WORD_BITS)
 
+    @property
+    def bare(self) -> Layout:
+        """The same without what `joined` joins: layouts that are alike so can be one."""
+        return replace(self, halo=(0, 0, 0, 0), stored=None)
+
     def joined(self, other: Layout) -> Layout:
-        """What serves the readers of both, of one form."""
+        """What serves the readers of both: the wider halo at each side, and the planes of both."""
         top, left, bottom, right = map(max, self.halo, other.halo)
-        phases = max(self.phases, other.phases)
         # The widest of all sides need not be a multiple of the phases that each reader sees to.
-        bottom += -(self.height + top + bottom) % phases
-        right += -(self.width + left + right) % phases
+        bottom += -(self.height + top + bottom) % self.phases
+        right += -(self.width + left + right) % self.phases
         stored = self.stored
         if stored is not None and other.stored is not None:
             stored = stored.joined(other.stored)
-        return replace(
-            self,
-            stored=stored,
-            halo=(top, left, bottom, right),
-            fill=self.fill or other.fill,
-            block=min(self.block, other.block),
-            stacked=max(self.stacked, other.stacked),
-            phases=phases,
-        )
+        return replace(self, stored=stored, halo=(top, left, bottom, right))
 
     @property
     def shape(self) -> tuple[int, ...]:
