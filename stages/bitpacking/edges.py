@@ -1,15 +1,17 @@
 """The solver: how every edge between composites lies in memory, for the whole graph at once.
 
-An edge is a variable of `main` between the composite that gives it and those that read it. Each
-linear layer wants its data in a layout of its kernel's. The solver joins what readers want where
-one layout serves several, and decides what the producer writes: these layouts, and the result as
-the user sees it where something reads it so. A halo around a picture costs nothing to make where
-its values are computed, and a pass over memory anywhere else.
+An edge is a variable of `main` between the composite that gives it and those that read it. Every
+layer comes with the layout that its kernel alone wants (`plans.py`). The solver decides three
+things, in this order:
 
-Composites of levels read each other's results in layouts alone: one a form, with the widest halo
-and the planes that all readers want; where anything but a kernel reads them there are bytes among
-them. Other composites read what the user would see, or what lies inside a layout that is there
-anyway.
+1. What layers read (`_joined`). Layouts of one variable that differ in halo or planes alone become
+   one, with the widest halo and the planes of all: a halo around a picture costs nothing to make
+   where its values are computed, and a pass over memory anywhere else.
+2. Which pictures are rebased: stored as the signed bytes that kernels multiply (`rebasing.py`).
+3. What composites write (`_requests`): the layouts that are wanted of a result, and the result as
+   the user sees it where something reads it so. What adds a result to its own reads it inside a
+   layout that is there anyway. Composites of levels know no other way, so that theirs have bytes
+   among their layouts wherever anything but a kernel reads them.
 """
 
 from __future__ import annotations
