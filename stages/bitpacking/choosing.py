@@ -168,7 +168,7 @@ def _padded(subject: Subject) -> list[Subject]:
 
 
 def _of_algorithm(layer: Layer, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
-    """Those offers of products that the recipe's wish leaves; StageError if none fits."""
+    """Those offers of products that the recipe's algorithm leaves; StageError if none fits."""
     if attributes(layer.call).get("is_direct"):
         return [o for o in offered if not o.signature.is_transformed]
     if layer.algorithm is None:

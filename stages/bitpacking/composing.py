@@ -2,7 +2,8 @@
 
 Its linear layer becomes a packed convolution of data in a layout; its other operators follow as
 they were, on sums. Levels are finished by whole blocks of channels, so the operands of what follows
-sums are filled up to these; in all other composites sums are cut to the channels there are.
+sums are filled up to these, in one place (`Composite._padded`). In all other composites sums are
+cut to the channels there are, and operands remain as they are.
 """
 
 from __future__ import annotations
