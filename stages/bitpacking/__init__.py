@@ -3,7 +3,7 @@
 Canonicalizing leaves calls of composites on logical tensors, such as levels `uint2`
 [1, 56, 56, 64] and weights [O, KH, KW, C]. Afterwards every composite reads and writes tensors as
 they lie in memory: bit planes or bytes with halos, weights in the order their kernel reads them,
-biases with every correction folded in. All models go one way (`packing.py`):
+biases with every correction folded in. All models go one way (`run`):
 
 1. `Graph` (`graph.py`) says who gives each variable of `main` and who reads it.
 2. `choose` (`choosing.py`) picks a kernel for each linear layer (`layers.py`): the one measured
@@ -27,26 +27,59 @@ there are; beside layouts they write a result as the user would see it, where so
 
 from __future__ import annotations
 
+from tvm import relax
+
 from hw.profile import Hardware
 from stages.bitpacking import choosing
-from stages.bitpacking.graph import Graph
-from stages.bitpacking.packing import pack
+from stages.bitpacking.composing import Composite
+from stages.bitpacking.edges import solve
+from stages.bitpacking.graph import Caller, Graph
+from stages.bitpacking.places import Places
+from stages.bitpacking.sums import converts_slowly
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
-from stages.qnn.builder import bindings_of
+from stages.qnn.builder import bindings_of, outputs_of
 from stages.qnn.measured import Subject
-from stages.qnn.registry import dtype_of
+from stages.qnn.registry import dtype_of, storage_dtype, tensor_types
 
 __all__ = ["check", "run", "subjects"]
-
-STORED = ("float32", "float64", "bfloat16", "float16", "uint8", "uint32", "int16")
 
 
 def run(
     *, model: Model, options: LegalizeOptions, offers: Table, choices: Table, hardware: Hardware
 ) -> Model:
-    """Choose kernels among the offers, and layouts, and pack weights accordingly."""
-    return pack(model, options, offers, choices, hardware)
+    """Choose a kernel for every linear layer and a layout for every edge, and pack accordingly."""
+    graph = Graph(model)
+    edges = solve(graph, choosing.choose(graph, options, offers, choices), hardware)
+    places, is_slow = Places(graph, edges), converts_slowly(hardware)
+    for binding in graph.bindings:
+        variable, expr = binding.var, binding.value
+        if variable in places.mapping or variable in places.conversions.unread:
+            continue
+        if isinstance(expr, relax.Var):
+            places.mapping[variable] = places.read(expr)
+        elif variable in graph.callers:
+            _composite(places, graph.callers[variable], is_slow)
+        elif not isinstance(expr, relax.TupleGetItem) or expr.tuple_value in places.mapping:
+            places.copy(binding)
+    results = [places.mapping[output] for output in outputs_of(graph.main)]
+    functions = dict(places.functions.get().functions)
+    packed = places.builder.model_after(model, results, functions)
+    check(packed)
+    return packed
+
+
+def _composite(places: Places, caller: Caller, is_slow: bool) -> None:
+    """Call a composite anew, or as it was if neither it nor what it writes is packed."""
+    edges, variable = places.edges, caller.variable
+    if caller.in_blocks or variable in edges.plans or edges.of(variable).layouts:
+        composite = Composite(places, caller, is_slow)
+        function = composite.build()
+        value = places.call(function, composite.arguments, caller.name)
+        places.written(composite.written, value)
+    else:
+        arguments = [places.read(argument) for argument in caller.actual.values()]
+        places.mapping[variable] = places.call(caller.function, arguments, caller.name)
 
 
 def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
@@ -55,8 +88,8 @@ def subjects(*, model: Model, options: LegalizeOptions, offers: Table) -> dict[s
 
 
 def check(model: Model) -> None:
-    """Raise AssertionError if a tensor between composites is not stored as planes or bytes."""
+    """Raise AssertionError if a tensor between composites is not stored as memory holds it."""
     for binding in bindings_of(model.module["main"]):
-        kind = binding.var.ty
-        fields = list(kind.fields) if hasattr(kind, "fields") else [kind]
-        assert all(dtype_of(field) in STORED for field in fields), binding.var.name
+        for dtype in map(dtype_of, tensor_types(binding.var.ty)):
+            is_stored = dtype == "bfloat16" or str(storage_dtype(dtype)) == dtype
+            assert is_stored, binding.var.name
