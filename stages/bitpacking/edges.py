@@ -23,7 +23,7 @@ from typing import Any
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.bitpacking.depthwise import DepthwisePlan, depthwise_of
+from stages.bitpacking.depthwise import depthwise_of
 from stages.bitpacking.graph import Caller, Graph
 from stages.bitpacking.layouts import FORMS, Layout, layout_of
 from stages.bitpacking.plans import LinearPlan, Plan, Plans
@@ -119,8 +119,9 @@ def _joined(plans: Plans) -> Plans:
         shared[key] = shared[key].joined(layout) if key in shared else layout
     found = dict(plans)
     for variable, (plan, layout) in sharing.items():
-        found[variable] = replace(plan, layout=shared[plan.layer.data, layout.bare])
-        _check_axis(plan, found[variable])
+        joined = shared[plan.layer.data, layout.bare]
+        _check_axis(plan, joined.stored)
+        found[variable] = replace(plan, layout=joined)
     return found
 
 
@@ -135,18 +136,17 @@ def _shares(plan: Plan) -> bool:
     return not plan.kernel.is_float and not plan.kernel.is_whole
 
 
-def _check_axis(alone: Plan, joined: Plan) -> None:
+def _check_axis(plan: Plan, joined: Stored | None) -> None:
     """StageError if planes do not lie where the recipe wants them: the readers of a tensor find
     them in one place."""
-    if isinstance(alone, DepthwisePlan) or isinstance(joined, DepthwisePlan):
+    if not isinstance(plan, LinearPlan) or joined is None or joined.inner:
         return
-    packing, stored = alone.layer.packing, joined.layout.stored
-    is_wanted = packing is not None and packing.bit_axis == "inner" and alone.kernel.inner
-    if is_wanted and stored is not None and not stored.inner:
+    packing = plan.layer.packing
+    if packing is not None and packing.bit_axis == "inner" and plan.kernel.inner:
         raise StageError(
             "planes cannot lie inside pixels: another layer that reads the same activations has "
             "them elsewhere",
-            layer=alone.layer.name,
+            layer=plan.layer.name,
             hint="give these layers the same packing",
         )
 

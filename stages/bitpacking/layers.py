@@ -74,15 +74,27 @@ def layers_of(graph: Graph, options: LegalizeOptions) -> dict[Any, Layer]:
 
 
 def layer_around(
-    graph: Graph, caller: Caller, inner: Any, weights: Array, *overrides: Any
+    graph: Graph,
+    caller: Caller,
+    inner: Any,
+    weights: Array,
+    algorithm: Algorithm | None = None,
+    packing: Packing | None = None,
 ) -> Layer:
     """A layer around the binding of a linear operator of a composite."""
     data = caller.actual[inner.value.args[0]]
     is_narrow = not caller.in_blocks or _is_narrow_input(graph, data)
-    lies_freely = not caller.in_blocks or (is_narrow and _is_fused(graph, data))
-    unit = WORD_BYTES if is_narrow else BLOCK
-    whole = caller.variable, caller.function, caller.actual
-    return Layer(*whole, inner, weights, unit, lies_freely, *overrides)
+    return Layer(
+        caller.variable,
+        caller.function,
+        caller.actual,
+        inner,
+        weights,
+        unit=WORD_BYTES if is_narrow else BLOCK,
+        lies_freely=not caller.in_blocks or (is_narrow and _is_fused(graph, data)),
+        algorithm=algorithm,
+        packing=packing,
+    )
 
 
 def linear_name(call: Any) -> str:
