@@ -30,7 +30,7 @@ class DepthwisePlan:
 
     layer: Layer
     """With numerators as weights, int32 [C, KH, KW, 1]."""
-    weights: Array
+    packed_weights: Array
     """As `pack_depthwise` lays them out."""
     correction: Array
     """What the sums lack, int32 [C]: for what is added to activations, or is their zero point."""
@@ -43,10 +43,6 @@ class DepthwisePlan:
         """The largest size of the sums of a channel plus a constant, int64 [C]."""
         ends = limits(dtype_of(self.layer.call.args[0].ty))
         return most_of(self.layer.weights, ends, constant)
-
-    def packed_weights(self) -> Array:
-        """The weights as the kernel takes them."""
-        return self.weights
 
     def corrected(self) -> tuple[Array, dict[str, Any]]:
         """The bias, int32 [Cp], and what else the kernel is told."""

@@ -107,7 +107,7 @@ class Places(Rewriting):
         """The weights of a layer, packed when the package is built or, if computed, by it."""
         name = f"{plan.layer.name}.weights"
         if not isinstance(plan, LinearPlan) or not plan.is_computed:
-            return self.builder.tensor(name, plan.packed_weights())
+            return self.builder.tensor(name, plan.packed_weights)
         found, signature = self._matrix(plan), plan.signature
         depth = round_up(plan.layout.padded_channels, signature.channels_per_word)
         return self.call(found.packed(signature, depth), [self.read(found.source)], name)

@@ -59,6 +59,7 @@ class LinearPlan:
             return None
         return most_of_layer(self.layer.call, self.layer.weights, constant)
 
+    @property
     def packed_weights(self) -> Array:
         """The weights as the kernel takes them."""
         spread = widened(dense(self.layer.weights, self.groups.count), self.layout)
