@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.bitpacking.lines import as_line
-from stages.bitpacking.shortening import UNKNOWN, WORD, reach, shortened
+from stages.bitpacking.sums import SHORT, UNKNOWN, reach, shortened
 from stages.qnn import integer
 from stages.qnn.builder import FunctionBuilder, bindings_of
 from stages.qnn.registry import OPERATORS
@@ -127,7 +127,7 @@ def test_shorter_thresholds_compare_alike(listed: list[int], most: int) -> None:
     wanted = levels(data, thresholds, flip)
     assert found.dtype in (np.int16, np.int32)
     if found.dtype == np.int16:
-        data = data.clip(WORD.min, WORD.max)
+        data = data.clip(SHORT.min, SHORT.max)
     np.testing.assert_array_equal(levels(data, found, flip), wanted)
 
 
