@@ -1,9 +1,7 @@
 """One composite from logical tensors to packed ones.
 
-Its linear layer becomes a packed convolution of data in a layout; its other operators follow as
-they were, on sums. Levels are finished by whole blocks of channels, so the operands of what follows
-sums are filled up to these, in one place (`Composite._padded`). In all other composites sums are
-cut to the channels there are, and operands remain as they are.
+Its linear layer becomes a packed convolution of data in a layout, whose sums are cut to the
+channels there are; its other operators follow as they were. Results are stored as they are wanted.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.folding import pad_channels
 from stages.bitpacking.graph import Caller
 from stages.bitpacking.layouts import Layout, load, store
 from stages.bitpacking.lines import as_line
@@ -23,20 +20,11 @@ from stages.bitpacking.plans import LinearPlan, Plan
 from stages.bitpacking.sums import NONE, Marks, marks_of, reach, shortened
 from stages.qnn import integer, packed
 from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
-from stages.qnn.composites import DEPTHWISE, MOVED, PLAIN
-from stages.qnn.packing import round_up
+from stages.qnn.composites import DEPTHWISE, PLAIN, POOLS
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import fits
-from stages.qnn.signature import BLOCK
 
 Array = np.ndarray[Any, Any]
-OPERANDS: dict[str, tuple[tuple[str, float | None], ...]] = {
-    "requantize": (("multiplier", 0), ("offset", 0)),
-    "dequantize": (("scale", 1),),
-    "quantize": (("scale", None), ("zero_point", None)),
-}
-"""Tensor operands behind the first argument: name, and what fills padded channels."""
-FLOAT_OPERAND: tuple[tuple[str, float | None], ...] = (("operand", 1),)
 
 
 class Composite:
@@ -66,7 +54,7 @@ class Composite:
                 self.values[binding.var] = self._operator(binding)
         results = []
         for output, variable in zip(outputs, self.results, strict=True):
-            results += self._write(returned[output], variable)
+            results += self._write(self.values[returned[output]], variable)
         is_own = self.plan is not None and self.caller.kind == PLAIN
         kind = DEPTHWISE if is_own else self.caller.kind
         return self.builder.finish(results, {"composite": kind})
@@ -89,39 +77,24 @@ class Composite:
     def _value(self, variable: Any) -> Any:
         """An operand: computed here, as the user sees it, or what is inside an edge."""
         if variable not in self.values:
-            stored, layout = self.places.found(self.caller.actual[variable])
-            value = self._argument(stored)
-            self.values[variable] = load(self.builder, value, layout) if layout else value
+            self.values[variable] = self._shaped(self._read(variable), variable)
         return self.values[variable]
 
-    def _operand(self, call: Any, position: int) -> Any:
-        """An argument of an operator; of levels, in whole blocks of channels."""
-        argument = call.args[position]
-        if not self.caller.in_blocks:
-            return remap(argument, {v: self._value(v) for v in variables_in(argument)})
-        tensor = self._constant(argument)
-        if tensor is None:
-            return self._in_blocks(self._value(argument))
-        operands = OPERANDS.get(str(call.op.name).removeprefix("relax.qnn."), FLOAT_OPERAND)
-        # The activation comes first, but for `constant - x`.
-        role, fill = operands[max(position - 1, 0)]
-        return self._padded(role, tensor, shape_of(call.ty)[-1], fill)
+    def _read(self, variable: Any) -> Any:
+        """The same, perhaps with more channels, those that fill an edge up."""
+        if variable in self.values:
+            return self.values[variable]
+        stored, layout = self.places.found(self.caller.actual[variable])
+        value = self._argument(stored)
+        return load(self.builder, value, layout) if layout else value
 
-    def _padded(self, role: str, value: Array, channels: int, fill: float | None) -> Any:
-        """A tensor [..., C] as a parameter of whole blocks of channels, if any is filled up."""
-        if fill is not None:
-            value = pad_channels(value, channels, round_up(channels, BLOCK), fill)
-        return self._tensor(role, value)
-
-    def _in_blocks(self, value: Any) -> Any:
-        """A value as [1, H, W, C] with C a multiple of a block; accumulators already are."""
-        if len(value.ty.shape) == 2:
-            shape = (1, 1, 1, int(value.ty.shape[1]))
-            value = self.builder.emit(relax.op.reshape(value, shape), "pixel")
-        channels = int(value.ty.shape[-1])
-        if channels % BLOCK:
-            call = packed.pad_channels(value, channels=round_up(channels, BLOCK))
-            value = self.builder.emit(call, "padded")
+    def _shaped(self, value: Any, variable: Any) -> Any:
+        """A value of all channels there are, or more, in the shape of a variable."""
+        shape = shape_of(variable.ty)
+        if shape and shape_of(value.ty)[-1] > shape[-1]:
+            value = self.builder.emit(packed.take_channels(value, channels=shape[-1]), "taken")
+        if shape_of(value.ty) != shape:
+            value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
         return value
 
     def _constant(self, parameter: Any) -> Array | None:
@@ -140,13 +113,10 @@ class Composite:
             return self._sums(self.plan)
         if is_op(call, "relax.qnn.threshold"):
             return self.builder.emit(self._levels(call), "v")
-        if self.caller.in_blocks and str(call.op.name) in MOVED:
-            value = self._value(call.args[0])
-            # On the output side channels stay last and padded until the result is written.
-            if not self._is_input_picture(call.args[0]):
-                return value
-            return self.builder.emit(remap(call, {call.args[0]: value}), "x")
-        arguments = [self._operand(call, position) for position in range(len(call.args))]
+        if str(call.op.name) in POOLS:
+            pooled = Call(call.op, [self._read(call.args[0])], call.attrs)
+            return self._shaped(self.builder.emit(pooled, "pooled"), binding.var)
+        arguments = [remap(a, {v: self._value(v) for v in variables_in(a)}) for a in call.args]
         attrs = call.attrs
         if is_op(call, "relax.qnn.requantize"):
             tensors = map(self._tensor_of, call.args[1:])
@@ -158,30 +128,17 @@ class Composite:
 
     def _levels(self, call: Any) -> Any:
         """Thresholds in as few bits as they need, or a line where that is cheaper."""
-        attrs, channels = attributes(call), shape_of(call.ty)[-1]
         most = reach(call.args[0], self.calls, self._tensor_of)
-        data = self._in_blocks(self._value(call.args[0]))
+        data = self._value(call.args[0])
         thresholds, flip = map(self._tensor_of, call.args[1:])
         thresholds = shortened(thresholds, most)
         line = as_line(thresholds, flip, most)
         if line is not None:
             bounds = {"low": 0, "high": len(thresholds), "fits": fits(most, *line)}
-            named = zip(OPERANDS["requantize"], line, strict=True)
-            operands = [self._padded(role, value, channels, fill) for (role, fill), value in named]
-            return integer.requantize(data, *operands, dtype=attrs["dtype"], **bounds)
-        # A padded channel never reaches a threshold, so its packed bit is 0.
-        never = np.iinfo(thresholds.dtype if thresholds.dtype == np.int16 else np.int32).max
-        limits = self._padded("thresholds", thresholds, channels, never)
-        return integer.threshold(data, limits, self._padded("flip", flip, channels, 0), **attrs)
-
-    def _is_input_picture(self, variable: Any) -> bool:
-        """Whether a variable is a float graph input, reshaped or transposed at most."""
-        if variable in self.caller.actual:
-            return dtype_of(variable.ty) == "float32" and self._constant(variable) is None
-        return self._is_moved(variable) and self._is_input_picture(self.calls[variable].args[0])
-
-    def _is_moved(self, variable: Any) -> bool:
-        return str(self.calls[variable].op.name) in MOVED
+            slope, start = map(self._tensor, ("multiplier", "offset"), line)
+            return integer.requantize(data, slope, start, dtype=attributes(call)["dtype"], **bounds)
+        limits, falls = self._tensor("thresholds", thresholds), self._value(call.args[2])
+        return integer.threshold(data, limits, falls, **attributes(call))
 
     # -- sums --------------------------------------------------------------------------------
 
@@ -196,21 +153,17 @@ class Composite:
         outer = [self.places.data(plan), self.places.weights(plan)]
         operands = [*map(self._argument, outer), self._tensor("bias", bias)]
         value = self.builder.emit(plan.convolve(*operands, **attrs), "sums")
-        if not self.caller.in_blocks:
-            value = self._in_channels(plan, value)
-        self.values[added] = value
+        value = self.values[added] = self._in_channels(plan, value)
         return value
 
     def _in_channels(self, plan: Plan, sums: Any) -> Any:
         """Sums of whole blocks as those of the channels there are, as the layer has them."""
-        shape = shape_of(plan.layer.inner.var.ty)
-        value = self.builder.emit(packed.take_channels(sums, channels=shape[-1]), "taken")
         if isinstance(plan, LinearPlan) and plan.is_computed and plan.kernel.offset:
             offsets = self._argument(self.places.offsets(plan))
-            value = self.builder.emit(relax.op.add(value, offsets), "moved")
-        if shape_of(value.ty) != shape:
-            value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
-        return value
+            channels = shape_of(plan.layer.inner.var.ty)[-1]
+            sums = self.builder.emit(packed.take_channels(sums, channels=channels), "taken")
+            sums = self.builder.emit(relax.op.add(sums, offsets), "moved")
+        return self._shaped(sums, plan.layer.inner.var)
 
     def _added(self, plan: Plan) -> tuple[Any, Array]:
         """What to read for the sums of a composite, once a constant per channel is added to them.
@@ -241,40 +194,16 @@ class Composite:
 
     # -- results -----------------------------------------------------------------------------
 
-    def _write(self, inner: Any, variable: Any) -> list[Any]:
+    def _write(self, value: Any, variable: Any) -> list[Any]:
         """Store a result as its readers want it: as the user sees it, in layouts, or padded."""
-        value, requests = self.values[inner], self.places.edges.of(variable)
-        results = []
+        requests, results = self.places.edges.of(variable), []
         if requests.as_user:
             self.written.append((variable, None))
-            results.append(self._cut(value, inner) if self.caller.in_blocks else value)
+            results.append(value)
         for layout in requests.layouts:
             self.written.append((variable, layout))
-            results.append(store(self.builder, self._kept(value, layout), layout))
+            results.append(store(self.builder, value, layout))
         for pad, call in requests.pads:
             self.written.append((pad, None))
             results.append(self.builder.emit(remap(call, {call.args[0]: value}), "padded"))
         return results
-
-    def _kept(self, value: Any, layout: Layout) -> Any:
-        """Levels whose padded channels are 0: a quantized input's would be its zero point."""
-        is_of_input = any(map(self._is_input_picture, self.caller.function.params))
-        is_even = layout.channels % BLOCK == 0 or layout.block != BLOCK
-        if is_even or not is_of_input:
-            return value
-        keep = (np.arange(layout.padded_channels) < layout.channels).astype(np.uint8)
-        return self.builder.emit(packed.keep_channels(value, self._tensor("keep", keep)), "kept")
-
-    def _cut(self, value: Any, inner: Any) -> Any:
-        """Floats as the user sees them: in their order, without what fills up blocks."""
-        shape, picture, is_turned = shape_of(inner.ty), inner, False
-        while self._is_moved(picture):
-            is_turned |= is_op(self.calls[picture], "relax.permute_dims")
-            picture = self.calls[picture].args[0]
-        channels = shape_of(picture.ty)[-1]
-        value = self.builder.emit(packed.take_channels(value, channels=channels), "out")
-        if is_turned:
-            value = self.builder.emit(relax.op.permute_dims(value, [0, 3, 1, 2]), "nchw")
-        if shape_of(value.ty) != shape:
-            value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
-        return value

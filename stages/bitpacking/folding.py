@@ -80,10 +80,3 @@ def widened(q: Array, edge: Layout) -> Array:
     rows = round_up(q.shape[1], edge.stacked) - q.shape[1]
     width = [(0, 0), (0, rows), (0, 0), (0, edge.padded_channels - q.shape[3])]
     return stack_rows(np.pad(q, width), edge.stacked)
-
-
-def pad_channels(values: Array, logical: int, channels: int, fill: float) -> Array:
-    """A tensor [..., C] (or one value for all `logical` channels) as [..., channels]."""
-    spread = np.broadcast_to(values, (*values.shape[:-1], logical))
-    width = [(0, 0)] * (values.ndim - 1) + [(0, channels - logical)]
-    return np.pad(spread, width, constant_values=values.dtype.type(fill))

@@ -131,6 +131,12 @@ def store(builder: FunctionBuilder, value: Any, layout: Layout) -> Any:
     """
     if layout.rebased:
         value = builder.emit(less_shift(value), "less")
+    if len(shape_of(value.ty)) == 2 and layout.form != "floats":
+        shape = (layout.pictures, layout.height, layout.width, layout.channels)
+        value = builder.emit(relax.op.reshape(value, shape), "pixels")
+    channels = layout.padded_channels
+    if layout.form not in ("bytes", "floats") and channels > layout.channels:
+        value = builder.emit(packed.pad_channels(value, channels=channels), "filled")
     return builder.emit(_stored(value, layout), layout.form)
 
 

@@ -73,7 +73,6 @@ class Values(Vectors):
             "relax.qnn.saturate": self._saturate,
             "relax.qnn.dequantize": self._dequantize,
             "relax.qnn.add": self._add,
-            "relax.qnn.keep_channels": self._keep,
             **dict.fromkeys(MOVED, lambda call: self._operand(call.args[0])),
             **dict.fromkeys((*FLOAT_OPS, *CHOICES), self._arithmetic),
         }
@@ -197,14 +196,6 @@ class Values(Vectors):
             return [self.let(f"sub {kind} {carried[0]}, {reached}")]
 
         return self.loop(str(rows), [(kind, "zeroinitializer")], one_row)[0]
-
-    def _keep(self, call: Any) -> Value:
-        value = self._operand(call.args[0])
-        kind = self._shortest(value.reach)
-        kept = self.nonzero(self.bytes, self._lanes(call.args[1]))
-        lanes = self.integer(value, kind)
-        chosen = f"select {self.bits} {kept}, {kind} {lanes}, {kind} zeroinitializer"
-        return Value(kind, self.let(chosen), reach=value.reach)
 
     def _add(self, call: Any) -> Value:
         attrs = attributes(call)

@@ -13,7 +13,7 @@ from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.kinds import Table
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import DEPTHWISE, MOVED, PLAIN, PRODUCTS
+from stages.qnn.composites import DEPTHWISE, MOVED, PLAIN, POOLS, PRODUCTS
 from stages.qnn.methods import WORD_BYTES
 from stages.qnn.packed import (
     CONVOLUTION,
@@ -26,7 +26,6 @@ from stages.qnn.packed import (
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK, KernelSignature
 
-POOLS = {"relax.qnn.max_pool2d": "max", "relax.qnn.sum_pool2d": "sum"}
 PLAIN_INPUT = {"permute_dims", "reshape", "qnn.pad_channels", "qnn.quantize", "qnn.to_bytes"}
 """Operators that treat every channel of a float input alike, up to bytes."""
 
@@ -202,6 +201,11 @@ class Layer:
     def has_pool(self) -> bool:
         """Whether it begins with a pool."""
         return self.composite.main is not None and str(self.composite.main.op.name) in POOLS
+
+    @property
+    def has_whole_blocks(self) -> bool:
+        """Whether its channels fill blocks."""
+        return int(attributes(self.composite.main)["channels"][1]) % BLOCK == 0
 
     @property
     def has_matrices(self) -> bool:

@@ -15,9 +15,10 @@ from tvm import relax
 
 from stages.errors import StageError
 from stages.packaging.addressing import border_class
-from stages.packaging.composite import POOLS, Composite
+from stages.packaging.composite import Composite
 from stages.packaging.finishing import SAME, Position, halo_of, is_handed_on
 from stages.packaging.thresholds import THRESHOLD, Limits, comparable, count_of, counted_in
+from stages.qnn.composites import POOLS
 from stages.qnn.elementwise import ARITHMETIC, WHOLE, WIDENED
 from stages.qnn.expressions import SCALARS, clipped, saturates, scalar, unsaturated
 from stages.qnn.infer import limits
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 ROUNDED = ("relax.qnn.requantize", "relax.qnn.quantize")
 """Operators that round to integers of 32 bits before these are narrowed."""
-IN_WORDS = ("relax.qnn.add", "relax.qnn.saturate", "relax.qnn.keep_channels")
+IN_WORDS = ("relax.qnn.add", "relax.qnn.saturate")
 """Operators of integers whose arithmetic means the same in 16 bits, if these hold the result."""
 ANY = 1 << 31
 """No integer of 32 bits is larger in size."""
@@ -214,7 +215,7 @@ def _most(call: Any, known: Mapping[Any, int]) -> int:
 def _reach(call: Any, known: Mapping[Any, int]) -> int:
     """No integer that a call gives is larger in size."""
     dtype, name = dtype_of(call.ty), str(call.op.name)
-    if name in (*SAME, "relax.qnn.add", "relax.qnn.keep_channels"):
+    if name in (*SAME, "relax.qnn.add"):
         return _most(call, known)
     is_level = dtype.startswith("uint") and dtype != "uint32"
     return max(map(abs, limits(dtype))) if is_level else ANY

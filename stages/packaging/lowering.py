@@ -118,7 +118,7 @@ TABLE = (
     Row("Winograd", lambda it: it.is_winograd, Parts(*WINOGRAD, Lanes)),
     Row(
         "levels by matrix tiles",
-        lambda it: it.is_tiled and not it.is_product,
+        lambda it: it.is_tiled and not it.is_product and it.has_whole_blocks,
         Parts(*TILED, Blocks),
     ),
     Row("product by matrix tiles", lambda it: it.is_tiled, Parts(*TILED, Lanes)),

@@ -105,8 +105,7 @@ class Results:
                 for width in LOOKED_UP_AT_ONCE:
                     self.of.include(*looked_up_text(self.of.isa, finish.dtype, width))
         for store in self.block_stores.values():
-            if (text := store.text()) is not None:
-                self.of.include(*text)
+            self.of.include(*store.text())
         self.tables.include()
 
     @contextmanager

@@ -178,40 +178,31 @@ class Gathered(Sums):
     """No sums, but channels of a float tensor, as they lie there: NCHW, NHWC or flat."""
 
     def start(self, block: Any, run: Any, tile: Any) -> None:
-        """Floats of a block of channels, as many as become results; zeros behind the last one."""
+        """The floats of a block's pixels."""
         of = self.of
         pixels = of.height * of.width
         channels = prod(shape_of(of.composite.parameters[0].ty)) // pixels
-        first, taken = run * of.width + of.work.column_of(tile), min(BLOCK, of.finisher.outputs)
+        first = run * of.width + of.work.column_of(tile)
         full, rest = divmod(channels, BLOCK)
-        if not rest or taken <= channels < BLOCK:
-            self._copy(block, first, taken, channels)
-        elif not full:
-            self._copy(block, first, rest, channels, taken)
+        if not rest or not full:
+            self._copy(block, first, rest or BLOCK, channels)
         else:
             with T.If(block < full):
                 with T.Then():
                     self._copy(block, first, BLOCK, channels)
                 with T.Else():
-                    self._copy(block, first, rest, channels, BLOCK)
+                    self._copy(block, first, rest, channels)
 
-    def _copy(self, block: Any, pixel: Any, count: int, channels: int, size: int = 0) -> None:
-        """So many channels of neighbouring pixels, filled up with zeros to a size."""
+    def _copy(self, block: Any, pixel: Any, count: int, channels: int) -> None:
+        """So many channels of neighbouring pixels."""
         of = self.of
         data, lanes = of.arguments[of.composite.parameters[0].name], BLOCK // of.pixels
         is_turned = of.composite.turn_of_input is not None
-        with T.serial(0, of.pixels) as neighbour:
-            with T.serial(0, count) as lane:
-                channel, place = block * BLOCK + lane, pixel + neighbour
-                turned, straight = (
-                    channel * of.height * of.width + place,
-                    place * channels + channel,
-                )
-                value = data[turned if is_turned else straight]
-                T.buffer_store(of.scratch, value, [neighbour * lanes + lane])
-            if size > count:
-                with T.serial(count, size) as lane:
-                    T.buffer_store(of.scratch, T.float32(0), [neighbour * lanes + lane])
+        with T.serial(0, of.pixels) as neighbour, T.serial(0, count) as lane:
+            channel, place = block * BLOCK + lane, pixel + neighbour
+            turned, straight = channel * of.height * of.width + place, place * channels + channel
+            value = data[turned if is_turned else straight]
+            T.buffer_store(of.scratch, value, [neighbour * lanes + lane])
 
 
 def helped(of: Lowering, called: Called) -> str:

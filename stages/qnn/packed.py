@@ -15,12 +15,10 @@ import numpy as np
 from pydantic import TypeAdapter
 from tvm import te, tirx
 
-from stages.qnn.elementwise import as_first, elementwise
 from stages.qnn.family_text import from_plain, to_plain
 from stages.qnn.groups import groups_of, put_back
 from stages.qnn.integer import windows
 from stages.qnn.methods import WORD_BITS, Stored
-from stages.qnn.numbers import Numbers, Value
 from stages.qnn.packing import (
     pack_activations,
     raw_sums,
@@ -344,10 +342,3 @@ def pad_channels(data: Array, *, channels: int) -> Array:
     """`data` with channels of zeros behind its own, `channels` in all."""
     width = [(0, 0)] * (data.ndim - 1) + [(0, channels - data.shape[-1])]
     return np.pad(data, width)
-
-
-@elementwise("keep_channels", ["data", "keep"], as_first, infer=lambda types, _: types[0])
-def keep_channels(m: Numbers, data: Value, keep: Value) -> Value:
-    """`data` where `keep` (uint8 [C]) is 1, else level 0: padded channels pack as 0 bits."""
-    is_padding = m.equal(keep, m.constant(0, "uint8"))
-    return m.where(is_padding, m.constant(0, m.dtype(data)), data)

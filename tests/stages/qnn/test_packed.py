@@ -342,12 +342,6 @@ def test_rows_of_a_phase_lie_together() -> None:
     assert [stored_row(place, 6, 6 // 2) for place in places] == list(range(6))
 
 
-def test_kept_channels() -> None:
-    x = np.full((1, 1, 1, 4), 3, np.uint8)
-    kept = run("keep_channels", x, np.array([1, 1, 0, 0], np.uint8))
-    assert kept.ravel().tolist() == [3, 3, 0, 0]
-
-
 @given(SIGNATURES)
 def test_signatures_are_text(signature: KernelSignature) -> None:
     text = signature_text(signature)
