@@ -85,13 +85,16 @@ class Values(Vectors):
         self.values[binding.var] = self._operators[op](binding.value)
 
     def _lanes(self, variable: Any, row: int = 0) -> str:
-        """A tensor parameter [..., Cp], `row` rows down.
+        """A tensor parameter [..., C], `row` rows down, or a scalar in every lane.
 
         Volatile, so that it stays in the epilogue: hoisted out of the pixel loop, a block's
         thresholds and multipliers would take registers.
         """
-        size = storage_dtype(dtype_of(variable.ty)).itemsize
-        source = self.pointer(f"%{variable.name}", str(row * shape_of(variable.ty)[-1] * size))
+        size, shape = storage_dtype(dtype_of(variable.ty)).itemsize, shape_of(variable.ty)
+        if not shape:
+            element = ELEMENTS[dtype_of(variable.ty)]
+            return self.splat(self.load(element, f"%{variable.name}", size), element, self.count)
+        source = self.pointer(f"%{variable.name}", str(row * shape[-1] * size))
         return self.let(f"load volatile {self._kind(variable)}, ptr {source}, align {size}")
 
     def _kind(self, variable: Any) -> str:

@@ -115,8 +115,10 @@ class Composite:
         if not self.reads_floats or not names <= PLAIN_INPUT or len(self.outputs) != 1:
             return 1
         channels = shape_of(self.outputs[0].ty)[-1]
-        pixels = BLOCK // channels if channels < BLOCK else 1
-        return pixels if BLOCK % channels == 0 and self.extent[1] >= pixels else 1
+        if channels != self.extent[2] or channels >= BLOCK or BLOCK % channels:
+            return 1
+        pixels = BLOCK // channels
+        return pixels if self.extent[1] >= pixels else 1
 
     @cached_property
     def signature(self) -> KernelSignature:
@@ -132,8 +134,9 @@ class Composite:
         for call in self.calls.values():
             if is_op(call, "relax.qnn.from_bytes"):
                 return self._nhwc(call.ty)
-        stored = next(call for call in self.calls.values() if call.op.name.startswith("relax.qnn."))
-        return self._nhwc(stored.args[0].ty)
+        first = next(call for call in self.calls.values() if str(call.op.name) not in MOVED)
+        is_of_dialect = str(first.op.name).startswith("relax.qnn.")  # may store what it is given
+        return self._nhwc(first.args[0].ty if is_of_dialect else first.ty)
 
     @property
     def pictures(self) -> int:

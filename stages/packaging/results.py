@@ -25,6 +25,7 @@ from stages.packaging.narrowing import SATURATED, saturating_text
 from stages.packaging.plain import on_stack
 from stages.packaging.stores import block_store
 from stages.packaging.tile_tables import TileTables
+from stages.qnn.composites import MOVED
 from stages.qnn.numbers import fence
 from stages.qnn.registry import attributes, is_op, shape_of
 from stages.qnn.sharing import shared
@@ -66,7 +67,7 @@ class Results:
         calls = self.composite.calls
         while (call := calls.get(variable)) is not None and is_handed_on(call):
             variable = call.args[0]
-            if not is_op(call, "relax.permute_dims") and len(shape_of(variable.ty)) == 4:
+            if str(call.op.name) not in MOVED:
                 channels = min(channels, shape_of(variable.ty)[-1])
         return channels
 

@@ -159,7 +159,8 @@ def test_what_values_reach() -> None:
     found = {
         str(variable.name): reach(variable, calls, lambda _: q) for variable in (*calls, other)
     }
-    assert found["sums"] == 4 * 9  # levels 0..3 at a zero point of 1/2 are -1..5
+    # Levels 0..3 at a zero point of 1/2 are -1..5, and padding is 9.
+    assert found["sums"] == (1 + 1) * 9 + 2 * 1
     assert found["total"] == found["sums"] + 128 + 5
     assert (found["other"], found["unknown"]) == (128, UNKNOWN)
 

@@ -13,7 +13,7 @@ from stages.packaging.composite import Layer
 from stages.packaging.lowering import TABLE, described
 from stages.qnn.builder import calls_of
 from tests.stages.networks import SourceNet
-from tests.stages.packaging.kernel_cases import BIT, MAC, residual_a2w1, residual_a2w2
+from tests.stages.packaging.kernel_cases import BIT, MAC, residual_a2w1
 from tests.stages.packaging.programs import pack
 from tests.stages.packaging.test_convolution import residual
 from tests.stages.packaging.test_depthwise_levels import separable
@@ -45,6 +45,13 @@ def of_levels() -> Model:
     return net.model(separable(net))
 
 
+def levels(channels: int) -> Model:
+    net = SourceNet((1, 64, 9, 9))
+    x = net.quant(net.x, "a", 2, 0.5)
+    x = net.quant(net.batch_norm(net.conv(x, "c", channels), "bn", 8.0), "q", 2, 0.5)
+    return net.model(net.conv(x, "d", channels))
+
+
 KINDS: dict[str, tuple[Callable[[], Model], Hardware, dict[str, str]]] = {
     "of integers": (quantized, AVX512VNNI, {"row": "product of bytes", "finisher": "Lanes"}),
     "depthwise": (depthwise, AVX512VNNI, {"row": "depthwise", "reads": "Taps", "sums": "ATile"}),
@@ -59,9 +66,14 @@ KINDS: dict[str, tuple[Callable[[], Model], Hardware, dict[str, str]]] = {
         {"row": "product of floats, of bits, or looked up", "finisher": "Lanes"},
     ),
     "levels by tiles": (
-        lambda: residual_a2w2().model,
+        lambda: levels(64),
         AMX,
         {"row": "levels by matrix tiles", "finisher": "Blocks"},
+    ),
+    "levels by tiles, not whole blocks": (
+        lambda: levels(48),
+        AMX,
+        {"row": "product by matrix tiles", "finisher": "Lanes"},
     ),
     "tiles": (quantized, AMX, {"row": "product by matrix tiles", "sums": "InTiles"}),
     "batched": (
