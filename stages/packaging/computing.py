@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tvm import relax
+from tvm import relax, tirx
 
 from stages.errors import StageError
 from stages.packaging.addressing import border_class
@@ -23,8 +23,9 @@ from stages.qnn.elementwise import ARITHMETIC, WHOLE, WIDENED
 from stages.qnn.expressions import SCALARS, clipped, saturates, scalar, unsaturated
 from stages.qnn.infer import limits
 from stages.qnn.numbers import TIR
+from stages.qnn.processor import clips_integers
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.qnn.unstored import LONGEST_WORD, WORD_TIR
+from stages.qnn.unstored import LONGEST_WORD, UNSATURATED_TIR, WORD_TIR
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering
@@ -141,8 +142,10 @@ class Elements:
             else:
                 operands.append(self.operand(argument, at))
         bare = unsaturated(call, operands) if saturates(call) else None
-        integer = ARITHMETIC[name](TIR, *operands, **attributes(call)) if name in ROUNDED else None
-        return Computed(scalar(call, operands), clipped(call, operands), bare, integer)
+        if name not in ROUNDED:
+            return Computed(scalar(call, operands), clipped(call, operands), bare)
+        integer = _rounded(call, operands)
+        return Computed(integer.astype(_stored(call)), clipped(call, operands), bare, integer)
 
     def _sum(self, call: Any, at: Position, raw: Any) -> Any:
         """What the main operator gives, from its raw sum."""
@@ -199,6 +202,16 @@ class Elements:
         )
         count = count_of(reached, counted_in(rows.dtype, self.of.isa), self.of.isa)
         return Computed(count.astype("uint8"), integer=count, reached=reached)
+
+
+def _rounded(call: Any, operands: Sequence[Any]) -> Any:
+    """The integer that a call rounds to, within its bounds, in 16 bits or 32."""
+    attrs, arithmetic = attributes(call), ARITHMETIC[str(call.op.name)]
+    if not (attrs.get("fits") and clips_integers()):
+        return arithmetic(TIR, *operands, **attrs)
+    word = comparable(arithmetic(UNSATURATED_TIR, *operands, **attrs), "int16", ANY)
+    low, high = (tirx.const(attrs[end], "int16") for end in ("low", "high"))
+    return tirx.min(tirx.max(word, low), high)
 
 
 def _most(call: Any, known: Mapping[Any, int]) -> int:
