@@ -8,7 +8,7 @@ following addition on its own account.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import pack, unpack
 from typing import Any
@@ -21,13 +21,6 @@ from stages.qnn.packed import CONVOLUTION
 from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 from stages.qnn.unstored import LONGEST_WORD
 
-FLOAT_OPS = {
-    "relax.add": "fadd",
-    "relax.subtract": "fsub",
-    "relax.multiply": "fmul",
-    "relax.divide": "fdiv",
-}
-CHOICES = {"relax.maximum": "ogt", "relax.minimum": "olt"}
 ELEMENTS = {"int32": "i32", "int16": "i16", "float32": "float", "uint8": "i8"}
 """Types of tensors as LLVM names them."""
 MOVED = (
@@ -56,14 +49,11 @@ class Value:
 
 
 class Values(Vectors):
-    """The values of a composite's operators; `biased` says that a bias is in the sums already.
+    """The values of a composite's operators; `biased` says that a bias is in the sums already."""
 
-    `parameters` are those of the composite.
-    """
-
-    def __init__(self, parameters: Sequence[Any], biased: bool) -> None:
+    def __init__(self, biased: bool) -> None:
         super().__init__("x86_64", HALF)
-        self.parameters, self.biased = parameters, biased
+        self.biased = biased
         self.values: dict[Any, Value] = {}
         self._operators: dict[str, Callable[[Any], Value]] = {
             CONVOLUTION: self._sums,
@@ -71,10 +61,8 @@ class Values(Vectors):
             THRESHOLD: self._threshold,
             "relax.qnn.requantize": self._requantize,
             "relax.qnn.saturate": self._saturate,
-            "relax.qnn.dequantize": self._dequantize,
             "relax.qnn.add": self._add,
             **dict.fromkeys(MOVED, lambda call: self._operand(call.args[0])),
-            **dict.fromkeys((*FLOAT_OPS, *CHOICES), self._arithmetic),
         }
 
     def emit(self, binding: Any) -> None:
@@ -85,16 +73,13 @@ class Values(Vectors):
         self.values[binding.var] = self._operators[op](binding.value)
 
     def _lanes(self, variable: Any, row: int = 0) -> str:
-        """A tensor parameter [..., C], `row` rows down, or a scalar in every lane.
+        """A tensor parameter [..., C], `row` rows down.
 
         Volatile, so that it stays in the epilogue: hoisted out of the pixel loop, a block's
         thresholds and multipliers would take registers.
         """
-        size, shape = storage_dtype(dtype_of(variable.ty)).itemsize, shape_of(variable.ty)
-        if not shape:
-            element = ELEMENTS[dtype_of(variable.ty)]
-            return self.splat(self.load(element, f"%{variable.name}", size), element, self.count)
-        source = self.pointer(f"%{variable.name}", str(row * shape[-1] * size))
+        size = storage_dtype(dtype_of(variable.ty)).itemsize
+        source = self.pointer(f"%{variable.name}", str(row * shape_of(variable.ty)[-1] * size))
         return self.let(f"load volatile {self._kind(variable)}, ptr {source}, align {size}")
 
     def _kind(self, variable: Any) -> str:
@@ -129,13 +114,21 @@ class Values(Vectors):
                 return self.packed(name, kind, bounds)
             if kind == self.ints and self._shortest(value.reach) == self.words:
                 kind, name = self.words, self.saturated(name)
-            name = self.clip_integers(kind, name, *bounds)
+            name = self._clipped(kind, name, *bounds)
         if kind == wanted:
             return name
         sizes = {self.bytes: 8, self.words: 16, self.ints: 32}
         longer = "zext" if kind == self.bytes else "sext"
         op = longer if sizes[kind] < sizes[wanted] else "trunc"
         return self.let(f"{op} {kind} {name} to {wanted}")
+
+    def _clipped(self, kind: str, value: str, low: int, high: int) -> str:
+        """Integers of a kind bounded to [low, high]."""
+        for predicate, bound in (("sgt", low), ("slt", high)):
+            limit = self.constant(kind, bound)
+            better = self.let(f"icmp {predicate} {kind} {value}, {limit}")
+            value = self.let(f"select {self.bits} {better}, {kind} {value}, {kind} {limit}")
+        return value
 
     def _shortest(self, reach: int) -> str:
         """The kind of words if they hold integers of at most this size, else int32."""
@@ -264,24 +257,3 @@ class Values(Vectors):
         moved = self._chosen("ogt", moved, self.constant(self.floats, low))
         moved = self._chosen("olt", moved, self.constant(self.floats, high))
         return Value(self.ints, self._rounded(moved), reach=reach)
-
-    def _dequantize(self, call: Any) -> Value:
-        data, scale = call.args
-        integers = self.integer(self._operand(data), self.ints)
-        integers = self._plus(self.ints, integers, -attributes(call)["zero_point"])
-        lanes = self.let(f"sitofp {self.ints} {integers} to {self.floats}")
-        return Value(self.floats, self._float("fmul", lanes, self._lanes(scale)))
-
-    def _arithmetic(self, call: Any) -> Value:
-        left, right = (
-            self._lanes(argument)
-            if argument in self.parameters
-            and argument not in self.values
-            and len(shape_of(argument.ty)) in (1, 4)
-            else self._operand(argument).name
-            for argument in call.args
-        )
-        name = str(call.op.name)
-        if name in CHOICES:
-            return Value(self.floats, self._chosen(CHOICES[name], left, right))
-        return Value(self.floats, self._float(FLOAT_OPS[name], left, right))

@@ -2,29 +2,27 @@
 
 The older form of `stages.packaging.lanes`, kept until that was timed on a processor with tiles.
 
-`void epilogue(sums, p1 …, o1 …)`: every pointer is already moved to the pixel and the block of
-channels; `sums` is int32. A float output's pointer stands at room for 32 floats, from where the
-kernel copies them.
+`void epilogue(sums, p0 …, o0 …)`: every pointer is already moved to the pixel and the block of
+channels; `sums` is int32.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from math import prod
+from collections.abc import Sequence
 from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import Text
-from stages.packaging.addressing import output_offset, parameter_offset
+from stages.packaging.addressing import border_class, output_offset
 from stages.packaging.block_values import Value, Values
 from stages.packaging.finishing import fill_halos
 from stages.packaging.kernel_parts import Finisher
 from stages.packaging.recoding import entries, stored_words
 from stages.packaging.vectors import BYTES, HALF
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.packed import stored_of
-from stages.qnn.registry import attributes, dtype_of, shape_of
+from stages.qnn.packed import is_convolution, stored_of
+from stages.qnn.registry import attributes, is_op, shape_of
 from stages.qnn.signature import BLOCK
 from stages.qnn.tables import ENTRIES
 
@@ -33,7 +31,7 @@ class Epilogue(Values):
     """Emits the epilogue of one packed composite."""
 
     def __init__(self, composite: Any, biased: bool) -> None:
-        super().__init__(composite.parameters, biased)
+        super().__init__(biased)
         self.composite = composite
         self.stores = {
             "relax.qnn.bitpack": self._bitpack,
@@ -53,15 +51,10 @@ class Epilogue(Values):
                 self.emit(binding)
             else:
                 words.append((binding, store(binding)))
-        for number, output in enumerate(outputs):
-            if dtype_of(output.ty) == "float32":  # a zero is +0 whatever it came from
-                lanes, zero = self.values[self._inner(output)].name, self.constant(self.floats, 0.0)
-                lanes = self.let(f"fadd {self.floats} {lanes}, {zero}")
-                self.store(self.floats, lanes, f"%o{number}", 4, 0)
         for binding, digits in words:
             self._store_words(binding, digits)
         self.do("ret void")
-        reads = [f"%{parameter.name}" for parameter in self.parameters]
+        reads = [f"%{parameter.name}" for parameter in self.composite.parameters]
         writes = [f"%o{number}" for number in range(len(outputs))]
         function = self.function(name, [f"ptr noalias {p}" for p in ("%sums", *reads, *writes)])
         return function, list(self.declarations)
@@ -136,26 +129,12 @@ class Blocks(Finisher):
         """The epilogue."""
         self.of.include(*Epilogue(self.of.composite, self.of.reads.begins).epilogue(self.name))
 
-    @property
-    def words(self) -> int:
-        """One pixel's block of every float output."""
-        return len(self._floats) * BLOCK
-
-    @cached_property
-    def _floats(self) -> dict[Any, int]:
-        """Float output → which of their blocks in scratch is its own."""
-        outputs = [o for o in self.of.composite.outputs if dtype_of(o.ty) == "float32"]
-        return {output: number for number, output in enumerate(outputs)}
-
-    def _place(self, output: Any) -> int:
-        return self.of.sums.words + self._floats[output] * BLOCK
-
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output."""
         fill_halos(self.of)
 
     def pixel(self, strip: Any, y: Any, x: Any, sums: Any) -> None:
-        """The epilogue of one pixel and block, then what it left for a float output."""
+        """The epilogue of one pixel and block."""
         of, composite = self.of, self.of.composite
         calls = list(composite.calls.values())
         pointers = [
@@ -163,26 +142,29 @@ class Blocks(Finisher):
             for p in composite.parameters
         ]
         for result, output in zip(of.results, composite.outputs, strict=True):
-            if output in self._floats:
-                pointers.append(T.address_of(of.scratch[self._place(output)]))
-            else:
-                offset = output_offset(output, composite.store_of(output), strip, y, x)
-                pointers.append(T.address_of(result[offset]))
-        start = T.address_of(of.scratch[sums])
-        T.evaluate(T.call_extern("void", self.name, start, *pointers))
-        for result, output in zip(of.results, composite.outputs, strict=True):
-            if output in self._floats:
-                self._copy(result, output, strip, y, x)
+            offset = output_offset(output, composite.store_of(output), strip, y, x)
+            pointers.append(T.address_of(result[offset]))
+        T.evaluate(T.call_extern("void", self.name, T.address_of(of.scratch[sums]), *pointers))
 
-    def _copy(self, result: Any, output: Any, block: Any, y: Any, x: Any) -> None:
-        """Floats are written without padding, NCHW where they are turned, or NHWC."""
-        of = self.of
-        pixels = of.height * of.width
-        channels, pixel = prod(shape_of(output.ty)) // pixels, y * of.width + x
-        turn = of.composite.turn_before(of.composite.results[output])
-        with T.serial(0, BLOCK) as lane:
-            c = block * BLOCK + lane
-            with T.If(c < channels), T.Then():
-                value = T.reinterpret("float32", of.scratch[self._place(output) + lane])
-                index = pixel * channels + c if turn is None else c * pixels + pixel
-                T.buffer_store(result, value, [index])
+
+def parameter_offset(parameter: Any, calls: Sequence[Any], block: Any, y: Any, x: Any) -> Any:
+    """Element of a parameter that an epilogue's pointer stands at.
+
+    `calls` are the composite's operator calls. Operands of the main operator that the epilogue
+    does not read stay at 0; tensors per channel move by blocks. An edge may be both, the data of
+    the main operator and an addend of the epilogue.
+    """
+    readers = [c for c in calls if any(parameter.same_as(argument) for argument in c.args)]
+    for call in readers:
+        if is_op(call, "relax.qnn.from_bytes"):
+            top, left = attributes(call)["origin"]
+            _, width, channels = shape_of(parameter.ty)
+            return ((top + y) * width + left + x) * channels + block * BLOCK
+    for call in readers:
+        if is_convolution(call):
+            if not parameter.same_as(call.args[2]):
+                return 0
+            return border_class(call, y, x) * shape_of(parameter.ty)[1] + block * BLOCK
+    shape = shape_of(parameter.ty)
+    is_per_channel = 0 < len(shape) <= 2 and shape[-1] % BLOCK == 0
+    return block * BLOCK if is_per_channel else 0

@@ -206,9 +206,12 @@ class Layer:
         return self.composite.main is not None and str(self.composite.main.op.name) in POOLS
 
     @property
-    def has_whole_blocks(self) -> bool:
-        """Whether its channels fill blocks."""
-        return int(attributes(self.composite.main)["channels"][1]) % BLOCK == 0
+    def gives_blocks_of_levels(self) -> bool:
+        """Whether sums become levels and nothing else, of channels that fill blocks."""
+        composite = self.composite
+        channels = int(attributes(composite.main)["channels"][1])
+        has_floats = any("float" in dtype_of(call.ty) for call in composite.calls.values())
+        return composite.is_of_levels and channels % BLOCK == 0 and not has_floats
 
     @property
     def has_matrices(self) -> bool:

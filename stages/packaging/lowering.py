@@ -118,7 +118,7 @@ TABLE = (
     Row("Winograd", lambda it: it.is_winograd, Parts(*WINOGRAD, Lanes)),
     Row(
         "levels by matrix tiles",
-        lambda it: it.is_tiled and not it.is_product and it.has_whole_blocks,
+        lambda it: it.is_tiled and it.gives_blocks_of_levels,
         Parts(*TILED, Blocks),
     ),
     Row("product by matrix tiles", lambda it: it.is_tiled, Parts(*TILED, Lanes)),
@@ -238,14 +238,9 @@ class Lowering:
         )
 
     @property
-    def _made_at(self) -> int:
-        """Where in scratch the kernel makes something of weights: behind what follows the sums."""
-        return self.sums.words + self.finisher.words
-
-    @property
     def wide_at(self) -> int:
         """Where in scratch inputs are widened: behind all else."""
-        return self._made_at + self.sums.made_words
+        return self.sums.words + self.sums.made_words
 
     @property
     def _scratch_words(self) -> int:
@@ -253,8 +248,8 @@ class Lowering:
 
     @property
     def made(self) -> Any:
-        """A pointer to what the kernel makes of weights."""
-        return T.address_of(self.scratch[self._made_at])
+        """A pointer to what the kernel makes of weights, behind the sums."""
+        return T.address_of(self.scratch[self.sums.words])
 
     def _declare(self) -> None:
         self.declare_tensors()

@@ -89,7 +89,7 @@ class ATile(Sums):
     def fits(cls, of: Lowering) -> bool:
         """Whether the micro-kernel keeps them, of as many channels as can be finished alone."""
         is_whole = of.reads.channels >= of.finisher.least_strip
-        return of.finisher.stores_all and of.reads.keeps_sums and is_whole
+        return of.reads.keeps_sums and is_whole
 
     @property
     def strip(self) -> int:

@@ -39,14 +39,6 @@ class Vectors(FunctionText):
         number = float(value) if element == "float" else value
         return "<" + ", ".join([f"{element} {number}"] * int(count)) + ">"
 
-    def clip_integers(self, kind: str, value: str, low: int, high: int) -> str:
-        """Integers of a kind bounded to [low, high]."""
-        for predicate, bound in (("sgt", low), ("slt", high)):
-            limit = self.constant(kind, bound)
-            better = self.let(f"icmp {predicate} {kind} {value}, {limit}")
-            value = self.let(f"select {self.bits} {better}, {kind} {value}, {kind} {limit}")
-        return value
-
     def saturated(self, integers: str) -> str:
         """int16 of int32, what is beyond them as the one that is nearest, if it `packs`."""
         order = [8 * (n // 4) + 4 * half + n % 4 for half in (0, 1) for n in range(HALF)]
