@@ -20,9 +20,9 @@ biases with every correction folded in. All models go one way (`run`):
    lies by then. What no composite writes as a layer wants it, such as a graph input or computed
    weights, is laid out in front of the layer (`conversions.py`, `matrices.py`).
 
-The kind of a composite decides what it computes on (`Caller.in_blocks`). One of levels finishes
-whole blocks of 32 channels, and what it writes are layouts alone. All others finish the channels
-there are; beside layouts they write a result as the user would see it, where something reads that.
+What a composite computes has the channels there are; what fills up words and blocks is stored
+behind them. Composites of levels (`Caller.of_levels`) write layouts alone. All others beside these
+write a result as the user would see it, where something reads that.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run(
     results = [places.mapping[output] for output in outputs_of(graph.main)]
     functions = dict(places.functions.get().functions)
     packed = places.builder.model_after(model, results, functions)
-    if any(caller.in_blocks for caller in graph.callers.values()):
+    if any(caller.of_levels for caller in graph.callers.values()):
         check(packed)
     return packed
 
@@ -73,7 +73,7 @@ def run(
 def _composite(places: Places, caller: Caller, is_slow: bool) -> None:
     """Call a composite anew, or as it was if neither it nor what it writes is packed."""
     edges, variable = places.edges, caller.variable
-    if caller.in_blocks or variable in edges.plans or edges.of(variable).layouts:
+    if caller.of_levels or variable in edges.plans or edges.of(variable).layouts:
         composite = Composite(places, caller, is_slow)
         function = composite.build()
         value = places.call(function, composite.arguments, caller.name)

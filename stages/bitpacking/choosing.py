@@ -66,7 +66,7 @@ def subjects(graph: Graph, options: LegalizeOptions, offers: Table) -> dict[str,
     return {
         one.name: subject_of(one, offers, phased)
         for one in layers.values()
-        if not (one.in_blocks and str(one.call.op.name) in ON_BITS)
+        if not (one.of_levels and str(one.call.op.name) in ON_BITS)
     }
 
 
@@ -121,7 +121,7 @@ def subject_of(layer: Layer, offers: Table, phased: Collection[Any] = ()) -> Sub
         strides,
         unit=1 if is_batched(call) or is_float_product(call) else layer.unit,
         pictures=batch,
-        in_blocks=layer.in_blocks or is_float_product(call),
+        in_blocks=layer.of_levels or is_float_product(call),
         groups=groups_of(count, (channels, outputs)),
         has_matrices=is_batched(call),
         is_unpadded=is_batched(call) and not is_float_product(call),

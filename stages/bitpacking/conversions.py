@@ -27,7 +27,7 @@ class Conversions:
 
     def __init__(self, graph: Graph, plans: Plans) -> None:
         self.graph, self.callers, readings = graph, graph.callers, graph.readings
-        layers = [p for p in plans.values() if isinstance(p, LinearPlan) and not p.layer.in_blocks]
+        layers = [p for p in plans.values() if isinstance(p, LinearPlan) and not p.layer.of_levels]
         once = [plan for plan in layers if plan.layer.reads_once]
         data = {plan.layer.data for plan in once}
         turns = {v: turn_of(c.function) for v, c in self.callers.items() if v in data}

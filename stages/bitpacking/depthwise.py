@@ -64,7 +64,7 @@ def depthwise_of(graph: Graph, hardware: Hardware) -> dict[Any, DepthwisePlan]:
     """Variable of `main` → the depthwise convolution that gives it, for those kernels can have."""
     isa = isa_of(hardware)
     found = {
-        variable: (_on_levels if caller.in_blocks else _on_bytes)(graph, caller, isa)
+        variable: (_on_levels if caller.of_levels else _on_bytes)(graph, caller, isa)
         for variable, caller in graph.callers.items()
     }
     return {variable: plan for variable, plan in found.items() if plan is not None}

@@ -131,7 +131,7 @@ def _shares(plan: Plan) -> bool:
     Floats lie as they are where no halo is wanted, and a tile of all pixels is chosen for the halo
     that its own window has.
     """
-    if plan.layer.in_blocks or not isinstance(plan, LinearPlan):
+    if plan.layer.of_levels or not isinstance(plan, LinearPlan):
         return True
     return not plan.kernel.is_float and not plan.kernel.is_whole
 
@@ -158,10 +158,10 @@ def _requests(graph: Graph, plans: Plans) -> dict[Any, Requests]:
     """Result → how it is read, for all of levels, and else for every layer or maximum pool of bytes
     with one result that is a picture."""
     found = {
-        variable: Requests(can_pad=not caller.in_blocks)
+        variable: Requests(can_pad=not caller.of_levels)
         for variable, caller in graph.producers.items()
         if isinstance(variable.ty, relax.TensorType)
-        and (caller.in_blocks or _writes_layouts(caller, plans))
+        and (caller.of_levels or _writes_layouts(caller, plans))
     }
     for binding in graph.bindings:
         reader, plan = graph.callers.get(binding.var), plans.get(binding.var)
@@ -171,11 +171,11 @@ def _requests(graph: Graph, plans: Plans) -> dict[Any, Requests]:
             else:
                 found[variable].note(variable, reader, plan)
     for variable, requests in found.items():
-        in_blocks, wanted = graph.producers[variable].in_blocks, requests.layouts
-        if in_blocks and requests.is_added and all(one.form != "bytes" for one in wanted):
+        of_levels, wanted = graph.producers[variable].of_levels, requests.layouts
+        if of_levels and requests.is_added and all(one.form != "bytes" for one in wanted):
             wanted.append(layout_of(variable, "bytes"))
         wanted.sort(key=lambda one: FORMS.index(one.form))
-        is_pool = not in_blocks and variable not in plans
+        is_pool = not of_levels and variable not in plans
         if is_pool and (requests.as_user or requests.pads or len(wanted) > 1):
             found[variable] = Requests(is_read=True)  # a pool writes one result
     return found
@@ -193,7 +193,7 @@ def _wanted(variable: Any, plan: Plan | None) -> Layout | None:
     rebased."""
     if plan is None or plan.layout is None or not plan.layer.data.same_as(variable):
         return None
-    if plan.layer.in_blocks:
+    if plan.layer.of_levels:
         return plan.layout
     layout, given = plan.layout, plan.layer.actual.values()
     is_bytes = layout.form == "bytes" and dtype_of(variable.ty) == "uint8"
@@ -206,7 +206,7 @@ def _wanted(variable: Any, plan: Plan | None) -> Layout | None:
 def _is_added(variable: Any, reader: Caller, plan: Plan | None, layout: Layout | None) -> bool:
     """Whether what a composite reads of a result, but as a layer's data in a layout, is added to
     what it computes, position by position, or the like."""
-    if reader.in_blocks:
+    if reader.of_levels:
         return "float" not in dtype_of(variable.ty)
     if not isinstance(plan, LinearPlan) or dtype_of(variable.ty) != "uint8":
         return False
@@ -244,7 +244,7 @@ def _pool_planes(graph: Graph, requests: dict[Any, Requests]) -> None:
 def _pool_of_levels(caller: Caller) -> Any:
     """The operator of a composite of levels that is a small maximum pool and nothing else."""
     calls = calls_in(caller.function)
-    if not caller.in_blocks or len(calls) != 1 or not is_op(calls[0], "relax.qnn.max_pool2d"):
+    if not caller.of_levels or len(calls) != 1 or not is_op(calls[0], "relax.qnn.max_pool2d"):
         return None
     kernel = attributes(calls[0])["kernel"]
     return calls[0] if kernel[0] * kernel[1] <= MOST_TAPS else None

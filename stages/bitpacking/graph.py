@@ -40,9 +40,9 @@ class Caller:
         return str(self.function.attrs["composite"])
 
     @property
-    def in_blocks(self) -> bool:
-        """Whether it computes levels by whole blocks of channels, however few there are, and its
-        results lie as readers want them; else also as the user sees them."""
+    def of_levels(self) -> bool:
+        """Whether it is of levels, so that its results lie as readers want them; results of others
+        also lie as the user sees them."""
         return not is_apart(self.function)
 
     def reads(self, variable: Any) -> int:

@@ -83,7 +83,7 @@ def layer_around(
 ) -> Layer:
     """A layer around the binding of a linear operator of a composite."""
     data = caller.actual[inner.value.args[0]]
-    is_narrow = not caller.in_blocks or _is_narrow_input(graph, data)
+    is_narrow = not caller.of_levels or _is_narrow_input(graph, data)
     return Layer(
         caller.variable,
         caller.function,
@@ -91,7 +91,7 @@ def layer_around(
         inner,
         weights,
         unit=WORD_BYTES if is_narrow else BLOCK,
-        lies_freely=not caller.in_blocks or (is_narrow and _is_fused(graph, data)),
+        lies_freely=not caller.of_levels or (is_narrow and _is_fused(graph, data)),
         algorithm=algorithm,
         packing=packing,
     )

@@ -32,7 +32,7 @@ def can_be_rebased(plans: Plans) -> set[Any]:
     """The pictures that can be rebased: convolutions give them, and all layers flip them."""
     readers: dict[Any, list[LinearPlan]] = defaultdict(list)
     for plan in plans.values():
-        if isinstance(plan, LinearPlan) and not plan.layer.in_blocks:
+        if isinstance(plan, LinearPlan) and not plan.layer.of_levels:
             readers[plan.layer.data].append(plan)
     return {
         data
