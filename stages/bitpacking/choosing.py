@@ -1,27 +1,25 @@
-"""Choose a kernel for every product of a module: the one measured best, or predicted to be."""
+"""Choose a kernel for every linear layer: the one measured best, or predicted to be."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
-import numpy as np
-from tvm.ir import Call
-
-from stages.bitpacking.edges import LINEAR, narrow_inputs, nhwc, pictures
-from stages.bitpacking.window import Chosen, Window
+from stages.bitpacking.graph import Graph
+from stages.bitpacking.layers import Layer, layers_of, linear_name
+from stages.bitpacking.layouts import fill_of, layout_of, nhwc, pictures
+from stages.bitpacking.plans import LinearPlan
+from stages.bitpacking.window import Window
 from stages.errors import StageError
 from stages.kinds import Table
-from stages.options import Algorithm, LegalizeOptions, Packing
-from stages.qnn.builder import bindings_of, composite_of, variables_in
-from stages.qnn.composites import calls_in, has_own, is_batched, is_float_product
+from stages.options import LegalizeOptions
+from stages.qnn.builder import variables_in
+from stages.qnn.composites import ON_BITS, is_batched, is_float_product
 from stages.qnn.geometry import PHASED, PHASES, Geometry
 from stages.qnn.groups import groups_of
 from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.methods import BYTE_BITS, WORD_BYTES
 from stages.qnn.offers import (
     FLOAT_PROBLEMS,
     Offer,
@@ -29,15 +27,12 @@ from stages.qnn.offers import (
     from_table,
     on_bytes,
     products_for,
-    ranked,
     weight_limit_of,
 )
 from stages.qnn.packings import packed_as, packing_text
-from stages.qnn.registry import attributes, dtype_of, shape_of
-from stages.qnn.signature import BLOCK
+from stages.qnn.registry import attributes, dtype_of
 from stages.qnn.terms import encoding_of
 
-Tensors = dict[str, np.ndarray[Any, Any]]
 WINOGRADS = (
     "it transforms windows of 3x3 pixels, of at least 8 channels, that move by two, or by one if "
     "their sums have 26 bits at most"
@@ -46,97 +41,58 @@ WINOGRADS_OF_FLOATS = (
     "it transforms windows of 3x3 pixels, of at least 8 channels, that move by one or two"
 )
 _HINT = "leave algorithm out, or write mac8"
-DRAWING = {"relax.permute_dims", "relax.qnn.quantize"}
-"""Operators that a pass over an input picture may consist of."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """A product in `main`."""
-
-    name: str
-    data: Any
-    """What it multiplies, in `main`."""
-    call: Any
-    """Its call, in its composite."""
-    weight: np.ndarray[Any, Any]
-    """Levels [O, ..., K]."""
-    unit: int = BLOCK
-    """Bytes of its data are padded to a multiple of so many channels."""
-    wish: Algorithm | None = None
-    """How the recipe says that it multiplies."""
-    packing: Packing | None = None
-    """How the recipe says that its bits are packed."""
-    in_blocks: bool = True
-    """Whether its results are finished by whole blocks of channels."""
 
 
 def choose(
-    module: Any, tensors: Tensors, options: LegalizeOptions, offers: Table, choices: Table
-) -> dict[Any, Chosen]:
-    """Call of a composite in `main` → what is chosen for its convolution or matrix product."""
-    works = works_in(module, tensors, options)
-    phased = in_phases(module, works, offers)
-    return {v: kernel_of(work, offers, choices, phased) for v, work in works.items()}
+    graph: Graph, options: LegalizeOptions, offers: Table, choices: Table
+) -> dict[Any, LinearPlan]:
+    """Variable of `main` → the linear layer that gives it, and its kernel."""
+    layers = layers_of(graph, options)
+    phased = in_phases(graph, layers, offers)
+    return {
+        variable: _planned(layer, subject_of(layer, offers, phased), choices)
+        for variable, layer in layers.items()
+    }
 
 
-def subjects_on_bytes(
-    module: Any, tensors: Tensors, options: LegalizeOptions, offers: Table
-) -> dict[str, Subject]:
-    """Layer → what there is to choose for it, of those that multiply bytes, as their data lie."""
-    works = works_in(module, tensors, options)
-    phased = in_phases(module, works, offers)
-    on_bytes = {v: w for v, w in works.items() if linear_name(w.call) in ("conv2d", "dense")}
-    return {str(v.name): subject_of(work, offers, phased) for v, work in on_bytes.items()}
+def subjects(graph: Graph, options: LegalizeOptions, offers: Table) -> dict[str, Subject]:
+    """Layer → what there is to choose for it, as its data lie.
+
+    Layers of levels that legalizing has given to kernels of stored bits are not among them: for
+    these it has chosen.
+    """
+    layers = layers_of(graph, options)
+    phased = in_phases(graph, layers, offers)
+    return {
+        one.name: subject_of(one, offers, phased)
+        for one in layers.values()
+        if not (one.of_levels and str(one.call.op.name) in ON_BITS)
+    }
 
 
-def works_in(module: Any, tensors: Tensors, options: LegalizeOptions) -> dict[Any, Work]:
-    """Call of a composite in `main` → its convolution or matrix product, if a kernel is chosen."""
-    works: dict[Any, Work] = {}
-    drawn = _drawn(module)
-    for binding in bindings_of(module["main"]):
-        function = composite_of(module, binding.value)
-        if function is None:
-            continue
-        actual = dict(zip(function.params, binding.value.args, strict=True))
-        for inner in bindings_of(function):
-            if isinstance(inner.value, Call) and is_chosen(inner.value):
-                data, weight = (actual[argument] for argument in inner.value.args)
-                unit = WORD_BYTES if data in drawn else BLOCK
-                name = str(binding.var.name)
-                wishes = options.algorithm_of(name), options.packing_of(name)
-                weights = tensors[weight.name]
-                works[binding.var] = Work(name, data, inner.value, weights, unit, *wishes)
-    return works
+def in_phases(graph: Graph, layers: Mapping[Any, Layer], offers: Table) -> set[Any]:
+    """The data of linear layers whose rows are to lie in phases.
 
-
-def is_chosen(call: Any) -> bool:
-    """Whether a kernel is chosen for an operator: a product, but of each channel on its own."""
-    return bool(linear_name(call)) and not has_own(call)
-
-
-def in_phases(module: Any, works: Mapping[Any, Work], offers: Table) -> set[Any]:
-    """The data of products in `main` whose rows are to lie in phases.
-
-    Nothing reads them but products whose windows move by two pixels, and that are predicted to take
+    Nothing reads them but layers whose windows move by two pixels, and that are predicted to take
     less time so, all together.
     """
-    readers: dict[Any, list[Work | None]] = {}
-    for binding in bindings_of(module["main"]):
-        work, read = works.get(binding.var), variables_in(binding.value)
+    readers: dict[Any, list[Layer | None]] = {}
+    for binding in graph.bindings:
+        layer, read = layers.get(binding.var), variables_in(binding.value)
         for variable in read:
-            is_data = work is not None and work.data.same_as(variable) and read.count(variable) == 1
-            readers.setdefault(variable, []).append(work if is_data else None)
+            is_data = layer is not None and layer.data.same_as(variable)
+            only = is_data and read.count(variable) == 1
+            readers.setdefault(variable, []).append(layer if only else None)
     return {variable for variable, of in readers.items() if _gains(of, offers)}
 
 
-def _gains(readers: Sequence[Work | None], offers: Table) -> bool:
+def _gains(readers: Sequence[Layer | None], offers: Table) -> bool:
     """Whether all that read something take less time if it lies in phases."""
     mine = other = 0.0
-    for work in readers:
-        if work is None or not _is_strided(work.call):
+    for layer in readers:
+        if layer is None or not _is_strided(layer.call):
             return False
-        subject = subject_of(work, offers)
+        subject = subject_of(layer, offers)
         if (geometry := subject.workload.geometry.as_phased) is None:
             return False
         mine += _least(subject)
@@ -151,114 +107,88 @@ def _is_strided(call: Any) -> bool:
     return is_bytes and strides == (PHASES, PHASES)
 
 
-def _drawn(module: Any) -> set[Any]:
-    """Pictures of few channels, from a float input to one product, that a pass of their own makes:
-    their rows can be stacked."""
-    bindings = bindings_of(module["main"])
-    readers = Counter(v for b in bindings for v in variables_in(b.value))
-    narrow, found = narrow_inputs(module), set()
-    for binding in bindings:
-        function = composite_of(module, binding.value)
-        if binding.var in narrow and readers[binding.var] == 1 and function is not None:
-            source = function.params[0].ty
-            is_picture = dtype_of(source) == "float32" and len(shape_of(source)) == 4
-            if is_picture and {str(call.op.name) for call in calls_in(function)} <= DRAWING:
-                found.add(binding.var)
-    return found
-
-
-def linear_name(call: Any) -> str:
-    """The name of a convolution or matrix product in the dialect, else nothing."""
-    name = str(call.op.name).removeprefix("relax.qnn.")
-    return name if name in LINEAR else ""
-
-
-def subject_of(work: Work, offers: Table, phased: Collection[Any] = ()) -> Subject:
-    """The kernels there are for a product whose algorithm is chosen, with some data in phases."""
-    call, weight = work.call, work.weight
-    data, stored = call.args
-    if is_batched(call):
-        return _of_matrices(work, offers)
-    kernel = (1, 1) if weight.ndim == 2 else weight.shape[1:3]
+def subject_of(layer: Layer, offers: Table, phased: Collection[Any] = ()) -> Subject:
+    """The kernels there are for a layer whose algorithm is chosen, with some data in phases."""
+    call, weight, attrs = layer.call, layer.weights, attributes(layer.call)
     height, width, outputs = nhwc(call.ty)
-    batch = pictures(call.ty)
-    height *= batch
-    attrs = attributes(call)
-    strides = tuple(attrs.get("strides", (1, 1)))
-    count = attrs.get("groups", 1)
-    channels = weight.shape[-1] * count
-    groups = groups_of(count, (channels, outputs))
-    geometry = Geometry(kernel, channels, width, height, strides, pictures=batch, groups=groups)
-    if is_float_product(call):
-        problem, geometry = FLOAT_PROBLEMS[dtype_of(data.ty)].name, replace(geometry, unit=1)
-        offered = _wished(work, geometry, from_table(offers[problem]))
-        return Subject((Workload(problem, geometry, outputs),), tuple(offered))
-    bits = int(dtype_of(data.ty).lstrip("uint"))
-    geometry = replace(geometry, unit=work.unit, in_blocks=work.in_blocks)
-    algorithm, dtype = linear_name(call).rpartition("_")[0], dtype_of(stored.ty)
-    if algorithm:
-        encoding = encoding_of(dtype, attrs["weight_zero_point_x2"])
-        problem = Problem(bits, int(dtype.lstrip("uint")), encoding).name
-        offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
-        offered = _packed(work, geometry, offered)
-    else:
-        limit = weight_limit_of(weight)
-        problem = products_problem(bits, limit)
-        offered = products_for(offers, bits, weight, on_bytes(weight, strides, work.wish))
-        offered = _wished(work, geometry, offered)
-    subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
-    if work.data in phased:
-        return _laid(subject, replace(geometry, phases=PHASES))
-    return subject if algorithm else _cheapest(subject)
-
-
-def _of_matrices(work: Work, offers: Table) -> Subject:
-    """The kernels there are for a product whose weights are computed.
-
-    Pixels of bytes lie as they are given: what fills up their last word is the next pixel's, and
-    multiplied with weights of 0. Kernels whose steps are longer than words get them padded.
-    """
-    rows, width, outputs = nhwc(work.call.ty)
-    count, channels = pictures(work.call.ty), work.weight.shape[-1]
+    batch, count = pictures(call.ty), attrs.get("groups", 1)
+    channels, strides = weight.shape[-1] * count, tuple(attrs.get("strides", (1, 1)))
     geometry = Geometry(
-        (1, 1), channels, width, count * rows, pictures=count, unit=1, has_matrices=True
+        weight.shape[1:3],
+        channels,
+        width,
+        batch * height,
+        strides,
+        unit=1 if is_batched(call) or is_float_product(call) else layer.unit,
+        pictures=batch,
+        in_blocks=layer.of_levels or is_float_product(call),
+        groups=groups_of(count, (channels, outputs)),
+        has_matrices=is_batched(call),
+        is_unpadded=is_batched(call) and not is_float_product(call),
     )
-    if is_float_product(work.call):
-        problem = FLOAT_PROBLEMS[dtype_of(work.call.args[0].ty)].name
-        offered = _wished(work, geometry, from_table(offers[problem]))
-        return Subject((Workload(problem, geometry, outputs),), tuple(offered))
-    problem = products_problem(BYTE_BITS, weight_limit_of(work.weight))
-    geometry = replace(geometry, in_blocks=work.in_blocks, is_unpadded=True)
-    offered = _wished(work, geometry, products_for(offers, BYTE_BITS, work.weight, {"mac8"}))
+    problem, offered = _offered(layer, geometry, offers)
     subject = Subject((Workload(problem, geometry, outputs),), tuple(offered))
-    longer = [o.signature for o in offered if o.signature.step > 1]
+    if is_float_product(call) or str(call.op.name) in ON_BITS:
+        return subject
+    if is_batched(call):
+        return min((subject, *_padded(subject)), key=_least)
+    if layer.data in phased:
+        return _laid(subject, replace(geometry, phases=PHASES))
+    return _cheapest(subject) if layer.lies_freely else subject
+
+
+def _offered(layer: Layer, geometry: Geometry, offers: Table) -> tuple[str, Sequence[Offer]]:
+    """What a layer's problem is called, and the kernels for it that the recipe leaves."""
+    data, stored = (dtype_of(argument.ty) for argument in layer.call.args)
+    if is_float_product(layer.call):
+        problem = FLOAT_PROBLEMS[data].name
+        return problem, _of_algorithm(layer, geometry, from_table(offers[problem]))
+    bits, weights = int(data.lstrip("uint")), layer.weights
+    if algorithm := linear_name(layer.call).rpartition("_")[0]:
+        encoding = encoding_of(stored, attributes(layer.call)["weight_zero_point_x2"])
+        problem = Problem(bits, int(stored.lstrip("uint")), encoding).name
+        offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
+        return problem, _of_packing(layer, geometry, offered)
+    algorithms = on_bytes(weights, geometry.strides, layer.algorithm)
+    offered = products_for(offers, bits, weights, algorithms)
+    problem = products_problem(bits, weight_limit_of(weights))
+    return problem, _of_algorithm(layer, geometry, offered)
+
+
+def _padded(subject: Subject) -> list[Subject]:
+    """The same with pixels padded to the steps of kernels that are longer than words.
+
+    Where weights are computed, pixels of bytes lie as they are given: what fills up their last word
+    is the next pixel's, and multiplied with weights of 0.
+    """
+    geometry = replace(subject.workload.geometry, is_unpadded=False)
+    longer = [o.signature for o in subject.offers if o.signature.step > 1]
     units = sorted({signature.step * signature.channels_per_word for signature in longer})
-    padded = (replace(geometry, is_unpadded=False, unit=unit) for unit in units)
-    return min((subject, *(_laid(subject, each) for each in padded)), key=_least)
+    return [_laid(subject, replace(geometry, unit=unit)) for unit in units]
 
 
-def _wished(work: Work, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
-    """Those offers of products that the recipe's wish leaves; StageError if none fits."""
-    if attributes(work.call).get("is_direct"):
+def _of_algorithm(layer: Layer, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
+    """Those offers of products that the recipe's algorithm leaves; StageError if none fits."""
+    if attributes(layer.call).get("is_direct"):
         return [o for o in offered if not o.signature.is_transformed]
-    if work.wish is None:
+    if layer.algorithm is None:
         return offered
-    is_wanted = work.wish == "winograd"
+    is_wanted = layer.algorithm == "winograd"
     found = [o for o in offered if o.signature.is_transformed == is_wanted]
     if is_wanted and not any(geometry.takes(o.signature) for o in found):
-        what = WINOGRADS_OF_FLOATS if is_float_product(work.call) else WINOGRADS
-        raise StageError(f"cannot choose winograd: {what}", layer=work.name, hint=_HINT)
+        what = WINOGRADS_OF_FLOATS if is_float_product(layer.call) else WINOGRADS
+        raise StageError(f"cannot choose winograd: {what}", layer=layer.name, hint=_HINT)
     return found
 
 
-def _packed(work: Work, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
+def _of_packing(layer: Layer, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
     """Those offers of popcounts that the recipe's packing leaves; StageError if none fits."""
-    found = packed_as(offered, work.packing)
+    found = packed_as(offered, layer.packing)
     if not any(geometry.takes(offer.signature) for offer in found):
         fitting = {packing_text(o.signature) for o in offered if geometry.takes(o.signature)}
         raise StageError(
             f"cannot pack bits so: there are kernels for {'; '.join(sorted(fitting))}",
-            layer=work.name,
+            layer=layer.name,
             hint="change packing, or leave it out",
         )
     return found
@@ -280,29 +210,28 @@ def _laid(subject: Subject, geometry: Geometry) -> Subject:
 def _least(subject: Subject) -> float:
     """Predicted cycles of the cheapest kernel; infinitely many if there is none for such data."""
     work = subject.workload
-    return next(map(work.cycles, ranked(subject.offers, work.geometry, work.outputs)), inf)
+    return next(map(work.cycles, subject.ranked()), inf)
 
 
-def kernel_of(work: Work, offers: Table, choices: Table, phased: Collection[Any] = ()) -> Chosen:
-    """What is picked for a product, among the kernels that `subject_of` gives."""
-    subject, call, weight = subject_of(work, offers, phased), work.call, work.weight
+def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
+    """What is picked for a layer, on data that lie as this kernel alone wants them."""
     picked, geometry = pick(subject.offers, subject.workload, choices), subject.workload.geometry
-    attrs = attributes(call)
+    kernel, attrs = picked.fitted(geometry), attributes(layer.call)
+    outputs = subject.workload.outputs
     window = Window(
-        kernel=(1, 1) if weight.ndim == 2 else weight.shape[1:3],
+        kernel=layer.weights.shape[1:3],
         strides=tuple(attrs.get("strides", (1, 1))),
         padding=tuple(attrs.get("padding", (0, 0, 0, 0))),
-        size=nhwc(call.args[0].ty)[:2],
-        output=nhwc(call.ty)[:2],
-        transform=picked.transform(geometry, subject.workload.outputs)
-        if picked.signature.is_transformed
-        else None,
+        size=nhwc(layer.data.ty)[:2],
+        output=nhwc(layer.call.ty)[:2],
+        transform=picked.transform(geometry, outputs) if kernel.is_transformed else None,
     )
-    return Chosen(
-        picked.fitted(geometry),
-        window,
-        stacked=geometry.stacked,
-        phases=geometry.phases,
-        unit=1 if geometry.is_unpadded else geometry.unit,
-        groups=geometry.groups,
-    )
+    lying: dict[str, Any] = {"stacked": geometry.stacked, "phases": geometry.phases}
+    if kernel.form == "bytes":
+        lying["fill"] = fill_of(attrs["data_zero_point_x2"])
+        lying["block"] = 1 if geometry.is_unpadded else geometry.unit
+    elif kernel.is_float:
+        lying["block"] = kernel.channels_per_word
+    halo = window.halo(geometry.stacked, geometry.phases)
+    layout = layout_of(layer.data, kernel.form, kernel.stored, halo=halo, **lying)
+    return LinearPlan(layer, kernel, window, geometry.groups, layout)

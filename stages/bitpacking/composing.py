@@ -1,302 +1,209 @@
-"""One composite from logical tensors to packed ones."""
+"""One composite from logical tensors to packed ones.
+
+Its linear layer becomes a packed convolution of data in a layout, whose sums are cut to the
+channels there are; its other operators follow as they were. Results are stored as they are wanted.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.bitpacking.choosing import is_chosen
-from stages.bitpacking.depthwise import taps_for
-from stages.bitpacking.edges import FORMS, LINEAR, Layout, load, readings, store
-from stages.bitpacking.folding import corrected, pad_channels, stored_weights
+from stages.bitpacking.graph import Caller
+from stages.bitpacking.layouts import Layout, load, store
 from stages.bitpacking.lines import as_line
-from stages.bitpacking.shortening import reach, shortened
-from stages.bitpacking.tiles import convolve
-from stages.errors import StageError
+from stages.bitpacking.places import Places
+from stages.bitpacking.plans import LinearPlan, Plan
+from stages.bitpacking.sums import NONE, Marks, marks_of, reach, shortened
 from stages.qnn import integer, packed
-from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
-from stages.qnn.composites import MOVED
-from stages.qnn.depthwise import packed_depthwise
-from stages.qnn.methods import Stored
-from stages.qnn.packing import round_up
+from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
+from stages.qnn.composites import DEPTHWISE, PLAIN, POOLS
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.rescale import fits
-from stages.qnn.signature import BLOCK, Form, KernelSignature
-
-if TYPE_CHECKING:
-    from stages.bitpacking.rewrite import Packer
 
 Array = np.ndarray[Any, Any]
-AnyForm = Form | Literal["float"]
-OPERANDS: dict[str, tuple[tuple[str, float | None], ...]] = {
-    "requantize": (("multiplier", 0), ("offset", 0)),
-    "dequantize": (("scale", 1),),
-    "quantize": (("scale", None), ("zero_point", None)),
-}
-"""Tensor operands behind the first argument: name, and what fills padded channels."""
-FLOAT_OPERAND: tuple[tuple[str, float | None], ...] = (("operand", 1),)
 
 
 class Composite:
     """One composite being rewritten for one call."""
 
-    def __init__(self, packer: Packer, binding: Any, results: list[Any]) -> None:
-        self.packer, self.results = packer, results
-        self.variable = binding.var
-        self.layer = str(binding.var.name)
-        self.source = packer.source.module[binding.value.op]
-        self.actual = dict(zip(self.source.params, binding.value.args, strict=True))
-        bindings = bindings_of(self.source)
+    def __init__(self, places: Places, caller: Caller, converts_slowly: bool) -> None:
+        self.places, self.caller = places, caller
+        self.results = places.graph.results[caller.variable]
+        self.plan = places.edges.plans.get(caller.variable)
+        self.converts_slowly = converts_slowly
+        bindings = bindings_of(caller.function)
         self.calls = {b.var: b.value for b in bindings if isinstance(b.value, Call)}
         """Variable of the composite → the operator that gives it."""
         self.builder = FunctionBuilder()
         self.arguments: list[Any] = []
         self.values: dict[Any, Any] = {}
-        self.written: list[tuple[Any, AnyForm]] = []
+        self.marks: Marks = {}
+        self.written: list[tuple[Any, Layout | None]] = []
 
     def build(self) -> Any:
         """The new function; `arguments` and `written` then say how `main` calls it."""
-        bindings = bindings_of(self.source)
-        inner = {b.var: b.value for b in bindings if b.var in outputs_of(self.source)}
+        function = self.caller.function
+        bindings, outputs = bindings_of(function), outputs_of(function)
+        returned = {b.var: b.value for b in bindings if b.var in outputs}
         for binding in bindings:
-            if binding.var not in inner:
-                self.values[binding.var] = self._binding(binding)
-        outputs = []
-        for output, variable in zip(outputs_of(self.source), self.results, strict=True):
-            outputs += self._write(inner[output], variable)
-        return self.builder.finish(outputs, {"composite": str(self.source.attrs["composite"])})
+            if binding.var not in returned and binding.var not in self.values:
+                self.values[binding.var] = self._operator(binding)
+        results = []
+        for output, variable in zip(outputs, self.results, strict=True):
+            results += self._write(self.values[returned[output]], variable)
+        is_own = self.plan is not None and self.caller.kind == PLAIN
+        kind = DEPTHWISE if is_own else self.caller.kind
+        return self.builder.finish(results, {"composite": kind})
 
     # -- operands ----------------------------------------------------------------------------
 
-    def _stored(self, parameter: Any, form: AnyForm) -> Any:
-        """The parameter for an edge in one form."""
-        return self._argument(self.packer.stored[self.actual[parameter], form])
-
     def _argument(self, outer: Any) -> Any:
         """The parameter for a tensor of `main`."""
-        if any(outer.same_as(argument) for argument in self.arguments):
-            position = next(i for i, a in enumerate(self.arguments) if outer.same_as(a))
-            return self.builder.params[position]
+        for parameter, argument in zip(self.builder.params, self.arguments, strict=True):
+            if outer.same_as(argument):
+                return parameter
         self.arguments.append(outer)
-        return self.builder.param(f"p{len(self.arguments)}", shape_of(outer.ty), dtype_of(outer.ty))
+        name = f"p{len(self.builder.params)}"
+        return self.builder.param(name, shape_of(outer.ty), dtype_of(outer.ty))
 
     def _tensor(self, name: str, value: Array) -> Any:
         """A parameter for a tensor of this layer."""
-        self.arguments.append(self.packer.builder.tensor(f"{self.layer}.{name}", value))
-        return self.builder.param(f"p{len(self.arguments)}", value.shape, str(value.dtype))
+        return self._argument(self.places.builder.tensor(f"{self.caller.name}.{name}", value))
 
     def _value(self, variable: Any) -> Any:
-        """An operand: computed here, or the picture inside an edge stored as bytes."""
-        if variable in self.values:
-            return self.values[variable]
-        actual = self.actual[variable]
-        if not readings(self.source, variable):
-            return self._stored(variable, "float")
-        form: Form = "planes" if self.variable in self.packer.pools_of_planes else "bytes"
-        call = load(self._stored(variable, form), self.packer.edges[actual, form])
-        self.values[variable] = self.builder.emit(call, "data")
+        """An operand: computed here, as the user sees it, or what is inside an edge."""
+        if variable not in self.values:
+            self.values[variable] = self._shaped(self._read(variable), variable)
         return self.values[variable]
 
-    def _is_tensor(self, variable: Any) -> bool:
-        return variable not in self.values and self.actual.get(variable) in self.packer.tensors
+    def _read(self, variable: Any) -> Any:
+        """The same, perhaps with more channels, those that fill an edge up."""
+        if variable in self.values:
+            return self.values[variable]
+        stored, layout = self.places.found(self.caller.actual[variable])
+        value = self._argument(stored)
+        return load(self.builder, value, layout) if layout else value
+
+    def _shaped(self, value: Any, variable: Any) -> Any:
+        """A value of all channels there are, or more, in the shape of a variable."""
+        shape = shape_of(variable.ty)
+        if shape and shape_of(value.ty)[-1] > shape[-1]:
+            value = self.builder.emit(packed.take_channels(value, channels=shape[-1]), "taken")
+        if shape_of(value.ty) != shape:
+            value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
+        return value
+
+    def _constant(self, parameter: Any) -> Array | None:
+        """The value of a parameter, if it is known when the package is built."""
+        return self.places.constants.get(self.caller.actual.get(parameter))
+
+    def _tensor_of(self, parameter: Any) -> Array:
+        """The value of a parameter that is a tensor of the layer, before packing."""
+        return self.places.constants[self.caller.actual[parameter]]
 
     # -- operators ---------------------------------------------------------------------------
 
-    def _binding(self, binding: Any) -> Any:
+    def _operator(self, binding: Any) -> Any:
         call = binding.value
-        name = str(call.op.name)
-        if name.removeprefix("relax.qnn.") in LINEAR:
-            make = self._linear if is_chosen(call) else self._depthwise
-            return self.builder.emit(make(call), "sums")
-        if name in MOVED:
-            value = self._value(call.args[0])
-            # On the output side channels stay last and padded until the result is written.
-            if not self._is_input_picture(call.args[0]):
-                return value
-            return self.builder.emit(remap(call, {call.args[0]: value}), "x")
+        if self.plan is not None and binding.var.same_as(self.plan.layer.inner.var):
+            return self._sums(self.plan)
         if is_op(call, "relax.qnn.threshold"):
             return self.builder.emit(self._levels(call), "v")
-        operands = OPERANDS.get(name.removeprefix("relax.qnn."), FLOAT_OPERAND)
-        logical = shape_of(call.ty)[-1]
-        arguments: list[Any] = []
-        for position, argument in enumerate(call.args):
-            if self._is_tensor(argument):
-                # The activation comes first, but for `constant - x`.
-                role, fill = operands[max(position - 1, 0)]
-                arguments.append(self._padded(role, self._tensor_of(argument), logical, fill))
-            else:
-                arguments.append(self._in_blocks(self._value(argument)))
+        if str(call.op.name) in POOLS:
+            pooled = Call(call.op, [self._read(call.args[0])], call.attrs)
+            return self._shaped(self.builder.emit(pooled, "pooled"), binding.var)
+        arguments = [remap(a, {v: self._value(v) for v in variables_in(a)}) for a in call.args]
         attrs = call.attrs
         if is_op(call, "relax.qnn.requantize"):
             tensors = map(self._tensor_of, call.args[1:])
             most = reach(call.args[0], self.calls, self._tensor_of)
             attrs = {**attributes(call), "fits": fits(most, *tensors)}
+        if marked := self.marks.get(binding.var):
+            attrs = {**attributes(call), **marked}
         return self.builder.emit(Call(call.op, arguments, attrs), "v")
 
     def _levels(self, call: Any) -> Any:
         """Thresholds in as few bits as they need, or a line where that is cheaper."""
-        attrs, channels = attributes(call), shape_of(call.ty)[-1]
         most = reach(call.args[0], self.calls, self._tensor_of)
-        data = self._in_blocks(self._value(call.args[0]))
+        data = self._value(call.args[0])
         thresholds, flip = map(self._tensor_of, call.args[1:])
         thresholds = shortened(thresholds, most)
         line = as_line(thresholds, flip, most)
         if line is not None:
             bounds = {"low": 0, "high": len(thresholds), "fits": fits(most, *line)}
-            named = zip(OPERANDS["requantize"], line, strict=True)
-            operands = [self._padded(role, value, channels, fill) for (role, fill), value in named]
-            return integer.requantize(data, *operands, dtype=attrs["dtype"], **bounds)
-        # A padded channel never reaches a threshold, so its packed bit is 0.
-        never = np.iinfo(thresholds.dtype if thresholds.dtype == np.int16 else np.int32).max
-        limits = self._padded("thresholds", thresholds, channels, never)
-        return integer.threshold(data, limits, self._padded("flip", flip, channels, 0), **attrs)
+            slope, start = map(self._tensor, ("multiplier", "offset"), line)
+            return integer.requantize(data, slope, start, dtype=attributes(call)["dtype"], **bounds)
+        limits, falls = self._tensor("thresholds", thresholds), self._value(call.args[2])
+        return integer.threshold(data, limits, falls, **attributes(call))
 
-    def _padded(self, role: str, value: Array, channels: int, fill: float | None) -> Any:
-        """A tensor [..., C] as a parameter of whole blocks of channels, if any is filled up."""
-        if fill is not None:
-            value = pad_channels(value, channels, round_up(channels, BLOCK), fill)
-        return self._tensor(role, value)
+    # -- sums --------------------------------------------------------------------------------
 
-    def _tensor_of(self, argument: Any) -> Array:
-        """A tensor of the layer, before packing."""
-        return self.packer.tensors[self.actual[argument]]
-
-    def _in_blocks(self, value: Any) -> Any:
-        """A value as [1, H, W, C] with C a multiple of a block; accumulators already are."""
-        if len(value.ty.shape) == 2:
-            shape = (1, 1, 1, int(value.ty.shape[1]))
-            value = self.builder.emit(relax.op.reshape(value, shape), "pixel")
-        channels = int(value.ty.shape[-1])
-        if channels % BLOCK:
-            call = packed.pad_channels(value, channels=round_up(channels, BLOCK))
-            value = self.builder.emit(call, "padded")
+    def _sums(self, plan: Plan) -> Any:
+        """The sums of a layer; all that does not depend on its data is in its bias."""
+        added, constant = self._added(plan)
+        bias, attrs = plan.corrected()
+        if len(constant):
+            bias = bias + np.pad(constant, (0, bias.shape[-1] - len(constant)))
+        self.marks, moved = self._marked(plan, added, constant)
+        bias = bias + bias.dtype.type(moved)
+        outer = [self.places.data(plan), self.places.weights(plan)]
+        operands = [*map(self._argument, outer), self._tensor("bias", bias)]
+        value = self.builder.emit(plan.convolve(*operands, **attrs), "sums")
+        value = self.values[added] = self._in_channels(plan, value)
         return value
 
-    @property
-    def _from_input(self) -> bool:
-        """Whether the composite computes from a float graph input."""
-        return any(
-            dtype_of(p.ty) == "float32" and self.actual[p] not in self.packer.tensors
-            for p in self.source.params
-        )
+    def _in_channels(self, plan: Plan, sums: Any) -> Any:
+        """Sums of whole blocks as those of the channels there are, as the layer has them."""
+        if isinstance(plan, LinearPlan) and plan.is_computed and plan.kernel.offset:
+            offsets = self._argument(self.places.offsets(plan))
+            channels = shape_of(plan.layer.inner.var.ty)[-1]
+            sums = self.builder.emit(packed.take_channels(sums, channels=channels), "taken")
+            sums = self.builder.emit(relax.op.add(sums, offsets), "moved")
+        return self._shaped(sums, plan.layer.inner.var)
 
-    def _is_input_picture(self, variable: Any) -> bool:
-        """Whether a variable is a float graph input, reshaped or transposed at most."""
-        if variable in self.actual:
-            return dtype_of(variable.ty) == "float32" and not self._is_tensor(variable)
-        return self._is_moved(variable) and self._is_input_picture(self.calls[variable].args[0])
+    def _added(self, plan: Plan) -> tuple[Any, Array]:
+        """What to read for the sums of a composite, once a constant per channel is added to them.
 
-    def _is_moved(self, variable: Any) -> bool:
-        return str(self.calls[variable].op.name) in MOVED
+        That is what adds one in the composite, a layer's own bias, if nothing else reads the sums;
+        else the sums themselves, and a constant without channels.
+        """
+        sums = plan.layer.inner.var
+        none = sums, NONE
+        readers = [b for b in bindings_of(self.caller.function) if sums in variables_in(b.value)]
+        if len(readers) != 1 or not is_op(readers[0].value, "relax.add"):
+            return none
+        others = [a for a in readers[0].value.args if not a.same_as(sums)]
+        constant = self._constant(others[0]) if others else None
+        channels = shape_of(sums.ty)[-1]
+        if constant is None or constant.dtype != np.int32:
+            return none
+        if constant.shape[-1:] != (channels,) or constant.size != channels:
+            return none
+        return readers[0].var, constant.reshape(channels)
 
-    def _linear(self, call: Any) -> Any:
-        attrs = attributes(call)
-        data, weight = call.args
-        chosen = self.packer.chosen[self.variable]
-        signature, window = chosen.signature, chosen.window
-        form = signature.form
-        layout = self.packer.edges[self.actual[data], form]
-        q = self._tensor_of(weight)
-        q = q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
-        if layout.stored is not None:
-            self._check_axis(signature, layout.stored)
-            signature = signature.reading(layout.stored)
-        scale, bias, border = corrected(
-            signature, q, layout.padded_channels, attrs, layout.fill, window
-        )
-        origin = [layout.halo[0] - window.padding[0], layout.halo[1] - window.padding[1]]
-        stored = self.packer.stored[self.actual[data], form]
-        if signature.is_transformed:
-            stored = self.packer.transformed(stored, origin, window, self.layer)
-        operands = [
-            self._argument(stored),
-            self._tensor("weights", stored_weights(signature, q, layout, chosen)),
-            self._tensor("bias", bias),
-        ]
-        return convolve(
-            signature,
-            operands,
-            origin,
-            chosen,
-            layout,
-            inputs=q.shape[3],
-            outputs=q.shape[0],
-            scale=scale,
-            border=border,
-        )
-
-    def _check_axis(self, signature: KernelSignature, stored: Stored) -> None:
-        """StageError if planes do not lie where the recipe wants them: the readers of a tensor find
-        them in one place."""
-        packing = self.packer.options.packing_of(self.layer)
-        is_wanted = packing is not None and packing.bit_axis == "inner"
-        if is_wanted and signature.inner and not stored.inner:
-            raise StageError(
-                "planes cannot lie inside pixels: another layer that reads the same activations "
-                "has them elsewhere",
-                layer=self.layer,
-                hint="give these layers the same packing",
-            )
-
-    def _depthwise(self, call: Any) -> Any:
-        """A convolution of every channel on its own, by a kernel with taps side by side."""
-        attrs, (data, weight) = attributes(call), call.args
-        layout, q = self.packer.edges[self.actual[data], "bytes"], self._tensor_of(weight)
-        levels = q[..., 0].transpose(1, 2, 0).astype(np.int32)
-        taps = taps_for(self.packer.isa, levels)
-        assert taps is not None, "every instruction set multiplies bytes"
-        bias = -(attrs["data_zero_point_x2"] // 2) * levels.sum(axis=(0, 1))
-        operands = [
-            self._argument(self.packer.stored[self.actual[data], "bytes"]),
-            self._tensor("weights", taps),
-            self._tensor("bias", np.pad(bias.astype(np.int32), (0, -len(bias) % BLOCK))),
-        ]
-        return packed_depthwise(
-            *operands,
-            window=list(levels.shape[:2]),
-            strides=attrs["strides"],
-            dilation=[1, 1],
-            offset=0,
-            origin=[layout.halo[i] - attrs["padding"][i] for i in (0, 1)],
-            output=list(shape_of(call.ty)[1:3]),
-        )
+    def _marked(self, plan: Plan, sums: Any, constant: Array) -> tuple[Marks, int]:
+        """How what reads sums is computed, and what is added to these, if it gains by that."""
+        most = plan.most(constant) if self.converts_slowly else None
+        if most is None:
+            return {}, 0
+        return marks_of(self.caller.function, sums, most, self._constant)
 
     # -- results -----------------------------------------------------------------------------
 
-    def _write(self, inner: Any, variable: Any) -> list[Any]:
-        """Store a result in every form that has a reader, or as the graph's float output."""
-        value = self.values[inner]
-        if dtype_of(inner.ty) == "float32":
-            self.written.append((variable, "float"))
-            return [self._float_output(value, inner)]
-        results = []
-        for form in FORMS:
-            layout = self.packer.edges.get((variable, form))
-            if layout is not None:
-                self.written.append((variable, form))
-                kept = self._kept(value, layout)
-                results.append(self.builder.emit(store(kept, layout), form))
+    def _write(self, value: Any, variable: Any) -> list[Any]:
+        """Store a result as its readers want it: as the user sees it, in layouts, or padded."""
+        requests, results = self.places.edges.of(variable), []
+        if requests.as_user:
+            self.written.append((variable, None))
+            results.append(value)
+        for layout in requests.layouts:
+            self.written.append((variable, layout))
+            results.append(store(self.builder, value, layout))
+        for pad, call in requests.pads:
+            self.written.append((pad, None))
+            results.append(self.builder.emit(remap(call, {call.args[0]: value}), "padded"))
         return results
-
-    def _kept(self, value: Any, layout: Layout) -> Any:
-        """Levels whose padded channels are 0: a quantized input's would be its zero point."""
-        if not self._from_input or layout.channels % BLOCK == 0 or layout.block != BLOCK:
-            return value
-        keep = (np.arange(layout.padded_channels) < layout.channels).astype(np.uint8)
-        return self.builder.emit(packed.keep_channels(value, self._tensor("keep", keep)), "kept")
-
-    def _float_output(self, value: Any, inner: Any) -> Any:
-        shape, picture, is_turned = shape_of(inner.ty), inner, False
-        while self._is_moved(picture):
-            is_turned |= is_op(self.calls[picture], "relax.permute_dims")
-            picture = self.calls[picture].args[0]
-        channels = shape_of(picture.ty)[-1]
-        value = self.builder.emit(packed.take_channels(value, channels=channels), "out")
-        if is_turned:
-            value = self.builder.emit(relax.op.permute_dims(value, [0, 3, 1, 2]), "nchw")
-        if shape_of(value.ty) != shape:
-            value = self.builder.emit(relax.op.reshape(value, shape), "shaped")
-        return value

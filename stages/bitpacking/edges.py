@@ -1,256 +1,250 @@
-"""Layout of every edge between composites, solved once for the whole graph.
+"""The solver: how every edge between composites lies in memory, for the whole graph at once.
 
-An edge exists as bit planes where a bit-serial layer reads it, as tables where a layer looks its
-products up and as bytes where anything else does; its producer writes every form that has a reader,
-so no repacking kernel is ever needed. Its halo is the largest padding of its readers.
+An edge is a variable of `main` between the composite that gives it and those that read it. Every
+layer comes with the layout that its kernel alone wants (`plans.py`). The solver decides three
+things, in this order:
+
+1. What layers read (`_joined`). Layouts of one variable that differ in halo or planes alone become
+   one, with the widest halo and the planes of all: a halo around a picture costs nothing to make
+   where its values are computed, and a pass over memory anywhere else.
+2. Which pictures are rebased: stored as the signed bytes that kernels multiply (`rebasing.py`).
+3. What composites write (`_requests`): the layouts that are wanted of a result, and the result as
+   the user sees it where something reads it so. What adds a result to its own reads it inside a
+   layout that is there anyway. Composites of levels know no other way, so that theirs have bytes
+   among their layouts wherever anything but a kernel reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tvm import relax
-from tvm.ir import Call
 
-from stages.bitpacking.window import Chosen
-from stages.qnn import packed
-from stages.qnn.builder import FunctionBuilder, bindings_of, composite_of
-from stages.qnn.methods import WORD_BITS, WORD_BYTES, Stored
-from stages.qnn.packing import round_up
-from stages.qnn.rebase import SHIFT, less_shift
+from hw.profile import Hardware
+from stages.bitpacking.depthwise import depthwise_of
+from stages.bitpacking.graph import Caller, Graph
+from stages.bitpacking.layouts import FORMS, Layout, layout_of
+from stages.bitpacking.plans import LinearPlan, Plan, Plans
+from stages.bitpacking.rebasing import can_be_rebased, rebased
+from stages.errors import StageError
+from stages.qnn.builder import variables_in
+from stages.qnn.composites import MOST_TAPS, calls_in, max_pool_of, pad_of
+from stages.qnn.methods import Stored
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK, Form
-from stages.qnn.tables import ENTRIES, GROUP
 
-LINEAR = tuple(
-    f"{algorithm}{name}"
-    for algorithm in ("", "bitserial_", "lookup_")
-    for name in ("conv2d", "dense")
-)
-FORMS: tuple[Form, ...] = get_args(Form)
+BITS = Stored(1, (0b10,))
+"""Single bits, set for level 1, and no sums of them."""
 
 
 @dataclass
-class Layout:
-    """How one edge is stored in one form; `halo` is (top, left, bottom, right)."""
+class Requests:
+    """How the readers of a result want it."""
 
-    form: Form
-    height: int
-    width: int
-    channels: int
-    bits: int
-    """Width of a level, or of a float."""
-    stored: Stored | None = None
-    """What planes hold; None for other forms."""
-    halo: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
-    fill: int = 0
-    block: int = BLOCK
-    pictures: int = 1
-    """Pictures of a batch; more than one only as bytes or floats."""
-    stacked: int = 1
-    """Rows that lie one behind the other, as channels of one; more than one only as bytes."""
-    phases: int = 1
-    """Kinds of rows, by number modulo so many, those of each together; more only as bytes."""
-    rebased: bool = False
-    """Whether its bytes are signed ones, of levels less 128."""
-    element: str = "float32"
-    """What floats are."""
+    can_pad: bool = True
+    """Whether the composite that gives it can write it padded for a reader that pads it."""
+    layouts: list[Layout] = field(default_factory=list)
+    """As data of layers that want just these."""
+    pads: list[tuple[Any, Any]] = field(default_factory=list)
+    """By paddings: their variables in `main`, and the calls inside their composites."""
+    is_added: bool = False
+    """Position by position, inside a layout if there is one."""
+    is_read: bool = False
+    """As the user sees it."""
 
-    @property
-    def is_picture(self) -> bool:
-        """Whether rows lie one below the other, so that anything can read what is inside."""
-        return self.stacked == self.phases == 1
-
-    @property
-    def padded_channels(self) -> int:
-        """Channels with padding to whole words or blocks."""
-        is_whole = self.form in ("bytes", "floats")
-        return round_up(self.channels, self.block if is_whole else WORD_BITS)
+    def note(self, variable: Any, reader: Caller, plan: Plan | None) -> None:
+        """Note that a composite, whose layer has a plan if it has one, reads the result."""
+        layout, pad = _wanted(variable, plan), _padding(reader) if self.can_pad else None
+        if layout is not None:
+            if layout not in self.layouts:
+                self.layouts.append(layout)
+            if reader.reads(variable) == 1:
+                return
+        if pad is not None:
+            self.pads.append((reader.variable, pad))
+        elif _is_added(variable, reader, plan, layout):
+            self.is_added = True
+        else:
+            self.is_read = True
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the stored tensor."""
-        top, left, bottom, right = self.halo
-        size = (self.height + top + bottom, self.width + left + right)
-        if self.stored is not None:
-            return packed.stored_shape(self.stored, size, self.padded_channels // WORD_BITS)
-        is_table = self.form in ("tables", "balanced_tables")
-        channels = self.padded_channels * (ENTRIES // GROUP if is_table else self.stacked)
-        size = (size[0] // self.stacked, size[1])
-        return (self.pictures, *size, channels) if self.pictures > 1 else (*size, channels)
+    def inside(self) -> Layout | None:
+        """The layout inside of which it can be read, bytes if there are any."""
+        pictures = [layout for layout in self.layouts if layout.is_picture]
+        return min(pictures, key=lambda layout: layout.form != "bytes", default=None)
 
     @property
-    def dtype(self) -> str:
-        """Element type of the stored tensor."""
-        if self.form == "floats":
-            return self.element
-        return "uint32" if self.form == "planes" else "uint8"
+    def as_user(self) -> bool:
+        """Whether some reader finds it in no layout."""
+        is_found = self.inside is not None if self.is_added else bool(self.layouts or self.pads)
+        return self.is_read or not is_found
 
 
-Edges = dict[tuple[Any, Form], Layout]
+@dataclass(frozen=True)
+class Edges:
+    """How every edge lies."""
+
+    plans: Plans
+    requests: Mapping[Any, Requests]
+    """Variable of `main` → how its composite writes it; as the user sees it if it is not here."""
+
+    def of(self, variable: Any) -> Requests:
+        """How a variable of `main` is written."""
+        return self.requests.get(variable, Requests(is_read=True))
 
 
-def nhwc(tensor_type: Any) -> tuple[int, int, int]:
-    """(H, W, C) of an activation of rank 4, or of rank 2 as a row of pixels."""
-    shape = shape_of(tensor_type)
-    return (1, shape[0], shape[1]) if len(shape) == 2 else (shape[1], shape[2], shape[3])
+def solve(graph: Graph, chosen: Mapping[Any, LinearPlan], hardware: Hardware) -> Edges:
+    """The layouts of all edges of a canonicalized model, whose linear layers have kernels."""
+    plans: Plans = {**chosen, **depthwise_of(graph, hardware)}
+    plans = _joined(plans)
+    candidates = can_be_rebased(plans)
+    tried = _requests(graph, rebased(plans, candidates))
+    kept = {data for data in candidates if data in tried and not tried[data].as_user}
+    plans = rebased(plans, kept)
+    requests = _requests(graph, plans)
+    _pool_planes(graph, requests)
+    return Edges(plans, requests)
 
 
-def pictures(tensor_type: Any) -> int:
-    """N of an activation of rank 4; rows of rank 2 are pixels of one picture."""
-    shape = shape_of(tensor_type)
-    return shape[0] if len(shape) == 4 else 1
+# -- what layers read -------------------------------------------------------------------------
 
 
-def emit_store(builder: FunctionBuilder, value: Any, layout: Layout, name: str = "bytes") -> Any:
-    """Write levels [1, H, W, C] as an edge is laid out."""
-    if layout.rebased:
-        value = builder.emit(less_shift(value), "less")
-    return builder.emit(store(value, layout), name)
+def _joined(plans: Plans) -> Plans:
+    """The same, where layers that read the same in layouts which can be one share it."""
+    shared: dict[tuple[Any, Layout], Layout] = {}
+    sharing = {v: (p, p.layout) for v, p in plans.items() if p.layout is not None and _shares(p)}
+    for plan, layout in sharing.values():
+        key = plan.layer.data, layout.bare
+        shared[key] = shared[key].joined(layout) if key in shared else layout
+    found = dict(plans)
+    for variable, (plan, layout) in sharing.items():
+        joined = shared[plan.layer.data, layout.bare]
+        _check_axis(plan, joined.stored)
+        found[variable] = replace(plan, layout=joined)
+    return found
 
 
-def emit_load(builder: FunctionBuilder, stored: Any, layout: Layout) -> Any:
-    """The levels inside an edge of bytes or planes."""
-    value = builder.emit(load(stored, layout), "data")
-    return builder.emit(less_shift(value), "levels") if layout.rebased else value
+def _shares(plan: Plan) -> bool:
+    """Whether a layer can read its data in a layout that is made for others too.
 
-
-def store(value: Any, layout: Layout) -> Any:
-    """The call that writes levels [1, H, W, C], or what is stored of them, as an edge is laid out.
-
-    Floats lie so, but for channels that fill up words, and pixels that fill up tiles.
+    Floats lie as they are where no halo is wanted, and a tile of all pixels is chosen for the halo
+    that its own window has.
     """
-    if layout.form == "floats":
-        top, left, bottom, right = layout.halo
-        more = layout.padded_channels - layout.channels
-        if not any((*layout.halo, more)):
-            return relax.op.reshape(value, layout.shape)
-        return relax.op.nn.pad(value, [0, 0, top, bottom, left, right, 0, more])
-    if (stored := layout.stored) is not None:
-        inside = {"inner": stored.inner} if stored.inner else {}
-        return packed.bitpack(
-            value,
-            **inside,
-            halo=layout.halo,
-            bits=stored.bits,
-            planes=list(stored.planes),
-            sums=[list(values) for values in stored.sums],
+    if plan.layer.of_levels or not isinstance(plan, LinearPlan):
+        return True
+    return not plan.kernel.is_float and not plan.kernel.is_whole
+
+
+def _check_axis(plan: Plan, joined: Stored | None) -> None:
+    """StageError if planes do not lie where the recipe wants them: the readers of a tensor find
+    them in one place."""
+    if not isinstance(plan, LinearPlan) or joined is None or joined.inner:
+        return
+    packing = plan.layer.packing
+    if packing is not None and packing.bit_axis == "inner" and plan.kernel.inner:
+        raise StageError(
+            "planes cannot lie inside pixels: another layer that reads the same activations has "
+            "them elsewhere",
+            layer=plan.layer.name,
+            hint="give these layers the same packing",
         )
-    if layout.form != "bytes":
-        balanced = layout.form == "balanced_tables"
-        return packed.to_tables(value, halo=layout.halo, bits=layout.bits, balanced=balanced)
-    return packed.to_bytes(
-        value,
-        halo=layout.halo,
-        channels=layout.padded_channels,
-        fill=layout.fill ^ (SHIFT * layout.rebased),
-        stacked=layout.stacked,
-        phases=layout.phases,
-    )
 
 
-def load(stored: Any, layout: Layout) -> Any:
-    """The call that gives what is stored inside an edge of bytes or planes."""
-    place = {"origin": layout.halo[:2], "size": [layout.height, layout.width]}
-    if layout.stored is not None:
-        planes = list(layout.stored.planes)
-        return packed.from_planes(stored, **place, bits=layout.bits, planes=planes)
-    return packed.from_bytes(stored, **place, dtype=f"uint{layout.bits}")
+# -- what composites write --------------------------------------------------------------------
 
 
-def solve(module: Any, chosen: Mapping[Any, Chosen]) -> Edges:
-    """The layouts of all edges of a canonicalized module.
+def _requests(graph: Graph, plans: Plans) -> dict[Any, Requests]:
+    """Result → how it is read, for all of levels, and else for every layer or maximum pool of bytes
+    with one result that is a picture."""
+    found = {
+        variable: Requests(can_pad=not caller.of_levels)
+        for variable, caller in graph.producers.items()
+        if isinstance(variable.ty, relax.TensorType)
+        and (caller.of_levels or _writes_layouts(caller, plans))
+    }
+    for binding in graph.bindings:
+        reader, plan = graph.callers.get(binding.var), plans.get(binding.var)
+        for variable in found.keys() & variables_in(binding.value):
+            if reader is None:
+                found[variable].is_read = True
+            else:
+                found[variable].note(variable, reader, plan)
+    for variable, requests in found.items():
+        of_levels, wanted = graph.producers[variable].of_levels, requests.layouts
+        if of_levels and requests.is_added and all(one.form != "bytes" for one in wanted):
+            wanted.append(layout_of(variable, "bytes"))
+        wanted.sort(key=lambda one: FORMS.index(one.form))
+        is_pool = not of_levels and variable not in plans
+        if is_pool and (requests.as_user or requests.pads or len(wanted) > 1):
+            found[variable] = Requests(is_read=True)  # a pool writes one result
+    return found
 
-    `chosen` has the kernels of the calls in `main`; planes hold what all their readers want.
+
+def _writes_layouts(caller: Caller, plans: Plans) -> bool:
+    """Whether a composite that is none of levels can write its result as a layout."""
+    is_picture = len(shape_of(caller.variable.ty)) == 4
+    return is_picture and (caller.variable in plans or max_pool_of(caller.function) is not None)
+
+
+def _wanted(variable: Any, plan: Plan | None) -> Layout | None:
+    """The layout in which a result is to be written for a layer that has it as its data: of levels
+    always, else if all that it reads of a picture is the picture with a halo around it, or
+    rebased."""
+    if plan is None or plan.layout is None or not plan.layer.data.same_as(variable):
+        return None
+    if plan.layer.of_levels:
+        return plan.layout
+    layout, given = plan.layout, plan.layer.actual.values()
+    is_bytes = layout.form == "bytes" and dtype_of(variable.ty) == "uint8"
+    is_whole = layout.padded_channels == layout.channels and layout.stacked == 1
+    is_own = any(layout.halo) or layout.phases > 1 or layout.rebased
+    is_only = sum(variable.same_as(argument) for argument in given) == 1
+    return layout if is_bytes and is_whole and is_own and is_only else None
+
+
+def _is_added(variable: Any, reader: Caller, plan: Plan | None, layout: Layout | None) -> bool:
+    """Whether what a composite reads of a result, but as a layer's data in a layout, is added to
+    what it computes, position by position, or the like."""
+    if reader.of_levels:
+        return "float" not in dtype_of(variable.ty)
+    if not isinstance(plan, LinearPlan) or dtype_of(variable.ty) != "uint8":
+        return False
+    shape, is_data = shape_of(variable.ty), plan.layer.data.same_as(variable)
+    is_alike = shape == shape_of(plan.layer.inner.var.ty) and shape[0] == 1
+    return is_alike and (layout is not None or not is_data)
+
+
+def _padding(reader: Caller) -> Any:
+    """The padding of height and width that a plain composite is, if it is nothing else."""
+    pad = pad_of(reader.function)
+    if pad is None or len(calls_in(reader.function)) > 1:
+        return None
+    width = [int(count) for count in pad.attrs.pad_width]
+    return pad if len(width) == 8 and not any((*width[:2], *width[6:])) else None
+
+
+def _pool_planes(graph: Graph, requests: dict[Any, Requests]) -> None:
+    """Have maximum pools of single bits read planes: the largest of many bits is their OR.
+
+    Their producers pack what they compare anyway, and 32 channels are pooled at once. The halo
+    holds level 0, which never wins.
     """
-    edges: Edges = {}
-    for binding in bindings_of(module["main"]):
-        function = composite_of(module, binding.value)
-        if function is None:
+    # The last one first: what a pool writes, another pool may read.
+    for variable, caller in reversed(list(graph.callers.items())):
+        pool = _pool_of_levels(caller)
+        if pool is None or [one.stored for one in requests[variable].layouts] != [BITS]:
             continue
-        for parameter, argument in zip(function.params, binding.value.args, strict=True):
-            product = chosen.get(binding.var)
-            product_form = product.signature.form if product else "bytes"
-            for form, padding, zero_point_x2 in readings(function, parameter, product_form):
-                layout = edges.get((argument, form))
-                if layout is None:
-                    bits = int(dtype_of(argument.ty).lstrip("uint"))
-                    layout = Layout(form, *nhwc(argument.ty), bits)
-                    edges[argument, form] = layout
-                if form == "planes":
-                    assert product is not None and product.signature.stored is not None
-                    wanted = product.signature.stored
-                    layout.stored = layout.stored.joined(wanted) if layout.stored else wanted
-                if zero_point_x2 is not None and product is not None:
-                    layout.stacked, layout.phases = product.stacked, product.phases
-                    if product.is_unpadded:
-                        layout.block = 1
-                    padding = product.halo
-                layout.halo = [max(a, b) for a, b in zip(layout.halo, padding, strict=True)]
-                if zero_point_x2 is not None and zero_point_x2 % 2 == 0 and form == "bytes":
-                    # What a byte cannot hold, the bias corrects per border class.
-                    layout.fill = min(max(0, zero_point_x2 // 2), 255)
-    for layout in edges.values():
-        # The widest of all sides need not be a multiple of the phases that each reader sees to.
-        top, left, bottom, right = layout.halo
-        rows, columns = layout.height + top + bottom, layout.width + left + right
-        layout.halo = [top, left, bottom + -rows % layout.phases, right + -columns % layout.phases]
-    narrow = narrow_inputs(module)
-    for (variable, form), layout in edges.items():
-        if form == "bytes" and variable in narrow and layout.block == BLOCK:
-            layout.block = WORD_BYTES
-    return edges
+        (source,) = caller.actual.values()
+        if graph.readings[source] == 1:
+            halo = tuple(attributes(pool)["padding"])
+            requests[source].layouts = [layout_of(source, "planes", BITS, halo=halo)]
 
 
-def narrow_inputs(module: Any) -> set[Any]:
-    """What is computed of a float input and read by products alone, of less than a block of
-    channels: as bytes they are padded to words."""
-    found: set[Any] = set()
-    for binding in bindings_of(module["main"]):
-        if isinstance(binding.value, relax.TupleGetItem):
-            if binding.value.tuple_value in found:
-                found.add(binding.var)
-            continue
-        function = composite_of(module, binding.value)
-        if function is None:
-            continue
-        if str(function.attrs["composite"]) == "elementwise":
-            found.add(binding.var)
-        for parameter, argument in zip(function.params, binding.value.args, strict=True):
-            if any(p is None for _, _, p in readings(function, parameter)):
-                found.discard(argument)
-    levels = (v for v in found if isinstance(v.ty, relax.TensorType) and not is_float(v))
-    return {v for v in levels if nhwc(v.ty)[2] < BLOCK}
-
-
-def is_float(variable: Any) -> bool:
-    """Whether a tensor holds floats."""
-    return "float" in dtype_of(variable.ty)
-
-
-def readings(
-    function: Any, parameter: Any, product_form: Form = "bytes"
-) -> list[tuple[Form, list[int], int | None]]:
-    """How a composite reads a parameter: form, padding, and a product's zero point (doubled).
-
-    `product_form` is the form that the kernel of its product, if any, reads.
-    Empty for tensors (weights, thresholds …) and for float graph inputs.
-    """
-    result: list[tuple[Form, list[int], int | None]] = []
-    for binding in bindings_of(function):
-        call = binding.value
-        if not isinstance(call, Call) or not dtype_of(parameter.ty).startswith("uint"):
-            continue
-        positions = [i for i, a in enumerate(call.args) if parameter.same_as(a)]
-        name = str(call.op.name).removeprefix("relax.qnn.")
-        if not positions or (positions[0] > 0 and name != "add"):
-            continue
-        if name in LINEAR:
-            attrs = attributes(call)
-            padding = attrs.get("padding", [0, 0, 0, 0])
-            result.append((product_form, padding, attrs["data_zero_point_x2"]))
-        elif is_op(call, f"relax.qnn.{name}"):
-            result.append(("bytes", [0, 0, 0, 0], None))
-    return result
+def _pool_of_levels(caller: Caller) -> Any:
+    """The operator of a composite of levels that is a small maximum pool and nothing else."""
+    calls = calls_in(caller.function)
+    if not caller.of_levels or len(calls) != 1 or not is_op(calls[0], "relax.qnn.max_pool2d"):
+        return None
+    kernel = attributes(calls[0])["kernel"]
+    return calls[0] if kernel[0] * kernel[1] <= MOST_TAPS else None

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from stages.bitpacking.edges import Layout
-from stages.bitpacking.window import Chosen, Window
+from stages.bitpacking.layouts import Layout
+from stages.bitpacking.window import Window
 from stages.qnn.algebra import factor, numerators, offset
-from stages.qnn.groups import dense, taken
 from stages.qnn.packed import border_classes, class_count
-from stages.qnn.packing import pack_weights, raw_sums, round_up, stack_rows
+from stages.qnn.packing import raw_sums, round_up, stack_rows
 from stages.qnn.signature import BLOCK, KernelSignature
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +28,7 @@ def border(window: Window) -> list[int]:
     return [counts[0][0], counts[1][0], counts[0][1], counts[1][1]]
 
 
-def corrected(
+def fold_bias(
     signature: KernelSignature,
     q: Array,
     channels: int,
@@ -37,44 +36,18 @@ def corrected(
     fill: int,
     window: Window,
 ) -> tuple[int, Array, list[int]]:
-    """What raw sums of a product with attributes are multiplied by, and what `fold_bias` gives."""
-    point = attrs["data_zero_point_x2"]
-    scale = signature.scale * factor(point)
-    bias, border = fold_bias(
-        signature,
-        scale,
-        q,
-        channels,
-        point,
-        attrs["weight_zero_point_x2"],
-        attrs.get("pad_value", 0),
-        fill,
-        window,
-    )
-    return scale, bias, border
-
-
-def fold_bias(
-    signature: KernelSignature,
-    scale: int,
-    q: Array,
-    channels: int,
-    data_zero_point_x2: int,
-    weight_zero_point_x2: int,
-    pad_value: int,
-    fill: int,
-    window: Window,
-) -> tuple[Array, list[int]]:
-    """Bias int32 [classes, OCp] and the border counts it is indexed by.
+    """The scale of raw sums, a bias int32 [classes, OCp], and the border counts it is indexed by.
 
     The kernel computes `scale * raw` over a window whose halo holds `fill`, and over `channels`
     channels, of which those behind the last are at level 0 and have stored weights 0. What is
     missing is, per output channel, everything that does not depend on the activations, and per
     border class the difference between what the padding means and what the halo holds.
     """
+    point, pad_value = attrs["data_zero_point_x2"], attrs.get("pad_value", 0)
+    o, d = offset(point), factor(point)
+    scale = signature.scale * d
     outputs = q.shape[0]
-    n = numerators(q, weight_zero_point_x2).astype(np.int64)
-    o, d = offset(data_zero_point_x2), factor(data_zero_point_x2)
+    n = numerators(q, attrs["weight_zero_point_x2"]).astype(np.int64)
     taps = np.pad(q, [(0, 0)] * 3 + [(0, channels - q.shape[3])]).reshape(outputs, -1)
     at_zero = raw_sums(signature, np.zeros((1, taps.shape[1]), np.uint8), taps)[0]
     base = -o * n.reshape(outputs, -1).sum(1) - scale * at_zero.astype(np.int64)
@@ -93,7 +66,7 @@ def fold_bias(
             bias[y_class, x_class] = base + difference * n[:, padded].sum((1, 2))
     padding = round_up(outputs, BLOCK) - outputs
     result = np.pad(bias.reshape(-1, outputs), [(0, 0), (0, padding)])
-    return result.astype(np.int32), counts
+    return scale, result.astype(np.int32), counts
 
 
 def _outside(window: Window, axis: int, position: int) -> Array:
@@ -107,18 +80,3 @@ def widened(q: Array, edge: Layout) -> Array:
     rows = round_up(q.shape[1], edge.stacked) - q.shape[1]
     width = [(0, 0), (0, rows), (0, 0), (0, edge.padded_channels - q.shape[3])]
     return stack_rows(np.pad(q, width), edge.stacked)
-
-
-def stored_weights(signature: KernelSignature, q: Array, edge: Layout, chosen: Chosen) -> Array:
-    """Weights [O, KH, KW, I / groups] as a kernel on an edge takes them."""
-    spread = widened(dense(q, chosen.groups.count), edge)
-    if reads := chosen.groups.reads(signature):
-        spread = taken(spread, reads)
-    return pack_weights(signature, spread, chosen.window.transform)
-
-
-def pad_channels(values: Array, logical: int, channels: int, fill: float) -> Array:
-    """A tensor [..., C] (or one value for all `logical` channels) as [..., channels]."""
-    spread = np.broadcast_to(values, (*values.shape[:-1], logical))
-    width = [(0, 0)] * (values.ndim - 1) + [(0, channels - logical)]
-    return np.pad(spread, width, constant_values=values.dtype.type(fill))

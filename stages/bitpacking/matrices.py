@@ -3,21 +3,21 @@ comes before."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
 
-from stages.bitpacking.handing import Product, turn_of
-from stages.kinds import Model
-from stages.qnn.builder import FunctionBuilder, bindings_of, calls_of
-from stages.qnn.composites import MATRICES, PLAIN, is_batched, is_reshape
+from stages.bitpacking.graph import Graph
+from stages.bitpacking.plans import LinearPlan
+from stages.qnn.builder import FunctionBuilder, bindings_of
+from stages.qnn.composites import MATRICES, PLAIN
 from stages.qnn.matrices import pack_matrices
 from stages.qnn.packed import signature_text
-from stages.qnn.registry import dtype_of, shape_of
+from stages.qnn.registry import dtype_of, is_op, shape_of
 from stages.qnn.signature import KernelSignature
+from stages.qnn.simplifying import order_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Matrix:
     """Where the axes of that transpose come from, if there is one."""
     shape: tuple[int, ...] = ()
     """That of the weights, if there is a transpose."""
-    turns: tuple[Any, ...] = ()
+    passed: tuple[Any, ...] = ()
     """The variables of `main` that nothing else reads then."""
 
     def packed(self, signature: KernelSignature, depth: int) -> Any:
@@ -64,28 +64,28 @@ class Matrix:
         return value
 
 
-def matrices(
-    model: Model, products: Mapping[Any, Product], readers: Counter[Any]
-) -> dict[Any, Matrix]:
-    """Computed weights of products → what they are a transpose of, for those that are one which
+def matrices(graph: Graph, plans: Sequence[LinearPlan]) -> dict[Any, Matrix]:
+    """Computed weights of layers → what they are a transpose of, for those that are one which
     nothing else reads."""
-    views = {
-        b.var: b.value.args[0] for b in bindings_of(model.module["main"]) if is_reshape(b.value)
-    }
-    turns = {b.var: (b.value.args[0], axes) for b, f in calls_of(model) if (axes := turn_of(f))}
     found = {}
-    for product in products.values():
-        call = product.inner.value
-        if not is_batched(call):
+    for plan in plans:
+        if not plan.is_computed:
             continue
-        weights = product.actual[call.args[1]]
-        passed = [weights]
-        while passed[-1] in views:
-            passed.append(views[passed[-1]])
-        if passed[-1] not in turns or any(readers[each] > 1 for each in passed):
+        weights = plan.layer.actual[plan.layer.call.args[1]]
+        passed = graph.viewed(weights)
+        turn = graph.callers.get(passed[-1])
+        order = turn_of(turn.function) if turn else []
+        if turn is None or not order or any(graph.readings[each] > 1 for each in passed):
             continue
-        source, order = turns[passed[-1]]
         shape = shape_of(weights.ty)
         if shape_of(passed[-1].ty)[-2:] == shape[-2:]:
+            (source,) = turn.actual.values()
             found[weights] = Matrix(source, order, shape, tuple(passed))
     return found
+
+
+def turn_of(function: Any) -> list[int]:
+    """The axes of the transpose that a composite is; none if it is anything else."""
+    first, *others = bindings_of(function)
+    is_turn = is_op(first.value, "relax.permute_dims") and len(others) == 1
+    return list(order_of(first.value)) if is_turn else []

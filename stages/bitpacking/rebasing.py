@@ -9,60 +9,47 @@ where nothing reads the levels as they are, so that no picture is written twice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from stages.bitpacking.handing import Handed, Product, handed
-from stages.bitpacking.narrow import is_narrow
-from stages.kinds import Model
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.composites import is_batched
+from stages.bitpacking.plans import LinearPlan, Plan, Plans
+from stages.qnn.builder import bindings_of
 from stages.qnn.registry import dtype_of, is_op
 
 
-def rebased(
-    model: Model, products: Mapping[Any, Product], depthwise: Collection[Any]
-) -> tuple[dict[Any, Product], dict[Any, Handed]]:
-    """The products, those of them on rebased pictures that can be, and how results are read.
+def rebased(plans: Plans, data: Collection[Any]) -> Plans:
+    """The same, with layers on rebased pictures where these are among `data`."""
+    found = dict(plans)
+    for variable, plan in plans.items():
+        if isinstance(plan, LinearPlan) and plan.layer.data in data:
+            layout = replace(plan.layout, rebased=True)
+            found[variable] = replace(plan, kernel=plan.kernel.rebased, layout=layout)
+    return found
 
-    `depthwise` are variables of `main` whose composites can write a picture as it is wanted.
-    """
-    functions = {binding.var: function for binding, function in calls_of(model)}
-    readers: dict[Any, list[Product]] = defaultdict(list)
-    for product in products.values():
-        readers[product.data].append(product)
-    wished = {
+
+def can_be_rebased(plans: Plans) -> set[Any]:
+    """The pictures that can be rebased: convolutions give them, and all layers flip them."""
+    readers: dict[Any, list[LinearPlan]] = defaultdict(list)
+    for plan in plans.values():
+        if isinstance(plan, LinearPlan) and not plan.layer.of_levels:
+            readers[plan.layer.data].append(plan)
+    return {
         data
         for data, found in readers.items()
-        if (data in products or data in depthwise)
-        and not _is_looked_up(functions[data])
-        and all(map(_can_be, found))
+        if data in plans and not _is_looked_up(plans[data]) and all(map(_flips, found))
     }
-    tried = handed(model, _on(products, wished), wished)
-    kept = {data for data in wished if data in tried and tried[data].is_written}
-    final = _on(products, kept)
-    return final, handed(model, final, kept)
 
 
-def _on(products: Mapping[Any, Product], pictures: Collection[Any]) -> dict[Any, Product]:
-    """Products, those of some pictures on rebased ones."""
-    return {v: _rebased(p) if p.data in pictures else p for v, p in products.items()}
+def _flips(plan: LinearPlan) -> bool:
+    """Whether a layer flips what it reads, and that is a picture as it lies."""
+    layout = plan.layout
+    is_whole = layout.form == "bytes" and not layout.is_narrow and layout.stacked == 1
+    is_flipped = bool(plan.signature.offset) and dtype_of(plan.layer.data.ty) == "uint8"
+    return is_whole and is_flipped and not plan.is_computed
 
 
-def _rebased(product: Product) -> Product:
-    chosen = replace(product.chosen, signature=product.chosen.signature.rebased)
-    return replace(product, chosen=chosen, edge=replace(product.edge, rebased=True))
-
-
-def _can_be(product: Product) -> bool:
-    """Whether a product flips what it reads, and that is a picture as it lies."""
-    edge, data = product.edge, product.data
-    is_whole = edge.form == "bytes" and not is_narrow(edge) and edge.stacked == 1
-    is_flipped = bool(product.chosen.signature.offset) and dtype_of(data.ty) == "uint8"
-    return is_whole and is_flipped and not is_batched(product.inner.value)
-
-
-def _is_looked_up(function: Any) -> bool:
+def _is_looked_up(producer: Plan) -> bool:
     """Whether a composite stores what it looks up in a table, a vector at a time."""
-    return any(is_op(binding.value, "relax.qnn.table") for binding in bindings_of(function))
+    bindings = bindings_of(producer.layer.function)
+    return any(is_op(binding.value, "relax.qnn.table") for binding in bindings)

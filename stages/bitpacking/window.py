@@ -1,13 +1,12 @@
-"""What is chosen for a product, and the window it moves over its data."""
+"""The window that a linear layer moves over its data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from stages.qnn.groups import Groups
+from stages.bitpacking.layouts import Halo
 from stages.qnn.packing import round_up
-from stages.qnn.signature import KernelSignature
 from stages.qnn.winograd import Transform
 
 
@@ -29,26 +28,18 @@ class Window:
         assert self.transform is not None, "nothing is transformed"
         return self.transform.outputs
 
-    @property
-    def halo_of_tiles(self) -> list[int]:
-        """What must surround the picture, so that tiles of windows end in it."""
-        top, left, _, _ = self.padding
-        assert self.transform is not None, "nothing is transformed"
-        bottom, right = (
-            max(0, self.transform.reach(extent) - before - size)
-            for extent, before, size in zip(self.output, (top, left), self.size, strict=True)
-        )
-        return [top, left, bottom, right]
-
-    def halo(self, stacked: int, phases: int) -> list[int]:
-        """What must surround the picture (top, left, bottom, right), so that the last window ends
-        in it where rows are stacked, and phases are alike."""
+    def halo(self, stacked: int, phases: int) -> Halo:
+        """What must surround the picture (top, left, bottom, right), so that the last window or
+        tile ends in it where rows are stacked, and phases are alike."""
         top, left, bottom, right = self.padding
         height, width = self.size
+        if self.transform is not None:
+            rows, columns = map(self.transform.reach, self.output)
+            return top, left, max(0, rows - top - height), max(0, columns - left - width)
         reached = (self.output[0] - 1) * self.strides[0] + round_up(self.kernel[0], stacked)
         rows = round_up(max(top + height + bottom, reached), stacked * phases)
         columns = round_up(left + width + right, phases)
-        return [top, left, rows - height - top, columns - width - left]
+        return top, left, rows - height - top, columns - width - left
 
     def attributes(self, stacked: int, phases: int) -> dict[str, Any]:
         """How a packed convolution steps over a picture whose rows lie so."""
@@ -60,31 +51,3 @@ class Window:
             "output": list(self.output),
             "phases": phases,
         }
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The kernel of a product."""
-
-    signature: KernelSignature
-    window: Window
-    stacked: int
-    """Rows of its data that lie one behind the other, as channels of one."""
-    phases: int
-    """Kinds of rows of its data, by number modulo so many, those of each together."""
-    unit: int
-    """What the channels of its data are padded to: a multiple of so many."""
-    groups: Groups
-    """Which channels are multiplied with which."""
-
-    @property
-    def is_unpadded(self) -> bool:
-        """Whether pixels of its data have no channels of padding."""
-        return self.unit == 1
-
-    @property
-    def halo(self) -> list[int]:
-        """What must surround its data."""
-        if self.signature.is_transformed:
-            return self.window.halo_of_tiles
-        return self.window.halo(self.stacked, self.phases)

@@ -7,13 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from stages.qnn.packed import (
-    DEPTHWISE_CONVOLUTION,
-    class_count,
-    is_convolution,
-    stored_of,
-    stored_row,
-)
+from stages.qnn.packed import class_count, stored_of, stored_row
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK
 from stages.qnn.tables import ENTRIES, GROUP
@@ -25,38 +19,6 @@ MIN_LANES = 8
 def slice_of(items: Any, task: Any, tasks: Any) -> tuple[Any, Any]:
     """First work item of a task, and the one behind its last."""
     return tirx.truncdiv(items * task, tasks), tirx.truncdiv(items * (task + 1), tasks)
-
-
-def parameter_offset(parameter: Any, calls: list[Any], block: Any, y: Any, x: Any) -> Any:
-    """Element of a parameter that an epilogue's pointer stands at.
-
-    `calls` are the composite's operator calls. Operands of the main operator that the epilogue
-    does not read stay at 0; tensors per channel move by blocks. An edge may be both, the data of
-    the main operator and an addend of the epilogue. A picture of floats is one behind a product.
-    """
-    readers = [c for c in calls if any(parameter.same_as(argument) for argument in c.args)]
-    for call in readers:
-        if is_op(call, "relax.qnn.from_bytes"):
-            top, left = attributes(call)["origin"]
-            _, width, channels = shape_of(parameter.ty)
-            return ((top + y) * width + left + x) * channels + block * BLOCK
-    if any(is_op(call, DEPTHWISE_CONVOLUTION) for call in readers):
-        return 0  # no epilogue reads what is in the sums already
-    for call in readers:
-        if is_convolution(call):
-            if not parameter.same_as(call.args[2]):
-                return 0
-            return border_class(call, y, x) * shape_of(parameter.ty)[1] + block * BLOCK
-    shape = shape_of(parameter.ty)
-    if len(shape) == 4 and any(gives_sums(call) for call in calls):
-        return (y * shape[2] + x) * shape[3] + block * BLOCK
-    is_per_channel = 0 < len(shape) <= 2 and shape[-1] % BLOCK == 0
-    return block * BLOCK if is_per_channel else 0
-
-
-def gives_sums(call: Any) -> bool:
-    """Whether an operator gives the sums that an epilogue begins with."""
-    return is_convolution(call) or is_op(call, DEPTHWISE_CONVOLUTION)
 
 
 def output_offset(output: Any, call: Any, block: Any, y: Any, x: Any) -> Any:

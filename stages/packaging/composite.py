@@ -13,7 +13,7 @@ from hw.isa import Isa, isa_of
 from hw.profile import Hardware
 from stages.kinds import Table
 from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import MOVED, PLAIN, PRODUCTS
+from stages.qnn.composites import DEPTHWISE, MOVED, PLAIN, POOLS, PRODUCTS
 from stages.qnn.methods import WORD_BYTES
 from stages.qnn.packed import (
     CONVOLUTION,
@@ -26,7 +26,6 @@ from stages.qnn.packed import (
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
 from stages.qnn.signature import BLOCK, KernelSignature
 
-POOLS = {"relax.qnn.max_pool2d": "max", "relax.qnn.sum_pool2d": "sum"}
 PLAIN_INPUT = {"permute_dims", "reshape", "qnn.pad_channels", "qnn.quantize", "qnn.to_bytes"}
 """Operators that treat every channel of a float input alike, up to bytes."""
 
@@ -58,6 +57,16 @@ class Composite:
     def is_convolution(self) -> bool:
         """Whether a micro-kernel computes the sums."""
         return is_convolution(self.main)
+
+    @property
+    def is_of_levels(self) -> bool:
+        """Whether it is of a network whose simulated quantizers have become integers."""
+        return str(self.function.attrs["composite"]) not in (PLAIN, PRODUCTS, DEPTHWISE)
+
+    @property
+    def has_micro_kernel(self) -> bool:
+        """Whether one computes the sums, those of every channel on its own included."""
+        return self.is_convolution or is_op(self.main, DEPTHWISE_CONVOLUTION)
 
     @property
     def reads_floats(self) -> bool:
@@ -106,8 +115,10 @@ class Composite:
         if not self.reads_floats or not names <= PLAIN_INPUT or len(self.outputs) != 1:
             return 1
         channels = shape_of(self.outputs[0].ty)[-1]
-        pixels = BLOCK // channels if channels < BLOCK else 1
-        return pixels if BLOCK % channels == 0 and self.extent[1] >= pixels else 1
+        if channels != self.extent[2] or channels >= BLOCK or BLOCK % channels:
+            return 1
+        pixels = BLOCK // channels
+        return pixels if self.extent[1] >= pixels else 1
 
     @cached_property
     def signature(self) -> KernelSignature:
@@ -123,8 +134,9 @@ class Composite:
         for call in self.calls.values():
             if is_op(call, "relax.qnn.from_bytes"):
                 return self._nhwc(call.ty)
-        stored = next(call for call in self.calls.values() if call.op.name.startswith("relax.qnn."))
-        return self._nhwc(stored.args[0].ty)
+        first = next(call for call in self.calls.values() if str(call.op.name) not in MOVED)
+        is_of_dialect = str(first.op.name).startswith("relax.qnn.")  # may store what it is given
+        return self._nhwc(first.args[0].ty if is_of_dialect else first.ty)
 
     @property
     def pictures(self) -> int:
@@ -182,6 +194,24 @@ class Layer:
     def is_tiled(self) -> bool:
         """Whether matrix tiles compute its sums."""
         return self.composite.is_convolution and self.composite.signature.is_tiled
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether every channel is convolved on its own, by taps side by side."""
+        return is_op(self.composite.main, DEPTHWISE_CONVOLUTION)
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether it begins with a pool."""
+        return self.composite.main is not None and str(self.composite.main.op.name) in POOLS
+
+    @property
+    def gives_blocks_of_levels(self) -> bool:
+        """Whether sums become levels and nothing else, of channels that fill blocks."""
+        composite = self.composite
+        channels = int(attributes(composite.main)["channels"][1])
+        has_floats = any("float" in dtype_of(call.ty) for call in composite.calls.values())
+        return composite.is_of_levels and channels % BLOCK == 0 and not has_floats
 
     @property
     def has_matrices(self) -> bool:

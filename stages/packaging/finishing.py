@@ -4,40 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Isa
 from stages.packaging.byte_tables import gives_bytes, looks_up
 from stages.packaging.composite import Composite
+from stages.packaging.halo import fill_halo, fills_of
 from stages.packaging.narrowing import packs
 from stages.qnn.elementwise import ELEMENTWISE
 from stages.qnn.expressions import saturates
 from stages.qnn.infer import limits
 from stages.qnn.packed import stored_row
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
-SAME = ("relax.qnn.take_channels", "relax.reshape")
+if TYPE_CHECKING:
+    from stages.packaging.lowering import Lowering
+
+SAME = (
+    "relax.qnn.take_channels",
+    "relax.qnn.pad_channels",
+    "relax.reshape",
+    "relax.permute_dims",
+)
 """Operators that hand on the value at a position as it is."""
+PACKED = ("relax.qnn.bitpack", "relax.qnn.to_tables")
+"""Operators that store levels a word at a time."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """An element of the result, whose height, width and channels are `extent`."""
+    """An element of the result, whose height and width are `extent`."""
 
     picture: Any
     y: Any
     x: Any
     channel: Any
-    extent: tuple[int, int, int]
+    extent: tuple[int, int]
 
-    def place(self, halo: Sequence[int] = (0, 0, 0, 0), phases: int = 1) -> Any:
-        """Where it lies in pictures with a halo (top, left, bottom, right) around each, and rows in
-        phases."""
+    def place(self, halo: Sequence[int], channels: int, phases: int = 1) -> Any:
+        """Where it lies in pictures of so many channels with a halo (top, left, bottom, right)
+        around each, and rows in phases."""
         top, left, bottom, right = halo
-        height, width, channels = self.extent
+        height, width = self.extent
         rows = height + top + bottom
         line = self.picture * rows + stored_row(self.y + top, rows, phases)
         return (line * (width + left + right) + self.x + left) * channels + self.channel
+
+    def turned(self, channels: int) -> Any:
+        """Where it lies in pictures of so many channels that are one behind the other (NCHW)."""
+        height, width = self.extent
+        line = (self.picture * channels + self.channel) * height + self.y
+        return line * width + self.x
 
 
 @dataclass(frozen=True)
@@ -65,6 +84,42 @@ def surroundings(call: Any) -> Surroundings | None:
         _, _, top, bottom, left, right, _, _ = (int(count) for count in call.attrs.pad_width)
         return Surroundings((top, left, bottom, right), int(call.attrs.pad_value))
     return None
+
+
+def fill_halos(of: Lowering) -> None:
+    """Emit that task 0 writes what surrounds every output; no other task touches that."""
+    stores = [
+        (result, output, of.composite.store_of(output))
+        for result, output in zip(of.results, of.composite.outputs, strict=True)
+    ]
+    around = [store for store in stores if surroundings(store[2]) or any(_packed_halo(store[2]))]
+    if not around:
+        return
+    with T.If(of.task == 0), T.Then():
+        for result, output, call in around:
+            shape, dtype = shape_of(output.ty), str(storage_dtype(dtype_of(output.ty)))
+            found = surroundings(call)
+            if found is None:
+                fill_halo(result, shape, dtype, _packed_halo(call), fills_of(attributes(call)))
+            else:
+                fills = [found.fill] * of.composite.pictures
+                fill_halo(result, shape, dtype, found.halo, fills, found.phases)
+
+
+def _packed_halo(call: Any) -> Sequence[int]:
+    """The halo around planes or tables; nothing around what is stored otherwise."""
+    halo: Sequence[int] = attributes(call)["halo"] if is_packed(call) else ()
+    return halo
+
+
+def is_packed(call: Any) -> bool:
+    """Whether a call stores levels as planes or tables."""
+    return str(call.op.name) in PACKED
+
+
+def is_handed_on(call: Any) -> bool:
+    """Whether what a call gives is what it is given, as far as that goes, in another place."""
+    return str(call.op.name) in SAME or is_packed(call) or surroundings(call) is not None
 
 
 @dataclass(frozen=True)
@@ -107,7 +162,7 @@ def _bounds(call: Any, dtype: str) -> tuple[int, int]:
 def _moved(composite: Composite, variable: Any) -> Any:
     """The variable with the same values at the same positions, before they are stored."""
     while (call := composite.calls.get(variable)) is not None:
-        if str(call.op.name) not in SAME and surroundings(call) is None:
+        if not is_handed_on(call):
             break
         variable = call.args[0]
     return variable

@@ -21,11 +21,15 @@ from stages.packaging.kernel import Kernel, digest_of
 from stages.packaging.lowering import lower
 from stages.packaging.program import Call, Fallback, Program, Slot, TensorSpec
 from stages.packaging.sharing import is_small
-from stages.packaging.values import CHOICES, FLOAT_OPS
 from stages.qnn.builder import bindings_of, output_names, outputs_of, quantization_of
 from stages.qnn.collecting import is_collect, pictures_of, together
 from stages.qnn.composites import PLAIN, is_reshape
 from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
+
+ARITHMETIC = tuple(
+    f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+)
+"""Operators of floats that may stand between an input and its quantizer."""
 
 
 def program_of(
@@ -246,4 +250,4 @@ def _is_quantize(expr: Any) -> bool:
 
 
 def _is_arithmetic(expr: Any) -> bool:
-    return isinstance(expr, RelaxCall) and str(expr.op.name) in (*FLOAT_OPS, *CHOICES)
+    return isinstance(expr, RelaxCall) and str(expr.op.name) in ARITHMETIC

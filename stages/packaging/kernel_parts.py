@@ -154,11 +154,6 @@ class Finisher(Part):
     """Of the current pixel, among those that are finished together."""
 
     @property
-    def words(self) -> int:
-        """Of 32 bits, in scratch: what it leaves there."""
-        return 0
-
-    @property
     def sums_dtype(self) -> str:
         """Type of the sums in scratch."""
         return "int32"
@@ -167,11 +162,6 @@ class Finisher(Part):
     def outputs(self) -> int:
         """Channels of the result, or with those that fill up the last block."""
         return self.of.blocks * BLOCK
-
-    @property
-    def stores_all(self) -> bool:
-        """Whether it stores every output where it belongs."""
-        return True
 
     def include(self) -> None:
         """Include the text that it calls."""

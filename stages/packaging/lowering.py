@@ -23,10 +23,10 @@ from stages.codegen import target_of
 from stages.kinds import Table
 from stages.packaging.addressing import divided
 from stages.packaging.bit_pool import is_bit_pool, lower_bit_pool
+from stages.packaging.blocks import Blocks
 from stages.packaging.byte_tables import is_table, lower_table
 from stages.packaging.composite import Layer
 from stages.packaging.depthwise import Taps
-from stages.packaging.epilogue import Blocks
 from stages.packaging.interleaving import Interleaved
 from stages.packaging.kernel import Helper, Kernel
 from stages.packaging.kernel_parts import Part, Parts, Reads, Sums
@@ -47,9 +47,8 @@ from stages.packaging.transforms import lower_tiles
 from stages.packaging.widening import Widened
 from stages.packaging.windows import Windows
 from stages.packaging.winograd import OfSquares, Squares, Transformed
-from stages.qnn.composites import DEPTHWISE, MATRICES, PICTURES, TILES, max_pool_of, pad_of
-from stages.qnn.packed import DEPTHWISE_CONVOLUTION
-from stages.qnn.registry import dtype_of, is_op, shape_of, storage_dtype
+from stages.qnn.composites import MATRICES, PICTURES, TILES, max_pool_of, pad_of
+from stages.qnn.registry import dtype_of, shape_of, storage_dtype
 from stages.qnn.signature import BLOCK
 
 OnePart = TypeVar("OnePart", bound=Part)
@@ -114,48 +113,38 @@ TABLE = (
         lambda it: is_bit_pool(it.composite),
         lambda it, symbol: lower_bit_pool(it.composite, symbol),
     ),
-    # Tensors as the user sees them: of floats, and of networks that come with integer operators,
-    # such as those of TensorFlow Lite.
-    Row("Winograd", lambda it: it.is_product and it.is_winograd, Parts(*WINOGRAD, Lanes)),
-    Row("product by matrix tiles", lambda it: it.is_product and it.is_tiled, Parts(*TILED, Lanes)),
+    # Sums, and what follows them: tensors as the user sees them, or levels in planes, tables or
+    # bytes, which networks have that simulated quantizers describe.
+    Row("Winograd", lambda it: it.is_winograd, Parts(*WINOGRAD, Lanes)),
+    Row(
+        "levels by matrix tiles",
+        lambda it: it.is_tiled and it.gives_blocks_of_levels,
+        Parts(*TILED, Blocks),
+    ),
+    Row("product by matrix tiles", lambda it: it.is_tiled, Parts(*TILED, Lanes)),
     Row(
         "batched product",
         lambda it: it.is_product and it.has_matrices,
         Parts((Widened, Windows), IN_REGISTERS, (Rows,), Lanes),
     ),
+    Row("product of bytes", lambda it: it.has_form("bytes"), Parts(*BYTES, Lanes)),
     Row(
-        "product of floats",
-        lambda it: it.is_product and it.composite.signature.is_float,
+        "product of floats, of bits, or looked up",
+        lambda it: it.composite.is_convolution,
         Parts((Windows,), IN_REGISTERS, ON_LINES, Lanes),
     ),
-    Row("product of bytes", lambda it: it.is_product, Parts(*BYTES, Lanes)),
-    Row("depthwise", lambda it: it.kind == DEPTHWISE, Parts((Taps,), (ATile,), (Rows,), Lanes)),
-    # Levels, in planes, tables or bytes, and floats behind them: of networks that simulated
-    # quantizers describe, whose sums become levels by thresholds or factors.
-    Row("Winograd of levels", lambda it: it.is_winograd, Parts(*WINOGRAD, Blocks)),
     Row(
-        "depthwise of levels",
-        lambda it: is_op(it.composite.main, DEPTHWISE_CONVOLUTION),
-        Parts((Taps,), (InScratch,), (Rows,), Blocks),
+        "depthwise",
+        lambda it: it.is_depthwise,
+        Parts((Taps,), (ATile, InScratch), (Rows,), Lanes),
     ),
-    Row("levels by matrix tiles", lambda it: it.is_tiled, Parts(*TILED, Blocks)),
-    Row("levels as bytes", lambda it: it.has_form("bytes"), Parts(*BYTES, Blocks)),
-    Row(
-        "levels on bits, or looked up",
-        lambda it: it.composite.is_convolution,
-        Parts((Windows,), IN_REGISTERS, ON_LINES, Blocks),
-    ),
-    Row(
-        "pool of levels",
-        lambda it: it.composite.main is not None,
-        Parts((Reads,), (Pooled,), (Rows,), Blocks),
-    ),
+    Row("pool of levels", lambda it: it.has_pool, Parts((Reads,), (Pooled,), (Rows,), Lanes)),
     Row(
         "levels of floats",
         lambda it: it.composite.reads_floats,
-        Parts((Reads,), (Gathered,), (Rows,), Blocks),
+        Parts((Reads,), (Gathered,), (Rows,), Lanes),
     ),
-    Row("levels of levels", lambda it: True, Parts((Reads,), (Sums,), (Rows,), Blocks)),
+    Row("levels of levels", lambda it: True, Parts((Reads,), (Sums,), (Rows,), Lanes)),
 )
 """How each kind of composite is lowered: the first row that it is one of."""
 
@@ -249,14 +238,9 @@ class Lowering:
         )
 
     @property
-    def _made_at(self) -> int:
-        """Where in scratch the kernel makes something of weights: behind what follows the sums."""
-        return self.sums.words + self.finisher.words
-
-    @property
     def wide_at(self) -> int:
         """Where in scratch inputs are widened: behind all else."""
-        return self._made_at + self.sums.made_words
+        return self.sums.words + self.sums.made_words
 
     @property
     def _scratch_words(self) -> int:
@@ -264,8 +248,8 @@ class Lowering:
 
     @property
     def made(self) -> Any:
-        """A pointer to what the kernel makes of weights."""
-        return T.address_of(self.scratch[self._made_at])
+        """A pointer to what the kernel makes of weights, behind the sums."""
+        return T.address_of(self.scratch[self.sums.words])
 
     def _declare(self) -> None:
         self.declare_tensors()

@@ -10,6 +10,9 @@ from stages.qnn.infer import limits
 SATURATED = "bk_saturated_"
 """Functions `(from, to)` of pointers to int32 [32] and to bytes [32], by the type of these."""
 
+WORDS = "bk_words"
+"""A function `(from, to)` of pointers to int32 [32] and to the nearest int16 [32]."""
+
 
 def packs(isa: Isa) -> bool:
     """Whether there are such functions for an instruction set."""
@@ -23,3 +26,11 @@ def saturating_text(dtype: str) -> Text:
     code.store(code.bytes, found, "%to", 1)
     code.do("ret void")
     return code.function(SATURATED + dtype, ["ptr %from", "ptr %to"]), list(code.declarations)
+
+
+def words_text() -> Text:
+    """The function WORDS as LLVM IR."""
+    code = Vectors("x86_64", 16)
+    code.store(code.words, code.saturated(code.load(code.ints, "%from", 4)), "%to", 2)
+    code.do("ret void")
+    return code.function(WORDS, ["ptr %from", "ptr %to"]), list(code.declarations)

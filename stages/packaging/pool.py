@@ -8,8 +8,8 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.kinds import Table
-from stages.packaging.composite import POOLS
 from stages.packaging.kernel_parts import Sums
+from stages.qnn.composites import POOLS
 from stages.qnn.llvm import FunctionText
 from stages.qnn.registry import attributes, shape_of
 from stages.qnn.signature import BLOCK

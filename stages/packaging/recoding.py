@@ -9,12 +9,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hw.isa import isa_of
+from hw.profile import Hardware
+from stages.codegen import Text
 from stages.packaging.vectors import BYTES, HALF, Vectors
 from stages.qnn.llvm import FunctionText
 from stages.qnn.methods import Stored
+from stages.qnn.signature import BLOCK
 from stages.qnn.tables import ENTRIES, GROUP, additions, entry_bits
 
 COUNT = "declare i32 @llvm.ctpop.i32(i32)"
+
+
+def planes_text(name: str, hardware: Hardware, stored: Stored, apart: int) -> Text:
+    """The function `name`, from pointers to the digits of 32 channels, bytes of 0 or 1, to words
+    that are stored so far apart."""
+    code = Vectors(hardware.architecture, isa_of(hardware).lanes)
+    pointers = [f"%d{digit}" for digit in range(stored.bits)]
+    digits = [_digits_word(code, pointer) for pointer in pointers]
+    for number, word in enumerate(stored_words(code, stored, digits)):
+        code.store("i32", word, "%to", 4, number * apart * 4)
+    code.do("ret void")
+    parameters = [*(f"ptr {pointer}" for pointer in pointers), "ptr noalias %to"]
+    return code.function(name, parameters), list(code.declarations)
+
+
+def _digits_word(code: Vectors, pointer: str) -> str:
+    """The word of 32 bytes, each of them 0 or 1."""
+    total = ""
+    for first in range(0, BLOCK, code.count):
+        digits = code.load(code.bytes, pointer, 1, first)
+        word = code.mask_word(code.nonzero(code.bytes, digits), code.count)
+        moved = code.let(f"shl i32 {word}, {first}") if first else word
+        total = code.let(f"or i32 {total}, {moved}") if total else moved
+    return total
+
+
+def tables_text(name: str, hardware: Hardware, bits: int, balanced: bool) -> Text:
+    """The function `name`, from a pointer to the levels of 32 channels, bytes, to their tables."""
+    code = Vectors(hardware.architecture, isa_of(hardware).lanes)
+    place = 0
+    for first in range(0, BLOCK, HALF):
+        levels = code.load(BYTES, "%levels", 1, first)
+        for table in entries(code, levels, bits, balanced):
+            code.store(BYTES, table, "%to", 1, place)
+            place += ENTRIES
+    code.do("ret void")
+    return code.function(name, ["ptr %levels", "ptr noalias %to"]), list(code.declarations)
 
 
 def stored_words(code: FunctionText, stored: Stored, digits: Sequence[str]) -> list[str]:

@@ -89,7 +89,7 @@ class ATile(Sums):
     def fits(cls, of: Lowering) -> bool:
         """Whether the micro-kernel keeps them, of as many channels as can be finished alone."""
         is_whole = of.reads.channels >= of.finisher.least_strip
-        return of.finisher.stores_all and of.reads.keeps_sums and is_whole
+        return of.reads.keeps_sums and is_whole
 
     @property
     def strip(self) -> int:
@@ -178,20 +178,31 @@ class Gathered(Sums):
     """No sums, but channels of a float tensor, as they lie there: NCHW, NHWC or flat."""
 
     def start(self, block: Any, run: Any, tile: Any) -> None:
-        """The floats of a block's pixels, zeros behind the last channel."""
+        """The floats of a block's pixels."""
         of = self.of
-        parameter = of.composite.parameters[0]
-        data, turn = of.arguments[parameter.name], of.composite.turn_of_input
-        channels = prod(shape_of(parameter.ty)) // (of.height * of.width)
-        lanes, x = BLOCK // of.pixels, of.work.column_of(tile)
-        with T.serial(0, lanes) as lane, T.serial(0, of.pixels) as neighbour:
-            c = block * BLOCK + lane
-            pixel = run * of.width + x + neighbour
-            is_nchw = turn is not None
-            index = c * of.height * of.width + pixel if is_nchw else pixel * channels + c
-            value = T.if_then_else(c < channels, data[index], T.float32(0))
-            place = neighbour * lanes + lane
-            T.buffer_store(of.scratch, T.reinterpret("int32", value), [place])
+        pixels = of.height * of.width
+        channels = prod(shape_of(of.composite.parameters[0].ty)) // pixels
+        first = run * of.width + of.work.column_of(tile)
+        full, rest = divmod(channels, BLOCK)
+        if not rest or not full:
+            self._copy(block, first, rest or BLOCK, channels)
+        else:
+            with T.If(block < full):
+                with T.Then():
+                    self._copy(block, first, BLOCK, channels)
+                with T.Else():
+                    self._copy(block, first, rest, channels)
+
+    def _copy(self, block: Any, pixel: Any, count: int, channels: int) -> None:
+        """So many channels of neighbouring pixels."""
+        of = self.of
+        data, lanes = of.arguments[of.composite.parameters[0].name], BLOCK // of.pixels
+        is_turned = of.composite.turn_of_input is not None
+        with T.serial(0, of.pixels) as neighbour, T.serial(0, count) as lane:
+            channel, place = block * BLOCK + lane, pixel + neighbour
+            turned, straight = channel * of.height * of.width + place, place * channels + channel
+            value = data[turned if is_turned else straight]
+            T.buffer_store(of.scratch, value, [neighbour * lanes + lane])
 
 
 def helped(of: Lowering, called: Called) -> str:

@@ -48,6 +48,8 @@ ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in (
 ON_FLOATS = ("relax.qnn.float_conv2d", "relax.qnn.float_dense", batched.FLOAT_BATCH_DENSE)
 """Products of floats for micro-kernels."""
 
+POOLS = {"relax.qnn.max_pool2d": "max", "relax.qnn.sum_pool2d": "sum"}
+"""Operators that pool integers, and what they make of a window."""
 MOVED = ("relax.permute_dims", "relax.reshape")
 """Operators that only say where values are."""
 RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))

@@ -16,7 +16,7 @@ from stages.qnn.algebra import numerators
 from stages.qnn.elementwise import Rows, by_attribute, elementwise, of_type
 from stages.qnn.numbers import Numbers, Value, clip
 from stages.qnn.registry import register
-from stages.qnn.rounding_modes import to_integer
+from stages.qnn.rounding_modes import within
 
 Array = np.ndarray[Any, Any]
 
@@ -157,7 +157,8 @@ def threshold(
     `rising` says that `flip` is 0 everywhere.
     """
     del dtype
-    kind = "float32" if thresholds.dtype == "float32" else "int32"
+    wide = "float32" if thresholds.dtype == "float32" else "int32"
+    kind = thresholds.dtype if m.dtype(data) == thresholds.dtype else wide
     value = m.cast(data, kind)
 
     def is_reached(limit: Value) -> Value:
@@ -214,11 +215,10 @@ def quantize(
     """Integers of a QONNX Quant: `round(clip(x / scale + zero_point, low, high)) + shift`."""
     del dtype
     moved = m.quotient(x, scale) + zero_point
-    return to_integer(m, rounding, clip(m, moved, low, high, "float32")) + shift
+    return within(m, rounding, moved, low, high) + shift
 
 
 @elementwise("dequantize", ["data", "scale"], of_type("float32"), infer=infer.dequantize)
 def dequantize(m: Numbers, data: Value, scale: Value, *, zero_point: int) -> Value:
     """`float32(data - zero_point) * scale`; `scale` is float32, scalar or [C] (last axis)."""
-    # A kernel ends with it, so that no sum follows that LLVM could fuse the product with.
-    return m.cast(m.cast(data, "int32") - zero_point, "float32") * scale
+    return m.product(m.cast(m.cast(data, "int32") - zero_point, "float32"), scale)

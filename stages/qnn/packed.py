@@ -342,9 +342,3 @@ def pad_channels(data: Array, *, channels: int) -> Array:
     """`data` with channels of zeros behind its own, `channels` in all."""
     width = [(0, 0)] * (data.ndim - 1) + [(0, channels - data.shape[-1])]
     return np.pad(data, width)
-
-
-@register("keep_channels", ["data", "keep"], lambda types, _: types[0])
-def keep_channels(data: Array, keep: Array) -> Array:
-    """`data` where `keep` (uint8 [C]) is 1, else level 0: padded channels pack as 0 bits."""
-    return np.where(keep != 0, data, 0).astype(data.dtype)

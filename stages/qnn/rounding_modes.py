@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stages.qnn.numbers import Numbers, Value
+from stages.qnn.numbers import Numbers, Value, clip
 
 Mode = Callable[[Numbers, Value], Value]
 NEAREST = ("ROUND", "ROUND_HALF_EVEN", "HALF_EVEN")
@@ -37,3 +37,10 @@ MODES: Mapping[str, Mode] = {
 def to_integer(m: Numbers, mode: str, x: Value) -> Value:
     """A float32 rounded to an int32, which it must fit."""
     return m.nearest(x) if mode in NEAREST else m.cast(MODES[mode](m, x), "int32")
+
+
+def within(m: Numbers, mode: str, x: Value, low: int, high: int) -> Value:
+    """A float32, bounded to `low` and `high`, rounded to an int32."""
+    if mode in NEAREST:
+        return m.saturated(x, 0, low, high)
+    return m.cast(MODES[mode](m, clip(m, x, low, high, "float32")), "int32")

@@ -32,7 +32,8 @@ def shared(expression: Any, *, in_indices: bool = True) -> Any:
     bindings: list[tuple[Any, Any]] = []
     for node in order:  # operands stand in front of what uses them
         value = built[_key(node)] = _rebuilt(node, built, opaque)
-        if uses[_key(node)] > 1 and not isinstance(node, LEAVES):
+        is_named = uses[_key(node)] > 1 and not isinstance(node, LEAVES)
+        if is_named and str(node.ty.dtype) != "bool":  # TIR names no vectors of these
             name = tirx.Var(f"shared{len(bindings)}", str(node.ty.dtype))
             bindings.append((name, value))
             built[_key(node)] = name

@@ -39,5 +39,18 @@ class UnsaturatedNumbers(TirNumbers):
         return self.nearest(x) + zero_point
 
 
+LONGEST_WORD = (1 << 15) - 1
+"""The largest integer of 16 bits."""
+
+
+class WordNumbers(TirNumbers):
+    """TIR expressions of integers that 16 bits hold, and are computed in."""
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        """An int16 in place of an int32."""
+        return super().cast(x, "int16" if dtype == "int32" else dtype)
+
+
 WHOLE_TIR: Numbers = WholeNumbers()
 UNSATURATED_TIR: Numbers = UnsaturatedNumbers()
+WORD_TIR: Numbers = WordNumbers()

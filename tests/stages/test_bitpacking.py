@@ -12,7 +12,9 @@ from tvm import relax
 
 from stages import bitpacking
 from stages.bitpacking.choosing import choose
-from stages.bitpacking.edges import Layout, solve
+from stages.bitpacking.edges import solve
+from stages.bitpacking.graph import Graph
+from stages.bitpacking.layouts import Layout
 from stages.kinds import Model
 from stages.options import Algorithm, LegalizeOptions
 from stages.qnn import source
@@ -43,9 +45,13 @@ def layouts(source_model: Model, options: LegalizeOptions | None = None) -> dict
     offers = offers_of(models["quantizing"], board("rpi3"))
     canonical = models["canonicalizing"]
     wishes = options or LegalizeOptions()
-    chosen = choose(canonical.module, canonical.params, wishes, offers, {})
-    edges = solve(canonical.module, chosen)
-    return {f"{variable.name}.{form}": layout for (variable, form), layout in edges.items()}
+    graph = Graph(canonical)
+    edges = solve(graph, choose(graph, wishes, offers, {}), board("rpi3"))
+    return {
+        f"{variable.name}.{layout.form}": layout
+        for variable, requests in edges.requests.items()
+        for layout in requests.layouts
+    }
 
 
 def calls(model: Model, operator: str) -> list[dict[str, Any]]:
@@ -289,7 +295,7 @@ def test_a_halo_is_the_largest_padding_of_its_readers() -> None:
     second = net.op(relax.op.nn.conv2d(data, weights[1], 2, (1, 0, 0, 2)), "second")
     source_model = net.model(first, second)
     found = layouts(source_model, algorithm("bitserial"))["x.nhwc.planes"]
-    assert found.halo == [1, 1, 2, 2]
+    assert found.halo == (1, 1, 2, 2)
     assert found.shape == (2, 12, 12, 1)
     packed = assert_stages_agree(source_model, options=algorithm("bitserial"))["bitpacking"]
     assert [attrs["origin"] for attrs in calls(packed, "packed_conv2d")] == [[1, 0], [0, 1]]

@@ -261,7 +261,7 @@ def bipolar_input() -> Case:
     net = Net((1, 35, 4, 5))
     y = net.by(relax.op.subtract, net.x, "b", 0.25)
     y = net.op(source.bipolar_quant(y, net.constant("half", 0.5)), "q")
-    return Case(net.model(net.conv(y, "d", 9)), BIT, None, ("threshold", "keep_channels"))
+    return Case(net.model(net.conv(y, "d", 9)), BIT, None, ("threshold", "pad_channels"))
 
 
 @case

@@ -252,7 +252,7 @@ PRODUCTS = {
     "float_batched": Row(("float_batch_dense",), float_batched, EVERY),
 }
 COLLECTED = {"collected": Row(("collect",), collected, EVERY)}
-_OF_LEVELS = ("quant", "quantize", "dequantize", "take_channels", "pad_channels", "keep_channels")
+_OF_LEVELS = ("quant", "quantize", "dequantize", "take_channels", "pad_channels")
 LEVELS = {
     "counted": Row(
         (

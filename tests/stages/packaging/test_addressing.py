@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tvm import relax
 
-from stages.packaging.addressing import parameter_offset
+from stages.packaging.blocks import parameter_offset
 from stages.qnn.registry import tensor_type
 from stages.qnn.signature import BLOCK
 

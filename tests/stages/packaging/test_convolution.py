@@ -208,6 +208,18 @@ def test_an_addend_is_read_inside_a_halo(
     assert len(first.writes) == size[0]
 
 
+@pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda item: item.name)
+def test_windows_of_all_sizes_read_one_picture(hardware: Hardware) -> None:
+    """It is written once, with the halo of the largest window."""
+    skip_unless_runnable(hardware)
+    net = Net((1, 9, 7, 32))
+    x = net.conv(net.x, "first", 32, kernel=1, dtype="uint8")
+    branches = [net.conv(x, f"of{kernel}", 8, kernel=kernel) for kernel in (1, 3, 5)]
+    _, program = assert_exact(net.model(*branches), net.inputs(), hardware, MAC)
+    first = next(call for call in program.calls if call.layer == "first")
+    assert len(first.writes) == 1
+
+
 @pytest.mark.parametrize("hardware", (AMX, AVX512VNNI, AVX2), ids=lambda item: item.name)
 @pytest.mark.parametrize("strides", (1, 2))
 def test_pictures_of_seven_by_seven(hardware: Hardware, strides: int) -> None:

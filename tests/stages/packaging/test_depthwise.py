@@ -19,6 +19,7 @@ from hw.profile import Hardware
 from pipelines.measuring.peaks import linked
 from stages.codegen import caller, compile_object
 from stages.packaging.depthwise import NAME, Tile, depthwise_text
+from stages.qnn.builder import calls_of
 from stages.qnn.depthwise import pack_depthwise, unpack_depthwise
 from stages.qnn.registry import OPERATORS
 from tests.stages.packaging.programs import assert_exact, pack
@@ -116,6 +117,18 @@ def test_which_are_computed_so(hardware: Hardware, weight: tuple[str, int]) -> N
     assert kinds == {np.dtype(np.int8 if is_byte else np.int16)}
     skip_unless_runnable(hardware)
     assert_exact(model, inputs, hardware)
+
+
+@pytest.mark.parametrize("hardware", [AVX2, AARCH64], ids=lambda p: p.name)
+def test_a_result_is_written_with_the_halo_of_the_next_window(hardware: Hardware) -> None:
+    """No pass over memory lays it out in front of the layer that reads it."""
+    skip_unless_runnable(hardware)
+    net = Net((1, 9, 7, 32), "uint8")
+    data: dict[str, Any] = {"dtype": "uint8", "zero_point": 123}
+    x = net.conv(net.conv(net.x, "first", 32, kernel=1, **data), "taps", 32, groups=32, **data)
+    model = net.model(net.conv(x, "next", 40, **data))
+    packed, _ = assert_exact(model, net.inputs(), hardware)
+    assert "next.bytes" not in [str(binding.var.name) for binding, _ in calls_of(packed)]
 
 
 def four_at_once(lanes: int) -> Isa:

@@ -45,18 +45,35 @@ def of_levels() -> Model:
     return net.model(separable(net))
 
 
+def levels(channels: int) -> Model:
+    net = SourceNet((1, 64, 9, 9))
+    x = net.quant(net.x, "a", 2, 0.5)
+    x = net.quant(net.batch_norm(net.conv(x, "c", channels), "bn", 8.0), "q", 2, 0.5)
+    return net.model(net.conv(x, "d", channels))
+
+
 KINDS: dict[str, tuple[Callable[[], Model], Hardware, dict[str, str]]] = {
     "of integers": (quantized, AVX512VNNI, {"row": "product of bytes", "finisher": "Lanes"}),
     "depthwise": (depthwise, AVX512VNNI, {"row": "depthwise", "reads": "Taps", "sums": "ATile"}),
     "depthwise of levels": (
         of_levels,
         AVX2,
-        {"row": "depthwise of levels", "reads": "Taps", "finisher": "Blocks"},
+        {"row": "depthwise", "reads": "Taps", "sums": "ATile", "finisher": "Lanes"},
     ),
     "bits with thresholds": (
         lambda: residual_a2w1().model,
         AVX2,
-        {"row": "levels on bits, or looked up", "finisher": "Blocks"},
+        {"row": "product of floats, of bits, or looked up", "finisher": "Lanes"},
+    ),
+    "levels by tiles": (
+        lambda: levels(64),
+        AMX,
+        {"row": "levels by matrix tiles", "finisher": "Blocks"},
+    ),
+    "levels by tiles, not whole blocks": (
+        lambda: levels(48),
+        AMX,
+        {"row": "product by matrix tiles", "finisher": "Lanes"},
     ),
     "tiles": (quantized, AMX, {"row": "product by matrix tiles", "sums": "InTiles"}),
     "batched": (
@@ -67,7 +84,11 @@ KINDS: dict[str, tuple[Callable[[], Model], Hardware, dict[str, str]]] = {
     "of floats": (
         lambda: network((1, 8, 9, 9), 8)[1],
         AVX2,
-        {"row": "product of floats", "reads": "Windows", "finisher": "Lanes"},
+        {
+            "row": "product of floats, of bits, or looked up",
+            "reads": "Windows",
+            "finisher": "Lanes",
+        },
     ),
 }
 

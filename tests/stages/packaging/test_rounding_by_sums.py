@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
-from stages.bitpacking.rounding import most_of
+from stages.bitpacking.sums import most_of
 from stages.kinds import Model
 from stages.qnn import integer, rescale
 from stages.qnn.builder import ModelBuilder, bindings_of, calls_of

@@ -55,11 +55,27 @@ def results(
     return found
 
 
-@EVERY
-def test_integers_saturate_to_words(hardware: Hardware) -> None:
+def test_integers_saturate_to_words() -> None:
     source = edges(-32768, 32767)
-    found = results(hardware, Vectors.saturated, ("ints", "words"), source, np.int16)
+    found = results(AVX512BW, Vectors.saturated, ("ints", "words"), source, np.int16)
     np.testing.assert_array_equal(found, source.clip(-32768, 32767))
+
+
+def words(hardware: Hardware, emit: Emit, source: Array) -> int:
+    """The i32 that `emit` makes of parts of a block of bytes, the first part lowest."""
+    skip_unless_runnable(hardware)
+    code = Vectors(hardware.architecture, isa_of(hardware).lanes)
+    for first in range(0, BLOCK, code.count):
+        word = emit(code, code.load(code.bytes, "%from", 1, first))
+        code.store("i32", word, "%to", 4, first // 4)
+    code.do("ret void")
+    text = code.function("bk_tried", ["ptr %from", "ptr %to"])
+    buffers = [("uint8", BLOCK), ("uint32", BLOCK // 4)]
+    function = caller("tried", [*code.declarations, text], "bk_tried", buffers)
+    found = np.zeros(BLOCK // 4, np.uint32)
+    object_ = compile_object({"tried": function}, hardware)
+    Library({"tried.o": object_}, hardware).call("tried", source, found)
+    return sum(int(found[first // 16]) << first for first in range(0, BLOCK, code.count))
 
 
 @pytest.mark.parametrize("bounds", [(0, 255), (0, 3), (0, 200), (-128, 127)])
@@ -79,13 +95,15 @@ def test_blocks_are_packed(bounds: tuple[int, int], kind: str) -> None:
 
 
 @EVERY
-def test_floats_are_rounded_to_the_nearest_integers(hardware: Hardware) -> None:
-    if not Vectors(hardware.architecture, isa_of(hardware).lanes).has_nearest:
-        pytest.skip(f"{hardware.name} has no instruction that rounds to nearest")
-    halves = (np.arange(BLOCK) - BLOCK // 2 + 0.5).astype(np.float32)
-    for source in (halves, halves * np.float32(2**26 + 16), np.nextafter(halves, np.float32(0))):
-        found = results(hardware, Vectors.nearest, ("floats", "ints"), source, np.int32)
-        np.testing.assert_array_equal(found, np.rint(source).astype(np.int32))
+def test_masks_become_words(hardware: Hardware) -> None:
+    """The bits of a block's bytes, those that are not 0."""
+
+    def emit(code: Vectors, value: str) -> str:
+        return code.mask_word(code.nonzero(code.bytes, value), code.count)
+
+    source = np.random.default_rng(0).integers(0, 3, BLOCK).astype(np.uint8)
+    found = words(hardware, emit, source)
+    assert found == sum(1 << lane for lane in range(BLOCK) if source[lane])
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

@@ -398,11 +398,6 @@ OTHERS: dict[str, Example] = {
     "pad_channels": Example(
         packed.pad_channels, (integers(0, 7, (1, 2, 3, 8), "uint3"),), {"channels": 32}
     ),
-    "keep_channels": Example(
-        packed.keep_channels,
-        (integers(0, 7, (1, 2, 3, 2), "uint3"), (np.array([1, 0], np.uint8), "uint8")),
-        {},
-    ),
 }
 """Operators of source graphs and of packed ones."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.bitpacking.edges import Layout
 from stages.bitpacking.folding import border, fold_bias, widened
+from stages.bitpacking.layouts import Layout
 from stages.bitpacking.window import Window
 from stages.packaging.halo import fills_of
-from stages.qnn.algebra import factor
 from stages.qnn.methods import Stored
 from stages.qnn.packed import (
     border_classes,
@@ -82,11 +82,11 @@ def halo(geometry: Geometry) -> list[int]:
     return [p + e for p, e in zip(geometry.padding, geometry.extra, strict=True)]
 
 
-def bitpacked(x: Array, around: list[int], kept: Stored) -> Array:
+def bitpacked(x: Array, around: Sequence[int], kept: Stored) -> Array:
     """Levels as planes and sums."""
     sums = [list(values) for values in kept.sums]
     attrs = {"bits": kept.bits, "planes": list(kept.planes), "sums": sums, "inner": kept.inner}
-    return run("bitpack", x, halo=around, **attrs)
+    return run("bitpack", x, halo=list(around), **attrs)
 
 
 def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) -> Array:
@@ -97,11 +97,20 @@ def edge(signature: KernelSignature, x: Array, geometry: Geometry, fill: int) ->
 
 
 def in_bytes(
-    x: Array, around: list[int], channels: int, fill: int, stacked: int = 1, phases: int = 1
+    x: Array, around: Sequence[int], channels: int, fill: int, stacked: int = 1, phases: int = 1
 ) -> Array:
     """Levels as bytes; `stacked` and `phases` say how rows lie, if not one below the other."""
     lying = {"stacked": stacked, "phases": phases}
-    return run("to_bytes", x, halo=around, channels=channels, fill=fill, **lying)
+    return run("to_bytes", x, halo=list(around), channels=channels, fill=fill, **lying)
+
+
+def products(data_point: int, weight_point: int, pad_value: int = 0) -> dict[str, int]:
+    """What products of levels with (doubled) zero points say of themselves."""
+    return {
+        "data_zero_point_x2": data_point,
+        "weight_zero_point_x2": weight_point,
+        "pad_value": pad_value,
+    }
 
 
 def packed_convolution(
@@ -118,9 +127,8 @@ def packed_convolution(
     data = edge(signature, x, geometry, fill)
     per_word = signature.channels_per_word
     widened = np.pad(q, [(0, 0)] * 3 + [(0, round_up(q.shape[3], per_word) - q.shape[3])])
-    scale = signature.scale * factor(points[0])
-    bias, counts = fold_bias(
-        signature, scale, q, widened.shape[3], *points, pad_value, fill, window
+    scale, bias, counts = fold_bias(
+        signature, q, widened.shape[3], products(*points, pad_value), fill, window
     )
     return run(
         "packed_conv2d",
@@ -162,7 +170,7 @@ def test_a_convolution_over_rows_that_lie_otherwise_is_the_convolution(
     padded = layout.padded_channels
     data = in_bytes(x, around, padded, point, stacked=stacked, phases=phases)
     assert data.shape == layout.shape
-    bias, counts = fold_bias(signature, 1, q, padded, 2 * point, 0, 0, point, window)
+    _, bias, counts = fold_bias(signature, q, padded, products(2 * point, 0), point, window)
     result = run(
         "packed_conv2d",
         data,
@@ -228,7 +236,7 @@ def test_bipolar_activations_with_zero_padding(kind: str) -> None:
     x = levels(rng, signature, (1, 5, 6, 20))
     q = stored(rng, signature, (7, 3, 3, 20))
     points = (1 << bits) - 1, 1
-    bias, counts = fold_bias(signature, 2 * signature.scale, q, 32, *points, 0, 0, geometry.window)
+    _, bias, counts = fold_bias(signature, q, 32, products(*points), 0, geometry.window)
     assert counts == [1, 1, 1, 1]
     assert bias.shape == (9, 32)
     assert len(np.unique(bias[:, :7], axis=0)) == 9
@@ -241,7 +249,7 @@ def test_an_integer_zero_point_needs_no_border_classes() -> None:
     """The halo's bytes hold the zero point, which is what padding means."""
     window = Geometry((3, 3), (2, 2), (1, 1, 1, 1), (8, 8), (0, 0, 0, 0), 4, 4).window
     q = stored(np.random.default_rng(0), mac8(4), (4, 3, 3, 4))
-    bias, counts = fold_bias(mac8(4), 1, q, 4, 2 * 128, 0, 0, 128, window)
+    _, bias, counts = fold_bias(mac8(4), q, 4, products(2 * 128, 0), 128, window)
     assert counts == [0, 0, 0, 0]
     assert bias.shape == (1, 32)
 
@@ -332,12 +340,6 @@ def test_rows_of_a_phase_lie_together() -> None:
     assert stored.ravel().tolist() == [0, 2, 4, 1, 3, 0]
     places = [stored_row(y, 6, 2) for y in range(6)]
     assert [stored_row(place, 6, 6 // 2) for place in places] == list(range(6))
-
-
-def test_kept_channels() -> None:
-    x = np.full((1, 1, 1, 4), 3, np.uint8)
-    kept = run("keep_channels", x, np.array([1, 1, 0, 0], np.uint8))
-    assert kept.ravel().tolist() == [3, 3, 0, 0]
 
 
 @given(SIGNATURES)

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages.bitpacking.lines import as_line
-from stages.bitpacking.shortening import UNKNOWN, WORD, reach, shortened
+from stages.bitpacking.sums import SHORT, UNKNOWN, reach, shortened
 from stages.qnn import integer
 from stages.qnn.builder import FunctionBuilder, bindings_of
 from stages.qnn.registry import OPERATORS
@@ -127,7 +127,7 @@ def test_shorter_thresholds_compare_alike(listed: list[int], most: int) -> None:
     wanted = levels(data, thresholds, flip)
     assert found.dtype in (np.int16, np.int32)
     if found.dtype == np.int16:
-        data = data.clip(WORD.min, WORD.max)
+        data = data.clip(SHORT.min, SHORT.max)
     np.testing.assert_array_equal(levels(data, found, flip), wanted)
 
 
@@ -159,7 +159,8 @@ def test_what_values_reach() -> None:
     found = {
         str(variable.name): reach(variable, calls, lambda _: q) for variable in (*calls, other)
     }
-    assert found["sums"] == 4 * 9  # levels 0..3 at a zero point of 1/2 are -1..5
+    # Levels 0..3 at a zero point of 1/2 are -1..5, and padding is 9.
+    assert found["sums"] == (1 + 1) * 9 + 2 * 1
     assert found["total"] == found["sums"] + 128 + 5
     assert (found["other"], found["unknown"]) == (128, UNKNOWN)
 

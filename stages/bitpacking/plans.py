@@ -1,0 +1,108 @@
+"""What is chosen for a linear layer: its kernel, and the layout in which that reads its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stages.bitpacking.depthwise import DepthwisePlan
+from stages.bitpacking.folding import fold_bias, widened
+from stages.bitpacking.layers import Layer
+from stages.bitpacking.layouts import Layout
+from stages.bitpacking.sums import most_of_layer
+from stages.bitpacking.window import Window
+from stages.qnn import packed
+from stages.qnn.composites import is_batched
+from stages.qnn.groups import Groups, dense, taken
+from stages.qnn.packing import pack_weights, round_up
+from stages.qnn.registry import attributes
+from stages.qnn.signature import BLOCK, KernelSignature
+from stages.qnn.transformed import packed_winograd
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class LinearPlan:
+    """A linear layer, its kernel, and how its data lie."""
+
+    layer: Layer
+    kernel: KernelSignature
+    window: Window
+    groups: Groups
+    """Which channels are multiplied with which."""
+    layout: Layout
+
+    @property
+    def signature(self) -> KernelSignature:
+        """The kernel, on a tensor that may hold more than it reads."""
+        stored = self.layout.stored
+        return self.kernel if stored is None else self.kernel.reading(stored)
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether its weights are computed, so that nobody knows their sums."""
+        return is_batched(self.layer.call)
+
+    @property
+    def origin(self) -> list[int]:
+        """Where the first window begins, in a layout whose halo may be larger."""
+        return [self.layout.halo[i] - self.window.padding[i] for i in (0, 1)]
+
+    def most(self, constant: Array) -> Array | None:
+        """The largest size of the sums of a channel plus a constant, int64 [O]; None where the
+        weights are computed, or floats."""
+        if self.is_computed or self.kernel.is_float:
+            return None
+        return most_of_layer(self.layer.call, self.layer.weights, constant)
+
+    @property
+    def packed_weights(self) -> Array:
+        """The weights as the kernel takes them."""
+        spread = widened(dense(self.layer.weights, self.groups.count), self.layout)
+        if reads := self.groups.reads(self.signature):
+            spread = taken(spread, reads)
+        return pack_weights(self.signature, spread, self.window.transform)
+
+    def corrected(self) -> tuple[Array, dict[str, Any]]:
+        """The bias that `fold_bias` gives, and what the kernel does to raw sums for it.
+
+        Floats have neither zero points nor scales.
+        """
+        outputs = self.layer.weights.shape[0]
+        if self.is_computed or self.kernel.is_float:
+            dtype = np.float32 if self.kernel.is_float else np.int32
+            bias = np.zeros((1, round_up(outputs, BLOCK)), dtype)
+            return bias, {"scale": 1, "border": [0, 0, 0, 0]}
+        scale, bias, border = fold_bias(
+            self.signature,
+            self.layer.weights,
+            self.layout.padded_channels,
+            attributes(self.layer.call),
+            self.layout.fill,
+            self.window,
+        )
+        return bias, {"scale": scale, "border": border}
+
+    def convolve(self, data: Any, weights: Any, bias: Any, **attrs: Any) -> Any:
+        """The call of the kernel: the first window begins at `origin` of data that lie so, and
+        with the first tile of tiles."""
+        count = self.groups.count
+        outputs, *_, inputs = self.layer.weights.shape
+        named = {
+            "signature": packed.signature_text(self.signature),
+            **self.window.attributes(self.layout.stacked, self.layout.phases),
+            **attrs,
+            "channels": [count * inputs, outputs],
+        }
+        if self.signature.is_transformed:
+            return packed_winograd(data, weights, bias, tile=self.window.tile, **named)
+        return packed.packed_conv2d(data, weights, bias, origin=self.origin, groups=count, **named)
+
+
+Plan = LinearPlan | DepthwisePlan
+Plans = Mapping[Any, Plan]
+"""Variable of `main` → how the layer that gives it is computed."""
