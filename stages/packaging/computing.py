@@ -207,7 +207,8 @@ class Elements:
 def _rounded(call: Any, operands: Sequence[Any]) -> Any:
     """The integer that a call rounds to, within its bounds, in 16 bits or 32."""
     attrs, arithmetic = attributes(call), ARITHMETIC[str(call.op.name)]
-    if not (attrs.get("fits") and clips_integers()):
+    is_short = max(abs(attrs["low"]), abs(attrs["high"])) <= LONGEST_WORD
+    if not (attrs.get("fits") and is_short and clips_integers()):
         return arithmetic(TIR, *operands, **attrs)
     word = comparable(arithmetic(UNSATURATED_TIR, *operands, **attrs), "int16", ANY)
     low, high = (tirx.const(attrs[end], "int16") for end in ("low", "high"))

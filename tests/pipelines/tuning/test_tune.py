@@ -56,7 +56,9 @@ def test_every_trial_is_kept_and_measured_once(tmp_path: Path) -> None:
     measured = rows["layer1.0.conv1"]["trials"][0]
     assert f"{1e6 * measured['seconds']:.1f}" in done.stdout
     assert done.stdout.count(" runs ") == 1
-    assert re.search(r"^ +layer1.0.conv1 +Windows .* Blocks +levels on bits", done.stdout, re.M)
+    assert re.search(
+        r"^ +layer1.0.conv1 +Windows .* Lanes +product of floats, of bits", done.stdout, re.M
+    )
     done = doit("show", f"recipe={RECIPE}", "layer=layer1.0.conf1")
     assert done.returncode == 3
     assert "matches no layer; did you mean 'layer1.0.conv1'" in done.stderr
