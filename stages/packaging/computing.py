@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tvm import relax, tirx
+from tvm.script.ir_builder import tirx as T
 
 from stages.errors import StageError
 from stages.packaging.addressing import border_class
@@ -125,7 +126,8 @@ class Elements:
             return Computed(self.of.arguments[source.name][place])
         if name in IN_WORDS and _most(call, self.reaches) <= LONGEST_WORD:
             words = [values[a].longest if a in values else self.operand(a, at) for a in call.args]
-            word = ARITHMETIC[name](WORD_TIR, *words, **attributes(call))
+            # By a name, since TIR takes long to simplify what is clipped again and again.
+            word = T.bind(ARITHMETIC[name](WORD_TIR, *words, **attributes(call)))
             return Computed(word.astype(_stored(call)), integer=word)
         if name not in ARITHMETIC and name not in SCALARS:
             raise StageError(f"operator {name} has no epilogue form")
