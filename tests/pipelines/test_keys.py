@@ -162,6 +162,19 @@ def test_a_frameworks_rounding_is_in_no_key_of_kernels() -> None:
     assert modules - CHANGING == {"stages.synthesizing", "stages.tuning"}
 
 
+def test_what_is_in_no_such_key_finds_no_operator_by_name() -> None:
+    """Tables of `elementwise.py` hold operators of all rooms, too; `floats.py` reads its own."""
+    tables = {"ARITHMETIC", "ELEMENTWISE", "WHOLE", "WIDENED"}
+    found = keys.code_ingredients("stages.synthesizing") | keys.code_ingredients("stages.tuning")
+    reading = {
+        name
+        for name in found
+        for base, _, names in sources.read(keys.ROOT / name, keys.ROOT).imports
+        if base == "stages.dialect.elementwise" and tables & set(names)
+    }
+    assert reading == {"stages/dialect/floats.py"}
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"format": 1}', '{"files": {"hw/profile.py": 3}}'])
 def test_what_is_kept_about_files_may_be_damaged(tree: Path, text: str) -> None:
     before = sources.read(tree / "hw/profile.py", tree)
