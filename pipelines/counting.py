@@ -46,8 +46,8 @@ def macs(workshop: Workshop) -> int:
 
 def _runs(model: Model) -> dict[str, int]:
     """Layer → how often it is run: once, or for each picture of a batch that was taken apart."""
-    from stages.qnn.builder import calls_of
-    from stages.qnn.collecting import pictures_of, together
+    from stages.graph.bindings import calls_of
+    from stages.graph.collecting import pictures_of, together
 
     once, pictures = together(model.module["main"]), pictures_of(model)
     variables = [binding.var for binding, _function in calls_of(model)]

@@ -18,9 +18,9 @@ def of(plan: Plan) -> str:
 
 def layers_of_halves(workshop: Workshop) -> int:
     """How many layers of a recipe's network are added up in float16."""
-    from stages.qnn.builder import bindings_of
-    from stages.qnn.composites import is_float_product
-    from stages.qnn.registry import dtype_of, is_op
+    from stages.dialect.calls import dtype_of, is_op
+    from stages.graph.bindings import bindings_of
+    from stages.graph.composites import is_float_product
 
     model = workshop.load(workshop.plan.step(QUANTIZING))
     values = [binding.value for binding in bindings_of(model.module["main"])]
@@ -38,8 +38,8 @@ def overflowing(workshop: Workshop, is_infinite: bool = False) -> str:
         return ""
     import numpy as np
 
-    from stages.qnn import interpret
-    from stages.qnn.floats import HALF_TERMS, LARGEST_HALF
+    from stages.dialect.floats import HALF_TERMS, LARGEST_HALF
+    from stages.graph import interpret
 
     golden = workshop.load(workshop.plan.step(GOLDEN))
     model = workshop.load(workshop.plan.step(QUANTIZING))

@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from pipelines import places, sources
+from stages.rooms import ROOMS
 
 ROOT = places.CODE
 """First-party modules are found below it."""
@@ -17,9 +18,8 @@ ROOT = places.CODE
 FIRST_PARTY = ("stages", "hw")
 """Packages whose code can influence an artifact; pipelines only carries things about."""
 
-DIALECT = "stages.qnn"
-REGISTRY = "stages/qnn/registry.py"
-"""Where the modules of the dialect leave their operators, to be found by name."""
+BY_NAME = "stages/dialect/operators.py"
+"""The file by which operators of all rooms are found by name."""
 
 
 def canonical(value: object) -> str:
@@ -115,7 +115,7 @@ def _is_shipped(path: Path) -> bool:
 def _closure(module: str, root: Path, packages: tuple[str, ...]) -> set[Path]:
     """Return the files of a module and of all it imports, transitively, inside `packages`.
 
-    Who looks operators up by name runs those of all modules of the dialect, imported or not.
+    Who finds operators by name may run those of all shared rooms, imported or not.
     """
     seen: set[Path] = set()
     asked: set[str] = set()
@@ -130,9 +130,15 @@ def _closure(module: str, root: Path, packages: tuple[str, ...]) -> set[Path]:
         if path is not None and path not in seen:
             seen.add(path)
             todo += _imports(path, root, packages)
-            if path == root / REGISTRY:
-                todo += [f"{DIALECT}.{found.stem}" for found in path.parent.glob("*.py")]
+            if path == root / BY_NAME:
+                todo += _shared_modules(root)
     return seen
+
+
+def _shared_modules(root: Path) -> list[str]:
+    """Return every module of the rooms that stages share, any of which may register operators."""
+    files = [path for room in ROOMS for path in (root / "stages" / room).glob("*.py")]
+    return [f"stages.{path.parent.name}.{path.stem}" for path in files]
 
 
 class _Folders:

@@ -65,7 +65,7 @@ def by_layer(workshop: Workshop) -> dict[str, Any] | None:
 def _found(workshop: Workshop, count: int) -> dict[str, Any]:
     import numpy as np
 
-    from stages.qnn import interpret
+    from stages.graph import interpret
 
     both = pair(workshop)
     assert both is not None, "the caller asked"

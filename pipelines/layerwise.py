@@ -97,7 +97,7 @@ def by_layer(workshop: Workshop, pattern: str) -> list[Layer]:
 
     Raises UserError if the pattern matches nothing.
     """
-    from stages.qnn import interpret
+    from stages.graph import interpret
 
     golden, close = workshop.load(workshop.plan.step(GOLDEN)), tolerance(workshop.plan)
     models = {s.name: workshop.load(s) for s in workshop.plan.steps if s.stage.gives == "model"}
@@ -146,7 +146,7 @@ def _learn(known: _Known, stage: str, model: Any, values: Mapping[str, Array]) -
     """Keep what a stage computed that nothing before it did, and who reads whom."""
     from tvm import relax
 
-    from stages.qnn.builder import bindings_of
+    from stages.graph.bindings import bindings_of
 
     readers: dict[str, list[str]] = {}
     for binding in bindings_of(model.module["main"]):

@@ -74,7 +74,7 @@ def tolerance(plan: Plan) -> float:
     """How near the source graph a stage's float outputs must come."""
     if (asked := floats.of(plan)) != "float16":
         return CLOSE_OF_BFLOAT16 if asked == "bfloat16" else CLOSE
-    from stages.qnn.floats import departure
+    from stages.dialect.floats import departure
 
     return max(CLOSE, departure(floats.layers_of_halves(Workshop(plan))))
 
@@ -83,8 +83,8 @@ def tolerance_of_package(plan: Plan) -> float:
     """How near a package's must come: kernels of float16 round sums, which stages do not."""
     if floats.of(plan) != "float16":
         return tolerance(plan)
-    from stages.qnn import interpret
-    from stages.qnn.floats import departure_of_sums
+    from stages.dialect.floats import departure_of_sums
+    from stages.graph import interpret
 
     workshop = Workshop(plan)
     golden, model = workshop.load(plan.step(GOLDEN)), workshop.load(plan.step(QUANTIZING))
@@ -144,7 +144,7 @@ def _step(values: Array) -> float:
 
 def after_stages(workshop: Workshop) -> Iterator[tuple[str, list[Comparison], float]]:
     """Yield each stage that gives a module, how its outputs compare, and the seconds it took."""
-    from stages.qnn import interpret
+    from stages.graph import interpret
 
     golden = workshop.load(workshop.plan.step(GOLDEN))
     for step in workshop.plan.steps:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from stages.kinds import Files, Golden, Held, Model
+from stages.rooms import ROOMS
 
 KINDS = ("source", "model", "golden", "table", "files")
 
@@ -103,9 +104,9 @@ def _without_spans(text: str) -> str:
 def _module(text: bytes) -> Any:
     import tvm
 
-    import stages.qnn
-
-    for found in pkgutil.iter_modules(stages.qnn.__path__):
-        # Imported for the operators they register: the module may call any of them.
-        importlib.import_module(f"stages.qnn.{found.name}")
+    for room in ROOMS:
+        package = importlib.import_module(f"stages.{room}")
+        for found in pkgutil.iter_modules(package.__path__):
+            # Imported for the operators they register: the module may call any of them.
+            importlib.import_module(f"stages.{room}.{found.name}")
     return tvm.ir.load_json(text.decode())

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from hw.profile import Hardware
+from stages.kernels.signature import ALIGNMENT
 from stages.packaging.arena import SLACK
-from stages.qnn.signature import ALIGNMENT
 from tests import tiles
 from tests.kept import kept
 from tests.pool import PAGE, Pool

@@ -22,11 +22,11 @@ from hw.profile import Hardware
 from pipelines import load, plan
 from pipelines.board import list_boards
 from pipelines.execute import Workshop
+from stages.graph.bindings import bindings_of
+from stages.kernels.families import FloatDots, TransformedDots
+from stages.kernels.offers import BFLOATS, FLOATS, HALVES, Problem
+from stages.kernels.signature import KernelSignature
 from stages.options import Encoding
-from stages.qnn.builder import bindings_of
-from stages.qnn.families import FloatDots, TransformedDots
-from stages.qnn.offers import BFLOATS, FLOATS, HALVES, Problem
-from stages.qnn.signature import KernelSignature
 from stages.synthesizing import BYTES, SPANS, wanted
 from stages.synthesizing.offering import candidates, tiles_of
 

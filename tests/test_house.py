@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.keys import BY_NAME
+from stages.rooms import ROOMS
+
 ROOT = Path(__file__).resolve().parent.parent
 HOUSE = ("pipelines", "stages", "hw")
 ALLOWED = {"pipelines": {"pipelines", "stages", "hw"}, "stages": {"stages", "hw"}, "hw": {"hw"}}
 HEAVY = {"tvm", "tvm_ffi", "onnx", "onnxruntime", "torch", "unicorn"}
 # Words that sibling stages share; everything else below stages/ belongs to one stage.
-SHARED = {"qnn", "kinds", "options", "errors", "artifacts", "codegen"}
+SHARED = {*ROOMS, "kinds", "options", "errors", "artifacts", "codegen", "rooms"}
 FILES = sorted(path for name in HOUSE for path in (ROOT / name).rglob("*.py"))
 
 
@@ -82,8 +86,41 @@ def test_sibling_stages_do_not_import_each_other(path: Path) -> None:
             continue
         assert target[1] in SHARED or target[1] == own, (
             f"{path.relative_to(ROOT)}:{line} imports {name}; a stage may import itself and "
-            f"{', '.join(sorted(SHARED))}: what two stages share belongs in stages/qnn"
+            f"{', '.join(sorted(SHARED))}: what two stages share belongs in one of these rooms"
         )
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_shared_rooms_import_one_way(room: str) -> None:
+    """A room imports itself and those before it, and no stage."""
+    allowed = {*ROOMS[: ROOMS.index(room) + 1], "kinds", "options", "errors"}
+    files = sorted((ROOT / "stages" / room).rglob("*.py"))
+    assert files
+    for path in files:
+        for name, line in imports_of(path, False):
+            target = name.split(".")
+            if target[0] == "stages" and len(target) > 1:
+                assert target[1] in allowed, (
+                    f"{path.relative_to(ROOT)}:{line} imports {name}; stages/{room} may import "
+                    f"{', '.join(sorted(allowed))} only"
+                )
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_shared_room_is_small_and_has_a_door(room: str) -> None:
+    """Its page has a row for each file, so that a reader sees what is in it."""
+    names = {path.name for path in (ROOT / "stages" / room).glob("*.py")}
+    page = (ROOT / "stages" / room / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`|]+)`", page, re.MULTILINE)
+    assert sorted(rows) == sorted(names)
+    assert len(names) < 40
+
+
+def test_operators_are_found_by_name_through_one_file() -> None:
+    """By that file keys know a stage that may run any operator."""
+    for path in FILES:
+        reads = "stages.dialect.registry.ROWS" in {name for name, _ in imports_of(path, False)}
+        assert not reads or path == ROOT / BY_NAME, path
 
 
 def test_no_file_of_pipelines_shadows_the_standard_library() -> None:

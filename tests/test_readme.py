@@ -31,11 +31,11 @@ from pipelines.front import VARIABLES
 from pipelines.recipe import Recipe
 from recipes.models import exported
 from stages import STAGES, importing
+from stages.dialect.floats import departure
 from stages.importing import converters, onnx_operators, zoo
 from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
 from stages.packaging.program import TensorSpec
 from stages.packaging.shipping import example_c
-from stages.qnn.floats import departure
 from tests import warm
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 

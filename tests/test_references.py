@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.qnn.session import RUNTIME
+from stages.numerics.session import RUNTIME
 
 ROOT = Path(__file__).parents[1]
 NAMED = {"onnxruntime": "ONNX Runtime", "ai-edge-litert": "LiteRT", "onnx": "", "qonnx": ""}
@@ -33,7 +33,7 @@ def test_a_reference_is_pinned_and_installed(distribution: str) -> None:
     assert installed == pins()[distribution]
 
 
-@pytest.mark.parametrize("page", ["stages/qnn/README.md", "stages/importing/README.md"])
+@pytest.mark.parametrize("page", ["stages/numerics/README.md", "stages/importing/README.md"])
 def test_pages_name_the_release(page: str) -> None:
     text = (ROOT / page).read_text()
     for distribution, name in NAMED.items():

@@ -12,11 +12,11 @@ from hw.host import may_use_tiles
 from hw.profile import Hardware
 from pipelines.measuring.loaded import Steps, loaded
 from pipelines.measuring.peaks import least_seconds
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.packed import DEPTHWISE_CONVOLUTION, is_convolution, parse_signature
-from stages.qnn.registry import attributes, is_op
-from stages.qnn.winograd import transform_for
-from stages.qnn.work import macs_of
+from stages.dialect.calls import attributes, is_op
+from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels.packed import DEPTHWISE_CONVOLUTION, is_convolution, parse_signature
+from stages.kernels.winograd import transform_for
+from stages.kernels.work import macs_of
 
 Array = np.ndarray[Any, Any]
 RUNS = 15

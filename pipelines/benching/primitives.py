@@ -23,11 +23,11 @@ from hw.profile import Hardware
 from pipelines.errors import UserError
 from pipelines.measuring.loaded import LoadedProgram
 from pipelines.measuring.peaks import linked
+from stages.dialect.calls import attributes, is_op
+from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels.methods import WORD_BITS
+from stages.kernels.packed import parse_signature
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.methods import WORD_BITS
-from stages.qnn.packed import parse_signature
-from stages.qnn.registry import attributes, is_op
 
 Array = np.ndarray[Any, Any]
 PRIMITIVES = ("loops", "+ tiling", "+ vectorization", "+ unrolling")

@@ -13,8 +13,8 @@ from pipelines.overrides import Variables
 
 if TYPE_CHECKING:
     from hw.isa import Isa
-    from stages.qnn.offers import Offer, Problem
-    from stages.qnn.signature import KernelSignature
+    from stages.kernels.offers import Offer, Problem
+    from stages.kernels.signature import KernelSignature
 
 _FULL = re.compile(r"full(8|16)_a([1-3])w([1-3])_(unipolar|bipolar)")
 _PROBLEM = re.compile(r"a([1-3])w([1-3])_(unipolar|bipolar|signed)")
@@ -47,7 +47,7 @@ def _usual(name: str, machine: Hardware | None) -> str:
 
 
 def _problem(match: re.Match[str]) -> Problem:
-    from stages.qnn.offers import Problem
+    from stages.kernels.offers import Problem
 
     n, m, encoding = match.groups()[-3:]
     return Problem(int(n), int(m), encoding)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelS
 
 def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     """The candidate of a name, of whichever problem; UserError if there is none."""
-    from stages.qnn.offers import FLOAT_PROBLEMS, Problem
+    from stages.kernels.offers import FLOAT_PROBLEMS, Problem
     from stages.synthesizing import BYTES, SPANS
     from stages.synthesizing.offering import candidates, tiles_of
     from stages.synthesizing.survey import PRECISIONS

@@ -79,7 +79,7 @@ def _right(
     counted: Counted,
 ) -> dict[str, int]:
     """Samples answered right: quantized, in float32, and with each layer in float32."""
-    from stages.qnn import interpret
+    from stages.graph import interpret
 
     package = open_package(actions.published(plan))
     if len(package.inputs) != 1 or len(package.outputs) != 1:

@@ -17,15 +17,15 @@ from pipelines.conforming import comparing, steps
 from pipelines.errors import UserError
 from stages import importing
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.builder import ModelBuilder
 from stages.importing import closeness
 from stages.importing.formats import format_of
 from stages.kinds import Golden, Model
+from stages.numerics.session import CLOSE, UNOPTIMIZED
 from stages.options import ImportOptions
 from stages.pixels import Layout
 from stages.pixels import layout as layout_of
-from stages.qnn import interpret
-from stages.qnn.builder import ModelBuilder
-from stages.qnn.session import CLOSE, UNOPTIMIZED
 
 Array = np.ndarray[Any, Any]
 Row = dict[str, Any]

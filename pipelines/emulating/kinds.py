@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.packed import DEPTHWISE_CONVOLUTION, is_convolution
-from stages.qnn.registry import attributes, is_op
-from stages.qnn.work import macs_of
+from stages.dialect.calls import attributes, is_op
+from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels.packed import DEPTHWISE_CONVOLUTION, is_convolution
+from stages.kernels.work import macs_of
 
 FIRST, DEPTHWISE, DENSE = "first convolution", "depthwise", "dense"
 ATTENTION, OTHER, RUNTIME = "attention", "add, pool and others", "runtime"

@@ -21,7 +21,7 @@ from pipelines.measuring.peaks import (
 from pipelines.runners.native import aligned
 
 if TYPE_CHECKING:
-    from stages.qnn.signature import KernelSignature
+    from stages.kernels.signature import KernelSignature
 
 PEAK = "peak"
 _WINDOW, _CHANNELS = 3, 128
@@ -70,7 +70,7 @@ def _library(signatures: Sequence[KernelSignature], hardware: Hardware) -> Any:
     """A function `time_NAME(data, weights, sums)` a kernel, and `time_peak`, loaded."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
-    from stages.qnn.signature import TILES_BEGIN, TILES_END
+    from stages.kernels.signature import TILES_BEGIN, TILES_END
     from stages.synthesizing import synthesized
 
     functions = {}

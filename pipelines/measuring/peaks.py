@@ -20,8 +20,8 @@ from hw.profile import Hardware
 
 if TYPE_CHECKING:
     from hw.isa import Instruction, Isa, Vector
-    from stages.qnn.llvm import FunctionText
-    from stages.qnn.signature import KernelSignature
+    from stages.kernels.llvm import FunctionText
+    from stages.kernels.signature import KernelSignature
 
 CHAINS, STEPS, CALLS = 12, 64, 100
 """Independent chains of one instruction, how long they are, and how often they run."""
@@ -41,8 +41,8 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     single bits that it ands, counts and adds; the best of some runs."""
     from hw.isa import isa_of
     from stages.codegen import compile_object
-    from stages.qnn.methods import WORD_BITS
-    from stages.qnn.signature import KernelSignature
+    from stages.kernels.methods import WORD_BITS
+    from stages.kernels.signature import KernelSignature
     from stages.synthesizing.carried import TOGETHER
     from stages.synthesizing.offering import whole_products
 
@@ -98,7 +98,7 @@ def products_text(signature: KernelSignature, isa: Isa) -> list[str]:
 
 def tile_products_text(name: str, make: Callable[[int, int], Instruction]) -> list[str]:
     """The same by tiles: whole registers, whatever is in them."""
-    from stages.qnn.llvm import FunctionText
+    from stages.kernels.llvm import FunctionText
 
     shapes = [(tiles.ROWS, tiles.ROW_BYTES)] * tiles.REGISTERS
     dot = make(tiles.ROWS, tiles.COLUMNS)
@@ -145,7 +145,7 @@ def _chains(
     name: str, counter: Vector, kinds: tuple[Vector, Vector], step: Step, together: int = 1
 ) -> list[str]:
     """A function of CHAINS counters, with so many of which a step goes on."""
-    from stages.qnn.llvm import FunctionText
+    from stages.kernels.llvm import FunctionText
 
     code = FunctionText()
 

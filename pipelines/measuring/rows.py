@@ -146,7 +146,7 @@ def _machine_code(
     that nothing is known about them and the whole operation stands in between.
     """
     from stages.codegen import build_library
-    from stages.qnn.llvm import FunctionText
+    from stages.kernels.llvm import FunctionText
 
     comment, register = ("#", "v") if profile.architecture == "x86_64" else ("//", "w")
     code = FunctionText()

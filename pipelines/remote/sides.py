@@ -1,7 +1,7 @@
 """A program's kernels, each with all it needs to be run alone: tensors and what must come out.
 
-Tensors are those of one inference, as NumPy computes them (`stages.qnn.interpret`): a packed model
-says of every buffer what its bytes are.
+Tensors are those of one inference, as NumPy computes them (`stages.graph.interpret`): a packed
+model says of every buffer what its bytes are.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from stages.graph import interpret
+from stages.kernels.transformed import tiles_for
 from stages.kinds import Model
 from stages.packaging.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.program import Call, Fallback, Program, Slot
-from stages.qnn import interpret
-from stages.qnn.transformed import tiles_for
 
 Array = np.ndarray[Any, Any]
 Place = tuple[str, str]

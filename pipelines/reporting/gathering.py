@@ -23,12 +23,12 @@ from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import offer_of
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.snapshot import best_of
+from stages.kernels.measured import Subject
+from stages.kernels.packings import packing_text
 from stages.packaging.arena import Arena, Item, lifetimes
 from stages.packaging.arena import plan as arena_of
 from stages.packaging.graph import program_of
 from stages.packaging.program import Call, Program
-from stages.qnn.measured import Subject
-from stages.qnn.packings import packing_text
 
 BESIDE = 3
 """Kernels beside which a chosen one is shown."""

@@ -28,10 +28,10 @@ def arena_bytes(model: Model) -> int:
 def _items(model: Model) -> list[Item]:
     from tvm import relax
 
-    from stages.qnn.builder import bindings_of, outputs_of, variables_in
-    from stages.qnn.collecting import is_collect, pictures_of
-    from stages.qnn.composites import is_reshape
-    from stages.qnn.registry import tensor_types
+    from stages.dialect.calls import tensor_types
+    from stages.graph.bindings import bindings_of, outputs_of, variables_in
+    from stages.graph.collecting import is_collect, pictures_of
+    from stages.graph.composites import is_reshape
 
     main = model.module["main"]
     inputs = list(main.params[: int(main.attrs["num_input"])])
@@ -72,6 +72,6 @@ def _items(model: Model) -> list[Item]:
 
 
 def _elements(kind: Any) -> int:
-    from stages.qnn.registry import shape_of
+    from stages.dialect.calls import shape_of
 
     return prod(shape_of(kind))

@@ -6,9 +6,9 @@ from pipelines.execute import Workshop
 from pipelines.load import Resolved
 from pipelines.patterns import matching
 from pipelines.tuning.alternatives import check_built
+from stages.graph.bindings import calls_of
 from stages.packaging.composite import Layer
 from stages.packaging.lowering import described
-from stages.qnn.builder import calls_of
 
 
 def rows(workshop: Workshop, resolved: Resolved, pattern: str) -> list[dict[str, str]]:

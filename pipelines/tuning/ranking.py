@@ -21,8 +21,8 @@ import numpy as np
 from hw.profile import Hardware
 from pipelines.tuning import ledger
 from pipelines.tuning.ledger import Trial
-from stages.qnn.measured import Subject
-from stages.qnn.offers import Offer
+from stages.kernels.measured import Subject
+from stages.kernels.offers import Offer
 
 Array = np.ndarray[Any, Any]
 PENALTY = 3.0

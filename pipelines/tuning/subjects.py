@@ -8,12 +8,12 @@ from typing import Any
 from pipelines.execute import validated
 from pipelines.measuring.loaded import Steps
 from stages import bitpacking, legalizing
+from stages.dialect.calls import attributes
+from stages.graph.bindings import bindings_of, calls_of
+from stages.graph.composites import is_plain
+from stages.kernels.measured import Subject
+from stages.kernels.packed import is_convolution, parse_signature
 from stages.options import LegalizeOptions
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.composites import is_plain
-from stages.qnn.measured import Subject
-from stages.qnn.packed import is_convolution, parse_signature
-from stages.qnn.registry import attributes
 
 
 def of(steps: Steps) -> dict[str, Subject]:

@@ -36,11 +36,11 @@ from stages.bitpacking.edges import solve
 from stages.bitpacking.graph import Caller, Graph
 from stages.bitpacking.places import Places
 from stages.bitpacking.sums import converts_slowly
+from stages.dialect.calls import dtype_of, storage_dtype, tensor_types
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.kernels.measured import Subject
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.measured import Subject
-from stages.qnn.registry import dtype_of, storage_dtype, tensor_types
 
 __all__ = ["check", "run", "subjects"]
 

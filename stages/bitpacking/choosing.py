@@ -12,15 +12,14 @@ from stages.bitpacking.layers import Layer, layers_of, linear_name
 from stages.bitpacking.layouts import fill_of, layout_of, nhwc, pictures
 from stages.bitpacking.plans import LinearPlan
 from stages.bitpacking.window import Window
+from stages.dialect.calls import attributes, dtype_of
 from stages.errors import StageError
-from stages.kinds import Table
-from stages.options import LegalizeOptions
-from stages.qnn.builder import variables_in
-from stages.qnn.composites import ON_BITS, is_batched, is_float_product
-from stages.qnn.geometry import PHASED, PHASES, Geometry
-from stages.qnn.groups import groups_of
-from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import (
+from stages.graph.bindings import variables_in
+from stages.graph.composites import ON_BITS, is_batched, is_float_product
+from stages.kernels.geometry import PHASED, PHASES, Geometry
+from stages.kernels.groups import groups_of
+from stages.kernels.measured import Subject, Workload, pick, products_problem
+from stages.kernels.offers import (
     FLOAT_PROBLEMS,
     Offer,
     Problem,
@@ -29,9 +28,10 @@ from stages.qnn.offers import (
     products_for,
     weight_limit_of,
 )
-from stages.qnn.packings import packed_as, packing_text
-from stages.qnn.registry import attributes, dtype_of
-from stages.qnn.terms import encoding_of
+from stages.kernels.packings import packed_as, packing_text
+from stages.kernels.terms import encoding_of
+from stages.kinds import Table
+from stages.options import LegalizeOptions
 
 WINOGRADS = (
     "it transforms windows of 3x3 pixels, of at least 8 channels, that move by two, or by one if "

@@ -18,11 +18,13 @@ from stages.bitpacking.lines import as_line
 from stages.bitpacking.places import Places
 from stages.bitpacking.plans import LinearPlan, Plan
 from stages.bitpacking.sums import NONE, Marks, marks_of, reach, shortened
-from stages.qnn import integer, packed
-from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap, variables_in
-from stages.qnn.composites import DEPTHWISE, PLAIN, POOLS
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.rescale import fits
+from stages.dialect import integer
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
+from stages.graph.builder import FunctionBuilder
+from stages.graph.composites import DEPTHWISE, PLAIN, POOLS
+from stages.kernels import packed
+from stages.numerics.rescale import fits
 
 Array = np.ndarray[Any, Any]
 

@@ -16,10 +16,11 @@ from stages.bitpacking.graph import ELEMENTWISE, Caller, Graph
 from stages.bitpacking.layouts import Layout, load, store
 from stages.bitpacking.matrices import matrices, turn_of
 from stages.bitpacking.plans import LinearPlan, Plans
-from stages.qnn import elementwise
-from stages.qnn.builder import FunctionBuilder, bindings_of, outputs_of, remap
-from stages.qnn.composites import PICTURES, PLAIN
-from stages.qnn.registry import dtype_of, shape_of
+from stages.dialect import elementwise
+from stages.dialect.calls import dtype_of, shape_of
+from stages.graph.bindings import bindings_of, outputs_of, remap
+from stages.graph.builder import FunctionBuilder
+from stages.graph.composites import PICTURES, PLAIN
 
 
 class Conversions:

@@ -13,13 +13,19 @@ from stages.bitpacking.graph import Caller, Graph
 from stages.bitpacking.layers import Layer, layer_around, linear_name
 from stages.bitpacking.layouts import Layout, fill_of, layout_of
 from stages.bitpacking.sums import most_of
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import PLAIN, has_own
-from stages.qnn.depthwise import MAX_TAPS, PAIR_LIMIT, pack_depthwise, packed_depthwise, takes_pairs
-from stages.qnn.infer import limits
-from stages.qnn.rebase import SHIFT
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.infer import limits
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.graph.composites import PLAIN, has_own
+from stages.kernels.depthwise import (
+    MAX_TAPS,
+    PAIR_LIMIT,
+    pack_depthwise,
+    packed_depthwise,
+    takes_pairs,
+)
+from stages.kernels.rebase import SHIFT
+from stages.kernels.signature import BLOCK
 
 Array = np.ndarray[Any, Any]
 

@@ -28,11 +28,11 @@ from stages.bitpacking.graph import Caller, Graph
 from stages.bitpacking.layouts import FORMS, Layout, layout_of
 from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.bitpacking.rebasing import can_be_rebased, rebased
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.errors import StageError
-from stages.qnn.builder import variables_in
-from stages.qnn.composites import MOST_TAPS, calls_in, max_pool_of, pad_of
-from stages.qnn.methods import Stored
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.graph.bindings import variables_in
+from stages.graph.composites import MOST_TAPS, calls_in, max_pool_of, pad_of
+from stages.kernels.methods import Stored
 
 BITS = Stored(1, (0b10,))
 """Single bits, set for level 1, and no sums of them."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from stages.bitpacking.layouts import Layout
 from stages.bitpacking.window import Window
-from stages.qnn.algebra import factor, numerators, offset
-from stages.qnn.packed import border_classes, class_count
-from stages.qnn.packing import raw_sums, round_up, stack_rows
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.dialect.algebra import factor, numerators, offset
+from stages.kernels.packed import border_classes, class_count
+from stages.kernels.packing import raw_sums, round_up, stack_rows
+from stages.kernels.signature import BLOCK, KernelSignature
 
 Array = np.ndarray[Any, Any]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.graph.bindings import bindings_of, calls_of, variables_in
+from stages.graph.composites import is_apart, is_reshape
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, calls_of, variables_in
-from stages.qnn.composites import is_apart, is_reshape
 
 Array = np.ndarray[Any, Any]
 ELEMENTWISE = "elementwise"

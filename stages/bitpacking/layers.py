@@ -9,12 +9,12 @@ import numpy as np
 
 from stages.bitpacking.graph import ELEMENTWISE, Caller, Graph
 from stages.bitpacking.layouts import nhwc
+from stages.dialect.calls import dtype_of, shape_of
+from stages.graph.bindings import bindings_of
+from stages.graph.composites import PLAIN, calls_in, has_own, is_batched, is_product
+from stages.kernels.methods import BYTE_LIMIT, WORD_BYTES
+from stages.kernels.signature import BLOCK
 from stages.options import Algorithm, LegalizeOptions, Packing
-from stages.qnn.builder import bindings_of
-from stages.qnn.composites import PLAIN, calls_in, has_own, is_batched, is_product
-from stages.qnn.methods import BYTE_LIMIT, WORD_BYTES
-from stages.qnn.registry import dtype_of, shape_of
-from stages.qnn.signature import BLOCK
 
 Array = np.ndarray[Any, Any]
 LINEAR = tuple(

@@ -10,15 +10,15 @@ from typing import Any, get_args
 
 from tvm import relax
 
-from stages.qnn import packed
-from stages.qnn.algebra import factor
-from stages.qnn.builder import FunctionBuilder
-from stages.qnn.methods import WORD_BITS, WORD_BYTES, Stored
-from stages.qnn.packing import round_up
-from stages.qnn.rebase import SHIFT, less_shift
-from stages.qnn.registry import dtype_of, shape_of, storage_dtype
-from stages.qnn.signature import BLOCK, Form
-from stages.qnn.tables import ENTRIES, GROUP
+from stages.dialect.algebra import factor
+from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.graph.builder import FunctionBuilder
+from stages.kernels import packed
+from stages.kernels.methods import WORD_BITS, WORD_BYTES, Stored
+from stages.kernels.packing import round_up
+from stages.kernels.rebase import SHIFT, less_shift
+from stages.kernels.signature import BLOCK, Form
+from stages.kernels.tables import ENTRIES, GROUP
 
 FORMS: tuple[Form, ...] = get_args(Form)
 Halo = tuple[int, int, int, int]

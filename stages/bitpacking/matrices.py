@@ -11,13 +11,14 @@ from tvm import relax
 
 from stages.bitpacking.graph import Graph
 from stages.bitpacking.plans import LinearPlan
-from stages.qnn.builder import FunctionBuilder, bindings_of
-from stages.qnn.composites import MATRICES, PLAIN
-from stages.qnn.matrices import pack_matrices
-from stages.qnn.packed import signature_text
-from stages.qnn.registry import dtype_of, is_op, shape_of
-from stages.qnn.signature import KernelSignature
-from stages.qnn.simplifying import order_of
+from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.graph.bindings import bindings_of
+from stages.graph.builder import FunctionBuilder
+from stages.graph.composites import MATRICES, PLAIN
+from stages.graph.simplifying import order_of
+from stages.kernels.matrices import pack_matrices
+from stages.kernels.packed import signature_text
+from stages.kernels.signature import KernelSignature
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from stages.bitpacking.graph import Graph
 from stages.bitpacking.layouts import Layout, layout_of
 from stages.bitpacking.matrices import Matrix
 from stages.bitpacking.plans import LinearPlan, Plan
-from stages.qnn.builder import FunctionBuilder
-from stages.qnn.composites import TILES
-from stages.qnn.packing import round_up
-from stages.qnn.registry import attributes, dtype_of, shape_of
-from stages.qnn.rewriting import Rewriting
-from stages.qnn.transformed import tiles_for, to_tiles
+from stages.dialect.calls import attributes, dtype_of, shape_of
+from stages.graph.builder import FunctionBuilder
+from stages.graph.composites import TILES
+from stages.graph.rewriting import Rewriting
+from stages.kernels.packing import round_up
+from stages.kernels.transformed import tiles_for, to_tiles
 
 
 class Places(Rewriting):

@@ -14,13 +14,13 @@ from stages.bitpacking.layers import Layer
 from stages.bitpacking.layouts import Layout
 from stages.bitpacking.sums import most_of_layer
 from stages.bitpacking.window import Window
-from stages.qnn import packed
-from stages.qnn.composites import is_batched
-from stages.qnn.groups import Groups, dense, taken
-from stages.qnn.packing import pack_weights, round_up
-from stages.qnn.registry import attributes
-from stages.qnn.signature import BLOCK, KernelSignature
-from stages.qnn.transformed import packed_winograd
+from stages.dialect.calls import attributes
+from stages.graph.composites import is_batched
+from stages.kernels import packed
+from stages.kernels.groups import Groups, dense, taken
+from stages.kernels.packing import pack_weights, round_up
+from stages.kernels.signature import BLOCK, KernelSignature
+from stages.kernels.transformed import packed_winograd
 
 Array = np.ndarray[Any, Any]
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from stages.bitpacking.plans import LinearPlan, Plan, Plans
-from stages.qnn.builder import bindings_of
-from stages.qnn.registry import dtype_of, is_op
+from stages.dialect.calls import dtype_of, is_op
+from stages.graph.bindings import bindings_of
 
 
 def rebased(plans: Plans, data: Collection[Any]) -> Plans:

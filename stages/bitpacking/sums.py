@@ -20,12 +20,12 @@ import numpy as np
 from hw.arm_cores import arm_core
 from hw.profile import Hardware
 from stages.bitpacking.layers import linear_name
-from stages.qnn.algebra import factor, numerators, offset
-from stages.qnn.builder import bindings_of, variables_in
-from stages.qnn.composites import MOVED
-from stages.qnn.infer import limits
-from stages.qnn.numbers import MAGIC_BITS, SMALL, WORD
-from stages.qnn.registry import attributes, dtype_of, is_op
+from stages.dialect.algebra import factor, numerators, offset
+from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.infer import limits
+from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD
+from stages.graph.bindings import bindings_of, variables_in
+from stages.graph.composites import MOVED
 
 Array = np.ndarray[Any, Any]
 Marks = Mapping[Any, Mapping[str, bool]]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.bitpacking.layouts import Halo
-from stages.qnn.packing import round_up
-from stages.qnn.winograd import Transform
+from stages.kernels.packing import round_up
+from stages.kernels.winograd import Transform
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from stages.calibrating.inserting import insert
 from stages.calibrating.noting import ATTRIBUTE, Noted, read
 from stages.calibrating.observing import Ranges, ranges, samples_of
 from stages.calibrating.roles import roles
+from stages.dialect.calls import dtype_of, tensor_types
 from stages.errors import StageError
+from stages.graph.bindings import bindings_of
+from stages.graph.simplifying import simplify
 from stages.kinds import Golden, Model
+from stages.numerics.qdq import to_integers
 from stages.options import CalibrateOptions
-from stages.qnn.builder import bindings_of
-from stages.qnn.qdq import to_integers
-from stages.qnn.registry import dtype_of, tensor_types
-from stages.qnn.simplifying import simplify
 
 __all__ = ["in_float", "quantized", "run"]
 

@@ -16,11 +16,12 @@ from tvm import relax
 from tvm.ir import Call, Op
 
 from stages.calibrating.layouts import convolution, on_nchw, output_channel_axis
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.operators import OPERATORS
+from stages.dialect.standard import STANDARD
+from stages.graph.bindings import needed_bindings, output_names, outputs_of, variables_in
+from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.qnn.builder import needed_bindings, output_names, outputs_of, variables_in
-from stages.qnn.registry import OPERATORS, attributes, dtype_of, is_op, shape_of
-from stages.qnn.rewriting import Rewriting
-from stages.qnn.standard import STANDARD
 
 Array = np.ndarray[Any, Any]
 

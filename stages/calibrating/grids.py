@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from stages.numerics.grid import Grid
 from stages.options import RangeEncoding
-from stages.qnn.grid import Grid
 
 Array = np.ndarray[Any, Any]
 

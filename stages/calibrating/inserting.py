@@ -16,13 +16,13 @@ from stages.calibrating.grids import (
 )
 from stages.calibrating.observing import Ranges
 from stages.calibrating.roles import Roles
+from stages.dialect.calls import is_op
+from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
+from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
+from stages.numerics import linear
+from stages.numerics.grid import Grid
 from stages.options import CalibrateOptions
-from stages.qnn import linear
-from stages.qnn.builder import needed_bindings, output_names, outputs_of, remap, variables_in
-from stages.qnn.grid import Grid
-from stages.qnn.registry import is_op
-from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
 

@@ -8,8 +8,8 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.qnn.builder import ModelBuilder
-from stages.qnn.registry import is_op
+from stages.dialect.calls import is_op
+from stages.graph.builder import ModelBuilder
 
 Array = np.ndarray[Any, Any]
 

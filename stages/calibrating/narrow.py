@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from stages.calibrating.observing import Ranges
+from stages.dialect.calls import is_op
 from stages.errors import StageError
+from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
+from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
+from stages.numerics import source
 from stages.options import CalibrateOptions
-from stages.qnn import source
-from stages.qnn.builder import needed_bindings, output_names, outputs_of, remap, variables_in
-from stages.qnn.registry import is_op
-from stages.qnn.rewriting import Rewriting
 
 Array = np.ndarray[Any, Any]
 

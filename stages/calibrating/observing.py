@@ -9,10 +9,10 @@ import numpy as np
 
 from stages.calibrating.histograms import Extremes, Histogram
 from stages.calibrating.ranges import METHODS, Range
+from stages.dialect.calls import shape_of
 from stages.errors import StageError
+from stages.graph import interpret
 from stages.kinds import Golden, Model
-from stages.qnn import interpret
-from stages.qnn.registry import shape_of
 
 Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]

@@ -16,12 +16,12 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
+from stages.dialect.calls import attributes
+from stages.dialect.elementwise import ELEMENTWISE
+from stages.graph import interpret
+from stages.graph.bindings import needed_bindings, output_names, outputs_of, variables_in
 from stages.kinds import Model
-from stages.qnn import interpret
-from stages.qnn.builder import needed_bindings, output_names, outputs_of, variables_in
-from stages.qnn.elementwise import ELEMENTWISE
-from stages.qnn.qdq_integers import MOVES
-from stages.qnn.registry import attributes
+from stages.numerics.qdq_integers import MOVES
 
 Array = np.ndarray[Any, Any]
 

@@ -17,10 +17,10 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Op
 
-from stages.qnn.builder import needed_bindings, outputs_of, variables_in
-from stages.qnn.elementwise import ELEMENTWISE
-from stages.qnn.qdq_integers import MOVES
-from stages.qnn.registry import dtype_of, is_op, shape_of
+from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.dialect.elementwise import ELEMENTWISE
+from stages.graph.bindings import needed_bindings, outputs_of, variables_in
+from stages.numerics.qdq_integers import MOVES
 
 _CLIPS = ("relax.nn.relu", "relax.clip")
 _JOINABLE = ("relax.nn.conv2d", "relax.matmul", "relax.add", "relax.subtract", "relax.multiply",

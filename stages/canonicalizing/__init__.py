@@ -16,18 +16,12 @@ from stages.canonicalizing.grouping import Group, escaping, group, in_order
 from stages.canonicalizing.islands import islands
 from stages.canonicalizing.owning import owned
 from stages.canonicalizing.plain import group_plain
+from stages.dialect.calls import dtype_of, shape_of
+from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
+from stages.graph.builder import FunctionBuilder, ModelBuilder
+from stages.graph.collecting import is_collect
+from stages.graph.composites import is_plain, is_reshape
 from stages.kinds import Model
-from stages.qnn.builder import (
-    FunctionBuilder,
-    ModelBuilder,
-    bindings_of,
-    outputs_of,
-    remap,
-    variables_in,
-)
-from stages.qnn.collecting import is_collect
-from stages.qnn.composites import is_plain, is_reshape
-from stages.qnn.registry import dtype_of, shape_of
 
 __all__ = ["check", "run"]
 

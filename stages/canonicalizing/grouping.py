@@ -16,9 +16,9 @@ from typing import Any
 
 from tvm.ir import Call
 
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.composites import PLAIN, PRODUCTS
-from stages.qnn.registry import dtype_of, shape_of
+from stages.dialect.calls import dtype_of, shape_of
+from stages.graph.bindings import bindings_of, outputs_of, variables_in
+from stages.graph.composites import PLAIN, PRODUCTS
 
 MAIN = {
     "relax.qnn.conv2d",

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.composites import MOVED
-from stages.qnn.registry import dtype_of, is_op, shape_of, tensor_types
-from stages.qnn.settling import SETTLE
-from stages.qnn.signature import BLOCK
-from stages.qnn.simplifying import order_of
+from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
+from stages.dialect.settling import SETTLE
+from stages.graph.bindings import bindings_of, outputs_of, variables_in
+from stages.graph.composites import MOVED
+from stages.graph.simplifying import order_of
+from stages.kernels.signature import BLOCK
 
 STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Arithmetic with a constant behind it; `subtract` takes it in front, too."""

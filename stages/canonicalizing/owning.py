@@ -10,10 +10,10 @@ from typing import Any
 
 from tvm import relax
 
+from stages.dialect.calls import shape_of
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.registry import shape_of
-from stages.qnn.rewriting import Rewriting
 
 
 def owned(model: Model) -> tuple[Model, set[Any]]:

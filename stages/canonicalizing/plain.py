@@ -15,15 +15,15 @@ from typing import Any
 from tvm.ir import Call
 
 from stages.canonicalizing.grouping import Group
-from stages.qnn.builder import bindings_of, needed_bindings, outputs_of, variables_in
-from stages.qnn.collecting import is_collect
-from stages.qnn.composites import PLAIN, PRODUCTS, is_batched, is_product, is_reshape
-from stages.qnn.elementwise import ELEMENTWISE, WHOLE
-from stages.qnn.floats import WIDENINGS
-from stages.qnn.near_ties import NEAR_TIES
-from stages.qnn.reductions import REDUCTIONS
-from stages.qnn.registry import is_op, shape_of
-from stages.qnn.settling import SETTLE
+from stages.dialect.calls import is_op, shape_of
+from stages.dialect.elementwise import ELEMENTWISE, WHOLE
+from stages.dialect.floats import WIDENINGS
+from stages.dialect.reductions import REDUCTIONS
+from stages.dialect.settling import SETTLE
+from stages.graph.bindings import bindings_of, needed_bindings, outputs_of, variables_in
+from stages.graph.collecting import is_collect
+from stages.graph.composites import PLAIN, PRODUCTS, is_batched, is_product, is_reshape
+from stages.numerics.near_ties import NEAR_TIES
 
 MAX_MEMBERS = 24
 """Longest chain of operators in one composite."""

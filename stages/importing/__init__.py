@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.calls import dtype_of, shape_of, tensor_types
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of, output_names, quantization_of
 from stages.importing import closeness, describing
 from stages.importing.converters import convert
 from stages.importing.ends import ends
@@ -21,11 +24,8 @@ from stages.importing.oracle import Oracle, evaluate
 from stages.importing.samples import ELSEWHERE, Draw, draw, draw_stored
 from stages.importing.starter import starter_recipe, takes_pictures
 from stages.kinds import Golden, Model, Table
+from stages.numerics.session import islands_of
 from stages.options import GoldenOptions, ImportOptions
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of, output_names, quantization_of
-from stages.qnn.registry import dtype_of, shape_of, tensor_types
-from stages.qnn.session import islands_of
 
 __all__ = [
     "Oracle",

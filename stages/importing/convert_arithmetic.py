@@ -12,7 +12,7 @@ from stages.importing.onnx_reader import Node
 from stages.importing.oracle_quantizers import channel_axis
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import source
+from stages.numerics import source
 
 Array = np.ndarray[Any, Any]
 

@@ -21,10 +21,10 @@ from stages.importing.convert_tensors import normal
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import linear, qlinear
-from stages.qnn.grid import BYTES, Grid, every_byte
-from stages.qnn.onnx_tables import logistic
-from stages.qnn.rescale import table
+from stages.numerics import linear, qlinear
+from stages.numerics.grid import BYTES, Grid, every_byte
+from stages.numerics.onnx_tables import logistic
+from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]
 

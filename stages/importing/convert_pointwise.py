@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import dtype_of
 from stages.importing.convert_tensors import ints, normal
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import pointwise as functions
-from stages.qnn.registry import dtype_of
+from stages.numerics import pointwise as functions
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import dtype_of
 from stages.importing.convert_qoperators import present
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.onnx_reader import Node
@@ -16,9 +17,8 @@ from stages.importing.picture import Picture
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.importing.windows import Windows
-from stages.qnn import qlinear
-from stages.qnn.onnx_layers import window_sum2d
-from stages.qnn.registry import dtype_of
+from stages.numerics import qlinear
+from stages.numerics.onnx_layers import window_sum2d
 
 Array = np.ndarray[Any, Any]
 

@@ -13,9 +13,9 @@ from stages.importing.onnx_reader import Node
 from stages.importing.picture import Picture
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import qlinear
-from stages.qnn.grid import BYTES, Grid
-from stages.qnn.grid import grid as grid_of
+from stages.numerics import qlinear
+from stages.numerics.grid import BYTES, Grid
+from stages.numerics.grid import grid as grid_of
 
 Array = np.ndarray[Any, Any]
 

@@ -8,14 +8,15 @@ import numpy as np
 import onnx as onnx_package
 from tvm import relax
 
+from stages.dialect.calls import storage_dtype
+from stages.dialect.operators import OPERATORS
 from stages.importing.negative_scales import with_positive_scales
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import Dequantized, RelaxBuilder
 from stages.importing.scale_views import Views, views
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import linear, onnx
-from stages.qnn.grid import limits_of
-from stages.qnn.registry import OPERATORS, storage_dtype
+from stages.numerics import linear, onnx
+from stages.numerics.grid import limits_of
 
 Array = np.ndarray[Any, Any]
 

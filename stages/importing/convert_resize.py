@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import dtype_of, shape_of
 from stages.importing.arithmetic import NEAREST, PLACES
 from stages.importing.convert_qoperators import present
 from stages.importing.convert_tensors import normal, take
@@ -16,8 +17,7 @@ from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.importing.windows import MAX_EXTENT
-from stages.qnn.interpolating import interpolate
-from stages.qnn.registry import dtype_of, shape_of
+from stages.numerics.interpolating import interpolate
 
 Array = np.ndarray[Any, Any]
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import shape_of
 from stages.importing.convert_qoperators import present
 from stages.importing.onnx_reader import Node
 from stages.importing.phases import Axis, Phases
 from stages.importing.relax_builder import Dequantized, RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.importing.windows import MAX_EXTENT
-from stages.qnn import linear, qlinear
-from stages.qnn.registry import shape_of
+from stages.numerics import linear, qlinear
 
 Array = np.ndarray[Any, Any]
 

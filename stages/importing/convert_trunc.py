@@ -13,7 +13,7 @@ from stages.importing.convert_arithmetic import bit_width, scale_of
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import source
+from stages.numerics import source
 
 Array = np.ndarray[Any, Any]
 

@@ -33,9 +33,9 @@ from stages.importing.unsupported import (
     refusal,
 )
 from stages.kinds import Model
+from stages.numerics.qdq import to_integers
+from stages.numerics.session import ATTRIBUTE, written
 from stages.options import ImportOptions
-from stages.qnn.qdq import to_integers
-from stages.qnn.session import ATTRIBUTE, written
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 

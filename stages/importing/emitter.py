@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import dtype_of, shape_of
+from stages.graph.builder import ModelBuilder
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.unsupported import UnsupportedError
 from stages.kinds import Model
-from stages.qnn.builder import ModelBuilder
-from stages.qnn.registry import dtype_of, shape_of
 
 Array = np.ndarray[Any, Any]
 

@@ -14,10 +14,10 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, Op
 
+from stages.dialect.calls import attributes
+from stages.graph.bindings import bindings_of, output_names, outputs_of, variables_in
 from stages.importing.arithmetic import quant_limits
 from stages.kinds import Model, Table
-from stages.qnn.builder import bindings_of, output_names, outputs_of, variables_in
-from stages.qnn.registry import attributes
 
 Constants = Mapping[str, np.ndarray[Any, Any]]
 

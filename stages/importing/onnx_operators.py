@@ -25,9 +25,9 @@ from stages.importing.convert_resize import resize
 from stages.importing.convert_transposed import conv_transpose
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
-from stages.qnn import onnx, qlinear
-from stages.qnn import pointwise as functions
-from stages.qnn.softmax import log_softmax, softmax
+from stages.numerics import onnx, qlinear
+from stages.numerics import pointwise as functions
+from stages.numerics.softmax import log_softmax, softmax
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 MICROSOFT = "com.microsoft"

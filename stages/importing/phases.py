@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import shape_of
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn.registry import shape_of
 
 Array = np.ndarray[Any, Any]
 Emit = Callable[[Any, str], Any]

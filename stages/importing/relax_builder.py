@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.dialect.operators import OPERATORS
+from stages.graph.builder import ModelBuilder
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.unsupported import UnsupportedError
 from stages.kinds import Model
-from stages.qnn.builder import ModelBuilder
-from stages.qnn.registry import OPERATORS, dtype_of, shape_of, storage_dtype
 
 Array = np.ndarray[Any, Any]
 

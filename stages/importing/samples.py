@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.calls import dtype_of, storage_dtype
 from stages.importing.arithmetic import quant_limits
 from stages.importing.onnx_reader import QONNX, Node, SourceGraph
 from stages.kinds import Model
-from stages.qnn.grid import limits_of
-from stages.qnn.registry import dtype_of, storage_dtype
+from stages.numerics.grid import limits_of
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]

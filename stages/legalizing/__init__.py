@@ -15,20 +15,20 @@ import numpy as np
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.dialect import batched, integer
+from stages.dialect.algebra import numerators
+from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.errors import StageError
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.graph.composites import ON_FLOATS, has_own, is_float_product, is_plain, takes_depthwise
+from stages.graph.rewriting import Rewriting
+from stages.kernels.groups import dense
+from stages.kernels.measured import Subject
+from stages.kernels.offers import Method
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, ON_BYTES, Layer, choose, layer_of, shared, subject
 from stages.legalizing.direct import legalize
 from stages.options import LegalizeOptions, is_match
-from stages.qnn import batched, integer
-from stages.qnn.algebra import numerators
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import ON_FLOATS, has_own, is_float_product, is_plain, takes_depthwise
-from stages.qnn.groups import dense
-from stages.qnn.measured import Subject
-from stages.qnn.offers import Method
-from stages.qnn.registry import attributes, dtype_of, is_op
-from stages.qnn.rewriting import Rewriting
 
 __all__ = ["check", "run", "subjects"]
 

@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect import integer
+from stages.dialect.algebra import numerators
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.errors import StageError
-from stages.kinds import Table
-from stages.options import Algorithm, Packing
-from stages.qnn import integer
-from stages.qnn.algebra import numerators
-from stages.qnn.composites import bits_obstacle
-from stages.qnn.geometry import PHASED, Geometry
-from stages.qnn.groups import groups_of
-from stages.qnn.measured import Subject, Workload, pick, products_problem
-from stages.qnn.offers import (
+from stages.graph.composites import bits_obstacle
+from stages.kernels.geometry import PHASED, Geometry
+from stages.kernels.groups import groups_of
+from stages.kernels.measured import Subject, Workload, pick, products_problem
+from stages.kernels.offers import (
     LINE,
     Method,
     Offer,
@@ -29,10 +28,11 @@ from stages.qnn.offers import (
     products_for,
     weight_limit_of,
 )
-from stages.qnn.packings import packed_as
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.tables import ENTRIES, GROUP
-from stages.qnn.terms import encoding_of
+from stages.kernels.packings import packed_as
+from stages.kernels.tables import ENTRIES, GROUP
+from stages.kernels.terms import encoding_of
+from stages.kinds import Table
+from stages.options import Algorithm, Packing
 
 _ON_BITS: dict[Algorithm | None, str] = {
     "bitserial": "be bit-serial",

@@ -20,19 +20,20 @@ import numpy as np
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.dialect import integer
+from stages.dialect.algebra import factor, numerators
+from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.numbers import NUMPY
+from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
+from stages.graph.composites import fits_bytes, takes_bits, takes_products
+from stages.graph.rewriting import Rewriting
+from stages.kernels import direct
+from stages.kernels.rebase import SHIFT, rebase
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, choose, layer_of
-from stages.qnn import direct, integer
-from stages.qnn.algebra import factor, numerators
-from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
-from stages.qnn.composites import fits_bytes, takes_bits, takes_products
-from stages.qnn.division import rounds_alike
-from stages.qnn.linear import quantize_linear
-from stages.qnn.numbers import NUMPY
-from stages.qnn.rebase import SHIFT, rebase
-from stages.qnn.registry import attributes, dtype_of, is_op
-from stages.qnn.rescale import table
-from stages.qnn.rewriting import Rewriting
+from stages.numerics.division import rounds_alike
+from stages.numerics.linear import quantize_linear
+from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]
 ARM = ("aarch64", "armv7")

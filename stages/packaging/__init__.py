@@ -10,11 +10,11 @@ from dataclasses import asdict
 
 from hw.profile import Hardware
 from stages.kinds import Golden, HeldFiles, Model, Table
+from stages.numerics.session import islands_of
 from stages.options import PackageOptions
 from stages.packaging.assemble import assemble
 from stages.packaging.compiling import Memo
 from stages.packaging.graph import program_of
-from stages.qnn.session import islands_of
 
 __all__ = ["run"]
 

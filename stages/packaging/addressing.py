@@ -7,10 +7,10 @@ from typing import Any
 
 from tvm import tirx
 
-from stages.qnn.packed import class_count, stored_of, stored_row
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK
-from stages.qnn.tables import ENTRIES, GROUP
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.kernels.packed import class_count, stored_of, stored_row
+from stages.kernels.signature import BLOCK
+from stages.kernels.tables import ENTRIES, GROUP
 
 MIN_LANES = 8
 """Channels that an epilogue computes at once, at least: bytes are stored by eight."""
@@ -49,7 +49,7 @@ def border_class(convolution: Any, y: Any, x: Any) -> Any:
 
 
 def border_expression(position: Any, size: int, before: int, after: int) -> Any:
-    """`stages.qnn.packed.border_classes` for one position, as an expression."""
+    """`stages.kernels.packed.border_classes` for one position, as an expression."""
     if not before and not after:
         return 0
     if size < before + after + 1:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from stages.kernels.signature import ALIGNMENT
 from stages.packaging.program import Program, Slot
-from stages.qnn.signature import ALIGNMENT
 
 SLACK = 64
 """How far past the end of a tensor a kernel may read, bytes."""

@@ -11,11 +11,11 @@ from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import attributes, is_op, shape_of
 from stages.packaging.composite import Composite
 from stages.packaging.halo import fills_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.rows import row_kernel
-from stages.qnn.registry import attributes, is_op, shape_of
 
 
 def is_bit_pool(composite: Composite) -> bool:

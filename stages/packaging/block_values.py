@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from struct import pack, unpack
 from typing import Any
 
+from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
+from stages.dialect.numbers import MAGIC
+from stages.dialect.unstored import LONGEST_WORD
 from stages.errors import StageError
+from stages.kernels.packed import CONVOLUTION
 from stages.packaging.thresholds import FEW, THRESHOLD
 from stages.packaging.vectors import HALF, MOST, Vectors, packing
-from stages.qnn.numbers import MAGIC
-from stages.qnn.packed import CONVOLUTION
-from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
-from stages.qnn.unstored import LONGEST_WORD
 
 ELEMENTS = {"int32": "i32", "int16": "i16", "float32": "float", "uint8": "i8"}
 """Types of tensors as LLVM names them."""

@@ -14,17 +14,17 @@ from typing import Any
 from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import Text
+from stages.dialect.calls import attributes, is_op, shape_of
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.kernels.packed import is_convolution, stored_of
+from stages.kernels.signature import BLOCK
+from stages.kernels.tables import ENTRIES
 from stages.packaging.addressing import border_class, output_offset
 from stages.packaging.block_values import Value, Values
 from stages.packaging.finishing import fill_halos
 from stages.packaging.kernel_parts import Finisher
 from stages.packaging.recoding import entries, stored_words
 from stages.packaging.vectors import BYTES, HALF
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.packed import is_convolution, stored_of
-from stages.qnn.registry import attributes, is_op, shape_of
-from stages.qnn.signature import BLOCK
-from stages.qnn.tables import ENTRIES
 
 
 class Epilogue(Values):

@@ -8,9 +8,9 @@ from typing import Any
 
 from tvm import relax
 
-from stages.qnn.elementwise import ELEMENTWISE, WHOLE
-from stages.qnn.expressions import scalar
-from stages.qnn.registry import shape_of
+from stages.dialect.calls import shape_of
+from stages.dialect.elementwise import ELEMENTWISE, WHOLE
+from stages.dialect.expressions import scalar
 
 
 def is_by_element(call: Any, shape: tuple[int, ...]) -> bool:

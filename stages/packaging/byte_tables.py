@@ -18,15 +18,14 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import Isa, Part, isa_of
 from hw.profile import Hardware
 from stages.codegen import Text
+from stages.dialect.calls import BYTES, dtype_of, is_op, shape_of
+from stages.dialect.infer import limits
+from stages.graph.bindings import outputs_of
+from stages.graph.composites import calls_in
+from stages.kernels.llvm import FunctionText
 from stages.packaging.kernel import Kernel
 from stages.packaging.register_tables import looks_up_fours, name_of, text_of
 from stages.packaging.rows import line_kernel
-from stages.qnn.builder import outputs_of
-from stages.qnn.composites import calls_in
-from stages.qnn.infer import limits
-from stages.qnn.llvm import FunctionText
-from stages.qnn.registry import dtype_of, is_op, shape_of
-from stages.qnn.rescale import BYTES
 
 TABLE = "relax.qnn.table"
 PAIR, NIBBLE = Part.LOOKUP_PAIR, Part.LOOKUP

@@ -11,11 +11,11 @@ from tvm.ir import Call
 
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.kinds import Table
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import DEPTHWISE, MOVED, PLAIN, POOLS, PRODUCTS
-from stages.qnn.methods import WORD_BYTES
-from stages.qnn.packed import (
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.graph.composites import DEPTHWISE, MOVED, PLAIN, POOLS, PRODUCTS
+from stages.kernels.methods import WORD_BYTES
+from stages.kernels.packed import (
     CONVOLUTION,
     DEPTHWISE_CONVOLUTION,
     WEIGHTS_RANK,
@@ -23,8 +23,8 @@ from stages.qnn.packed import (
     is_convolution,
     parse_signature,
 )
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.kernels.signature import BLOCK, KernelSignature
+from stages.kinds import Table
 
 PLAIN_INPUT = {"permute_dims", "reshape", "qnn.pad_channels", "qnn.quantize", "qnn.to_bytes"}
 """Operators that treat every channel of a float input alike, up to bytes."""

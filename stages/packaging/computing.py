@@ -1,6 +1,6 @@
 """What a composite computes at one position: a channel of a pixel, as a TIR expression.
 
-The arithmetic is the same as everywhere (`stages.qnn.expressions`). What is computed next, and
+The arithmetic is the same as everywhere (`stages.dialect.expressions`). What is computed next, and
 stored nowhere, may be wider than the dialect has it, or narrower where that holds it.
 """
 
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.dialect.elementwise import ARITHMETIC, WHOLE, WIDENED
+from stages.dialect.expressions import SCALARS, clipped, saturates, scalar, unsaturated
+from stages.dialect.infer import limits
+from stages.dialect.numbers import TIR
+from stages.dialect.processor import clips_integers
+from stages.dialect.unstored import LONGEST_WORD, UNSATURATED_TIR, WORD_TIR
 from stages.errors import StageError
+from stages.graph.composites import POOLS
 from stages.packaging.addressing import border_class
 from stages.packaging.composite import Composite
 from stages.packaging.finishing import SAME, Position, halo_of, is_handed_on
 from stages.packaging.thresholds import THRESHOLD, Limits, comparable, count_of, counted_in
-from stages.qnn.composites import POOLS
-from stages.qnn.elementwise import ARITHMETIC, WHOLE, WIDENED
-from stages.qnn.expressions import SCALARS, clipped, saturates, scalar, unsaturated
-from stages.qnn.infer import limits
-from stages.qnn.numbers import TIR
-from stages.qnn.processor import clips_integers
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.qnn.unstored import LONGEST_WORD, UNSATURATED_TIR, WORD_TIR
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

@@ -13,14 +13,14 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import dtype_of, shape_of
+from stages.dialect.sharing import shared
+from stages.dialect.unstored import LONGEST_WORD
+from stages.kernels.signature import BLOCK
 from stages.packaging.computing import ANY, Apart, Elements
 from stages.packaging.finishing import Position
 from stages.packaging.narrowing import WORDS, packs
 from stages.packaging.thresholds import FEW, counted_in, number_of
-from stages.qnn.registry import dtype_of, shape_of
-from stages.qnn.sharing import shared
-from stages.qnn.signature import BLOCK
-from stages.qnn.unstored import LONGEST_WORD
 
 Each = Callable[[Callable[[Any, Position, Any], None]], None]
 """Emits a loop over the lanes of a vector, each with its position and its raw sum."""

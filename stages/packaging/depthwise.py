@@ -15,16 +15,16 @@ import numpy as np
 from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Instruction, Isa, Part, Vector
+from stages.dialect.calls import attributes, dtype_of, shape_of
+from stages.kernels.depthwise import takes_pairs
+from stages.kernels.geometry import tile_count
+from stages.kernels.llvm import FunctionText
+from stages.kernels.rebase import SHIFT
+from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.packaging.direct import Called
 from stages.packaging.kernel_parts import Reads
 from stages.packaging.lanes import FEW_REGISTERS
-from stages.qnn.depthwise import takes_pairs
-from stages.qnn.geometry import tile_count
-from stages.qnn.llvm import FunctionText
-from stages.qnn.rebase import SHIFT
-from stages.qnn.registry import attributes, dtype_of, shape_of
-from stages.qnn.signature import BLOCK
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

@@ -16,8 +16,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import Text
-from stages.qnn.llvm import FunctionText
-from stages.qnn.signature import BLOCK
+from stages.kernels.llvm import FunctionText
+from stages.kernels.signature import BLOCK
 
 NAME = "bk_apart"
 SUMS = 2

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Isa
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.dialect.elementwise import ELEMENTWISE
+from stages.dialect.expressions import saturates
+from stages.dialect.infer import limits
+from stages.kernels.packed import stored_row
 from stages.packaging.byte_tables import gives_bytes, looks_up
 from stages.packaging.composite import Composite
 from stages.packaging.halo import fill_halo, fills_of
 from stages.packaging.narrowing import packs
-from stages.qnn.elementwise import ELEMENTWISE
-from stages.qnn.expressions import saturates
-from stages.qnn.infer import limits
-from stages.qnn.packed import stored_row
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

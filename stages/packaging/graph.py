@@ -13,6 +13,10 @@ from tvm.ir import Call as RelaxCall
 from tvm.ir import GlobalVar
 
 from hw.profile import Hardware
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.graph.bindings import bindings_of, output_names, outputs_of, quantization_of
+from stages.graph.collecting import is_collect, pictures_of, together
+from stages.graph.composites import PLAIN, is_reshape
 from stages.kinds import Model, Table
 from stages.packaging.compiling import Lowered, Memo, code_ingredients, compiled, written
 from stages.packaging.composite import Composite
@@ -21,10 +25,6 @@ from stages.packaging.kernel import Kernel, digest_of
 from stages.packaging.lowering import lower
 from stages.packaging.program import Call, Fallback, Program, Slot, TensorSpec
 from stages.packaging.sharing import is_small
-from stages.qnn.builder import bindings_of, output_names, outputs_of, quantization_of
-from stages.qnn.collecting import is_collect, pictures_of, together
-from stages.qnn.composites import PLAIN, is_reshape
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
 
 ARITHMETIC = tuple(
     f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum")

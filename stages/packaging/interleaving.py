@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.packaging.plain import on_stack
 from stages.packaging.summing import InTiles
 from stages.packaging.windows import Windows
-from stages.qnn.signature import BLOCK
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

@@ -13,8 +13,8 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.kernels.geometry import tile_count
 from stages.packaging.addressing import divided
-from stages.qnn.geometry import tile_count
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.packaging.direct import Called
 from stages.packaging.kernel import Kernel
-from stages.qnn.signature import BLOCK
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

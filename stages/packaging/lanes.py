@@ -13,6 +13,9 @@ from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.kernels.llvm import NEAREST, FunctionText
+from stages.kernels.signature import BLOCK
 from stages.packaging.addressing import MIN_LANES, widths
 from stages.packaging.computing import Elements
 from stages.packaging.counting import computed_apart, saturates_words
@@ -22,9 +25,6 @@ from stages.packaging.kernel_parts import Finisher, Pixel
 from stages.packaging.narrowing import words_text
 from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.results import Results, call
-from stages.qnn.llvm import NEAREST, FunctionText
-from stages.qnn.registry import dtype_of, is_op, shape_of
-from stages.qnn.signature import BLOCK
 
 FEW_REGISTERS = 16
 """With no more an epilogue computes one register at a time: two were slower as often as faster."""

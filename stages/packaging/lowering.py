@@ -20,6 +20,9 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
 from stages.codegen import target_of
+from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.graph.composites import MATRICES, PICTURES, TILES, max_pool_of, pad_of
+from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.packaging.addressing import divided
 from stages.packaging.bit_pool import is_bit_pool, lower_bit_pool
@@ -47,9 +50,6 @@ from stages.packaging.transforms import lower_tiles
 from stages.packaging.widening import Widened
 from stages.packaging.windows import Windows
 from stages.packaging.winograd import OfSquares, Squares, Transformed
-from stages.qnn.composites import MATRICES, PICTURES, TILES, max_pool_of, pad_of
-from stages.qnn.registry import dtype_of, shape_of, storage_dtype
-from stages.qnn.signature import BLOCK
 
 OnePart = TypeVar("OnePart", bound=Part)
 Whole = Callable[[Layer, str], Kernel]

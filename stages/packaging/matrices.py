@@ -13,14 +13,14 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.batched import BYTE_POINT
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.graph.composites import calls_in
+from stages.graph.simplifying import order_of
+from stages.kernels.packed import parse_signature
 from stages.packaging.addressing import divided
 from stages.packaging.kernel import Kernel
 from stages.packaging.rows import line_kernel
-from stages.qnn.batched import BYTE_POINT
-from stages.qnn.composites import calls_in
-from stages.qnn.packed import parse_signature
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.simplifying import order_of
 
 AT_ONCE = 4
 """Rows that LLVM interleaves well in one go, as ST4 does; of more it looks bytes up."""

@@ -15,13 +15,13 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
+from stages.graph.composites import calls_in, max_pool_of
+from stages.kernels.methods import WORD_BYTES
+from stages.kernels.packed import stored_row
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import with_vectors
 from stages.packaging.rows import row_kernel
-from stages.qnn.composites import calls_in, max_pool_of
-from stages.qnn.methods import WORD_BYTES
-from stages.qnn.packed import stored_row
-from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
 
 
 def lower_max_pool(function: Any, symbol: str, hardware: Hardware) -> Kernel:

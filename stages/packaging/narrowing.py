@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hw.isa import Isa
 from stages.codegen import Text
+from stages.dialect.infer import limits
 from stages.packaging.vectors import Vectors
-from stages.qnn.infer import limits
 
 SATURATED = "bk_saturated_"
 """Functions `(from, to)` of pointers to int32 [32] and to bytes [32], by the type of these."""

@@ -1,4 +1,4 @@
-"""From a composite of sums near ties (`stages.qnn.near_ties`) to one PrimFunc.
+"""From a composite of sums near ties (`stages.numerics.near_ties`) to one PrimFunc.
 
 A vector of channels becomes bytes at once, and it is noted which of them lie near a tie. Where one
 does, which is rare, what the steps of its float32 sum may lose is bounded anew, by sums of every
@@ -17,11 +17,11 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.packaging.kernel import Kernel
-from stages.packaging.plain import on_stack, with_vectors
-from stages.packaging.rows import line_kernel
-from stages.qnn.builder import bindings_of
-from stages.qnn.near_ties import (
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.numbers import MAGIC, MAGIC_BITS, TIR, rounded_by_sum
+from stages.dialect.sharing import shared
+from stages.graph.bindings import bindings_of
+from stages.numerics.near_ties import (
     ABOVE,
     NEAR_TIES,
     OPERANDS,
@@ -32,9 +32,9 @@ from stages.qnn.near_ties import (
     level,
     limits_of,
 )
-from stages.qnn.numbers import MAGIC, MAGIC_BITS, TIR, rounded_by_sum
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.sharing import shared
+from stages.packaging.kernel import Kernel
+from stages.packaging.plain import on_stack, with_vectors
+from stages.packaging.rows import line_kernel
 
 MOST_LANES = 64
 PART = 16

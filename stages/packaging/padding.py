@@ -15,13 +15,13 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.dialect.rearranged import ints_of
+from stages.graph.composites import calls_in, pad_of
+from stages.kernels.methods import WORD_BYTES
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import with_vectors
 from stages.packaging.rows import line_kernel
-from stages.qnn.composites import calls_in, pad_of
-from stages.qnn.methods import WORD_BYTES
-from stages.qnn.rearranged import ints_of
-from stages.qnn.registry import dtype_of, shape_of, storage_dtype
 
 
 def lower_padding(function: Any, symbol: str, hardware: Hardware) -> Kernel:

@@ -15,15 +15,15 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.elementwise import WHOLE
+from stages.dialect.expressions import scalar
+from stages.dialect.sharing import shared
+from stages.kernels.methods import WORD_BITS, WORD_BYTES
 from stages.packaging.composite import Composite
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.rows import row_kernel
-from stages.qnn.elementwise import WHOLE
-from stages.qnn.expressions import scalar
-from stages.qnn.methods import WORD_BITS, WORD_BYTES
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
-from stages.qnn.sharing import shared
 
 BYTE = 8
 REPEATED = 0x0101010101010101

@@ -19,14 +19,14 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.profile import Hardware
 from stages.codegen import target_of
+from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.dialect.elementwise import ELEMENTWISE, WHOLE, element
+from stages.dialect.expressions import expression, scalar
+from stages.dialect.sharing import shared
+from stages.graph.bindings import bindings_of, outputs_of
 from stages.packaging.addressing import slice_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain_schedule import STACK_BYTES, scheduled, size_of
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.elementwise import ELEMENTWISE, WHOLE, element
-from stages.qnn.expressions import expression, scalar
-from stages.qnn.registry import dtype_of, shape_of, storage_dtype
-from stages.qnn.sharing import shared
 
 LANES = {"avx512": 32}
 """Values of the last axis worked on at once, by what the instruction set's name starts with."""

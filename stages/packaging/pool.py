@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import attributes, shape_of
+from stages.graph.composites import POOLS
+from stages.kernels.llvm import FunctionText
+from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.packaging.kernel_parts import Sums
-from stages.qnn.composites import POOLS
-from stages.qnn.llvm import FunctionText
-from stages.qnn.registry import attributes, shape_of
-from stages.qnn.signature import BLOCK
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

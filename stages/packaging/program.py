@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from stages.kernels.signature import ALIGNMENT
 from stages.packaging.kernel import Few
-from stages.qnn.signature import ALIGNMENT
 
 SlotKind = Literal["input", "output", "buffer", "constant"]
 

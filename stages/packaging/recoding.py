@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import Text
+from stages.kernels.llvm import FunctionText
+from stages.kernels.methods import Stored
+from stages.kernels.signature import BLOCK
+from stages.kernels.tables import ENTRIES, GROUP, additions, entry_bits
 from stages.packaging.vectors import BYTES, HALF, Vectors
-from stages.qnn.llvm import FunctionText
-from stages.qnn.methods import Stored
-from stages.qnn.signature import BLOCK
-from stages.qnn.tables import ENTRIES, GROUP, additions, entry_bits
 
 COUNT = "declare i32 @llvm.ctpop.i32(i32)"
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from hw.isa import Isa, Part
 from stages.codegen import Text
-from stages.qnn.infer import limits
-from stages.qnn.llvm import FunctionText
+from stages.dialect.infer import limits
+from stages.kernels.llvm import FunctionText
 
 ENTRIES = 64
 """Values that one look-up finds."""

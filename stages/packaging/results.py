@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import attributes, is_op, shape_of
+from stages.dialect.numbers import fence
+from stages.dialect.sharing import shared
+from stages.graph.composites import MOVED
+from stages.kernels.signature import BLOCK
 from stages.packaging.byte_tables import looked_up_name, looked_up_text
 from stages.packaging.computing import Computed
 from stages.packaging.finishing import (
@@ -25,11 +30,6 @@ from stages.packaging.narrowing import SATURATED, saturating_text
 from stages.packaging.plain import on_stack
 from stages.packaging.stores import block_store
 from stages.packaging.tile_tables import TileTables
-from stages.qnn.composites import MOVED
-from stages.qnn.numbers import fence
-from stages.qnn.registry import attributes, is_op, shape_of
-from stages.qnn.sharing import shared
-from stages.qnn.signature import BLOCK
 
 if TYPE_CHECKING:
     from stages.packaging.lanes import Lanes

@@ -12,15 +12,15 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import dtype_of, is_op, shape_of, storage_dtype
+from stages.dialect.sharing import shared
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.graph.composites import calls_in
 from stages.packaging.by_element import is_by_element, value_at
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack
 from stages.packaging.rows import line_kernel
 from stages.packaging.turns import added_up, lines_of, take_turns
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import calls_in
-from stages.qnn.registry import dtype_of, is_op, shape_of, storage_dtype
-from stages.qnn.sharing import shared
 
 SUM, MEAN = "relax.sum", "relax.mean"
 LEAST = 16

@@ -12,10 +12,10 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.packaging.addressing import slice_of
 from stages.packaging.halo import fill_halo
 from stages.packaging.kernel import Kernel
-from stages.qnn.registry import dtype_of, shape_of, storage_dtype
 
 Row = Callable[[Mapping[Any, Any], Any, Any, Any], None]
 """Emits a row of the result, from buffers by parameter: its own buffer, which of N, which row."""

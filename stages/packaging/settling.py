@@ -14,13 +14,13 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.dialect.calls import attributes, is_op, shape_of
+from stages.dialect.settling import MAGIC, OPERANDS, SETTLE
+from stages.dialect.sharing import shared
+from stages.graph.bindings import bindings_of
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.rows import line_kernel
-from stages.qnn.builder import bindings_of
-from stages.qnn.registry import attributes, is_op, shape_of
-from stages.qnn.settling import MAGIC, OPERANDS, SETTLE
-from stages.qnn.sharing import shared
 
 MOST_LANES = 64
 

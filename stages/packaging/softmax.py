@@ -15,19 +15,19 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.dialect.numbers import TIR
+from stages.dialect.sharing import shared
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.graph.composites import calls_in
+from stages.numerics.onnx_layers import softmax_levels, softmax_place
+from stages.numerics.softmax import power
 from stages.packaging.by_element import is_by_element, value_at
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack, with_vectors
 from stages.packaging.plain_schedule import STACK_BYTES
 from stages.packaging.rows import SCRATCH, line_kernel
 from stages.packaging.turns import ROWS, added_up, lines_of, take_turns, vectors_of
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.composites import calls_in
-from stages.qnn.numbers import TIR
-from stages.qnn.onnx_layers import softmax_levels, softmax_place
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.qnn.sharing import shared
-from stages.qnn.softmax import power
 
 OF_FLOATS, OF_BYTES = "relax.qnn.softmax", "relax.qnn.qlinear_softmax"
 MOST = 1 << 11

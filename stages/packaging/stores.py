@@ -14,14 +14,14 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import Text
+from stages.dialect.calls import attributes, is_op, shape_of
+from stages.dialect.sharing import shared
+from stages.kernels.packed import stored_of
+from stages.kernels.signature import BLOCK
 from stages.packaging.addressing import output_offset
 from stages.packaging.computing import Computed
 from stages.packaging.recoding import planes_text, tables_text
 from stages.packaging.thresholds import digit_of
-from stages.qnn.packed import stored_of
-from stages.qnn.registry import attributes, is_op, shape_of
-from stages.qnn.sharing import shared
-from stages.qnn.signature import BLOCK
 
 if TYPE_CHECKING:
     from stages.packaging.results import Results

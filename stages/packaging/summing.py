@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import caller
+from stages.dialect.calls import shape_of
+from stages.kernels.methods import WORD_BYTES
+from stages.kernels.signature import BLOCK, RING_BYTES, TILES_BEGIN, TILES_END
 from stages.kinds import Table
 from stages.packaging.direct import NAME as SUMS_APART
 from stages.packaging.direct import PAUSE, SUMS, Called, apart, pause, tile_function
 from stages.packaging.kernel import Helper, digest_of
 from stages.packaging.kernel_parts import Sums
 from stages.packaging.plain import on_stack
-from stages.qnn.methods import WORD_BYTES
-from stages.qnn.registry import shape_of
-from stages.qnn.signature import BLOCK, RING_BYTES, TILES_BEGIN, TILES_END
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

@@ -15,11 +15,11 @@ from typing import Any
 from tvm import tirx
 
 from hw.isa import Isa
+from stages.dialect.calls import attributes
+from stages.dialect.elementwise import ARITHMETIC
+from stages.dialect.numbers import TIR
+from stages.dialect.unstored import LONGEST_WORD
 from stages.packaging.narrowing import packs
-from stages.qnn.elementwise import ARITHMETIC
-from stages.qnn.numbers import TIR
-from stages.qnn.registry import attributes
-from stages.qnn.unstored import LONGEST_WORD
 
 THRESHOLD = "relax.qnn.threshold"
 FEW = 7

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from tvm.script.ir_builder import tirx as T
 
+from stages.kernels.signature import BLOCK
 from stages.packaging.addressing import widths
 from stages.packaging.finishing import Finish, Position
 from stages.packaging.plain import on_stack
 from stages.packaging.register_tables import looks_up_fours, name_of, text_of
-from stages.qnn.signature import BLOCK
 
 if TYPE_CHECKING:
     from stages.packaging.results import Results

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import attributes, shape_of
+from stages.kernels.geometry import are_joinable
+from stages.kernels.signature import BLOCK
 from stages.packaging.addressing import divided, slice_of
 from stages.packaging.grid import Grid
 from stages.packaging.joining import Line
 from stages.packaging.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.kernel_parts import Part
 from stages.packaging.windows import Window, Windows
-from stages.qnn.geometry import are_joinable
-from stages.qnn.registry import attributes, shape_of
-from stages.qnn.signature import BLOCK
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

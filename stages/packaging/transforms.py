@@ -1,6 +1,6 @@
 """Winograd's transforms in LLVM IR, some channels at a time, and the kernel of a whole picture's.
 
-What is computed is read from the same lines as everywhere (`stages.qnn.winograd`).
+What is computed is read from the same lines as everywhere (`stages.kernels.winograd`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import Text
+from stages.dialect.calls import attributes, dtype_of, shape_of
+from stages.graph.composites import calls_in
+from stages.kernels.llvm import FunctionText
+from stages.kernels.signature import BLOCK
+from stages.kernels.winograd import Transform, transform_for
 from stages.packaging.addressing import divided, widths
 from stages.packaging.kernel import Kernel
 from stages.packaging.rows import line_kernel
-from stages.qnn.composites import calls_in
-from stages.qnn.llvm import FunctionText
-from stages.qnn.registry import attributes, dtype_of, shape_of
-from stages.qnn.signature import BLOCK
-from stages.qnn.winograd import Transform, transform_for
 
 NAME = "bk_pixels"
 """What transforms pixels of some channels is called so, and then their number."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stages.qnn.llvm import FunctionText
-from stages.qnn.signature import BLOCK
+from stages.kernels.llvm import FunctionText
+from stages.kernels.signature import BLOCK
 
 HALF = BLOCK // 2
 BYTES = f"<{HALF} x i8>"

@@ -10,12 +10,12 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Isa
 from stages.codegen import Text
+from stages.dialect.calls import attributes
+from stages.kernels.llvm import FunctionText
+from stages.kernels.widening import Widened as Layout
+from stages.kernels.widening import widened
 from stages.packaging.addressing import widths
 from stages.packaging.windows import Apart, Window, Windows
-from stages.qnn.llvm import FunctionText
-from stages.qnn.registry import attributes
-from stages.qnn.widening import Widened as Layout
-from stages.qnn.widening import widened
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
+from stages.kernels.groups import first_read
+from stages.kernels.packed import WEIGHTS_RANK, reads_of, rows_of, stored_row
+from stages.kernels.signature import BLOCK
 from stages.kinds import Table
 from stages.packaging.direct import Called
 from stages.packaging.kernel_parts import Pixel, Reads
-from stages.qnn.groups import first_read
-from stages.qnn.packed import WEIGHTS_RANK, reads_of, rows_of, stored_row
-from stages.qnn.registry import attributes, dtype_of, shape_of, storage_dtype
-from stages.qnn.signature import BLOCK
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from stages.dialect.calls import attributes, shape_of
+from stages.kernels.geometry import tile_count
+from stages.kernels.methods import WORD_BYTES
+from stages.kernels.signature import ALIGNMENT, BLOCK
+from stages.kernels.transformed import inputs_of
+from stages.kernels.winograd import calls_a_run, transform_for
 from stages.kinds import Table
 from stages.packaging.addressing import divided
 from stages.packaging.direct import Called
@@ -21,12 +27,6 @@ from stages.packaging.kernel_parts import Reads, Sums
 from stages.packaging.summing import helped
 from stages.packaging.tiling import Rows
 from stages.packaging.transforms import sums_text
-from stages.qnn.geometry import tile_count
-from stages.qnn.methods import WORD_BYTES
-from stages.qnn.registry import attributes, shape_of
-from stages.qnn.signature import ALIGNMENT, BLOCK
-from stages.qnn.transformed import inputs_of
-from stages.qnn.winograd import calls_a_run, transform_for
 
 if TYPE_CHECKING:
     from stages.packaging.lowering import Lowering

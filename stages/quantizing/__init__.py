@@ -6,10 +6,10 @@ requantization, exact against the source's own arithmetic. What has no integer f
 
 from __future__ import annotations
 
+from stages.graph.composites import is_plain
+from stages.graph.simplifying import simplify
 from stages.kinds import Model
 from stages.options import QuantizeOptions
-from stages.qnn.composites import is_plain
-from stages.qnn.simplifying import simplify
 from stages.quantizing.batches import always_apart, apart
 from stages.quantizing.channels_last import channels_last
 from stages.quantizing.check import check

@@ -18,12 +18,12 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.ir.attrs import DictAttrs
 
+from stages.dialect.calls import attributes, is_op, shape_of, tensor_types
 from stages.errors import StageError
+from stages.graph.bindings import bindings_of, output_names, outputs_of, variables_in
+from stages.graph.collecting import collect
+from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, output_names, outputs_of, variables_in
-from stages.qnn.collecting import collect
-from stages.qnn.registry import attributes, is_op, shape_of, tensor_types
-from stages.qnn.rewriting import Rewriting
 from stages.quantizing.collecting import first_together
 
 SHAPED = ("relax.reshape", "relax.broadcast_to")

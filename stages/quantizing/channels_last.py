@@ -22,13 +22,15 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import floats, integer
+from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
+from stages.dialect.windows import pad_spatial, windows
+from stages.graph.bindings import bindings_of, outputs_of, variables_in
+from stages.graph.builder import ModelBuilder
+from stages.graph.rewriting import Rewriting
+from stages.kernels import direct
 from stages.kinds import Model
-from stages.qnn import direct, floats, integer
-from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, variables_in
-from stages.qnn.integer import pad_spatial, windows
-from stages.qnn.onnx_layers import window_sum2d
-from stages.qnn.registry import dtype_of, is_op, shape_of, tensor_types
-from stages.qnn.rewriting import Rewriting
+from stages.numerics.onnx_layers import window_sum2d
 
 Array = np.ndarray[Any, Any]
 

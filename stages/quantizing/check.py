@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from stages.dialect.calls import dtype_of, is_op
+from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.registry import dtype_of, is_op
 
 QUANTIZERS = ("relax.qnn.quantize", "relax.qnn.threshold")
 

@@ -11,11 +11,11 @@ from typing import Any
 from tvm import relax
 from tvm.ir.attrs import DictAttrs
 
+from stages.dialect.calls import attributes, shape_of
+from stages.graph.bindings import bindings_of, outputs_of, variables_in
+from stages.kernels.signature import ALIGNMENT
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.footprint import stored
-from stages.qnn.registry import attributes, shape_of
-from stages.qnn.signature import ALIGNMENT
+from stages.quantizing.footprint import stored
 
 MOST_WEIGHTS = 16
 """Bytes of weights for one that is stored between the layers of a picture, at most, of layers that
@@ -46,7 +46,7 @@ def _shared_bytes(model: Model, binding: Any) -> int:
     """Bytes of constants that an operator reads but once where it has all pictures.
 
     Less than none for a convolution that moves by several pixels: pictures do not join in one long
-    line there (`stages.qnn.geometry.are_joinable`), and eight took 1.1 to 2 times as long together.
+    line there (`kernels.geometry.are_joinable`), and eight took 1.1 to 2 times as long together.
     """
     names = (str(variable.name) for variable in variables_in(binding.value))
     size = sum(int(model.params[name].nbytes) for name in names if name in model.params)

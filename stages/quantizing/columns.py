@@ -16,11 +16,11 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call
 
+from stages.dialect.calls import is_op, shape_of
+from stages.dialect.elementwise import ELEMENTWISE, WHOLE
+from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
+from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
-from stages.qnn.elementwise import ELEMENTWISE, WHOLE
-from stages.qnn.registry import is_op, shape_of
-from stages.qnn.rewriting import Rewriting
 
 FITTING = 16
 """What the columns are made a multiple of."""

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.floats import float_conv2d
 from stages.errors import NoIntegerFormError, StageError
+from stages.graph import interpret
+from stages.graph.bindings import variables_in
+from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
-from stages.qnn import interpret
-from stages.qnn.builder import ModelBuilder, variables_in
-from stages.qnn.floats import float_conv2d
 from stages.quantizing.chain import Step, step
 from stages.quantizing.channels_last import convolution, padded
 from stages.quantizing.constants import integer_constant

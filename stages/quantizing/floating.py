@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import BYTES, attributes, dtype_of, is_op
+from stages.dialect.elementwise import ARITHMETIC
+from stages.dialect.infer import limits
+from stages.dialect.numbers import NUMPY
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.graph.rewriting import Rewriting
+from stages.kernels.rebase import SHIFT
 from stages.kinds import Model
-from stages.qnn import onnx
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.elementwise import ARITHMETIC
-from stages.qnn.infer import limits
-from stages.qnn.numbers import NUMPY
-from stages.qnn.rebase import SHIFT
-from stages.qnn.registry import attributes, dtype_of, is_op
-from stages.qnn.rescale import BYTES, LINES
-from stages.qnn.rewriting import Rewriting
+from stages.numerics import onnx
+from stages.numerics.rescale import LINES
 from stages.quantizing.lines import nearby
 from stages.quantizing.rescalings import (
     RESCALINGS,

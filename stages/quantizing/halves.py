@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import attributes, is_op, shape_of
+from stages.dialect.elementwise import ARITHMETIC
+from stages.dialect.floats import HALF_TERMS, HALVING, LARGEST_HALF, Half
+from stages.dialect.numbers import NUMPY
 from stages.errors import StageError
+from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
+from stages.graph.composites import is_batched, is_float_product
+from stages.graph.rewriting import Rewriting
+from stages.kernels.direct import direct_conv2d
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
-from stages.qnn.composites import is_batched, is_float_product
-from stages.qnn.direct import direct_conv2d
-from stages.qnn.elementwise import ARITHMETIC
-from stages.qnn.floats import HALF_TERMS, HALVING, LARGEST_HALF, Half
-from stages.qnn.numbers import NUMPY
-from stages.qnn.registry import attributes, is_op, shape_of
-from stages.qnn.rewriting import Rewriting
 
 _HINT = "leave floats out of the recipe"
 PAD = "relax.nn.pad"

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn.elementwise import ARITHMETIC
-from stages.qnn.numbers import NUMPY
-from stages.qnn.rescale import MOST_MISSED
+from stages.dialect.elementwise import ARITHMETIC
+from stages.dialect.numbers import NUMPY
+from stages.numerics.rescale import MOST_MISSED
 from stages.quantizing.chain import breakpoints
 
 Array = np.ndarray[Any, Any]

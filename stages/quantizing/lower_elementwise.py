@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn import integer
-from stages.qnn.registry import attributes, shape_of
+from stages.dialect import integer
+from stages.dialect.calls import attributes, shape_of
 from stages.quantizing.chain import Step, step
 from stages.quantizing.context import RANKS, Context
 from stages.quantizing.values import Chain, Quantized, Value

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn.registry import attributes, shape_of
+from stages.dialect.calls import attributes, shape_of
 from stages.quantizing.constants import bipolar_constant, quant_constant
 from stages.quantizing.context import Context
 from stages.quantizing.lower_elementwise import features_are_channels

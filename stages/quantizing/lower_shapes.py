@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn import integer
-from stages.qnn.registry import shape_of
+from stages.dialect import integer
+from stages.dialect.calls import shape_of
 from stages.quantizing.chain import step
 from stages.quantizing.context import Context
 from stages.quantizing.values import Chain, KnownQuantized, Quantized, Value

@@ -23,14 +23,14 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
+from stages.dialect import batched, integer
+from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.graph.rewriting import Rewriting
+from stages.kernels.methods import BYTE_LIMIT, SPAN_LIMIT
+from stages.kernels.offers import weight_limit_of
+from stages.kernels.rebase import SHIFT, rebase
 from stages.kinds import Model
-from stages.qnn import batched, integer
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.methods import BYTE_LIMIT, SPAN_LIMIT
-from stages.qnn.offers import weight_limit_of
-from stages.qnn.rebase import SHIFT, rebase
-from stages.qnn.registry import dtype_of, is_op, shape_of
-from stages.qnn.rewriting import Rewriting
 from stages.quantizing.channels_last import before_integers
 
 BYTES = ("int8", "uint8")

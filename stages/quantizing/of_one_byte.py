@@ -16,14 +16,14 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, Op
 
+from stages.dialect.calls import BYTES, dtype_of, shape_of
+from stages.dialect.elementwise import ELEMENTWISE, WHOLE
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of, outputs_of, variables_in
+from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.elementwise import ELEMENTWISE, WHOLE
-from stages.qnn.grid import every_byte
-from stages.qnn.registry import dtype_of, shape_of
-from stages.qnn.rescale import BYTES, table
-from stages.qnn.rewriting import Rewriting
+from stages.numerics.grid import every_byte
+from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import attributes, is_op, shape_of
+from stages.dialect.elementwise import ELEMENTWISE
+from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
+from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of, outputs_of, remap, variables_in
-from stages.qnn.elementwise import ELEMENTWISE
-from stages.qnn.registry import attributes, is_op, shape_of
-from stages.qnn.rewriting import Rewriting
 
 _QUANTIZERS = ("relax.qnn.quant", "relax.qnn.bipolar_quant")
 _BY_CHANNEL = ("relax.qnn.batch_norm", "relax.qnn.multi_threshold")

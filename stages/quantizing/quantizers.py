@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from stages.dialect.rounding_modes import NEAREST
 from stages.errors import NoIntegerFormError, StageError
-from stages.qnn.rounding_modes import NEAREST
-from stages.qnn.source import ROUNDING, quant_range
+from stages.numerics.source import ROUNDING, quant_range
 from stages.quantizing.constants import zero_point_x2
 
 Array = np.ndarray[Any, Any]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn import integer
-from stages.qnn.builder import ModelBuilder
+from stages.dialect import integer
+from stages.graph.builder import ModelBuilder
 from stages.quantizing.chain import Step, affine, breakpoints, direction, evaluate
 from stages.quantizing.quantizers import Quantizer, ThresholdQuantizer, UniformQuantizer
 from stages.quantizing.values import Chain, Quantized

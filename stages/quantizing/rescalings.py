@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn import tflite
-from stages.qnn.algebra import factor, numerators, offset
-from stages.qnn.infer import limits
-from stages.qnn.numbers import NUMPY
-from stages.qnn.rebase import SHIFT
-from stages.qnn.registry import attributes, dtype_of
-from stages.qnn.rescale import fits
+from stages.dialect.algebra import factor, numerators, offset
+from stages.dialect.calls import attributes, dtype_of
+from stages.dialect.infer import limits
+from stages.dialect.numbers import NUMPY
+from stages.kernels.rebase import SHIFT
+from stages.numerics import tflite
+from stages.numerics.rescale import fits
 from stages.quantizing.lines import Line, fitted, joined, stairs
 
 Array = np.ndarray[Any, Any]

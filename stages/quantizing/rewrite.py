@@ -9,16 +9,16 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call
 
+from stages.dialect.calls import shape_of
 from stages.errors import NoIntegerFormError, StageError
-from stages.kinds import Model
-from stages.qnn.builder import (
+from stages.graph.bindings import (
     bindings_of,
     needed_bindings,
     output_names,
     outputs_of,
     variables_in,
 )
-from stages.qnn.registry import shape_of
+from stages.kinds import Model
 from stages.quantizing import lower_elementwise as elementwise
 from stages.quantizing import lower_linear as linear
 from stages.quantizing import lower_quantizers as quantizers

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.qnn import integer
-from stages.qnn.builder import remap, variables_in
-from stages.qnn.elementwise import ELEMENTWISE
-from stages.qnn.registry import OPERATORS, attributes, is_op, shape_of, tensor_types
-from stages.qnn.source import quant_range
-from stages.qnn.standard import STANDARD
+from stages.dialect import integer
+from stages.dialect.calls import attributes, is_op, shape_of, tensor_types
+from stages.dialect.elementwise import ELEMENTWISE
+from stages.dialect.operators import OPERATORS
+from stages.dialect.standard import STANDARD
+from stages.graph.bindings import remap, variables_in
+from stages.numerics.source import quant_range
 from stages.quantizing.chain import Step
 from stages.quantizing.channels_last import (
     convolution,

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from tvm.ir import Call
 
+from stages.dialect import integer
+from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.graph.bindings import bindings_of, outputs_of, variables_in
+from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.qnn import integer
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.grid import limits_of
-from stages.qnn.registry import attributes, dtype_of, is_op
-from stages.qnn.rewriting import Rewriting
+from stages.numerics.grid import limits_of
 
 Array = np.ndarray[Any, Any]
 

@@ -14,12 +14,12 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call
 
+from stages.dialect import batched
+from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.dialect.elementwise import ELEMENTWISE, WHOLE
+from stages.graph.bindings import bindings_of, outputs_of, variables_in
+from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.qnn import batched
-from stages.qnn.builder import bindings_of, outputs_of, variables_in
-from stages.qnn.elementwise import ELEMENTWISE, WHOLE
-from stages.qnn.registry import dtype_of, is_op, shape_of
-from stages.qnn.rewriting import Rewriting
 
 OF_ROWS = (
     "relax.qnn.dense",

@@ -17,10 +17,10 @@ from hw.costs import core_costs
 from hw.isa import isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
-from stages.kinds import Model, Table
-from stages.qnn.batched import BATCH_DENSE
-from stages.qnn.builder import bindings_of
-from stages.qnn.composites import (
+from stages.dialect.batched import BATCH_DENSE
+from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.graph.bindings import bindings_of
+from stages.graph.composites import (
     fits_bytes,
     is_float_product,
     is_plain,
@@ -28,12 +28,12 @@ from stages.qnn.composites import (
     takes_depthwise,
     takes_products,
 )
-from stages.qnn.offers import FLOAT_PROBLEMS, HALVES, Problem, to_table
-from stages.qnn.packed import is_convolution, parse_signature, rows_of, signature_text
-from stages.qnn.registry import attributes, dtype_of, is_op
-from stages.qnn.signature import KernelSignature
-from stages.qnn.terms import encoding_of
-from stages.qnn.transformed import inputs_of
+from stages.kernels.offers import FLOAT_PROBLEMS, HALVES, Problem, to_table
+from stages.kernels.packed import is_convolution, parse_signature, rows_of, signature_text
+from stages.kernels.signature import KernelSignature
+from stages.kernels.terms import encoding_of
+from stages.kernels.transformed import inputs_of
+from stages.kinds import Model, Table
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import certify
 from stages.synthesizing.microkernel import kernel_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stages.qnn.llvm import FunctionText
+from stages.kernels.llvm import FunctionText
 
 
 def row_start(code: FunctionText, ky: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stages.qnn.llvm import FunctionText
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.kernels.llvm import FunctionText
+from stages.kernels.signature import BLOCK, KernelSignature
 
 BEGIN = "ptr noalias readonly %begin"
 """What sums begin with, int32 [32]: the parameter behind those that every micro-kernel has."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hw.isa import Isa, Part, Vector
-from stages.qnn.families import (
+from stages.kernels.families import (
     BytePairs,
     Dots,
     FloatDots,
@@ -20,8 +20,8 @@ from stages.qnn.families import (
     TransformedDots,
     WideDots,
 )
-from stages.qnn.methods import BYTE_BITS, SPAN_LIMIT, WORD_BITS
-from stages.qnn.signature import KernelSignature
+from stages.kernels.methods import BYTE_BITS, SPAN_LIMIT, WORD_BITS
+from stages.kernels.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.carry_save import carry_save_body
 from stages.synthesizing.counting import popcount_body
@@ -197,7 +197,7 @@ def dots_of_bytes(isa: Isa, activation_bits: int) -> list[Dots | SignedDots]:
 
 
 def transformed_products(isa: Isa) -> TransformedDots:
-    """Products of transformed pixels and weights (`stages.qnn.winograd`)."""
+    """Products of transformed pixels and weights (`stages.kernels.winograd`)."""
     group = isa[Part.DOT_16].operands[2].lanes // isa.lanes
     return TransformedDots(group)
 

@@ -10,8 +10,8 @@ an adder two (VPTERNLOG).
 from __future__ import annotations
 
 from hw.isa import Isa, Part, Vector
-from stages.qnn.signature import KernelSignature
-from stages.qnn.terms import Term, TermPlan
+from stages.kernels.signature import KernelSignature
+from stages.kernels.terms import Term, TermPlan
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.counting import logic
 from stages.synthesizing.emptying import widened

@@ -23,9 +23,9 @@ from hw.isa import Isa
 from hw.isa.exact import BitsLane
 from hw.isa.fingerprint import fingerprint
 from hw.isa.sums import Group, InexactError, Place, SumLane, Vector, zero_lane
+from stages.kernels.methods import BYTE_BITS, WORD_BITS, WORD_BYTES
+from stages.kernels.signature import COUPLE, KernelSignature
 from stages.kinds import Table
-from stages.qnn.methods import BYTE_BITS, WORD_BITS, WORD_BYTES
-from stages.qnn.signature import COUPLE, KernelSignature
 from stages.synthesizing.body import Body
 from stages.synthesizing.expanding import prove_expansion
 from stages.synthesizing.program import Program

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hw.isa import Isa, Part, Vector
-from stages.qnn.signature import KernelSignature
-from stages.qnn.terms import Term
+from stages.kernels.signature import KernelSignature
+from stages.kernels.terms import Term
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.emptying import emptied, registers_of
 from stages.synthesizing.program import Program, Register

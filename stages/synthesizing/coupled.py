@@ -1,12 +1,12 @@
-"""Bodies that count the bits of two words as one; `stages.qnn.coupling` says why that is right."""
+"""Bodies that count the bits of two words as one; `kernels.coupling` says why that is right."""
 
 from __future__ import annotations
 
 from hw.isa import Isa, Part, Vector
-from stages.qnn.coupling import is_coupled
-from stages.qnn.methods import WORD_BITS
-from stages.qnn.signature import COUPLE, KernelSignature
-from stages.qnn.terms import Term, TermPlan
+from stages.kernels.coupling import is_coupled
+from stages.kernels.methods import WORD_BITS
+from stages.kernels.signature import COUPLE, KernelSignature
+from stages.kernels.terms import Term, TermPlan
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.emptying import registers_of, totals
 from stages.synthesizing.program import Program, Register

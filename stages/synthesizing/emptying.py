@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hw.isa import Isa, Part, Vector
-from stages.qnn.methods import BYTE_BITS, WORD_BITS
+from stages.kernels.methods import BYTE_BITS, WORD_BITS
 from stages.synthesizing.program import Program, Register
 
 WORDS = (8, 16, 64, 128)

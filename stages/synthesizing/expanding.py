@@ -10,9 +10,9 @@ import numpy as np
 from hw.isa import Instruction, Isa, Part
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.expanding import REGISTER
-from stages.qnn.llvm import FunctionText
-from stages.qnn.methods import BYTE_BITS, WeightCode
-from stages.qnn.signature import KernelSignature
+from stages.kernels.llvm import FunctionText
+from stages.kernels.methods import BYTE_BITS, WeightCode
+from stages.kernels.signature import KernelSignature
 
 
 def can_expand(code: WeightCode, isa: Isa) -> bool:

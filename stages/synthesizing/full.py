@@ -17,8 +17,8 @@ import numpy as np
 from hw.isa import Isa, Part, Vector
 from hw.isa.exact import BitsLane
 from hw.isa.sums import Group, InexactError, zero_lane
-from stages.qnn.llvm import FunctionText
-from stages.qnn.terms import TermPlan, plane_bits
+from stages.kernels.llvm import FunctionText
+from stages.kernels.terms import TermPlan, plane_bits
 from stages.synthesizing.certificate import ProofError
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.quotient import residual

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hw.isa import Isa, Part
-from stages.qnn.families import FloatDots
-from stages.qnn.signature import KernelSignature
+from stages.kernels.families import FloatDots
+from stages.kernels.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program, Register
 

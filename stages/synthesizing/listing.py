@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from stages.kernels.methods import WeightCode
+from stages.kernels.signature import KernelSignature
+from stages.kernels.tables import GROUP, additions
+from stages.kernels.terms import Term, TermPlan, plane_bits
+from stages.kernels.winograd import WINDOW
 from stages.kinds import Table
-from stages.qnn.methods import WeightCode
-from stages.qnn.signature import KernelSignature
-from stages.qnn.tables import GROUP, additions
-from stages.qnn.terms import Term, TermPlan, plane_bits
-from stages.qnn.winograd import WINDOW
 from stages.synthesizing.body import Body
 from stages.synthesizing.program import Program, Register
 from stages.synthesizing.quotient import residual

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hw.isa import Isa, Part, Vector
-from stages.qnn.methods import WORD_BITS
-from stages.qnn.offers import Problem
-from stages.qnn.signature import BLOCK, KernelSignature
-from stages.qnn.tables import GROUP, Tables
+from stages.kernels.methods import WORD_BITS
+from stages.kernels.offers import Problem
+from stages.kernels.signature import BLOCK, KernelSignature
+from stages.kernels.tables import GROUP, Tables
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program, Register
 

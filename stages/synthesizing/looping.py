@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hw.isa import Isa
-from stages.qnn.methods import BYTE_BITS, WORD_BYTES
-from stages.qnn.signature import COUPLE, KernelSignature
+from stages.kernels.methods import BYTE_BITS, WORD_BYTES
+from stages.kernels.signature import COUPLE, KernelSignature
 from stages.synthesizing.pipelining import CrowdedError, Load, Loop
 from stages.synthesizing.program import Program
 

@@ -13,9 +13,9 @@ channels of a tile; and to put the sums of a pixel side by side when a tile is d
 from __future__ import annotations
 
 from hw.isa import Dot, Isa, Part
-from stages.qnn.families import MatrixDots, Signed, SignedMatrixDots
-from stages.qnn.methods import BYTE_BITS, WORD_BYTES
-from stages.qnn.signature import KernelSignature
+from stages.kernels.families import MatrixDots, Signed, SignedMatrixDots
+from stages.kernels.methods import BYTE_BITS, WORD_BYTES
+from stages.kernels.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program, Register
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hw.isa import Isa
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.kernels.signature import BLOCK, KernelSignature
 from stages.synthesizing.addresses import row_start
 from stages.synthesizing.beginning import BEGIN, from_nothing
 from stages.synthesizing.body import Body, Pass

@@ -14,7 +14,8 @@ import numpy as np
 from hw.costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.qnn.families import (
+from stages.dialect.floats import HALF_TERMS
+from stages.kernels.families import (
     BytePairs,
     Dots,
     FloatDots,
@@ -23,11 +24,10 @@ from stages.qnn.families import (
     Products,
     TransformedDots,
 )
-from stages.qnn.floats import HALF_TERMS
-from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BITS, code_for
-from stages.qnn.offers import BFLOATS, FLOATS, HALVES, Offer, Problem
-from stages.qnn.signature import BLOCK, KernelSignature
-from stages.qnn.terms import weight_values
+from stages.kernels.methods import BYTE_BITS, BYTE_LIMIT, WORD_BITS, code_for
+from stages.kernels.offers import BFLOATS, FLOATS, HALVES, Offer, Problem
+from stages.kernels.signature import BLOCK, KernelSignature
+from stages.kernels.terms import weight_values
 from stages.synthesizing.body import Body
 from stages.synthesizing.carried import (
     body_of,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hw.isa import Isa, Vector
-from stages.qnn.families import BytePairs
-from stages.qnn.llvm import NEAREST, SECOND, FunctionText
-from stages.qnn.methods import BYTE_BITS, WORD_BYTES
-from stages.qnn.signature import KernelSignature
-from stages.qnn.tables import ENTRIES
+from stages.kernels.families import BytePairs
+from stages.kernels.llvm import NEAREST, SECOND, FunctionText
+from stages.kernels.methods import BYTE_BITS, WORD_BYTES
+from stages.kernels.signature import KernelSignature
+from stages.kernels.tables import ENTRIES
 from stages.synthesizing.expanding import load_expanded
 
 CACHE_LINE = 64

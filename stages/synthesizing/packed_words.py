@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from hw.costs import CoreCosts
 from hw.isa import Isa
-from stages.qnn.methods import BYTE_BITS, WORD_BITS
-from stages.qnn.signature import BLOCK, COUPLE, KernelSignature, stored_by
+from stages.kernels.methods import BYTE_BITS, WORD_BITS
+from stages.kernels.signature import BLOCK, COUPLE, KernelSignature, stored_by
 from stages.synthesizing.body import Body
 from stages.synthesizing.coupled import coupled_steps
 from stages.synthesizing.emptying import word_widths

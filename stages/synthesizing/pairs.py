@@ -13,9 +13,9 @@ Two products fit 16 bits, as no weight is -128.
 from __future__ import annotations
 
 from hw.isa import Isa, Part
-from stages.qnn.families import BytePairs
-from stages.qnn.methods import BYTE_BITS
-from stages.qnn.signature import KernelSignature
+from stages.kernels.families import BytePairs
+from stages.kernels.methods import BYTE_BITS
+from stages.kernels.signature import KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.program import Program, Register
 

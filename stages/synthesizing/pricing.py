@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 from hw.costs import CoreCosts
 from hw.isa import Isa, Part
-from stages.qnn.families import BytePairs
-from stages.qnn.offers import Offer
-from stages.qnn.packings import reduction_axis
-from stages.qnn.signature import BLOCK, KernelSignature
-from stages.qnn.tables import ENTRIES
+from stages.kernels.families import BytePairs
+from stages.kernels.offers import Offer
+from stages.kernels.packings import reduction_axis
+from stages.kernels.signature import BLOCK, KernelSignature
+from stages.kernels.tables import ENTRIES
 from stages.synthesizing.body import Body
 from stages.synthesizing.looping import ahead
 from stages.synthesizing.program import Program

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hw.isa import Instruction, Vector
-from stages.qnn.llvm import FunctionText
+from stages.kernels.llvm import FunctionText
 
 Register = tuple[int, ...]
 """Numbers of the parts of a register, lowest first: one part, or two where halves have names."""

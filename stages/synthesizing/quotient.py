@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn.terms import TermPlan, products
+from stages.kernels.terms import TermPlan, products
 
 Array = np.ndarray[Any, Any]
 SCALES = (1, -1, 2, -2, 4, -4)

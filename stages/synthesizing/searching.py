@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.qnn.terms import Op
+from stages.kernels.terms import Op
 from stages.synthesizing.quotient import interaction
 
 Array = np.ndarray[Any, Any]

@@ -11,8 +11,8 @@ from typing import TypeVar
 from hw.costs import core_costs
 from hw.isa import Instruction, Isa, Part, isa_of
 from hw.profile import Hardware
-from stages.qnn.offers import Offer, Problem
-from stages.qnn.terms import TermPlan
+from stages.kernels.offers import Offer, Problem
+from stages.kernels.terms import TermPlan
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import prove
 from stages.synthesizing.discovering import plans

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from hw.isa import Isa, tiles
 from hw.isa.expanding import REGISTER
-from stages.qnn.llvm import NEAREST, SECOND, FunctionText
-from stages.qnn.methods import WORD_BYTES
-from stages.qnn.offers import LINE
-from stages.qnn.signature import BLOCK, RING, RING_BYTES, KernelSignature
+from stages.kernels.llvm import NEAREST, SECOND, FunctionText
+from stages.kernels.methods import WORD_BYTES
+from stages.kernels.offers import LINE
+from stages.kernels.signature import BLOCK, RING, RING_BYTES, KernelSignature
 from stages.synthesizing.addresses import row_start
 from stages.synthesizing.beginning import BEGIN
 from stages.synthesizing.body import Body

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from hw.costs import CoreCosts
 from hw.isa import Isa, Vector, tiles
-from stages.qnn.families import TileDots, TileElement
-from stages.qnn.methods import WORD_BYTES, WeightCode
-from stages.qnn.offers import Offer
-from stages.qnn.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
+from stages.kernels.families import TileDots, TileElement
+from stages.kernels.methods import WORD_BYTES, WeightCode
+from stages.kernels.offers import Offer
+from stages.kernels.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.expanding import can_expand, row_for
 from stages.synthesizing.program import Program

@@ -8,9 +8,9 @@ from typing import Any
 
 from hw.costs import CoreCosts
 from hw.isa import Isa, Part
-from stages.qnn.offers import Offer
-from stages.qnn.signature import BLOCK
-from stages.qnn.winograd import TRANSFORMS, Transform
+from stages.kernels.offers import Offer
+from stages.kernels.signature import BLOCK
+from stages.kernels.winograd import TRANSFORMS, Transform
 
 STREAM, STREAM_OF_BOARDS = 10.0, 150.0
 """Cycles for 64 bytes of weights from beyond the second cache, both assumed: 24 GB/s at 3.7 GHz,

@@ -11,11 +11,11 @@ from hw.isa import Isa
 from hw.isa.exact import BitsLane
 from hw.isa.sums import Group, Place, SumLane, Vector
 from hw.isa.tiles import COLUMNS
-from stages.qnn.families import BytePairs
-from stages.qnn.methods import BYTE_BITS, BYTE_LIMIT, WORD_BYTES, WORD_LIMIT
-from stages.qnn.signature import COUPLE, KernelSignature
-from stages.qnn.tables import ENTRIES, GROUP, Tables, additions, entry_bits
-from stages.qnn.terms import TermPlan, plane_bits
+from stages.kernels.families import BytePairs
+from stages.kernels.methods import BYTE_BITS, BYTE_LIMIT, WORD_BYTES, WORD_LIMIT
+from stages.kernels.signature import COUPLE, KernelSignature
+from stages.kernels.tables import ENTRIES, GROUP, Tables, additions, entry_bits
+from stages.kernels.terms import TermPlan, plane_bits
 from stages.synthesizing.body import Body
 from stages.synthesizing.emptying import registers_of
 
@@ -49,7 +49,7 @@ def coupled_planes(
     """Every plane of the words of a step, two of which are at the same positions, and their sums.
 
     What is unknown of a position are two levels and two weights. Weights are the plane of the first
-    word and where those of both are alike (`stages.qnn.coupling`).
+    word and where those of both are alike (`stages.kernels.coupling`).
     """
     n, m = plan.activation_bits, plan.weight_bits
     case = np.arange(1 << COUPLE * (n + m))

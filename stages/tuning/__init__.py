@@ -16,19 +16,19 @@ from math import prod
 from typing import Any
 
 from hw.profile import Hardware
-from stages.kinds import Model, Table
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.geometry import tile_count
-from stages.qnn.measured import schedule_of, shape_name
-from stages.qnn.packed import (
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
+from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels.geometry import tile_count
+from stages.kernels.measured import schedule_of, shape_name
+from stages.kernels.packed import (
     CONVOLUTION,
     DEPTHWISE_CONVOLUTION,
     WEIGHTS_RANK,
     WINOGRAD,
     parse_signature,
 )
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of, storage_dtype
-from stages.qnn.winograd import calls_a_run, transform_for
+from stages.kernels.winograd import calls_a_run, transform_for
+from stages.kinds import Model, Table
 
 __all__ = ["ORDERS", "run"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from math import prod
 
 from hw.profile import Hardware
-from stages.qnn.measured import Workload
-from stages.qnn.methods import WORD_BYTES
-from stages.qnn.offers import Offer
-from stages.qnn.signature import BLOCK
+from stages.kernels.measured import Workload
+from stages.kernels.methods import WORD_BYTES
+from stages.kernels.offers import Offer
+from stages.kernels.signature import BLOCK
 
 ORDER = "rows_inner"
 """The order of work items within a row block."""

@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import Instruction, Isa, isa_of
 from hw.profile import Hardware
 from stages.codegen import build_library, compile_object
-from stages.qnn.llvm import FunctionText
+from stages.kernels.llvm import FunctionText
 from tests.compiled import Library
 
 

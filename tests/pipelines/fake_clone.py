@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from stages.rooms import ROOMS
 from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -238,7 +239,7 @@ STAGES = {
     "importing/zoo.py": ZOO,
     "legalizing/__init__.py": LEGALIZING,
     "packaging/__init__.py": PACKAGING,
-    "qnn/__init__.py": '"""Nothing."""\n',
+    **{f"{room}/__init__.py": '"""Nothing."""\n' for room in ROOMS},
 }
 
 TOY = """
@@ -276,7 +277,7 @@ class Clone:
         for folder in COPIED:
             shutil.copytree(_compiled() / folder, root / folder)
         shutil.copy(ROOT / "pyproject.toml", root)
-        shared = ("options", "errors", "kinds", "artifacts", "registry", "pixels")
+        shared = ("options", "errors", "kinds", "artifacts", "registry", "pixels", "rooms")
         for name in (f"{module}.py" for module in shared):
             self.write(f"stages/{name}", (ROOT / "stages" / name).read_text())
         for name, text in STAGES.items():

@@ -266,7 +266,7 @@ def test_verify_names_the_stage_that_departs_first(
         return {"y": np.array([1, 1 + model, 1], np.float32)}
 
     fake = SimpleNamespace(interpret=SimpleNamespace(run=interpret))
-    monkeypatch.setitem(sys.modules, "stages.qnn", fake)
+    monkeypatch.setitem(sys.modules, "stages.graph", fake)
     monkeypatch.setattr(verify, "Workshop", lambda plan: _Workshop())
     monkeypatch.setattr(packages, "is_native", lambda plan: False)
     monkeypatch.setattr(packages, "opened", raising(packages.UnavailableError("no emulator")))

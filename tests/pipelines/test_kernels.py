@@ -11,7 +11,7 @@ from pipelines import targets
 from pipelines.commands import explain, kernels
 from pipelines.errors import UserError
 from pipelines.overrides import Variables
-from stages.qnn.offers import Problem
+from stages.kernels.offers import Problem
 from stages.synthesizing.offering import offers_for
 
 POPCOUNTS = {"A1W1": 1, "A3W1": 2, "A2W2": 3, "A3W2": 4, "A2W3": 4, "A3W3": 6}

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import keys, sources
+from stages import STAGES
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -120,7 +121,7 @@ def test_every_word_of_what_packages_hold_is_code(tree: Path) -> None:
 
 def test_no_stage_has_a_page_among_its_code() -> None:
     found = keys.code_ingredients("stages.synthesizing")
-    assert any(name.startswith("stages/qnn/") for name in found)
+    assert any(name.startswith("stages/kernels/") for name in found)
     assert not [name for name in found if name.endswith(".md")]
 
 
@@ -131,13 +132,47 @@ def test_relative_imports_are_followed(tree: Path) -> None:
 
 
 def test_operators_that_are_found_by_name_are_code(tree: Path) -> None:
-    (tree / "stages/qnn").mkdir()
-    (tree / "stages/qnn/registry.py").write_text("OPERATORS = {}")
-    (tree / "stages/qnn/layers.py").write_text("from stages.second import X")
-    assert "stages/qnn/layers.py" not in keys.code_ingredients("stages.first", tree)
-    (tree / "stages/shared.py").write_text("from stages.qnn.registry import OPERATORS")
+    for room in ("dialect", "numerics"):
+        (tree / "stages" / room).mkdir()
+    (tree / "stages/dialect/operators.py").write_text("OPERATORS = {}")
+    (tree / "stages/numerics/layers.py").write_text("from stages.second import X")
+    assert "stages/numerics/layers.py" not in keys.code_ingredients("stages.first", tree)
+    (tree / "stages/shared.py").write_text("from stages.dialect.operators import OPERATORS")
     found = keys.code_ingredients("stages.first", tree)
-    assert {"stages/qnn/layers.py", "stages/second/__init__.py"} <= found.keys()
+    assert {"stages/numerics/layers.py", "stages/second/__init__.py"} <= found.keys()
+
+
+NUMERICS = {str(path.relative_to(keys.ROOT)) for path in keys.ROOT.glob("stages/numerics/*.py")}
+"""Files that say how a framework rounds."""
+ROUNDING_MODES = "stages/dialect/rounding_modes.py"
+"""QONNX's, which the dialect quantizes by."""
+CHANGING = {
+    "stages.bitpacking", "stages.calibrating", "stages.canonicalizing", "stages.importing",
+    "stages.importing.zoo", "stages.legalizing", "stages.packaging", "stages.quantizing",
+}  # fmt: skip
+"""The stages whose keys change with a framework's rounding: all that may run its operators."""
+
+
+def test_a_frameworks_rounding_is_in_no_key_of_kernels() -> None:
+    """Offers and bodies of kernels, and schedules, stay; whoever may run operators runs again."""
+    modules = {stage.entry.partition(":")[0] for stage in STAGES}
+    found = {module: keys.code_ingredients(module).keys() for module in modules}
+    for name in sorted({*NUMERICS, ROUNDING_MODES}):
+        assert {module for module in modules if name in found[module]} == CHANGING, name
+    assert modules - CHANGING == {"stages.synthesizing", "stages.tuning"}
+
+
+def test_what_is_in_no_such_key_finds_no_operator_by_name() -> None:
+    """Tables of `elementwise.py` hold operators of all rooms, too; `floats.py` reads its own."""
+    tables = {"ARITHMETIC", "ELEMENTWISE", "WHOLE", "WIDENED"}
+    found = keys.code_ingredients("stages.synthesizing") | keys.code_ingredients("stages.tuning")
+    reading = {
+        name
+        for name in found
+        for base, _, names in sources.read(keys.ROOT / name, keys.ROOT).imports
+        if base == "stages.dialect.elementwise" and tables & set(names)
+    }
+    assert reading == {"stages/dialect/floats.py"}
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"format": 1}', '{"files": {"hw/profile.py": 3}}'])

@@ -12,8 +12,8 @@ from tvm import relax
 from pipelines import layerwise
 from pipelines.errors import UserError
 from pipelines.patterns import ALL
+from stages.graph.builder import ModelBuilder
 from stages.kinds import Golden, Model
-from stages.qnn.builder import ModelBuilder
 
 SHAPE = (1, 2, 3, 4)
 

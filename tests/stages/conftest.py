@@ -11,9 +11,9 @@ import pytest
 from hw.isa import Isa
 from hw.isa.fingerprint import fingerprint
 from stages import synthesizing
+from stages.kernels.packed import signature_text
+from stages.kernels.signature import KernelSignature
 from stages.kinds import Table
-from stages.qnn.packed import signature_text
-from stages.qnn.signature import KernelSignature
 from stages.synthesizing.body import Body
 from stages.synthesizing.certificate import certify
 from tests.kept import kept

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 
 from stages.kinds import Model
-from stages.qnn import source
+from stages.numerics import source
 from tests.stages.networks import SourceNet
 
 Build = Callable[[SourceNet, Any], Any]

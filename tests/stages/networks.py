@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
-from stages.qnn import source
-from stages.qnn.builder import ModelBuilder
+from stages.numerics import source
 
 
 class SourceNet:

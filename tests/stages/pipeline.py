@@ -14,12 +14,12 @@ import yaml
 
 from hw.profile import Hardware
 from stages import bitpacking, canonicalizing, legalizing, quantizing, synthesizing
+from stages.dialect.calls import shape_of
+from stages.graph import interpret
+from stages.kernels.offers import Offer, Problem, from_table, to_table
+from stages.kernels.signature import KernelSignature
 from stages.kinds import Model, Table
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
-from stages.qnn import interpret
-from stages.qnn.offers import Offer, Problem, from_table, to_table
-from stages.qnn.registry import shape_of
-from stages.qnn.signature import KernelSignature
 from stages.synthesizing import offering
 from stages.synthesizing.offering import offers_for
 from stages.synthesizing.recounting import Recount

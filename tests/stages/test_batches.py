@@ -10,16 +10,17 @@ import pytest
 from tvm import relax
 
 from stages import quantizing
+from stages.dialect.calls import shape_of
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
+from stages.graph.builder import ModelBuilder
+from stages.graph.collecting import is_collect, pictures_of
 from stages.importing import run as imported
 from stages.importing.zoo import build
 from stages.kinds import Model
+from stages.numerics.softmax import softmax
 from stages.options import ImportOptions, TensorQuantization, ZooName, ZooOptions
-from stages.qnn import interpret
-from stages.qnn.builder import ModelBuilder, bindings_of
-from stages.qnn.collecting import is_collect, pictures_of
-from stages.qnn.registry import shape_of
-from stages.qnn.softmax import softmax
 from stages.quantizing.batches import always_apart, apart
 
 op = relax.op

@@ -15,17 +15,17 @@ from stages.bitpacking.choosing import choose
 from stages.bitpacking.edges import solve
 from stages.bitpacking.graph import Graph
 from stages.bitpacking.layouts import Layout
+from stages.dialect.calls import attributes, is_op, shape_of
+from stages.graph.bindings import bindings_of
+from stages.kernels.geometry import Geometry
+from stages.kernels.methods import WORD_BYTES
+from stages.kernels.offers import from_table
+from stages.kernels.packed import parse_signature
+from stages.kernels.packing import unpack_weights
+from stages.kernels.signature import Flush, KernelSignature, stored_by
 from stages.kinds import Model
+from stages.numerics import source
 from stages.options import Algorithm, LegalizeOptions
-from stages.qnn import source
-from stages.qnn.builder import bindings_of
-from stages.qnn.geometry import Geometry
-from stages.qnn.methods import WORD_BYTES
-from stages.qnn.offers import from_table
-from stages.qnn.packed import parse_signature
-from stages.qnn.packing import unpack_weights
-from stages.qnn.registry import attributes, is_op, shape_of
-from stages.qnn.signature import Flush, KernelSignature, stored_by
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import (
     algorithm,

@@ -10,11 +10,13 @@ import tvm
 from tvm import relax
 
 from stages import canonicalizing, legalizing, quantizing
+from stages.dialect import integer
+from stages.dialect.calls import dtype_of
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of, outputs_of
+from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
 from stages.options import FloatPrecision, LegalizeOptions, QuantizeOptions
-from stages.qnn import integer, interpret
-from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of
-from stages.qnn.registry import dtype_of
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import algorithm, assert_same, board, offers_of, random_inputs
 

@@ -12,10 +12,10 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages import quantizing
+from stages.graph import interpret
+from stages.graph.bindings import needed_bindings
+from stages.graph.simplifying import simplify
 from stages.kinds import Model
-from stages.qnn import interpret
-from stages.qnn.builder import needed_bindings
-from stages.qnn.simplifying import simplify
 from stages.quantizing.channels_last import channels_last
 from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack
 from tests.stages.packaging.test_plain import Net, op

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from hw.profile import Hardware
+from stages.dialect.calls import is_op, shape_of
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
-from stages.qnn.registry import is_op, shape_of
 from stages.quantizing.columns import even_columns
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net, op

@@ -11,16 +11,16 @@ import pytest
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages import importing, quantizing
+from stages.dialect.calls import attributes, is_op
+from stages.dialect.floats import HALF_ROUNDOFF, HALF_TERMS, departure, departure_of_sums
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import needed_bindings
+from stages.kernels.families import FloatDots
+from stages.kernels.packed import parse_signature
+from stages.kernels.signature import KernelSignature
 from stages.kinds import Model
 from stages.options import ImportOptions, QuantizeOptions
-from stages.qnn import interpret
-from stages.qnn.builder import needed_bindings
-from stages.qnn.families import FloatDots
-from stages.qnn.floats import HALF_ROUNDOFF, HALF_TERMS, departure, departure_of_sums
-from stages.qnn.packed import parse_signature
-from stages.qnn.registry import attributes, is_op
-from stages.qnn.signature import KernelSignature
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.halves import ways_of_halves

@@ -10,10 +10,12 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.dialect import integer
+from stages.dialect.calls import attributes
+from stages.graph import interpret
+from stages.graph.bindings import needed_bindings
 from stages.kinds import Model
-from stages.qnn import integer, interpret, rescale, tflite
-from stages.qnn.builder import needed_bindings
-from stages.qnn.registry import attributes
+from stages.numerics import rescale, tflite
 from stages.quantizing.floating import floated
 from stages.quantizing.rescalings import GROUP
 from tests.stages.packaging.programs import assert_exact

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from hw.profile import Hardware
 from stages import quantizing
+from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.elementwise import ARITHMETIC
+from stages.dialect.floats import HALVING, Half
+from stages.dialect.numbers import NUMPY
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import needed_bindings
+from stages.graph.composites import is_float_product
+from stages.kernels.packed import parse_signature
 from stages.kinds import Model
 from stages.options import QuantizeOptions
-from stages.qnn import interpret
-from stages.qnn.builder import needed_bindings
-from stages.qnn.composites import is_float_product
-from stages.qnn.elementwise import ARITHMETIC
-from stages.qnn.floats import HALVING, Half
-from stages.qnn.numbers import NUMPY
-from stages.qnn.packed import parse_signature
-from stages.qnn.registry import attributes, dtype_of, is_op
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net, op
 from tests.stages.test_channels_last import dense_model, operators

@@ -13,18 +13,18 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages import legalizing, quantizing
+from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
+from stages.kernels.families import Dots
+from stages.kernels.offers import Method, Offer, from_table, to_table
+from stages.kernels.signature import KernelSignature
+from stages.kernels.tables import Tables
+from stages.kernels.terms import plain_plan
 from stages.kinds import Model, Table
 from stages.legalizing.choice import ON_BYTES, Layer, bitserial_obstacle, choose, shared
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
-from stages.qnn.families import Dots
-from stages.qnn.offers import Method, Offer, from_table, to_table
-from stages.qnn.registry import attributes, dtype_of, shape_of
-from stages.qnn.signature import KernelSignature
-from stages.qnn.tables import Tables
-from stages.qnn.terms import plain_plan
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import algorithm, assert_same, board, offered, offers_of, random_inputs
 

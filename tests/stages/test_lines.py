@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.qnn import tflite
-from stages.qnn.numbers import NUMPY
-from stages.qnn.registry import OPERATORS
+from stages.dialect.numbers import NUMPY
+from stages.dialect.operators import OPERATORS
+from stages.numerics import tflite
 from stages.quantizing.lines import Line, fitted, stairs
 
 Array = np.ndarray[Any, Any]

@@ -10,10 +10,12 @@ import pytest
 from tvm import relax
 
 from stages import quantizing
+from stages.dialect import integer
+from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.graph.bindings import bindings_of, outputs_of, remap
+from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
-from stages.qnn import integer, source
-from stages.qnn.builder import ModelBuilder, bindings_of, outputs_of, remap
-from stages.qnn.registry import attributes, dtype_of, is_op, shape_of
+from stages.numerics import source
 from tests.stages.networks import SourceNet
 from tests.stages.test_quantizing_chains import (
     CHANNELS,

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from stages import quantizing
+from stages.dialect.calls import attributes, is_op
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.qnn import interpret, source
-from stages.qnn.builder import bindings_of
-from stages.qnn.registry import attributes, is_op
-from stages.qnn.source import ROUNDING
+from stages.numerics import source
+from stages.numerics.source import ROUNDING
 from tests.stages.networks import SourceNet
 from tests.stages.pipeline import assert_same, random_inputs
 

@@ -12,7 +12,7 @@ from tvm import relax
 from stages import quantizing
 from stages.errors import StageError
 from stages.kinds import Model
-from stages.qnn import source
+from stages.numerics import source
 from tests.stages.layers import (
     activation_quant,
     computed_scale,

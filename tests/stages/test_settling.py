@@ -12,12 +12,12 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages import quantizing
+from stages.dialect.calls import is_op
+from stages.dialect.settling import SETTLE, settle
+from stages.dialect.windows import convolve
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
-from stages.qnn.integer import convolve
-from stages.qnn.registry import is_op
-from stages.qnn.settling import SETTLE, settle
 from stages.quantizing.chain import Steps, evaluate, step
 from stages.quantizing.quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
 from stages.quantizing.settling import bounds_of, halves_of

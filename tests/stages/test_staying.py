@@ -13,11 +13,11 @@ from tvm import relax
 from tvm.ir import Call
 
 from stages import canonicalizing, quantizing
+from stages.dialect.calls import is_op
+from stages.graph.bindings import bindings_of, calls_of
+from stages.graph.composites import calls_in
 from stages.kinds import Model
-from stages.qnn import pointwise, source
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.composites import calls_in
-from stages.qnn.registry import is_op
+from stages.numerics import pointwise, source
 from tests.stages.layers import (
     activation_quant,
     added,

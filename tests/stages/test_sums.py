@@ -13,10 +13,11 @@ from tvm.ir import Call
 
 from stages.bitpacking.lines import as_line
 from stages.bitpacking.sums import SHORT, UNKNOWN, reach, shortened
-from stages.qnn import integer
-from stages.qnn.builder import FunctionBuilder, bindings_of
-from stages.qnn.registry import OPERATORS
-from stages.qnn.rescale import fits
+from stages.dialect import integer
+from stages.dialect.operators import OPERATORS
+from stages.graph.bindings import bindings_of
+from stages.graph.builder import FunctionBuilder
+from stages.numerics.rescale import fits
 
 Array = np.ndarray[Any, Any]
 NEVER = np.iinfo(np.int32).max

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages import tuning
-from stages.qnn.composites import PRODUCTS, calls_in
-from stages.qnn.families import Dots
-from stages.qnn.geometry import Geometry
-from stages.qnn.measured import Workload
-from stages.qnn.offers import Offer
-from stages.qnn.packed import is_convolution, parse_signature
-from stages.qnn.registry import attributes
-from stages.qnn.signature import KernelSignature
+from stages.dialect.calls import attributes
+from stages.graph.composites import PRODUCTS, calls_in
+from stages.kernels.families import Dots
+from stages.kernels.geometry import Geometry
+from stages.kernels.measured import Workload
+from stages.kernels.offers import Offer
+from stages.kernels.packed import is_convolution, parse_signature
+from stages.kernels.signature import KernelSignature
 from stages.tuning.row_blocks import row_blocks
 from tests.stages.packaging.programs import pack
 from tests.stages.packaging.test_plain import Net

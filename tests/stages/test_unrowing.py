@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from stages.dialect.calls import shape_of
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of, calls_of
+from stages.graph.builder import ModelBuilder
+from stages.graph.composites import PLAIN, PRODUCTS
 from stages.kinds import Model
-from stages.qnn import interpret, linear, qlinear
-from stages.qnn.builder import ModelBuilder, bindings_of, calls_of
-from stages.qnn.composites import PLAIN, PRODUCTS
-from stages.qnn.grid import Grid
-from stages.qnn.registry import shape_of
+from stages.numerics import linear, qlinear
+from stages.numerics.grid import Grid
 from stages.quantizing.unrowing import unrowed
 from tests.stages.packaging.programs import assert_exact
 from tests.targets import AVX2, skip_unless_runnable

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import integer
 from stages.importing.mxnet.quantized import flattened
 from stages.importing.mxnet.symbol import Node
 from stages.importing.mxnet.walk import Values, Walk, real
 from stages.importing.mxnet.windows import convolve, windows_of
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import integer
 
 Array = np.ndarray[Any, Any]
 _BIPOLAR = {"data_zero_point_x2": 1, "weight_zero_point_x2": 1}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from stages.dialect import integer
 from stages.importing.mxnet.ranges import (
     INT32_REACH,
     LIMITS,
@@ -20,7 +21,6 @@ from stages.importing.mxnet.ranges import (
 from stages.importing.mxnet.symbol import Node
 from stages.importing.mxnet.walk import Scalars, Value, Values, Walk, real
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import integer
 
 
 def quantize_v2(walk: Walk, node: Node) -> Values:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import integer
 from stages.importing.mxnet.quantized import accumulate, dense, flattened
 from stages.importing.mxnet.ranges import (
     LIMITS,
@@ -26,7 +27,7 @@ from stages.importing.mxnet.symbol import Attributes, Node
 from stages.importing.mxnet.walk import Scalars, Value, Values, Walk, real
 from stages.importing.mxnet.windows import windows_of
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import integer, rescale
+from stages.numerics import rescale
 
 Array = np.ndarray[Any, Any]
 _EXACT = 1 << 24

@@ -14,8 +14,8 @@ from stages.importing.mxnet.symbol import Node
 from stages.importing.mxnet.walk import Values, Walk, real
 from stages.importing.mxnet.windows import check_kernel, float_convolve, pool_windows, windows_of
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import pointwise
-from stages.qnn import softmax as softmaxes
+from stages.numerics import pointwise
+from stages.numerics import softmax as softmaxes
 
 Converter = Callable[[Walk, Node], Values]
 _LARGEST = float(np.finfo(np.float32).max)

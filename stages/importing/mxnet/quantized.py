@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import integer
 from stages.importing.mxnet.ranges import (
     INT32_REACH,
     LIMITS,
@@ -29,7 +30,7 @@ from stages.importing.mxnet.symbol import Node
 from stages.importing.mxnet.walk import Scalars, Value, Values, Walk, real
 from stages.importing.mxnet.windows import check_kernel, convolve, counts, pool_windows, windows_of
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import integer, rescale
+from stages.numerics import rescale
 
 _INT32 = (-(2**31), 2**31 - 128)
 """What a float32 that is no larger than int32 can become."""

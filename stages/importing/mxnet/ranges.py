@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.operators import OPERATORS
 from stages.importing.mxnet.symbol import Node
 from stages.importing.mxnet.walk import Scalars, Value, Walk, real
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import rescale
-from stages.qnn.registry import OPERATORS
+from stages.numerics import rescale
 
 Array = np.ndarray[Any, Any]
 

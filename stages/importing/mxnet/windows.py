@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import integer
+from stages.dialect.windows import pad_spatial
+from stages.dialect.windows import windows as sliding
 from stages.importing.mxnet.symbol import Attributes
 from stages.importing.mxnet.walk import Walk
 from stages.importing.unsupported import UnsupportedError
 from stages.importing.windows import MAX_EXTENT, Windows
-from stages.qnn import integer
 
 
 def windows_of(attributes: Attributes) -> Windows:
@@ -70,8 +72,8 @@ def _missing(size: int, kernel: int, stride: int) -> int:
 
 def counts(windows: Windows, extents: tuple[int, int]) -> Any:
     """How many values of an image each window holds, padding excluded: int32 [OH, OW]."""
-    inside = integer.pad_spatial(np.ones((1, *extents, 1), np.int32), windows.pads, 0)
-    view = integer.windows(inside, windows.kernel, windows.strides)
+    inside = pad_spatial(np.ones((1, *extents, 1), np.int32), windows.pads, 0)
+    view = sliding(inside, windows.kernel, windows.strides)
     return view.sum(axis=(4, 5), dtype=np.int32)[0, :, :, 0]
 
 

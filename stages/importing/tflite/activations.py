@@ -15,7 +15,7 @@ from tvm import relax
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn.tflite import round_half_away
+from stages.numerics.tflite import round_half_away
 
 _BOUNDS: dict[int, tuple[float | None, float | None]] = {
     tflite.ActivationFunctionType.NONE: (None, None),

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.calls import dtype_of, shape_of
+from stages.graph.builder import ModelBuilder
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.tflite.graph import Array, Graph, Operator, Quantization, Tensor
 from stages.importing.unsupported import UnsupportedError
 from stages.kinds import Model
-from stages.qnn.bipolar import BIT
-from stages.qnn.builder import ModelBuilder
-from stages.qnn.registry import dtype_of, shape_of
+from stages.numerics.bipolar import BIT
 
 READABLE = frozenset(
     ["float16", "float32", "int8", "int16", "int32", "int64", "uint8", "uint32", "bool"]

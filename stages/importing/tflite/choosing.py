@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.numbers import NUMPY
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.elementwise import operands
 from stages.importing.tflite.graph import Operator
 from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.tflite.tabling import BYTES, stored_values
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import rescale, tflite
-from stages.qnn.numbers import NUMPY
+from stages.numerics import rescale, tflite
 
 Converter = Callable[[TfliteBuilder, Operator], Any]
 

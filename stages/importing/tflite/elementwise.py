@@ -16,7 +16,7 @@ from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import tflite
+from stages.numerics import tflite
 
 QUANTIZED = ("int8", "uint8", "int16")
 

@@ -14,7 +14,7 @@ from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.elementwise import operands
 from stages.importing.tflite.graph import Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import pointwise
+from stages.numerics import pointwise
 
 Converter = Callable[[TfliteBuilder, Operator], Any]
 

@@ -10,11 +10,11 @@ from math import prod
 
 import numpy as np
 
+from stages.graph import interpret
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.converters import converted
 from stages.importing.tflite.graph import ABSENT, Array, Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import interpret
 
 FOLDED = {
     *("ADD", "BROADCAST_TO", "CAST", "CONCATENATION", "DIV", "EQUAL", "EXPAND_DIMS", "FILL"),

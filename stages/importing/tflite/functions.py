@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.numbers import NUMPY
 from stages.importing.tflite.activations import limits
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Array, Operator
@@ -20,8 +21,7 @@ from stages.importing.tflite.hard_swish import hard_swish
 from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.tflite.tabling import BYTES, stored_values, tabled
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import curves, tflite
-from stages.qnn.numbers import NUMPY
+from stages.numerics import curves, tflite
 
 INT16_BITS = 3
 """Integer bits of the int16 argument of LOGISTIC and TANH: [-8, 8)."""

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.numbers import NUMPY
 from stages.importing.tflite.activations import limits
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Array, Operator
 from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.tflite.tabling import BYTES, stored_values, tabled
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn.numbers import NUMPY
-from stages.qnn.tflite import divide_by_power, reduced_multiplier
+from stages.numerics.tflite import divide_by_power, reduced_multiplier
 
 HIGH_RESOLUTION = 128
 """Values are moved to the left by 7 bits before anything else."""

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import integer
 from stages.importing.tflite.activations import activated, padding_of, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import hybrid, integer
+from stages.numerics import hybrid
 
 
 def is_hybrid(builder: TfliteBuilder, operator: Operator) -> bool:

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 from flatbuffers import flexbuffers
 
+from stages.dialect import integer
+from stages.dialect.calls import is_op
 from stages.importing.tflite.activations import activated, activation_bounds, padding_of, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import bipolar, integer
-from stages.qnn.bipolar import BIT
-from stages.qnn.registry import is_op
-from stages.qnn.tflite import round_half_away
+from stages.numerics import bipolar
+from stages.numerics.bipolar import BIT
+from stages.numerics.tflite import round_half_away
 
 WORD = 32
 """Channels in one packed integer."""

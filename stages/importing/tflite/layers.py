@@ -15,13 +15,13 @@ import numpy as np
 import tflite
 from tvm import relax
 
+from stages.dialect import integer
 from stages.importing.phases import Axis, Phases
 from stages.importing.tflite.activations import padding_of, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.tflite.rescaling import layer_scales, requantized, scaled_in_double
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import integer
 
 _TYPES = {"uint8": "uint8", "int8": "int8", "int16": "int8"}
 """Type of activations → type of weights."""

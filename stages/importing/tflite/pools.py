@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import integer
 from stages.importing.tflite.activations import limits, padding_of, stored_range, strides_of
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import integer, tflite
+from stages.numerics import tflite
 
 
 def pool_attributes(builder: TfliteBuilder, operator: Operator) -> dict[str, list[int]]:

@@ -18,7 +18,7 @@ from stages.importing.tflite.graph import Operator
 from stages.importing.tflite.rescaling import fixed_point, requantized
 from stages.importing.tflite.tabling import BYTES
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import curves
+from stages.numerics import curves
 
 
 def batch_matmul(builder: TfliteBuilder, operator: Operator) -> Any:

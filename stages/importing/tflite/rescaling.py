@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.numbers import NUMPY
 from stages.importing.tflite.activations import limits, stored_range
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Operator
 from stages.importing.tflite.tabling import BYTES, stored_values, tabled
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import tflite
-from stages.qnn.numbers import NUMPY
+from stages.numerics import tflite
 
 MAX_SHIFT_OF_INT64 = 7
 """Factors of 2^7 and more cannot be applied to 64-bit accumulators."""

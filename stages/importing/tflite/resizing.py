@@ -15,7 +15,7 @@ from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import resizing
+from stages.numerics import resizing
 
 Places = tuple[Array, Array, Array]
 """The places before and after each output position, and how far it lies between them."""

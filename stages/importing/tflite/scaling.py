@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import integer
+from stages.dialect.numbers import NUMPY
 from stages.importing.tflite.activations import limits, require_no_activation
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Array, Operator
@@ -18,8 +20,7 @@ from stages.importing.tflite.movement import normal_axis
 from stages.importing.tflite.rescaling import rescaled
 from stages.importing.tflite.tabling import stored_values, tabled
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import integer, tflite
-from stages.qnn.numbers import NUMPY
+from stages.numerics import tflite
 
 
 def quantize(builder: TfliteBuilder, operator: Operator) -> Any:

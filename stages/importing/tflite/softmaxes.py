@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.numbers import NUMPY
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Array, Operator
 from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.tflite.tabling import BYTES
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import fixed_point as fixed
-from stages.qnn import softmax as dialect
-from stages.qnn.numbers import NUMPY
-from stages.qnn.tflite import multiply, quantize_multiplier
+from stages.numerics import fixed_point as fixed
+from stages.numerics import softmax as dialect
+from stages.numerics.tflite import multiply, quantize_multiplier
 
 DIFFERENCE_BITS = 5
 """Integer bits of a scaled difference from the largest value."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Array, Operator
-from stages.qnn import rescale
+from stages.numerics import rescale
 
 BYTES = ("int8", "uint8")
 

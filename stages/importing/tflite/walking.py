@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.calls import dtype_of
 from stages.errors import StageError
 from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.tflite.builder import TfliteBuilder
@@ -17,9 +18,8 @@ from stages.importing.tflite.folding import Folder
 from stages.importing.tflite.graph import ABSENT, Graph, Operator, Tensor
 from stages.importing.unsupported import NO_INPUT, Problems, Unsupported, UnsupportedError
 from stages.kinds import Model
+from stages.numerics.bipolar import BIT
 from stages.options import ImportOptions
-from stages.qnn.bipolar import BIT
-from stages.qnn.registry import dtype_of
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from tvm import relax
 from stages.importing.torch_export.program import Node
 from stages.importing.torch_export.walk import Walk
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import pointwise
-from stages.qnn import softmax as softmaxes
+from stages.numerics import pointwise
+from stages.numerics import softmax as softmaxes
 
 Converter = Callable[[Walk, Node], list[Any]]
 _LARGEST = float(np.finfo(np.float32).max)

@@ -19,8 +19,8 @@ from stages.importing.torch_export.quantizers import QUANTIZERS
 from stages.importing.torch_export.walk import Walk
 from stages.importing.unsupported import MISFITS, Problems, Unsupported, UnsupportedError
 from stages.kinds import Model
+from stages.numerics import pointwise, qdq
 from stages.options import ImportOptions
-from stages.qnn import pointwise, qdq
 
 Converter = Callable[[Walk, Node], list[Any]]
 

@@ -18,7 +18,7 @@ from stages.importing.limits import LARGEST_WEIGHT
 from stages.importing.torch_export.program import Node
 from stages.importing.torch_export.walk import Walk
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn import linear
+from stages.numerics import linear
 
 Array = np.ndarray[Any, Any]
 Converter = Callable[[Walk, Node], list[Any]]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import dtype_of, shape_of
 from stages.importing.emitter import Emitter
 from stages.importing.torch_export.program import Node, Program, Ref
 from stages.importing.unsupported import UnsupportedError
-from stages.qnn.registry import dtype_of, shape_of
 
 Array = np.ndarray[Any, Any]
 Value = Any

@@ -14,12 +14,12 @@ from pipelines.benching.qdq_pairs import NoTwinError
 from pipelines.benching.sides import FAR_OFF
 from pipelines.benching.variants import Variant
 from stages import importing
+from stages.graph import interpret
 from stages.importing.windows import Windows
 from stages.importing.zoo.filling import fill
 from stages.importing.zoo.network import Network, NetworkBuilder
 from stages.importing.zoo.onnx_writer import write
 from stages.options import ImportOptions
-from stages.qnn import interpret
 
 Array = np.ndarray[Any, Any]
 

@@ -7,8 +7,8 @@ import pytest
 from hw import host
 from pipelines.measuring.kernels import PEAK, timings
 from pipelines.measuring.peaks import peaks
-from stages.qnn.families import TileDots
-from stages.qnn.signature import KernelSignature
+from stages.kernels.families import TileDots
+from stages.kernels.signature import KernelSignature
 from tests import tiles
 from tests.targets import AMX, AVX512VNNI, skip_unless_runnable
 

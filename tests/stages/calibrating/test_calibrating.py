@@ -10,13 +10,13 @@ import pytest
 
 from stages.calibrating import quantized, run
 from stages.calibrating.ranges import METHODS
+from stages.dialect.calls import dtype_of
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.importing import run as import_onnx
 from stages.kinds import Golden, Model
 from stages.options import ActivationScheme, CalibrateOptions, ImportOptions, WeightScheme
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
-from stages.qnn.registry import dtype_of
 from tests.stages.calibrating.digits import FITTED, calibration, digits, network
 from tests.stages.importing.compiling import in_relax
 

@@ -11,10 +11,12 @@ from tvm import relax
 from stages.calibrating import quantized, run
 from stages.calibrating.folding import fold
 from stages.calibrating.roles import roles
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
+from stages.graph.builder import ModelBuilder
 from stages.kinds import Golden, Model
+from stages.numerics import source
 from stages.options import CalibrateOptions
-from stages.qnn import interpret, source
-from stages.qnn.builder import ModelBuilder, bindings_of
 from tests.stages.importing.compiling import in_relax
 
 Array = np.ndarray[Any, Any]

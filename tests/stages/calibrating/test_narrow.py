@@ -12,6 +12,9 @@ import pytest
 from stages import quantizing
 from stages.calibrating import run
 from stages.calibrating.narrow import weight_scale
+from stages.dialect.calls import attributes, is_op
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.importing import run as import_onnx
 from stages.importing.zoo import build
 from stages.kinds import Golden, Model
@@ -22,9 +25,6 @@ from stages.options import (
     WeightScheme,
     ZooOptions,
 )
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
-from stages.qnn.registry import attributes, is_op
 from tests.stages.calibrating.digits import FITTED, calibration, digits, network
 
 Array = np.ndarray[Any, Any]

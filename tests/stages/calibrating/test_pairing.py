@@ -9,10 +9,10 @@ import pytest
 
 from stages import calibrating
 from stages.calibrating.pairing import Layer, Pair
+from stages.graph import interpret
 from stages.importing import run as import_onnx
 from stages.kinds import Model
 from stages.options import ActivationScheme, CalibrateOptions, ImportOptions, WeightScheme
-from stages.qnn import interpret
 from tests.stages.calibrating.digits import calibration, network
 
 WIDE = CalibrateOptions()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from stages.calibrating import run
+from stages.graph import interpret
 from stages.importing import run as import_file
 from stages.kinds import Golden, Model
 from stages.options import ActivationScheme, CalibrateOptions, ImportOptions, WeightScheme
-from stages.qnn import interpret
 from tests.stages.importing.graphs import real_data
 
 Array = np.ndarray[Any, Any]

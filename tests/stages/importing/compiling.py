@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stages.kinds import Model
-from tests.stages.qnn import test_legalize
+from tests.stages.dialect import test_legalize
 
 UNOPTIMIZED = {"kind": "llvm", "opt-level": 0}
 """What an importer chose stands in the Relax, whatever LLVM makes of that; optimizing takes half of

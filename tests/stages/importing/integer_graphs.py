@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from stages.graph import interpret
 from stages.importing.converters import convert
 from stages.importing.onnx_reader import read
 from stages.kinds import Model
 from stages.options import ImportOptions
-from stages.qnn import interpret
 from tests.stages.importing.compiling import in_relax
 
 Array = np.ndarray[Any, Any]

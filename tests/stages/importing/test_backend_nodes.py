@@ -15,6 +15,7 @@ import pytest
 from onnx import numpy_helper
 
 from stages.errors import StageError
+from stages.graph import interpret
 from stages.importing.converters import CONVERTERS as QONNX_CONVERTERS
 from stages.importing.converters import walk
 from stages.importing.folding import FOLDABLE
@@ -23,7 +24,6 @@ from stages.importing.onnx_reader import read
 from stages.importing.unsupported import refusal
 from stages.kinds import Model
 from stages.options import ImportOptions
-from stages.qnn import interpret
 
 Array = np.ndarray[Any, Any]
 

@@ -10,11 +10,11 @@ import pytest
 from onnx import helper
 
 from stages.errors import StageError
+from stages.graph import interpret
 from stages.importing import converters, evaluate, run
 from stages.importing.onnx_reader import QONNX
 from stages.kinds import Model
 from stages.options import GoldenOptions, ImportOptions
-from stages.qnn import interpret
 from tests.stages.importing.graphs import FINN, TFC, graph, node, real_data
 from tests.stages.importing.test_oracle import BIAS, DEPTHWISE, EXACT, NORM, W, X
 from tests.stages.importing.vectors import golden

@@ -17,9 +17,9 @@ from recipes.models.digits_data import (
     load_digits,
     model_file,
 )
+from stages.graph import interpret
 from stages.importing import Oracle, describe, executor, run
 from stages.options import ImportOptions
-from stages.qnn import interpret
 from tests.stages.importing.graphs import execute_qonnx
 
 Array = np.ndarray[Any, Any]

@@ -17,13 +17,13 @@ from onnx import helper
 
 from stages import importing
 from stages.errors import StageError
+from stages.graph.bindings import output_names
 from stages.importing.mxnet import bundle
 from stages.importing.onnx_reader import QONNX
 from stages.importing.tflite.writer import Operation, Tensor
 from stages.importing.tflite.writer import build as tflite
 from stages.kinds import Model
 from stages.options import GoldenOptions, ImportOptions
-from stages.qnn.builder import output_names
 from tests.stages.importing.graphs import graph, node
 from tests.stages.importing.integer_graphs import build, runtime
 from tests.stages.importing.torch_export.archives import archive, content

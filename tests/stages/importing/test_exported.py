@@ -10,11 +10,11 @@ import pytest
 from recipes.models.exported_deit import deit
 from recipes.models.exported_yolo import yolo
 from recipes.models.graphs import Net
+from stages.dialect.calls import shape_of
+from stages.graph.bindings import outputs_of
 from stages.importing.converters import convert
 from stages.importing.onnx_reader import read
 from stages.options import ImportOptions
-from stages.qnn.builder import outputs_of
-from stages.qnn.registry import shape_of
 
 
 @pytest.mark.parametrize(

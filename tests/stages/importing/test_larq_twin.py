@@ -15,11 +15,11 @@ from pipelines.benching import larq
 from pipelines.benching.engines import load
 from pipelines.benching.variants import Variant
 from stages import importing
+from stages.graph import interpret
 from stages.importing import larq_twin, oracle, zoo
 from stages.importing.tflite.larq import unpacked
 from stages.importing.tflite.operations import packed
 from stages.options import Encoding, ImportOptions, TensorQuantization, ZooOptions
-from stages.qnn import interpret
 
 Array = np.ndarray[Any, Any]
 SIZE = 17

@@ -18,10 +18,10 @@ import onnx.version_converter
 import pytest
 from onnx import numpy_helper
 
+from stages.graph import interpret
 from stages.importing.converters import convert
 from stages.importing.onnx_reader import read
 from stages.options import ImportOptions
-from stages.qnn import interpret
 from tests.stages.importing.graphs import real_data
 from tests.stages.importing.integer_graphs import runtime
 from tests.stages.importing.test_qoperators import has_vnni

@@ -16,9 +16,9 @@ from pipelines.commands import importing as command
 from pipelines.overrides import Variables
 from stages import importing
 from stages.importing.onnx_session import NBITS
+from stages.numerics.qdq_onnx import CUT
+from stages.numerics.session import CLOSE, DEFAULT, INTEGERS, UNOPTIMIZED, islands_of
 from stages.options import GoldenOptions
-from stages.qnn.qdq_onnx import CUT
-from stages.qnn.session import CLOSE, DEFAULT, INTEGERS, UNOPTIMIZED, islands_of
 from tests.stages.importing.integer_graphs import build, compare, imported, kind_of
 from tests.stages.importing.test_qdq_files import SEEDS, Graph
 from tests.stages.importing.test_qoperators import has_vnni

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from stages.qnn.builder import bindings_of
+from stages.graph.bindings import bindings_of
 from tests.stages.importing.integer_graphs import Array, build, compare, random
 from tests.stages.importing.test_qoperators import Draw, has_vnni
 

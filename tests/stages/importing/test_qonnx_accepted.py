@@ -11,14 +11,14 @@ from onnx import helper
 
 from stages import quantizing
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.importing import Oracle
 from stages.importing import run as import_
 from stages.importing.onnx_layouts import CHANNELS_LAST
 from stages.importing.onnx_reader import QONNX, read
 from stages.kinds import Model
 from stages.options import ImportOptions
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
 from tests.stages.importing.graphs import execute_qonnx, graph, node
 
 Array = np.ndarray[Any, Any]

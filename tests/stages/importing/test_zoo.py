@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from stages.errors import StageError
+from stages.graph import interpret
 from stages.importing import Oracle, describe, read, run
 from stages.importing.zoo import build
 from stages.options import (
@@ -20,7 +21,6 @@ from stages.options import (
     TensorOverride,
     ZooOptions,
 )
-from stages.qnn import interpret
 from tests.stages.importing.graphs import block, execute_qonnx, quantization
 from tests.stages.importing.vectors import golden
 

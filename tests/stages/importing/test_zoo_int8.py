@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from stages.errors import StageError
+from stages.graph import interpret
 from stages.importing import run
 from stages.importing.zoo import NETWORKS, build
 from stages.options import (
@@ -23,7 +24,6 @@ from stages.options import (
     ZooName,
     ZooOptions,
 )
-from stages.qnn import interpret
 from tests.warm import scratch
 
 Array = np.ndarray[Any, Any]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import shape_of
 from stages.kinds import Model
+from stages.numerics import source
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
-from stages.qnn import source
-from stages.qnn.registry import shape_of
 from tests.stages.networks import SourceNet, residual_block
 
 Array = np.ndarray[Any, Any]

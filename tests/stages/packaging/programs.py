@@ -11,6 +11,8 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages import synthesizing, tuning
+from stages.graph import interpret
+from stages.kernels.signature import ALIGNMENT
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
 from stages.packaging.composite import Layer
@@ -19,8 +21,6 @@ from stages.packaging.kernel import Kernel
 from stages.packaging.kernel_parts import Parts
 from stages.packaging.lowering import Lowering, lower, row_of
 from stages.packaging.program import Call, Fallback, Program
-from stages.qnn import interpret
-from stages.qnn.signature import ALIGNMENT
 from tests.compiled import Library, Placed
 from tests.kept import kept
 from tests.stages.pipeline import stages

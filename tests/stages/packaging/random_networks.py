@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import shape_of
 from stages.options import Algorithm
-from stages.qnn.registry import shape_of
 from tests.stages.packaging.kernel_cases import Case, Net, options
 
 

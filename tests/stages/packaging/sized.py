@@ -10,12 +10,12 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
+from stages.dialect.calls import PREFIX
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.kinds import Model
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
 from stages.packaging.compiling import ITEM
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
-from stages.qnn.registry import PREFIX
 from tests.kept import kept
 from tests.stages.packaging.kernel_cases import Net as Levels
 from tests.stages.packaging.programs import Executor, compile_program

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.qnn import bipolar, integer, qdq_floats, qlinear, rescale, source
-from stages.qnn import floats as halves
-from stages.qnn import near_ties as ties
-from stages.qnn.collecting import collect
-from stages.qnn.elementwise import ELEMENTWISE, WHOLE
-from stages.qnn.grid import Grid
-from stages.qnn.in_order import ORDERS, sum_in_order
-from stages.qnn.interpolating import interpolate
-from stages.qnn.registry import PREFIX
+from stages.dialect import floats as halves
+from stages.dialect import integer
+from stages.dialect.calls import PREFIX
+from stages.dialect.elementwise import ELEMENTWISE, WHOLE
+from stages.graph.collecting import collect
+from stages.numerics import bipolar, qdq_floats, qlinear, rescale, source
+from stages.numerics import near_ties as ties
+from stages.numerics.grid import Grid
+from stages.numerics.in_order import ORDERS, sum_in_order
+from stages.numerics.interpolating import interpolate
+from tests.stages.dialect.examples import INTEGER
 from tests.stages.packaging.sized import TARGETS, Row, Sized, partner
-from tests.stages.qnn.examples import INTEGER
 
 op = relax.op
 NARROW = re.compile("u?int[1-7]|bfloat16")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tvm import relax
 
+from stages.dialect.calls import tensor_type
+from stages.kernels.signature import BLOCK
 from stages.packaging.blocks import parameter_offset
-from stages.qnn.registry import tensor_type
-from stages.qnn.signature import BLOCK
 
 
 @pytest.mark.parametrize(

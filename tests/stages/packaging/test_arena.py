@@ -8,9 +8,9 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stages.kernels.signature import ALIGNMENT
 from stages.packaging.arena import SLACK, Item, align, lifetimes, place, plan
 from stages.packaging.program import Call, Program, Slot, TensorSpec
-from stages.qnn.signature import ALIGNMENT
 
 
 @st.composite

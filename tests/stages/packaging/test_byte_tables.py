@@ -10,11 +10,12 @@ from tvm import relax
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.dialect import integer
+from stages.dialect.calls import is_op
+from stages.graph.bindings import bindings_of
 from stages.kinds import Model
+from stages.numerics import linear, onnx, rescale
 from stages.packaging.byte_tables import looks_up
-from stages.qnn import integer, linear, onnx, rescale
-from stages.qnn.builder import bindings_of
-from stages.qnn.registry import is_op
 from tests.stages.packaging.listings import count, innermost_loops, listing
 from tests.stages.packaging.programs import assert_exact, lowered, pack
 from tests.stages.packaging.test_plain import Net

@@ -7,11 +7,11 @@ import pytest
 
 from hw.profile import Hardware
 from stages import importing
+from stages.graph.collecting import pictures_of
+from stages.graph.simplifying import simplify
 from stages.importing.zoo import build
 from stages.kinds import Model
 from stages.options import ImportOptions, ZooOptions
-from stages.qnn.collecting import pictures_of
-from stages.qnn.simplifying import simplify
 from stages.quantizing import batches
 from stages.quantizing.channels_last import channels_last
 from stages.quantizing.collecting import Cuts

@@ -13,17 +13,19 @@ from hw.profile import Hardware
 from stages import synthesizing, tuning
 from stages.bitpacking import choosing
 from stages.codegen import target_of
+from stages.dialect import integer
+from stages.graph import interpret
+from stages.graph.bindings import calls_of
+from stages.graph.composites import PLAIN, PRODUCTS
+from stages.kernels.methods import WeightCode
+from stages.kernels.offers import Problem, products_for, to_table
+from stages.kernels.signature import TILES_BEGIN, TILES_END
 from stages.kinds import Model
+from stages.numerics import onnx
 from stages.packaging.composite import Composite
 from stages.packaging.graph import program_of
 from stages.packaging.lowering import Lowering
 from stages.packaging.tiling import Joined, Turning
-from stages.qnn import integer, interpret, onnx
-from stages.qnn.builder import calls_of
-from stages.qnn.composites import PLAIN, PRODUCTS
-from stages.qnn.methods import WeightCode
-from stages.qnn.offers import Problem, products_for, to_table
-from stages.qnn.signature import TILES_BEGIN, TILES_END
 from tests.kept import kept
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.kernel_cases import BIT, MAC, Case

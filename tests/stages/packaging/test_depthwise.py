@@ -18,10 +18,10 @@ from hw.isa.instruction import Vector, helper
 from hw.profile import Hardware
 from pipelines.measuring.peaks import linked
 from stages.codegen import caller, compile_object
+from stages.dialect.operators import OPERATORS
+from stages.graph.bindings import calls_of
+from stages.kernels.depthwise import pack_depthwise, unpack_depthwise
 from stages.packaging.depthwise import NAME, Tile, depthwise_text
-from stages.qnn.builder import calls_of
-from stages.qnn.depthwise import pack_depthwise, unpack_depthwise
-from stages.qnn.registry import OPERATORS
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net
 from tests.targets import (

@@ -10,10 +10,10 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages import legalizing
+from stages.dialect.calls import attributes, is_op
 from stages.errors import StageError
-from stages.qnn.builder import bindings_of
-from stages.qnn.packed import DEPTHWISE_CONVOLUTION
-from stages.qnn.registry import attributes, is_op
+from stages.graph.bindings import bindings_of
+from stages.kernels.packed import DEPTHWISE_CONVOLUTION
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.pipeline import algorithm, random_inputs, stages

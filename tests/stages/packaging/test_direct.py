@@ -9,10 +9,10 @@ import pytest
 
 from hw.profile import Hardware
 from stages import synthesizing
+from stages.dialect import integer
+from stages.kernels.widening import widened
 from stages.kinds import Model
 from stages.packaging.kernel import Kernel
-from stages.qnn import integer
-from stages.qnn.widening import widened
 from tests.stages.packaging.kernel_cases import BIT, MAC
 from tests.stages.packaging.kernel_cases import Net as QuantizerNet
 from tests.stages.packaging.listings import listing

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stages.kernels.signature import ALIGNMENT
+from stages.numerics.source import ROUNDING
 from stages.packaging import emit
 from stages.packaging.arena import SLACK, plan
 from stages.packaging.calling import comment
 from stages.packaging.header import ROUNDED, header_source
 from stages.packaging.kernel import Few
-from stages.qnn.signature import ALIGNMENT
-from stages.qnn.source import ROUNDING
 from tests.stages.packaging import golden_text
 from tests.stages.packaging.support import AARCH64, ARMV7, X86_64, make_program, zig
 

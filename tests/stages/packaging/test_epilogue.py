@@ -12,7 +12,11 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.dialect import integer
 from stages.errors import StageError
+from stages.graph.builder import FunctionBuilder
+from stages.kernels import packed
+from stages.kernels.llvm import FunctionText
 from stages.packaging import lanes
 from stages.packaging.blocks import Epilogue
 from stages.packaging.composite import Composite
@@ -20,9 +24,6 @@ from stages.packaging.kernel import Kernel
 from stages.packaging.lowering import lower
 from stages.packaging.plain import vectorizes
 from stages.packaging.thresholds import FEW
-from stages.qnn import integer, packed
-from stages.qnn.builder import FunctionBuilder
-from stages.qnn.llvm import FunctionText
 from tests.hw.isa_code import caller
 from tests.stages.packaging.kernel_cases import CASES
 from tests.stages.packaging.listings import fused, listing

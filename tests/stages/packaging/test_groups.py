@@ -9,10 +9,10 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.dialect.calls import attributes, is_op
+from stages.graph.bindings import bindings_of
+from stages.kernels.packed import CONVOLUTION, parse_signature, reads_of
 from stages.kinds import Model
-from stages.qnn.builder import bindings_of
-from stages.qnn.packed import CONVOLUTION, parse_signature, reads_of
-from stages.qnn.registry import attributes, is_op
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net

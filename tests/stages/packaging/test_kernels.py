@@ -13,12 +13,12 @@ from hw import host
 from hw.profile import Hardware
 from pipelines.runners import choose
 from stages import packaging, synthesizing, tuning
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.kinds import Golden, in_memory
+from stages.numerics.source import ROUNDING
 from stages.options import PackageOptions
 from stages.packaging.symbols import ObjectFile
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
-from stages.qnn.source import ROUNDING
 from tests.compiled import Library
 from tests.kept import kept
 from tests.pool import PAGE

@@ -12,17 +12,18 @@ from tvm import sym, tirx
 from hw.profile import Hardware
 from stages import synthesizing
 from stages.codegen import compile_object
+from stages.dialect.calls import shape_of
+from stages.graph import interpret
+from stages.graph.bindings import calls_of
+from stages.kernels.packed import border_classes
+from stages.kernels.packing import round_up
+from stages.numerics import source
 from stages.options import Algorithm
 from stages.packaging.addressing import border_expression
 from stages.packaging.composite import Composite
 from stages.packaging.graph import program_of
 from stages.packaging.pool import pool_text
 from stages.packaging.windows import Windows
-from stages.qnn import interpret, source
-from stages.qnn.builder import calls_of
-from stages.qnn.packed import border_classes
-from stages.qnn.packing import round_up
-from stages.qnn.registry import shape_of
 from stages.synthesizing.operands import SHARES
 from tests.compiled import Library
 from tests.hw.isa_code import caller

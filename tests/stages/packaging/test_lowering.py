@@ -8,10 +8,10 @@ import pytest
 
 from hw.profile import Hardware
 from stages import tuning
+from stages.graph.bindings import calls_of
 from stages.kinds import Model
 from stages.packaging.composite import Layer
 from stages.packaging.lowering import TABLE, described
-from stages.qnn.builder import calls_of
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.kernel_cases import BIT, MAC, residual_a2w1
 from tests.stages.packaging.programs import pack

@@ -9,15 +9,18 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.dialect import batched
+from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of, calls_of
+from stages.graph.builder import ModelBuilder
+from stages.graph.composites import MATRICES
 from stages.kinds import Model
+from stages.numerics import qlinear
+from stages.numerics.grid import Grid
 from stages.options import LayerAlgorithm, LegalizeOptions, QuantizeOptions
 from stages.packaging.windows import Windows
-from stages.qnn import batched, interpret, qlinear
-from stages.qnn.builder import ModelBuilder, bindings_of, calls_of
-from stages.qnn.composites import MATRICES
-from stages.qnn.grid import Grid
-from stages.qnn.registry import dtype_of, is_op, shape_of
 from stages.quantizing import run
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_convolution import convolutions, is_joined

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from hw.profile import Hardware
+from stages.dialect.calls import attributes
+from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels.packed import is_convolution, parse_signature
+from stages.kernels.signature import KernelSignature
 from stages.kinds import Model, Table
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.packed import is_convolution, parse_signature
-from stages.qnn.registry import attributes
-from stages.qnn.signature import KernelSignature
 from tests.stages import pipeline
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw.profile import Hardware
+from stages.dialect import integer
+from stages.graph.bindings import calls_of
+from stages.graph.composites import max_pool_of
 from stages.kinds import Model
-from stages.qnn import integer, onnx
-from stages.qnn.builder import calls_of
-from stages.qnn.composites import max_pool_of
+from stages.numerics import onnx
 from tests.stages.packaging.kernel_cases import MAC
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net

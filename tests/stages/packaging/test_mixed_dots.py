@@ -9,9 +9,9 @@ import pytest
 from pipelines.runners import open_package
 from pipelines.runners.replay import qemu_lacks, qemu_replay
 from stages import packaging, synthesizing, tuning
+from stages.graph import interpret
 from stages.kinds import Golden, in_memory
 from stages.options import PackageOptions
-from stages.qnn import interpret
 from tests.kept import kept
 from tests.stages.packaging.programs import compile_at_once, pack
 from tests.stages.packaging.support import write

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.graph.bindings import calls_of
+from stages.graph.composites import pad_of
 from stages.kinds import Model
-from stages.qnn.builder import calls_of
-from stages.qnn.composites import pad_of
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, obstacle, skip_unless_runnable

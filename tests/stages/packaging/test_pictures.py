@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.dialect import integer
 from stages.kinds import Model
-from stages.qnn import integer, linear
+from stages.numerics import linear
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net

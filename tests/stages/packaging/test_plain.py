@@ -10,12 +10,14 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.dialect import integer
+from stages.dialect.calls import attributes, is_op
+from stages.graph.bindings import bindings_of, calls_of
+from stages.graph.builder import ModelBuilder
+from stages.graph.composites import PLAIN
+from stages.kernels.packed import parse_signature
 from stages.kinds import Model
-from stages.qnn import integer, rescale
-from stages.qnn.builder import ModelBuilder, bindings_of, calls_of
-from stages.qnn.composites import PLAIN
-from stages.qnn.packed import parse_signature
-from stages.qnn.registry import attributes, is_op
+from stages.numerics import rescale
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, skip_unless_runnable
 

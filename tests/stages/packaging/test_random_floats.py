@@ -10,8 +10,9 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.graph import interpret
 from stages.kinds import Model
-from stages.qnn import interpret, pointwise, source
+from stages.numerics import pointwise, source
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import Executor, compile_program
 from tests.stages.pipeline import random_inputs, stages

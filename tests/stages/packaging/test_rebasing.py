@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from stages.dialect import integer
+from stages.dialect.calls import attributes, is_op
+from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels.packed import is_convolution, parse_signature
 from stages.kinds import Model
-from stages.qnn import integer, onnx
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.packed import is_convolution, parse_signature
-from stages.qnn.registry import attributes, is_op
+from stages.numerics import onnx
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net
 from tests.targets import AVX2, DOTPROD, skip_unless_runnable

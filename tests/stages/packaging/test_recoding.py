@@ -10,13 +10,13 @@ import pytest
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
+from stages.kernels.llvm import FunctionText
+from stages.kernels.methods import Stored
+from stages.kernels.packing import pack_activations, pack_planes
+from stages.kernels.signature import stored_by
+from stages.kernels.terms import raw_planes
 from stages.packaging.halo import fills_of
 from stages.packaging.recoding import stored_words
-from stages.qnn.llvm import FunctionText
-from stages.qnn.methods import Stored
-from stages.qnn.packing import pack_activations, pack_planes
-from stages.qnn.signature import stored_by
-from stages.qnn.terms import raw_planes
 from tests.compiled import Library
 from tests.hw.isa_code import caller
 from tests.stages.synthesizing.plans import PLANS

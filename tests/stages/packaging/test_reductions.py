@@ -10,8 +10,8 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.graph.bindings import calls_of
 from stages.kinds import Model
-from stages.qnn.builder import calls_of
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net
 from tests.targets import AARCH64, ARMV7, AVX2, AVX512BW, SSE2, skip_unless_runnable

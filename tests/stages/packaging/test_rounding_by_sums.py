@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from stages.bitpacking.sums import most_of
+from stages.dialect import integer
+from stages.dialect.calls import attributes, is_op
+from stages.dialect.numbers import SMALL, WORD
+from stages.graph.bindings import bindings_of, calls_of
+from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
-from stages.qnn import integer, rescale
-from stages.qnn.builder import ModelBuilder, bindings_of, calls_of
-from stages.qnn.numbers import SMALL, WORD
-from stages.qnn.registry import attributes, is_op
+from stages.numerics import rescale
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.support import AARCH64
 from tests.targets import DOTPROD, skip_unless_runnable

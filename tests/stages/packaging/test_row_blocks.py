@@ -14,6 +14,10 @@ from tvm.script.ir_builder import tirx as T
 from hw.profile import Hardware
 from stages import synthesizing
 from stages.codegen import compile_object, target_of
+from stages.dialect.calls import shape_of
+from stages.graph import interpret
+from stages.graph.bindings import calls_of
+from stages.graph.composites import PRODUCTS
 from stages.kinds import Model
 from stages.options import LegalizeOptions
 from stages.packaging.graph import program_of
@@ -22,10 +26,6 @@ from stages.packaging.kernel import Few, Kernel
 from stages.packaging.lowering import Lowering
 from stages.packaging.program import Program
 from stages.packaging.windows import Windows
-from stages.qnn import interpret
-from stages.qnn.builder import calls_of
-from stages.qnn.composites import PRODUCTS
-from stages.qnn.registry import shape_of
 from tests.compiled import Library
 from tests.kept import kept
 from tests.stages.packaging.kernel_cases import BIT, GEOMETRIES, MAC, geometry

@@ -9,9 +9,9 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.graph.bindings import calls_of
 from stages.kinds import Model
 from stages.packaging import row_sums
-from stages.qnn.builder import calls_of
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net
 from tests.targets import AARCH64, AVX2, SSE2, skip_unless_runnable

@@ -9,9 +9,9 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.qnn import integer
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.work import macs_of, values_of
+from stages.dialect import integer
+from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels.work import macs_of, values_of
 from tests.stages.packaging.programs import pack, uncompiled_program
 from tests.stages.packaging.test_plain import Net
 from tests.targets import AARCH64, AVX2, AVX512BW

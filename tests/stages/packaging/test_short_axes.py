@@ -10,9 +10,9 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.graph.builder import FunctionBuilder
 from stages.packaging.plain import tensor_function
 from stages.packaging.plain_schedule import LEAST, scheduled
-from stages.qnn.builder import FunctionBuilder
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net
 from tests.targets import AARCH64, AVX2, AVX512BW, skip_unless_runnable

@@ -10,7 +10,8 @@ from itertools import chain, product
 import pytest
 
 from hw.profile import Hardware
-from stages.qnn.registry import OPERATORS, PREFIX
+from stages.dialect.calls import PREFIX
+from stages.dialect.operators import OPERATORS
 from tests.stages.packaging.sized import SIZES, TARGETS, algorithms, differences, network
 from tests.stages.packaging.sized_rows import COLLECTED, EVERY, LEVELS, PLAIN, PRODUCTS, ROWS
 from tests.targets import I8MM, skip_unless_runnable

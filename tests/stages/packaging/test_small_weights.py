@@ -8,8 +8,8 @@ import pytest
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages import synthesizing
+from stages.kernels.families import PairedDots, Products, WideDots
 from stages.kinds import Model
-from stages.qnn.families import PairedDots, Products, WideDots
 from stages.synthesizing.carried import PAIRED_LIMIT, paired_products
 from tests.stages.packaging.kernel_cases import MAC
 from tests.stages.packaging.programs import assert_exact, pack

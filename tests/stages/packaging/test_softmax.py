@@ -9,11 +9,11 @@ import pytest
 from tvm import relax
 
 from hw.profile import Hardware
+from stages.kernels.rebase import rebase
+from stages.numerics import linear, onnx_tables
+from stages.numerics.onnx_layers import qlinear_softmax
+from stages.numerics.softmax import softmax
 from stages.packaging.softmax import MOST
-from stages.qnn import linear, onnx_tables
-from stages.qnn.onnx_layers import qlinear_softmax
-from stages.qnn.rebase import rebase
-from stages.qnn.softmax import softmax
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net
 from tests.targets import AARCH64, AVX2, AVX512BW, SSE2, skip_unless_runnable

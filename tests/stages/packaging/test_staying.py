@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hw.profile import Hardware
-from stages.qnn import interpret
+from stages.graph import interpret
 from tests.stages.packaging.programs import Executor, compile_program, pack
 from tests.stages.pipeline import random_inputs
 from tests.stages.test_staying import STAYING

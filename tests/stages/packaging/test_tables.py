@@ -10,11 +10,11 @@ import pytest
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
+from stages.kernels.tables import ENTRIES, pack_tables
 from stages.options import Encoding
 from stages.packaging.halo import fills_of
 from stages.packaging.recoding import entries
 from stages.packaging.vectors import BYTES, HALF, Vectors
-from stages.qnn.tables import ENTRIES, pack_tables
 from tests.compiled import Library
 from tests.hw.isa_code import caller
 from tests.pipelines.test_front_door import verdicts

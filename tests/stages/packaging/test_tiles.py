@@ -12,6 +12,7 @@ import pytest
 
 from hw import host
 from stages import packaging, synthesizing, tuning
+from stages.graph import interpret
 from stages.kinds import Files, Golden, in_memory
 from stages.options import PackageOptions
 from stages.packaging import emit, features
@@ -19,7 +20,6 @@ from stages.packaging.arena import plan
 from stages.packaging.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.link import Linker
 from stages.packaging.program import Call
-from stages.qnn import interpret
 from tests import tiles
 from tests.kept import kept
 from tests.stages.packaging.programs import pack, uncompiled_program

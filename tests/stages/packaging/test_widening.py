@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hw.profile import Hardware
 from stages import synthesizing
+from stages.kernels.widening import BEHIND, MOST_BYTES, widened
 from stages.kinds import Model
-from stages.qnn.widening import BEHIND, MOST_BYTES, widened
 from tests.stages.packaging.kernel_cases import MAC
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net

@@ -13,21 +13,21 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages import bitpacking, synthesizing
+from stages.dialect.calls import attributes, is_op
 from stages.errors import StageError
+from stages.graph.bindings import bindings_of, calls_of
+from stages.graph.composites import TILES
+from stages.kernels.geometry import tile_count
+from stages.kernels.methods import WORD_BYTES
+from stages.kernels.packed import WINOGRAD, parse_signature
+from stages.kernels.signature import KernelSignature
+from stages.kernels.winograd import BY_ONE, SQUARES_A_RUN, calls_a_run
 from stages.kinds import Model
+from stages.numerics import onnx
 from stages.options import LegalizeOptions
 from stages.packaging.composite import Composite
 from stages.packaging.program import Program
 from stages.packaging.winograd import Squares
-from stages.qnn import onnx
-from stages.qnn.builder import bindings_of, calls_of
-from stages.qnn.composites import TILES
-from stages.qnn.geometry import tile_count
-from stages.qnn.methods import WORD_BYTES
-from stages.qnn.packed import WINOGRAD, parse_signature
-from stages.qnn.registry import attributes, is_op
-from stages.qnn.signature import KernelSignature
-from stages.qnn.winograd import BY_ONE, SQUARES_A_RUN, calls_a_run
 from tests.kept import kept
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.packaging.programs import assert_exact, pack, put_together

@@ -13,10 +13,10 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import compile_object
-from stages.qnn.integer import windows
-from stages.qnn.methods import BYTE_LIMIT, WORD_LIMIT
-from stages.qnn.packing import pack_activations, pack_weights, raw_sums
-from stages.qnn.signature import (
+from stages.dialect.windows import windows
+from stages.kernels.methods import BYTE_LIMIT, WORD_LIMIT
+from stages.kernels.packing import pack_activations, pack_weights, raw_sums
+from stages.kernels.signature import (
     BLOCK,
     RING_BYTES,
     TILES_BEGIN,
@@ -24,7 +24,7 @@ from stages.qnn.signature import (
     Flush,
     KernelSignature,
 )
-from stages.qnn.terms import term_table
+from stages.kernels.terms import term_table
 from stages.synthesizing.microkernel import kernel_text
 from stages.synthesizing.tiles import shaping_text
 from tests.compiled import Library

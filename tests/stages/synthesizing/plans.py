@@ -6,10 +6,10 @@ from itertools import product
 
 from hw.isa import isa_of
 from hw.profile import Hardware
+from stages.kernels.offers import Problem
+from stages.kernels.signature import Flush, KernelSignature
+from stages.kernels.terms import TermPlan
 from stages.options import Encoding
-from stages.qnn.offers import Problem
-from stages.qnn.signature import Flush, KernelSignature
-from stages.qnn.terms import TermPlan
 from stages.synthesizing.discovering import plans
 from stages.synthesizing.offering import candidates
 

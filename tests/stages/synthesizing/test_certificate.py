@@ -9,9 +9,9 @@ import pytest
 from hw.isa import Part, isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
-from stages.qnn.families import NarrowDots
-from stages.qnn.offers import Problem
-from stages.qnn.signature import KernelSignature
+from stages.kernels.families import NarrowDots
+from stages.kernels.offers import Problem
+from stages.kernels.signature import KernelSignature
 from stages.synthesizing import synthesized
 from stages.synthesizing.carried import Body, body_of, paired_products
 from stages.synthesizing.certificate import ProofError, certify, digest, prove

@@ -8,8 +8,8 @@ from time import perf_counter
 import numpy as np
 import pytest
 
+from stages.kernels.terms import TermPlan, products, raw_planes
 from stages.options import Encoding
-from stages.qnn.terms import TermPlan, products, raw_planes
 from stages.synthesizing import discovering
 from stages.synthesizing.discovering import discovered, plans
 from stages.synthesizing.quotient import completed, interaction, residual

@@ -13,9 +13,9 @@ from hw.isa.arrays import array_lanes, registers
 from hw.profile import Hardware
 from pipelines import targets
 from stages.codegen import compile_object
-from stages.qnn.offers import Problem
-from stages.qnn.packing import pack_planes
-from stages.qnn.terms import products
+from stages.kernels.offers import Problem
+from stages.kernels.packing import pack_planes
+from stages.kernels.terms import products
 from stages.synthesizing.full import FullSpec, full_program, full_text, prove_full
 from stages.synthesizing.quotient import residual
 from stages.synthesizing.reducing import reduction

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from hw.isa import Isa, Part, isa_of
 from hw.profile import Hardware
+from stages.kernels.offers import Problem
+from stages.kernels.packing import pack_weights, raw_sums, unpack_weights
+from stages.kernels.signature import BLOCK, Flush, KernelSignature
+from stages.kernels.tables import GROUP, additions, pack_tables, unpack_tables
+from stages.kernels.terms import products
 from stages.options import Encoding
-from stages.qnn.offers import Problem
-from stages.qnn.packing import pack_weights, raw_sums, unpack_weights
-from stages.qnn.signature import BLOCK, Flush, KernelSignature
-from stages.qnn.tables import GROUP, additions, pack_tables, unpack_tables
-from stages.qnn.terms import products
 from stages.synthesizing import synthesized
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove

@@ -12,10 +12,10 @@ import pytest
 from hw.isa import ISAS, Isa, isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
-from stages.qnn.families import TransformedDots, WideDots
-from stages.qnn.offers import Problem
-from stages.qnn.signature import BLOCK, Flush, KernelSignature, stored_by
-from stages.qnn.terms import TermPlan
+from stages.kernels.families import TransformedDots, WideDots
+from stages.kernels.offers import Problem
+from stages.kernels.signature import BLOCK, Flush, KernelSignature, stored_by
+from stages.kernels.terms import TermPlan
 from stages.synthesizing.carried import (
     body_of,
     by_words,
@@ -77,7 +77,7 @@ SHORT = 600
 """Narrow products with longer periods are not run with every flush: their windows are huge."""
 SHORT_PERIODS, LONG_PERIODS = range(1, SHORT // 4 + 1), range(SHORT // 4 + 1, (1 << 15) + 1)
 """Of narrow products whose windows take no time, and of all others."""
-# The grammar of stages/qnn/signature.py.
+# The grammar of stages/kernels/signature.py.
 PLANES = r"(x[0-9a-f]+)*"
 SUMS = r"(sm?[0-9]+(_m?[0-9]+)*)*"
 NAME = re.compile(

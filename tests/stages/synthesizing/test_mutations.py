@@ -16,9 +16,9 @@ import pytest
 from hw.isa import Isa, Vector, isa_of
 from hw.isa.arrays import ArrayLane, array_lanes
 from hw.profile import Hardware
-from stages.qnn.packing import pack_planes
-from stages.qnn.signature import KernelSignature
-from stages.qnn.terms import TermPlan
+from stages.kernels.packing import pack_planes
+from stages.kernels.signature import KernelSignature
+from stages.kernels.terms import TermPlan
 from stages.synthesizing.carried import Body, body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.program import Program, Step

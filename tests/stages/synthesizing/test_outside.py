@@ -8,7 +8,7 @@ import z3
 
 from hw.isa.solver import SolverLane, variables
 from pipelines import targets
-from stages.qnn.offers import Problem
+from stages.kernels.offers import Problem
 from stages.synthesizing.program import Program
 from stages.synthesizing.survey import full
 

@@ -11,9 +11,9 @@ import pytest
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
-from stages.qnn.families import Dots, MatrixDots, Signed, SignedDots
-from stages.qnn.offers import Problem
-from stages.qnn.signature import BLOCK
+from stages.kernels.families import Dots, MatrixDots, Signed, SignedDots
+from stages.kernels.offers import Problem
+from stages.kernels.signature import BLOCK
 from stages.synthesizing.carried import body_of, dots_of_bytes
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.listing import explanation

@@ -10,12 +10,12 @@ import pytest
 from hw.costs import core_costs
 from hw.isa import isa_of
 from hw.isa.expanding import WIDTHS
-from stages.qnn.families import Dots, TileDots
-from stages.qnn.geometry import Geometry, tile_count
-from stages.qnn.methods import WeightCode
-from stages.qnn.offers import BFLOATS, FLOATS, Offer, Problem, best
-from stages.qnn.packing import pack_weights, unpack_weights
-from stages.qnn.signature import KernelSignature
+from stages.kernels.families import Dots, TileDots
+from stages.kernels.geometry import Geometry, tile_count
+from stages.kernels.methods import WeightCode
+from stages.kernels.offers import BFLOATS, FLOATS, Offer, Problem, best
+from stages.kernels.packing import pack_weights, unpack_weights
+from stages.kernels.signature import KernelSignature
 from stages.synthesizing import synthesized
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove

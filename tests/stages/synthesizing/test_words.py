@@ -10,10 +10,10 @@ import pytest
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.qnn.methods import WORD_BITS
-from stages.qnn.offers import Problem
-from stages.qnn.packing import pack_weights, unpack_weights
-from stages.qnn.signature import BLOCK, KernelSignature
+from stages.kernels.methods import WORD_BITS
+from stages.kernels.offers import Problem
+from stages.kernels.packing import pack_weights, unpack_weights
+from stages.kernels.signature import BLOCK, KernelSignature
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.emptying import WORDS, word_widths

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from stages.errors import StageError
+from stages.graph import interpret
 from stages.importing import mxnet
 from stages.options import ImportOptions
-from stages.qnn import interpret
 from tests.stages.importing.mxnet.test_reading import saved
 
 Array = np.ndarray[Any, Any]

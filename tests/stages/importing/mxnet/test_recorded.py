@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stages.graph import interpret
 from stages.importing import mxnet
 from stages.kinds import Model
 from stages.options import ImportOptions
-from stages.qnn import interpret
 from tests.stages.importing.compiling import in_relax
 
 Array = np.ndarray[Any, Any]

@@ -8,15 +8,15 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
+from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.dialect.expressions import expression
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of, outputs_of
 from stages.importing.tflite import convert_file
 from stages.kinds import Model
 from stages.options import ImportOptions
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of, outputs_of
-from stages.qnn.expressions import expression
-from stages.qnn.registry import dtype_of, shape_of, storage_dtype
+from tests.stages.dialect.test_legalize import FMA_TARGET, has_fma
 from tests.stages.importing.tflite_models import run_reference
-from tests.stages.qnn.test_legalize import FMA_TARGET, has_fma
 
 Array = np.ndarray[Any, Any]
 

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from stages.graph import interpret
 from stages.importing import run
 from stages.options import ImportOptions
-from stages.qnn import interpret
 from tests.stages.importing.compiling import in_relax
 from tests.stages.importing.tflite_models import Tensor, constant, run_reference
 

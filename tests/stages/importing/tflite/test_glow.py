@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stages.dialect.calls import dtype_of, shape_of
 from stages.errors import StageError
-from stages.qnn import interpret
-from stages.qnn.builder import outputs_of
-from stages.qnn.registry import dtype_of, shape_of
+from stages.graph import interpret
+from stages.graph.bindings import outputs_of
 from tests.stages.importing.tflite.cases import compiled_outputs, imported
 
 Array = np.ndarray[Any, Any]

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from pipelines.benching import larq
 from pipelines.benching.engines import EngineError, load
 from pipelines.benching.variants import Variant
+from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.importing.tflite.writer import flexible
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
-from stages.qnn.registry import attributes, dtype_of, is_op
 from tests.stages.importing.tflite.cases import compiled_outputs, fed, imported
 from tests.stages.importing.tflite.larq_program import accumulators, packed, same_padding
 from tests.stages.importing.tflite_models import (

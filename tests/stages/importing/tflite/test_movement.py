@@ -11,10 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.importing import run
 from stages.options import ImportOptions
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
 from tests.stages.importing.tflite.comparing import (
     Tensor,
     agrees,

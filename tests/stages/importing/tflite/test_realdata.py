@@ -18,11 +18,11 @@ import tflite
 from PIL import Image
 
 from stages.errors import StageError
+from stages.graph import interpret
 from stages.importing import describe, run
 from stages.importing.tflite.reader import read
 from stages.kinds import Model
 from stages.options import ImportOptions
-from stages.qnn import interpret
 from tests.stages.importing.tflite_models import run_reference
 
 Array = np.ndarray[Any, Any]

@@ -10,10 +10,10 @@ import numpy as np
 
 from pipelines.peers import Shape
 from stages import importing
+from stages.graph import interpret
 from stages.importing import torch_export
 from stages.kinds import Model
 from stages.options import ImportOptions
-from stages.qnn import interpret
 
 Array = np.ndarray[Any, Any]
 

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.errors import StageError
+from stages.graph import interpret
+from stages.graph.bindings import bindings_of
 from stages.importing import torch_export
 from stages.options import ImportOptions
-from stages.qnn import interpret
-from stages.qnn.builder import bindings_of
 from tests.stages.importing.compiling import in_relax
 from tests.stages.importing.test_archive import packed
 from tests.stages.importing.torch_export.archives import (

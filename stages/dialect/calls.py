@@ -1,0 +1,70 @@
+"""What a Relax call says: its operator, its attributes, the shapes and dtypes of its operands.
+
+Nothing here runs an operator or knows which there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call, Op
+
+PREFIX = "relax.qnn."
+"""What names of the dialect's operators begin with."""
+BYTES = ("int8", "uint8")
+
+
+def attributes(call: Any) -> dict[str, Any]:
+    """The attributes of a dialect call as plain Python values."""
+    return {str(key): _plain(value) for key, value in (call.attrs or {}).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if hasattr(value, "value"):
+        return value.value
+    return [_plain(element) for element in value]
+
+
+def is_op(expr: Any, name: str) -> bool:
+    """Whether `expr` calls the Relax operator `name` (full name, such as `relax.qnn.conv2d`)."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name
+
+
+def shape_of(tensor_type: Any) -> tuple[int, ...]:
+    """The static shape of a tensor type."""
+    return tuple(int(extent) for extent in tensor_type.shape)
+
+
+def dtype_of(tensor_type: Any) -> str:
+    """The element type of a tensor type, such as `uint2`."""
+    return str(tensor_type.dtype)
+
+
+def tensor_types(kind: Any) -> list[Any]:
+    """The tensor types in a type: itself, or those of a tuple."""
+    return list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
+
+
+def tensor_type(shape: Sequence[int], dtype: str) -> Any:
+    """A Relax tensor type of static shape."""
+    return relax.TensorType(tuple(int(extent) for extent in shape), dtype)
+
+
+def storage_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy dtype that holds a dialect dtype: `uint2` is stored as uint8, `int3` as int8.
+
+    NumPy has no bfloat16, whose bits are stored as uint16.
+    """
+    if dtype == "bfloat16":
+        return np.dtype(np.uint16)
+    if dtype.startswith(("int", "uint")):
+        kind, bits = dtype.rstrip("0123456789"), int(dtype.lstrip("uint"))
+        return np.dtype(f"{kind}{max(8, 1 << (bits - 1).bit_length())}")
+    return np.dtype(dtype)

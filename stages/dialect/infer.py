@@ -1,0 +1,205 @@
+"""Result types of the integer dialect's operators, and the checks of their operands.
+
+Each function maps argument types and attributes to the result type. A call that does not fit
+raises ValueError, to which the registry adds the operator's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stages.dialect.calls import dtype_of, shape_of, tensor_type
+
+Attrs = Mapping[str, Any]
+
+
+def output_size(size: int, kernel: int, stride: int, before: int, after: int) -> int:
+    """Extent of a convolution's or a pool's output along one axis."""
+    return (size + before + after - kernel) // stride + 1
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def _of_rank(kind: Any, rank: int, what: str) -> tuple[int, ...]:
+    shape = shape_of(kind)
+    _require(len(shape) == rank, f"{what} of shape {list(shape)}; rank {rank} is expected")
+    return shape
+
+
+def _integer(kind: Any, what: str) -> None:
+    dtype = dtype_of(kind)
+    _require(dtype.startswith(("int", "uint")), f"{what} of {dtype}; integers are expected")
+
+
+def _window_type(data: Any, kernel: Sequence[int], channels: int, dtype: str, attrs: Attrs) -> Any:
+    n, h, w, _ = _of_rank(data, 4, "NHWC data")
+    padding, strides = attrs["padding"], attrs["strides"]
+    dilation = attrs.get("dilation", [1, 1])
+    _require(min(dilation) >= 1, f"dilation {dilation}")
+    kernel = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    _require(len(padding) == 4, f"padding {padding}; top, left, bottom, right are expected")
+    _require(min(padding) >= 0 and min(strides) >= 1, f"padding {padding}, strides {strides}")
+    top, left, bottom, right = padding
+    oh = output_size(h, kernel[0], strides[0], top, bottom)
+    ow = output_size(w, kernel[1], strides[1], left, right)
+    _require(
+        oh >= 1 and ow >= 1,
+        f"a window of {list(kernel)} does not fit into data of {[h, w]} with padding {padding}",
+    )
+    return tensor_type((n, oh, ow, channels), dtype)
+
+
+def conv2d(types: Sequence[Any], attrs: Attrs) -> Any:
+    """NHWC data, OHWI weights of `C / groups` channels: int32, int64 or, of floats, a float."""
+    data, weight = types
+    accumulator = _accumulator(attrs)
+    for kind, what in ((data, "data"), (weight, "weights")):
+        _number(kind, what, accumulator)
+    channels = _of_rank(data, 4, "NHWC data")[3]
+    oc, kh, kw, depth = _of_rank(weight, 4, "OHWI weights")
+    groups = attrs["groups"]
+    _require(
+        groups >= 1 and channels == depth * groups,
+        f"data of {channels} channels, weights of {depth} channels in {groups} groups",
+    )
+    _require(oc % groups == 0, f"{oc} output channels cannot be split into {groups} groups")
+    return _window_type(data, (kh, kw), oc, accumulator, attrs)
+
+
+FLOATS = ("float16", "float32", "float64")
+
+
+def _accumulator(attrs: Attrs) -> str:
+    dtype = str(attrs.get("dtype", "int32"))
+    known = ("int32", "int64", *FLOATS)
+    _require(dtype in known, f"accumulators of {dtype}; {', '.join(known)} exist")
+    return dtype
+
+
+def _number(kind: Any, what: str, accumulator: str) -> None:
+    """Integers are added up as integers, floats as floats."""
+    if not accumulator.startswith("float"):
+        _integer(kind, what)
+        return
+    dtype = dtype_of(kind)
+    _require(dtype in FLOATS, f"{what} of {dtype}; floats are expected")
+
+
+def dense(types: Sequence[Any], attrs: Attrs) -> Any:
+    """Data [N, K], weights [O, K]: int32 (or int64) [N, O]."""
+    data, weight = types
+    _integer(data, "data")
+    _integer(weight, "weights")
+    (n, depth), (outputs, k) = _of_rank(data, 2, "data"), _of_rank(weight, 2, "weights")
+    _require(depth == k, f"data of {depth} features, weights of {k}")
+    return tensor_type((n, outputs), _accumulator(attrs))
+
+
+def add(types: Sequence[Any], _attrs: Attrs) -> Any:
+    """Two tensors of one shape: int32."""
+    left, right = (shape_of(kind) for kind in types)
+    _integer(types[0], "the left addend")
+    _integer(types[1], "the right addend")
+    _require(left == right, f"addends of shapes {list(left)} and {list(right)}")
+    return tensor_type(left, "int32")
+
+
+def _pool(types: Sequence[Any], attrs: Attrs, dtype: str) -> Any:
+    kernel, padding = attrs["kernel"], attrs["padding"]
+    _require(len(kernel) == 2 and min(kernel) >= 1, f"a window of {kernel}")
+    pairs = zip(padding, [kernel[0], kernel[1]] * 2, strict=False)
+    _require(
+        all(p < k for p, k in pairs), f"padding {padding} for a window of {kernel}: some are empty"
+    )
+    return _window_type(types[0], kernel, shape_of(types[0])[-1], dtype, attrs)
+
+
+def max_pool2d(types: Sequence[Any], attrs: Attrs) -> Any:
+    """NHWC of the data's dtype, integers or float32."""
+    if dtype_of(types[0]) != "float32":
+        _integer(types[0], "data")
+    return _pool(types, attrs, dtype_of(types[0]))
+
+
+def sum_pool2d(types: Sequence[Any], attrs: Attrs) -> Any:
+    """NHWC, int32."""
+    _integer(types[0], "data")
+    return _pool(types, attrs, "int32")
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """The smallest and the largest integer of a dialect dtype."""
+    bits = int(dtype.lstrip("uint"))
+    return (
+        (0, (1 << bits) - 1)
+        if dtype.startswith("u")
+        else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    )
+
+
+def _result(types: Sequence[Any], attrs: Attrs, low: int, high: int) -> Any:
+    dtype = attrs["dtype"]
+    _require(
+        isinstance(dtype, str) and dtype.startswith(("int", "uint")),
+        f"a result of {dtype}; integers are expected",
+    )
+    smallest, largest = limits(dtype)
+    _require(smallest <= low <= high <= largest, f"results from {low} to {high} do not fit {dtype}")
+    return tensor_type(shape_of(types[0]), dtype)
+
+
+def _per_channel(data: Any, operand: Any, what: str, *, single: bool) -> None:
+    shape, channels = shape_of(operand), shape_of(data)[-1]
+    accepted = shape == (channels,) or (single and shape in ((), (1,)))
+    _require(accepted, f"{what} of shape {list(shape)} for data of {channels} channels")
+
+
+def threshold(types: Sequence[Any], attrs: Attrs) -> Any:
+    """Levels 0..T of thresholds [T, C], int32 or int16 for integers and float32 for floats."""
+    data, thresholds, flip = types
+    count, channels = _of_rank(thresholds, 2, "thresholds")
+    _require(
+        count >= 1 and channels == shape_of(data)[-1],
+        f"thresholds of shape {[count, channels]} for data of {shape_of(data)[-1]} channels",
+    )
+    _per_channel(data, flip, "flip", single=False)
+    wanted = ("float32",) if dtype_of(data) == "float32" else ("int32", "int16")
+    _require(
+        dtype_of(thresholds) in wanted,
+        f"thresholds of {dtype_of(thresholds)} for data of {dtype_of(data)}",
+    )
+    return _result(types, attrs, 0, count)
+
+
+def requantize(types: Sequence[Any], attrs: Attrs) -> Any:
+    """Integers `low`..`high`; multiplier and offset are float32 [C]."""
+    _integer(types[0], "data")
+    _per_channel(types[0], types[1], "multiplier", single=False)
+    _per_channel(types[0], types[2], "offset", single=False)
+    return _result(types, attrs, attrs["low"], attrs["high"])
+
+
+def saturate(types: Sequence[Any], attrs: Attrs) -> Any:
+    """Integers `low`..`high`."""
+    _integer(types[0], "data")
+    return _result(types, attrs, attrs["low"], attrs["high"])
+
+
+def quantize(types: Sequence[Any], attrs: Attrs) -> Any:
+    """Integers `low + shift`..`high + shift` of float32; scale and zero point scalar or [C]."""
+    _require(dtype_of(types[0]) == "float32", f"x of {dtype_of(types[0])}; float32 is expected")
+    _per_channel(types[0], types[1], "scale", single=True)
+    _per_channel(types[0], types[2], "zero_point", single=True)
+    shift = attrs["shift"]
+    return _result(types, attrs, attrs["low"] + shift, attrs["high"] + shift)
+
+
+def dequantize(types: Sequence[Any], _attrs: Attrs) -> Any:
+    """float32; the scale is scalar or [C]."""
+    _integer(types[0], "data")
+    _per_channel(types[0], types[1], "scale", single=True)
+    return tensor_type(shape_of(types[0]), "float32")

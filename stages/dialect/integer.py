@@ -1,0 +1,190 @@
+"""Operators of the integer dialect: NHWC activations, OHWI weights, int32 accumulators.
+
+Between two of them no float tensor exists. NumPy meanings of products are exact (`windows.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stages.dialect import infer, legalize
+from stages.dialect.algebra import numerators
+from stages.dialect.elementwise import Rows, by_attribute, elementwise, of_type
+from stages.dialect.numbers import Numbers, Value, clip
+from stages.dialect.registry import register
+from stages.dialect.rounding_modes import MODES, within
+from stages.dialect.windows import convolve, pad_spatial, windows
+
+Array = np.ndarray[Any, Any]
+
+
+def _conv2d_meaning(
+    data: Array,
+    weight: Array,
+    *,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    groups: int,
+    data_zero_point_x2: int,
+    weight_zero_point_x2: int,
+    pad_value: int,
+    dilation: Sequence[int] = (1, 1),
+    dtype: str = "int32",
+) -> Array:
+    """Convolution of numerators; padded positions have the numerator `pad_value`.
+
+    The accumulator `dtype` is int32, or int64 where int16 activations could overflow it.
+    """
+    padded = pad_spatial(numerators(data, data_zero_point_x2), padding, pad_value)
+    filters = numerators(weight, weight_zero_point_x2)
+    return convolve(padded, filters, strides, groups, dilation, dtype)
+
+
+def _dense_meaning(
+    data: Array,
+    weight: Array,
+    *,
+    data_zero_point_x2: int,
+    weight_zero_point_x2: int,
+    dtype: str = "int32",
+) -> Array:
+    """Matrix product of numerators: data [N, K], weight [O, K], result [N, O]."""
+    a = numerators(data, data_zero_point_x2).astype(np.float64)
+    w = numerators(weight, weight_zero_point_x2).astype(np.float64)
+    return (a @ w.T).astype(dtype)
+
+
+conv2d = register("conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(_conv2d_meaning)
+bitserial_conv2d = register("bitserial_conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(
+    _conv2d_meaning
+)
+lookup_conv2d = register("lookup_conv2d", ["data", "weight"], infer.conv2d, legalize.conv2d)(
+    _conv2d_meaning
+)
+dense = register("dense", ["data", "weight"], infer.dense, legalize.dense)(_dense_meaning)
+bitserial_dense = register("bitserial_dense", ["data", "weight"], infer.dense, legalize.dense)(
+    _dense_meaning
+)
+lookup_dense = register("lookup_dense", ["data", "weight"], infer.dense, legalize.dense)(
+    _dense_meaning
+)
+
+
+@register("max_pool2d", ["data"], infer.max_pool2d, legalize.max_pool2d)
+def max_pool2d(
+    data: Array, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
+) -> Array:
+    """Maximum over windows; padded positions never win."""
+    lowest = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
+    return windows(pad_spatial(data, padding, lowest), kernel, strides).max(axis=(4, 5))
+
+
+@register("sum_pool2d", ["data"], infer.sum_pool2d, legalize.sum_pool2d)
+def sum_pool2d(
+    data: Array,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    zero_point: int,
+) -> Array:
+    """Sum over windows with the zero point removed (an average before its division): int32."""
+    padded = pad_spatial(data.astype(np.int32) - zero_point, padding, 0)
+    return windows(padded, kernel, strides).sum(axis=(4, 5), dtype=np.int32)
+
+
+@elementwise("add", ["lhs", "rhs"], of_type("int32"), infer=infer.add)
+def add(m: Numbers, lhs: Value, rhs: Value, *, lhs_zero_point: int, rhs_zero_point: int) -> Value:
+    """Sum of two tensors that share one scale, zero points removed: int32."""
+    return (m.cast(lhs, "int32") - lhs_zero_point) + (m.cast(rhs, "int32") - rhs_zero_point)
+
+
+@elementwise(
+    "threshold", ["data", "thresholds", "flip"], by_attribute,
+    rows=["thresholds"], infer=infer.threshold,
+)  # fmt: skip
+def threshold(
+    m: Numbers, data: Value, thresholds: Rows, flip: Value, *, dtype: str, rising: bool = False
+) -> Value:
+    """Level = number of thresholds `t` with `data >= t` (where `flip` is 1, without).
+
+    `thresholds` is [T, C], float32 or integers as the data is, `flip` uint8 [C]; C is the last
+    axis of `data`.
+    `rising` says that `flip` is 0 everywhere.
+    """
+    del dtype
+    wide = "float32" if thresholds.dtype == "float32" else "int32"
+    kind = thresholds.dtype if m.dtype(data) == thresholds.dtype else wide
+    value = m.cast(data, kind)
+
+    def is_reached(limit: Value) -> Value:
+        hit = value >= m.cast(limit, kind)
+        if rising:
+            return hit
+        return m.where(m.equal(flip, m.constant(0, "uint8")), hit, m.opposite(hit))
+
+    return thresholds.count(is_reached)
+
+
+@elementwise("requantize", ["data", "multiplier", "offset"], by_attribute, infer=infer.requantize)
+def requantize(
+    m: Numbers,
+    data: Value,
+    multiplier: Value,
+    offset: Value,
+    *,
+    low: int,
+    high: int,
+    dtype: str,
+    fits: bool = False,
+) -> Value:
+    """`clip(round_half_even(float32(data) * multiplier + offset), low, high)` in float32.
+
+    `multiplier` and `offset` are float32 [C]; the product is rounded before the sum (no fma). What
+    `fits` is known to have sums below 2^31 in size.
+    """
+    del dtype, fits
+    scaled = m.product(m.cast(data, "float32"), multiplier) + offset
+    return m.saturated(scaled, 0, low, high)
+
+
+@elementwise("saturate", ["data"], by_attribute, infer=infer.saturate)
+def saturate(m: Numbers, data: Value, *, offset: int, low: int, high: int, dtype: str) -> Value:
+    """`clip(data + offset, low, high)`: a requantization between equal scales."""
+    del dtype
+    return clip(m, m.cast(data, "int32") + offset, low, high, "int32")
+
+
+def _quantize_type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    # Here, not in `infer`: kernels share that file, and no kernel depends on QONNX's roundings.
+    if (rounding := attrs["rounding"]) not in MODES:
+        raise ValueError(f"rounding mode {rounding}; known: {', '.join(MODES)}")
+    return infer.quantize(types, attrs)
+
+
+@elementwise("quantize", ["x", "scale", "zero_point"], by_attribute, infer=_quantize_type)
+def quantize(
+    m: Numbers,
+    x: Value,
+    scale: Value,
+    zero_point: Value,
+    *,
+    low: int,
+    high: int,
+    shift: int,
+    rounding: str,
+    dtype: str,
+) -> Value:
+    """Integers of a QONNX Quant: `round(clip(x / scale + zero_point, low, high)) + shift`."""
+    del dtype
+    moved = m.quotient(x, scale) + zero_point
+    return within(m, rounding, moved, low, high) + shift
+
+
+@elementwise("dequantize", ["data", "scale"], of_type("float32"), infer=infer.dequantize)
+def dequantize(m: Numbers, data: Value, scale: Value, *, zero_point: int) -> Value:
+    """`float32(data - zero_point) * scale`; `scale` is float32, scalar or [C] (last axis)."""
+    return m.product(m.cast(m.cast(data, "int32") - zero_point, "float32"), scale)

@@ -1,0 +1,134 @@
+"""NumPy meanings of the Relax operators that move values about, choose among them or compare them.
+
+They hold for tensors of any type: nothing is rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def _ints(values: Any) -> list[int]:
+    return [int(getattr(value, "value", value)) for value in values]
+
+
+def _axes(call: Any, x: Array) -> tuple[int, ...]:
+    axis = call.attrs.axis
+    return tuple(range(x.ndim)) if axis is None else tuple(_ints(axis))
+
+
+def _concat(call: Any, tensors: tuple[Array, ...]) -> Array:
+    return np.concatenate(tensors, axis=int(call.attrs.axis))
+
+
+def _stack(call: Any, tensors: tuple[Array, ...]) -> Array:
+    return np.stack(tensors, axis=int(call.attrs.axis))
+
+
+def _split(call: Any, x: Array) -> tuple[Array, ...]:
+    places = call.attrs.indices_or_sections
+    where = int(places) if not hasattr(places, "__len__") else _ints(places)
+    return tuple(np.split(x, where, axis=int(call.attrs.axis)))
+
+
+def slices_of(call: Any, rank: int) -> tuple[slice, ...]:
+    """The slices of a `relax.strided_slice` call, one an axis; bounds count as in Python."""
+    lists = [_ints(argument.fields) for argument in call.args[1:]]
+    axes, begins, ends = lists[:3]
+    strides = lists[3] if len(lists) > 3 else [1] * len(axes)
+    result = [slice(None)] * rank
+    for axis, begin, end, stride in zip(axes, begins, ends, strides, strict=True):
+        result[axis] = slice(begin, end, stride)
+    return tuple(result)
+
+
+def _strided_slice(call: Any, x: Array) -> Array:
+    return x[slices_of(call, x.ndim)]
+
+
+def _take(call: Any, x: Array, indices: Array) -> Array:
+    """A negative index counts from the end, one outside means the nearest element."""
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    extent = x.size if axis is None else x.shape[axis]
+    return np.take(x, np.where(indices < 0, indices + extent, indices), axis=axis, mode="clip")
+
+
+def _pad(call: Any, x: Array) -> Array:
+    width = _ints(call.attrs.pad_width)
+    pairs = list(zip(width[::2], width[1::2], strict=True))
+    mode = str(call.attrs.pad_mode)
+    if mode == "constant":
+        return np.pad(x, pairs, constant_values=call.attrs.pad_value)
+    return np.pad(x, pairs, mode=mode)  # type: ignore[call-overload]
+
+
+def _broadcast_to(call: Any, x: Array) -> Array:
+    return np.broadcast_to(x, _ints(call.args[1]))
+
+
+def _tile(call: Any, x: Array) -> Array:
+    return np.tile(x, _ints(call.attrs.repeats))
+
+
+def _repeat(call: Any, x: Array) -> Array:
+    axis = call.attrs.axis
+    return np.repeat(x, int(call.attrs.repeats), axis=None if axis is None else int(axis))
+
+
+def _flip(call: Any, x: Array) -> Array:
+    return np.flip(x, axis=int(call.attrs.axis))
+
+
+def _best(choose: Callable[..., Array]) -> Callable[..., Array]:
+    """The first position of the largest or smallest value."""
+
+    def meaning(call: Any, x: Array) -> Array:
+        axis = call.attrs.axis
+        found = choose(
+            x, axis=None if axis is None else int(axis), keepdims=bool(call.attrs.keepdims)
+        )
+        return found.astype(str(call.ty.dtype))
+
+    return meaning
+
+
+def _extreme(reduce: Callable[..., Array]) -> Callable[..., Array]:
+    def meaning(call: Any, x: Array) -> Array:
+        return reduce(x, axis=_axes(call, x), keepdims=bool(call.attrs.keepdims))
+
+    return meaning
+
+
+MOVING: Mapping[str, Callable[..., Any]] = {
+    "relax.concat": _concat,
+    "relax.stack": _stack,
+    "relax.split": _split,
+    "relax.strided_slice": _strided_slice,
+    "relax.take": _take,
+    "relax.nn.pad": _pad,
+    "relax.broadcast_to": _broadcast_to,
+    "relax.tile": _tile,
+    "relax.repeat": _repeat,
+    "relax.flip": _flip,
+    "relax.argmax": _best(np.argmax),
+    "relax.argmin": _best(np.argmin),
+    "relax.max": _extreme(np.max),
+    "relax.min": _extreme(np.min),
+    "relax.where": lambda _call, condition, yes, no: np.where(condition, yes, no),
+    "relax.less": lambda _call, a, b: a < b,
+    "relax.less_equal": lambda _call, a, b: a <= b,
+    "relax.greater": lambda _call, a, b: a > b,
+    "relax.greater_equal": lambda _call, a, b: a >= b,
+    "relax.equal": lambda _call, a, b: a == b,
+    "relax.not_equal": lambda _call, a, b: a != b,
+    "relax.logical_and": lambda _call, a, b: np.logical_and(a, b),
+    "relax.logical_or": lambda _call, a, b: np.logical_or(a, b),
+    "relax.logical_xor": lambda _call, a, b: np.logical_xor(a, b),
+    "relax.logical_not": lambda _call, a: np.logical_not(a),
+}
+"""Full operator name → meaning, as in `stages.dialect.standard`."""

@@ -1,0 +1,184 @@
+"""Rules of QDQ graphs that hold whatever the numerics: they change no result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call, Op
+
+from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
+from stages.dialect.elementwise import ELEMENTWISE, WHOLE
+from stages.dialect.operators import OPERATORS
+from stages.graph.bindings import remap, variables_in
+from stages.graph.interpret import by_element
+from stages.numerics import qlinear
+from stages.numerics.grid import Grid, every_byte
+from stages.numerics.linear import FLOAT
+from stages.numerics.qdq_rewriting import Quantized, Rewriting
+from stages.numerics.rescale import table
+
+Array = np.ndarray[Any, Any]
+
+_MOVES = """reshape permute_dims squeeze expand_dims flatten strided_slice take broadcast_to tile
+    repeat flip split"""
+MOVES = frozenset(f"relax.{name}" for name in _MOVES.split())
+"""Operators that choose and move values of their first operand."""
+RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
+LONGEST_CHAIN = 64
+
+
+def move(graph: Rewriting, variable: Any, value: Any) -> None:
+    """Compute on integers what only moves, chooses or compares dequantized values."""
+    if isinstance(value, relax.Var) and value in graph.quantized:
+        graph.quantized[variable] = graph.quantized[value]
+    elif isinstance(value, relax.TupleGetItem) and value.tuple_value in graph.quantized:
+        parts = graph.quantized[value.tuple_value]
+        part = relax.TupleGetItem(parts.value, value.index)
+        _note(graph, variable, part, parts.grid)
+    elif isinstance(value, Call) and isinstance(value.op, Op):
+        _move_call(graph, variable, value)
+
+
+def _move_call(graph: Rewriting, variable: Any, call: Any) -> None:
+    operands = [graph.quantized.get(each) for each in variables_in(call)]
+    first = operands[0] if operands else None
+    if first is None:
+        return
+    name = str(call.op.name)
+    if name == "relax.permute_dims" and call.attrs.axes is not None:
+        axes = tuple(int(axis) for axis in call.attrs.axes)
+        _note(graph, variable, _on(graph, call), first.grid.transposed(axes))
+    elif name in RESHAPES:
+        grid = first.grid.reshaped(shape_of(call.args[0].ty), shape_of(variable.ty))
+        if grid is not None:
+            _note(graph, variable, _on(graph, call), grid)
+    elif not first.grid.is_per_tensor:
+        return
+    elif name in MOVES:
+        _note(graph, variable, _on(graph, call), first.grid)
+    elif name in ("relax.argmax", "relax.argmin") and first.grid.factor > 0:
+        graph.values[variable] = graph.builder.emit(_on(graph, call), str(variable.name))
+    elif name in ("relax.maximum", "relax.minimum", "relax.concat", "relax.stack"):
+        if all(each is not None and each.grid.same(first.grid) for each in operands):
+            _note(graph, variable, _on(graph, call), first.grid)
+    elif name == "relax.nn.relu":
+        low, high = max(first.grid.limits[0], first.grid.point), first.grid.limits[1]
+        clipped = relax.op.clip(first.value, low, high)
+        is_idle = low == first.grid.limits[0]
+        _note(graph, variable, first.value if is_idle else clipped, first.grid)
+    elif name == "relax.nn.max_pool2d" and _is_plain_pool(call):
+        attrs = call.attrs
+        arguments = (attrs.pool_size, attrs.strides, attrs.padding)
+        windows = [[int(extent) for extent in each] for each in arguments]
+        pooled = qlinear.max_pool(graph.builder, str(variable.name), first.value, *windows)
+        graph.quantized[variable] = Quantized(pooled, first.grid)
+
+
+def _is_plain_pool(call: Any) -> bool:
+    attrs = call.attrs
+    return (
+        str(attrs.layout) == "NCHW"
+        and not bool(attrs.ceil_mode)
+        and all(int(each) == 1 for each in attrs.dilation)
+    )
+
+
+def _on(graph: Rewriting, call: Any) -> Any:
+    """A call on the integers that its operands dequantize."""
+    mapping = {
+        each: graph.quantized[each].value if each in graph.quantized else graph.value(each)
+        for each in variables_in(call)
+    }
+    return remap(call, mapping)
+
+
+def _note(graph: Rewriting, variable: Any, value: Any, grid: Grid) -> None:
+    if not isinstance(value, relax.Var):
+        value = graph.builder.emit(value, str(variable.name))
+    graph.quantized[variable] = Quantized(value, grid)
+
+
+def same_or_table(graph: Rewriting, variable: Any, out: Grid, result: Any) -> Any | None:
+    """Integers on grid `out` of an old float variable that depends on one byte alone."""
+    direct = graph.quantized.get(variable)
+    if direct is not None and direct.grid.same(out):
+        return direct.value
+    chain = _chain(graph, variable)
+    if chain is None:
+        return None
+    root, order = chain
+    quantized = graph.quantized[root]
+    if dtype_of(quantized.value.ty) != quantized.grid.dtype or not quantized.grid.is_byte:
+        return None
+    values = _evaluate(
+        graph, order, {root: quantized.grid.dequantize(every_byte(quantized.grid.dtype))}
+    )
+    quantize = graph.expressions[result]
+    entries = OPERATORS[str(quantize.op.name)].meaning(
+        values[variable],
+        np.asarray(out.factor),
+        np.asarray(out.point, storage_dtype(out.dtype)),
+        **attributes(quantize),
+    )
+    name = str(result.name)
+    entries = np.ascontiguousarray(np.broadcast_to(entries, (256,)))
+    return table_of(graph, quantized.value, entries, name)
+
+
+def table_of(graph: Rewriting, data: Any, entries: Array, name: str) -> Any:
+    """`entries` [256] looked up for every byte of `data`."""
+    values = graph.builder.tensor(f"{name}.table", entries)
+    return graph.builder.emit(table(data, values), name)
+
+
+def _chain(graph: Rewriting, variable: Any) -> tuple[Any, list[Any]] | None:
+    """The one dequantized variable behind a float variable, and the chain from it in order."""
+    roots: list[Any] = []
+    order: list[Any] = []
+    waiting = [variable]
+    while waiting:
+        current = waiting.pop()
+        if current in order or graph.tensor(current) is not None:
+            continue
+        if current in graph.quantized:
+            roots = [*roots, current] if current not in roots else roots
+            continue
+        call = graph.expressions.get(current)
+        if not isinstance(call, Call) or not _is_pointwise(call) or len(order) == LONGEST_CHAIN:
+            return None
+        operands = variables_in(call)
+        tensors = [graph.tensor(each) for each in operands]
+        if any(each is not None and not _is_scalar(each) for each in tensors):
+            return None
+        order.append(current)
+        waiting.extend(operands)
+    if len(roots) != 1 or shape_of(roots[0].ty) != shape_of(variable.ty):
+        return None
+    return roots[0], sorted(order, key=graph.positions.__getitem__)
+
+
+def _is_scalar(tensor: Array) -> bool:
+    """Whether a constant holds one value, however often: exporters repeat it for every channel."""
+    return bool(tensor.size) and bool((tensor == tensor.reshape(-1)[0]).all())
+
+
+def _is_pointwise(call: Any) -> bool:
+    name = str(call.op.name) if isinstance(call.op, Op) else ""
+    is_pointwise = name in ELEMENTWISE and not WHOLE.get(name)
+    return is_pointwise and dtype_of(call.ty) in (*FLOAT, "bool")
+
+
+def _evaluate(graph: Rewriting, order: list[Any], values: dict[Any, Array]) -> dict[Any, Array]:
+    """The values of a chain for all 256 values of its root, by the operators' meanings."""
+    for variable in order:
+        call = graph.expressions[variable]
+        operands = [
+            values[each]
+            if (tensor := graph.tensor(each)) is None
+            else np.asarray(tensor.reshape(-1)[0])
+            for each in variables_in(call)
+        ]
+        values[variable] = by_element(call, operands)
+    return values

@@ -1,0 +1,98 @@
+"""Convolutions and matrix products of dequantized operands: exact sums of integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.dialect.calls import is_op, shape_of
+from stages.numerics import linear, qlinear
+
+if TYPE_CHECKING:
+    from stages.numerics.qdq_rewriting import Quantized, Rewriting
+
+Array = np.ndarray[Any, Any]
+CONV, MATMUL = "relax.nn.conv2d", "relax.matmul"
+_NARROW = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 9))
+
+
+@dataclass(frozen=True)
+class Product:
+    """A convolution or matrix product of quantized operands, not emitted yet."""
+
+    call: Any
+    variable: Any
+    data: Quantized
+    weight: Quantized
+
+    @property
+    def layer(self) -> str:
+        """Its name."""
+        return str(self.variable.name)
+
+    @property
+    def is_conv(self) -> bool:
+        """Whether the sums come out NHWC."""
+        return is_op(self.call, CONV)
+
+    @property
+    def factor(self) -> Array:
+        """What one step of the sums is worth: float32 `xs * ws`, scalar or [O]."""
+        scale = self.weight.grid.scale
+        shape = (-1,) if scale.size > 1 else ()
+        return np.asarray((self.data.grid.factor * scale).reshape(shape), np.float32)
+
+    def sums(self, graph: Rewriting, bias: Any | None) -> Any:
+        """Emit the accumulators, with an int32 bias [O] added."""
+        operands = (graph.builder, self.layer, self.data.value, self.weight.value, bias)
+        data, weight = self.data.grid.point, self.weight.grid.offset or 0
+        if not self.is_conv:
+            return qlinear.product(*operands, data_zero_point=data, weight_zero_point=weight)
+        attrs = self.call.attrs
+        return qlinear.convolution(
+            *operands,
+            data_zero_point=data,
+            weight_zero_point=weight,
+            strides=attrs.strides,
+            padding=attrs.padding,
+            dilation=attrs.dilation,
+            groups=int(attrs.groups),
+        )
+
+
+def product_of(graph: Rewriting, variable: Any) -> Product | None:
+    """The product that computes an old variable, if integers can."""
+    call = graph.expressions.get(variable)
+    if call is None or not (is_op(call, CONV) or is_op(call, MATMUL)):
+        return None
+    data, weight = (graph.quantized.get(operand) for operand in call.args[:2])
+    if data is None or weight is None:
+        return None
+    found = Product(call, variable, data, weight)
+    return found if _fits(found) else None
+
+
+def _fits(product: Product) -> bool:
+    data, weight = product.data.grid, product.weight.grid
+    if not data.is_per_tensor or {data.dtype, weight.dtype} - _NARROW or weight.offset is None:
+        return False
+    shape = shape_of(product.weight.value.ty)
+    if is_op(product.call, CONV):
+        attrs = product.call.attrs
+        layouts = (str(attrs.data_layout), str(attrs.kernel_layout))
+        return layouts == ("NCHW", "OIHW") and weight.along(0, 4)
+    return weight.is_per_tensor or (len(shape) == 2 and weight.along(1, 2))
+
+
+def accumulated(graph: Rewriting, variable: Any) -> Any | None:
+    """The float value of an old product: exact sums, scaled once; None if it is none."""
+    product = product_of(graph, variable)
+    if product is None:
+        return None
+    name, sums = product.layer, product.sums(graph, None)
+    unit = graph.builder.tensor(f"{name}.unit", product.factor)
+    zero = graph.builder.tensor(f"{name}.zero", np.zeros((), np.int32))
+    result = graph.builder.emit(linear.dequantize_linear(sums, unit, zero), f"{name}.float")
+    return qlinear.nchw(graph.builder, result, name) if product.is_conv else result
