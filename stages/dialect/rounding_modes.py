@@ -34,11 +34,6 @@ MODES: Mapping[str, Mode] = {
 """Name of a mode → what it makes of floats."""
 
 
-def to_integer(m: Numbers, mode: str, x: Value) -> Value:
-    """A float32 rounded to an int32, which it must fit."""
-    return m.nearest(x) if mode in NEAREST else m.cast(MODES[mode](m, x), "int32")
-
-
 def within(m: Numbers, mode: str, x: Value, low: int, high: int) -> Value:
     """A float32, bounded to `low` and `high`, rounded to an int32."""
     if mode in NEAREST:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tvm import tirx
+from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.kernels.packed import class_count, stored_of, stored_row
@@ -14,6 +15,11 @@ from stages.kernels.tables import ENTRIES, GROUP
 
 MIN_LANES = 8
 """Channels that an epilogue computes at once, at least: bytes are stored by eight."""
+
+
+def call_on(name: str, *places: Any) -> None:
+    """Emit a call of a function of pointers, to elements of buffers."""
+    T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
 
 
 def slice_of(items: Any, task: Any, tasks: Any) -> tuple[Any, Any]:

@@ -18,17 +18,12 @@ from stages.dialect.numbers import MAGIC
 from stages.dialect.unstored import LONGEST_WORD
 from stages.errors import StageError
 from stages.kernels.packed import CONVOLUTION
+from stages.packaging.finishing import SAME
 from stages.packaging.thresholds import FEW, THRESHOLD
 from stages.packaging.vectors import HALF, MOST, Vectors, packing
 
 ELEMENTS = {"int32": "i32", "int16": "i16", "float32": "float", "uint8": "i8"}
 """Types of tensors as LLVM names them."""
-MOVED = (
-    "relax.qnn.take_channels",
-    "relax.qnn.pad_channels",
-    "relax.permute_dims",
-    "relax.reshape",
-)
 MAGIC_TEXT = f"0x{pack('>d', MAGIC).hex().upper()}"
 """As LLVM writes a float."""
 (MAGIC_BITS,) = unpack(">I", pack(">f", MAGIC))
@@ -62,7 +57,7 @@ class Values(Vectors):
             "relax.qnn.requantize": self._requantize,
             "relax.qnn.saturate": self._saturate,
             "relax.qnn.add": self._add,
-            **dict.fromkeys(MOVED, lambda call: self._operand(call.args[0])),
+            **dict.fromkeys(SAME, lambda call: self._operand(call.args[0])),
         }
 
     def emit(self, binding: Any) -> None:

@@ -23,6 +23,7 @@ from stages.dialect.infer import limits
 from stages.graph.bindings import outputs_of
 from stages.graph.composites import calls_in
 from stages.kernels.llvm import FunctionText
+from stages.packaging.addressing import call_on
 from stages.packaging.kernel import Kernel
 from stages.packaging.register_tables import looks_up_fours, name_of, text_of
 from stages.packaging.rows import line_kernel
@@ -91,7 +92,7 @@ def _lower_lines(call: Any, parameters: Any, symbol: str, isa: Isa) -> Kernel:
         def look_up(length: int) -> None:
             places = values[0], data[number * LINE], result[number * LINE]
             name = name_of(dtype, limits(dtype), length)
-            T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
+            call_on(name, *places)
 
         if size < isa.bytes:
             with T.serial(0, size) as place:
@@ -118,7 +119,7 @@ def _piece(
 
     def register() -> None:
         places = values[0], data[number * count], result[number * count]
-        T.evaluate(T.call_extern("void", looked_up_name(dtype, count), *map(T.address_of, places)))
+        call_on(looked_up_name(dtype, count), *places)
 
     def rest() -> None:
         with T.serial(0, size % count) as place:

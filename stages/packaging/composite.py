@@ -26,7 +26,7 @@ from stages.kernels.packed import (
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kinds import Table
 
-PLAIN_INPUT = {"permute_dims", "reshape", "qnn.pad_channels", "qnn.quantize", "qnn.to_bytes"}
+PLAIN_INPUT = {"permute_dims", "reshape", "qnn.quantize", "qnn.to_bytes"}
 """Operators that treat every channel of a float input alike, up to bytes."""
 
 

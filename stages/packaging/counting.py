@@ -17,6 +17,7 @@ from stages.dialect.calls import dtype_of, shape_of
 from stages.dialect.sharing import shared
 from stages.dialect.unstored import LONGEST_WORD
 from stages.kernels.signature import BLOCK
+from stages.packaging.addressing import call_on
 from stages.packaging.computing import ANY, Apart, Elements
 from stages.packaging.finishing import Position
 from stages.packaging.narrowing import WORDS, packs
@@ -58,7 +59,7 @@ def _words(elements: Elements, variable: Any, each: Each, apart: Apart, width: i
         T.buffer_store(wide, shared(values[variable].longest), [lane])
 
     each(store)
-    T.evaluate(T.call_extern("void", WORDS, T.address_of(wide[0]), T.address_of(words[0])))
+    call_on(WORDS, wide[0], words[0])
     return words
 
 

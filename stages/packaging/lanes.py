@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.kernels.llvm import NEAREST, FunctionText
 from stages.kernels.signature import BLOCK
-from stages.packaging.addressing import MIN_LANES, widths
+from stages.packaging.addressing import MIN_LANES, call_on, widths
 from stages.packaging.computing import Elements
 from stages.packaging.counting import computed_apart, saturates_words
 from stages.packaging.finishing import Position, fill_halos, halo_of
@@ -24,7 +24,7 @@ from stages.packaging.kernel import Kernel
 from stages.packaging.kernel_parts import Finisher, Pixel
 from stages.packaging.narrowing import words_text
 from stages.packaging.plain import on_stack, with_vectors
-from stages.packaging.results import Results, call
+from stages.packaging.results import Results
 
 FEW_REGISTERS = 16
 """With no more an epilogue computes one register at a time: two were slower as often as faster."""
@@ -116,7 +116,7 @@ class Lanes(Finisher):
             y, x = pixel(m)
             at = self.position(block, y, x, 0, BLOCK)
             for parameter, (halo, channels) in read.items():
-                call(FETCH, arguments[parameter.name][at.place(halo, channels)])
+                call_on(FETCH, arguments[parameter.name][at.place(halo, channels)])
 
     def fill_halos(self) -> None:
         """Task 0 writes what surrounds every output."""

@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.elementwise import WHOLE
 from stages.dialect.expressions import scalar
 from stages.dialect.sharing import shared
@@ -107,10 +107,6 @@ class _Pictures:
         if is_op(call, "relax.permute_dims"):
             axes = [int(axis) for axis in call.attrs.axes]
             return self._value(call.args[0], [at[axes.index(axis)] for axis in range(len(axes))])
-        if is_op(call, "relax.qnn.pad_channels"):
-            if at[-1] < shape_of(call.args[0].ty)[-1]:
-                return self._value(call.args[0], at)
-            return tirx.const(0, dtype_of(call.ty))
         whole = WHOLE.get(str(call.op.name), ())
         operands = [
             self.arguments[operand] if i in whole else self._value(operand, at)

@@ -16,6 +16,7 @@ from stages.dialect.numbers import fence
 from stages.dialect.sharing import shared
 from stages.graph.composites import MOVED
 from stages.kernels.signature import BLOCK
+from stages.packaging.addressing import call_on
 from stages.packaging.byte_tables import looked_up_name, looked_up_text
 from stages.packaging.computing import Computed
 from stages.packaging.finishing import (
@@ -173,10 +174,10 @@ class Results:
         for output, finish in self.finishes.items():
             place = self.buffer_of(output)[self.place(output, at)]
             if output in packed:
-                call(SATURATED + finish.dtype, packed[output][0], place)
+                call_on(SATURATED + finish.dtype, packed[output][0], place)
             if self._looks_up(finish, width):
                 values = self.of.arguments[finish.table.name][0]
-                call(looked_up_name(finish.dtype, width), values, place, place)
+                call_on(looked_up_name(finish.dtype, width), values, place, place)
 
     def fill_up(self, strip: Any, y: Any, x: Any) -> None:
         """Emit zeros behind the last channel of a pixel."""
@@ -190,8 +191,3 @@ class Results:
                 with T.serial(0, max(0, count)) as lane:
                     place = self.place(output, self.lanes.position(strip, y, x, first + lane))
                     T.buffer_store(buffer, tirx.const(0, str(buffer.dtype)), [place])
-
-
-def call(name: str, *places: Any) -> None:
-    """Emit a call of a function of pointers."""
-    T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))

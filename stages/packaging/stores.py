@@ -18,7 +18,7 @@ from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.sharing import shared
 from stages.kernels.packed import stored_of
 from stages.kernels.signature import BLOCK
-from stages.packaging.addressing import output_offset
+from stages.packaging.addressing import call_on, output_offset
 from stages.packaging.computing import Computed
 from stages.packaging.recoding import planes_text, tables_text
 from stages.packaging.thresholds import digit_of
@@ -66,7 +66,7 @@ class BlockStore:
         result = self.results.buffer_of(self.output)
         place = result[output_offset(self.output, self.call, block, y, x)]
         buffers = [buffer[0] for buffer in self.buffers]
-        T.evaluate(T.call_extern("void", self.name, *map(T.address_of, (*buffers, place))))
+        call_on(self.name, *buffers, place)
 
 
 class Planes(BlockStore):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tvm.script.ir_builder import tirx as T
 
 from stages.kernels.signature import BLOCK
-from stages.packaging.addressing import widths
+from stages.packaging.addressing import call_on, widths
 from stages.packaging.finishing import Finish, Position
 from stages.packaging.plain import on_stack
 from stages.packaging.register_tables import looks_up_fours, name_of, text_of
@@ -77,7 +77,7 @@ class TileTables:
                 values, found = self.of.arguments[finish.table.name], self.kept[output]
                 places = values[0], found[0], found[0]
                 name = name_of(finish.dtype, finish.bounds, self._size)
-                T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
+                call_on(name, *places)
             self.is_looked_up = True
             pixels()
             self.kept, self.is_looked_up = {}, False

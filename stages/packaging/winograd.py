@@ -21,7 +21,7 @@ from stages.kernels.signature import ALIGNMENT, BLOCK
 from stages.kernels.transformed import inputs_of
 from stages.kernels.winograd import calls_a_run, transform_for
 from stages.kinds import Table
-from stages.packaging.addressing import divided
+from stages.packaging.addressing import call_on, divided
 from stages.packaging.direct import Called
 from stages.packaging.kernel_parts import Reads, Sums
 from stages.packaging.summing import helped
@@ -131,7 +131,7 @@ class Transformed(Sums):
             with T.serial(0, BLOCK // of.isa.lanes) as part:
                 lane = part * of.isa.lanes
                 pointers = of.scratch[m * BLOCK + lane], of.scratch[place + lane]
-                T.evaluate(T.call_extern("void", SUMS, *map(T.address_of, pointers)))
+                call_on(SUMS, *pointers)
             of.finisher.together(lambda: self._finish_square(block, first + m, place))
 
     def _finish_square(self, block: Any, number: Any, place: Any) -> None:
@@ -165,7 +165,7 @@ class Transformed(Sums):
                     of.scratch[number * self.product + square * BLOCK + part * channels],
                     of.arguments[weights.name][own + size + call * reads.fetched],
                 )
-                T.evaluate(T.call_extern("void", self.inner, *map(T.address_of, elements)))
+                call_on(self.inner, *elements)
 
 
 def _squares(of: Lowering) -> Squares:
