@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import UserError, shown
 from pipelines.recipe import CHANNELS, InputSpec
 from pipelines.sizes import Size, pair, said
-from stages.pixels import Layout, fitting, layout
+from stages.image_layout import Layout, fitting, layout
 
 if TYPE_CHECKING:
     # Whether a recipe fits its model is checked in every build, which needs neither of these.

@@ -13,7 +13,7 @@ from pipelines import slicing
 from pipelines.calibration import Data
 from pipelines.tuning.snapshot import PREDICTED, Snapshot
 from stages import STAGES
-from stages.registry import Stage
+from stages.stage import Stage
 
 if TYPE_CHECKING:
     from pipelines.load import Resolved

@@ -31,7 +31,7 @@ from pipelines.front import VARIABLES
 from pipelines.recipe import Recipe
 from recipes.models import exported
 from stages import STAGES, importing
-from stages.dialect.floats import departure
+from stages.dialect.float_linear import departure
 from stages.importing import converters, onnx_operators, zoo
 from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
 from stages.packaging.program import TensorSpec

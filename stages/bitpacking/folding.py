@@ -9,7 +9,7 @@ import numpy as np
 
 from stages.bitpacking.layouts import Layout
 from stages.bitpacking.window import Window
-from stages.dialect.algebra import factor, numerators, offset
+from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.packed import border_classes, class_count
 from stages.kernels.packing import raw_sums, round_up, stack_rows
 from stages.kernels.signature import BLOCK, KernelSignature

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.numerics.grid import Grid
+from stages.numerics.quantization_grid import Grid
 from stages.options import RangeEncoding
 
 Array = np.ndarray[Any, Any]

@@ -20,9 +20,9 @@ import numpy as np
 from tvm import te
 
 from stages.dialect.calls import PREFIX, dtype_of, shape_of, storage_dtype, tensor_type
+from stages.dialect.let_bindings import shared
 from stages.dialect.numbers import NUMPY, TIR
 from stages.dialect.registry import Infer, register
-from stages.dialect.sharing import shared
 
 ELEMENTWISE = {
     "relax.astype",

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import infer, legalize
-from stages.dialect.algebra import numerators
+from stages.dialect.convolve import convolve, pad_spatial, windows
 from stages.dialect.elementwise import Rows, by_attribute, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value, clip
+from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
 from stages.dialect.rounding_modes import MODES, within
-from stages.dialect.windows import convolve, pad_spatial, windows
 
 Array = np.ndarray[Any, Any]
 

@@ -13,7 +13,7 @@ from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
 from hw.arm_cores import arm_core
-from stages.dialect.nearest import nearest_by_fcvtns
+from stages.dialect.fcvtns import nearest_by_fcvtns
 
 if TYPE_CHECKING:
     from stages.dialect.numbers import Numbers, Value

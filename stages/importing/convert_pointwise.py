@@ -15,7 +15,7 @@ from stages.importing.convert_tensors import ints, normal
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import pointwise as functions
+from stages.numerics import float_elementwise as functions
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 

@@ -14,8 +14,8 @@ from stages.importing.picture import Picture
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import qlinear
-from stages.numerics.grid import BYTES, Grid
-from stages.numerics.grid import grid as grid_of
+from stages.numerics.quantization_grid import BYTES, Grid
+from stages.numerics.quantization_grid import grid as grid_of
 
 Array = np.ndarray[Any, Any]
 

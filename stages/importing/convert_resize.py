@@ -17,7 +17,7 @@ from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.importing.windows import MAX_EXTENT
-from stages.numerics.interpolating import interpolate
+from stages.numerics.onnx_resize import interpolate
 
 Array = np.ndarray[Any, Any]
 

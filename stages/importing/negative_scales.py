@@ -16,7 +16,7 @@ from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.scale_views import views
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics.grid import limits_of
+from stages.numerics.quantization_grid import limits_of
 
 Array = np.ndarray[Any, Any]
 

@@ -25,8 +25,8 @@ from stages.importing.convert_resize import resize
 from stages.importing.convert_transposed import conv_transpose
 from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
-from stages.numerics import onnx, qlinear
-from stages.numerics import pointwise as functions
+from stages.numerics import float_elementwise as functions
+from stages.numerics import onnx_elementwise, qlinear
 from stages.numerics.softmax import log_softmax, softmax
 
 Converter = Callable[[RelaxBuilder, Node], Any]
@@ -73,7 +73,7 @@ _ORDINARY: Mapping[str, Converter] = {
     "Sub": arithmetic.elementwise(relax.op.subtract),
     "Mul": arithmetic.elementwise(relax.op.multiply),
     "Div": pointwise.divide,
-    "Sum": pointwise.variadic(onnx.float_sum),
+    "Sum": pointwise.variadic(onnx_elementwise.float_sum),
     "Max": pointwise.variadic(relax.op.maximum),
     "Min": pointwise.variadic(relax.op.minimum),
     "Equal": arithmetic.elementwise(relax.op.equal),

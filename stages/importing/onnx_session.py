@@ -9,7 +9,7 @@ import numpy as np
 
 from stages.importing.onnx_pairs import DEQUANTIZE, QUANTIZE, SCALE, Readers, constants_of
 from stages.importing.onnx_reader import Node, SourceGraph
-from stages.numerics.session import DEFAULT, UNOPTIMIZED, Island, Session
+from stages.numerics.onnx_islands import DEFAULT, UNOPTIMIZED, Island, Session
 
 Array = np.ndarray[Any, Any]
 _REDUCTIONS = ("ReduceMean", "ReduceSum")

@@ -22,7 +22,7 @@ from stages.dialect.calls import dtype_of, storage_dtype
 from stages.importing.arithmetic import quant_limits
 from stages.importing.onnx_reader import QONNX, Node, SourceGraph
 from stages.kinds import Model
-from stages.numerics.grid import limits_of
+from stages.numerics.quantization_grid import limits_of
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]

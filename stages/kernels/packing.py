@@ -17,7 +17,7 @@ import numpy as np
 
 from hw.isa.expanding import REGISTER
 from stages.dialect.calls import storage_dtype
-from stages.dialect.floats import float64_of
+from stages.dialect.float_linear import float64_of
 from stages.kernels.coupling import left_out
 from stages.kernels.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
 from stages.kernels.signature import BLOCK, KernelSignature

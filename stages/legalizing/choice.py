@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import integer
-from stages.dialect.algebra import numerators
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.numerators import numerators
 from stages.errors import StageError
 from stages.graph.composites import bits_obstacle
 from stages.kernels.geometry import PHASED, Geometry

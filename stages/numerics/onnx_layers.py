@@ -9,10 +9,10 @@ import numpy as np
 from tvm import te, tirx
 
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.convolve import pad_spatial, windows
 from stages.dialect.infer import output_size
 from stages.dialect.processor import nearest
 from stages.dialect.registry import register
-from stages.dialect.windows import pad_spatial, windows
 
 Array = np.ndarray[Any, Any]
 

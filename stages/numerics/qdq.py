@@ -28,8 +28,8 @@ from stages.dialect.calls import is_op
 from stages.graph.bindings import bindings_of, output_names, outputs_of
 from stages.kinds import Model
 from stages.numerics import qdq_integers, qdq_onnx
-from stages.numerics.qdq_rewriting import Rewriting
-from stages.numerics.session import ATTRIBUTE, PLAIN, Session, islands_of, written
+from stages.numerics.onnx_islands import ATTRIBUTE, PLAIN, Session, islands_of, written
+from stages.numerics.qdq_rewriter import Rewriting
 
 QUANTIZE = "relax.qnn.quantize_linear"
 DEQUANTIZE = "relax.qnn.dequantize_linear"

@@ -14,9 +14,9 @@ from stages.dialect.operators import OPERATORS
 from stages.graph.bindings import remap, variables_in
 from stages.graph.interpret import by_element
 from stages.numerics import qlinear
-from stages.numerics.grid import Grid, every_byte
-from stages.numerics.linear import FLOAT
-from stages.numerics.qdq_rewriting import Quantized, Rewriting
+from stages.numerics.linear_quantizers import FLOAT
+from stages.numerics.qdq_rewriter import Quantized, Rewriting
+from stages.numerics.quantization_grid import Grid, every_byte
 from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]

@@ -19,13 +19,13 @@ from tvm import relax
 
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import remap, variables_in
-from stages.numerics import in_order, qlinear
-from stages.numerics.grid import Grid, every_byte
-from stages.numerics.qdq_floats import block_of, levels
+from stages.numerics import onnx_sums, qlinear
+from stages.numerics.onnx_islands import DEFAULT, INTEGERS, UNOPTIMIZED, Island
 from stages.numerics.qdq_integers import table_of
-from stages.numerics.qdq_rewriting import Quantized, Rewriting
+from stages.numerics.qdq_pointwise_conv import block_of, levels
+from stages.numerics.qdq_rewriter import Quantized, Rewriting
 from stages.numerics.qdq_sums import Product, product_of
-from stages.numerics.session import DEFAULT, INTEGERS, UNOPTIMIZED, Island
+from stages.numerics.quantization_grid import Grid, every_byte
 
 Array = np.ndarray[Any, Any]
 WRONG_POOL = "QLinearAveragePool, which divides by wrong counts where it rounds sizes up"
@@ -192,7 +192,7 @@ def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
         return None
     name = str(variable.name)
     if _offset(graph, out, call.args[0]) is None:
-        graph.values[variable] = in_order.pooled(graph.value(call.args[0]), graph.builder, name)
+        graph.values[variable] = onnx_sums.pooled(graph.value(call.args[0]), graph.builder, name)
         return None
     _note(graph, name, "QLinearGlobalAveragePool")
     return qlinear.global_average_pool(graph.builder, name, data.value, data.grid, out)
@@ -206,7 +206,7 @@ def reduce(graph: Rewriting, variable: Any, call: Any) -> None:
     axes, name = sorted(_ints(call.attrs.axis)), str(variable.name)
     keepdims = bool(call.attrs.keepdims)
     value = graph.value(call.args[0])
-    result = in_order.reduced(value, axes, keepdims, graph.builder.emit, name)
+    result = onnx_sums.reduced(value, axes, keepdims, graph.builder.emit, name)
     if is_op(call, "relax.mean"):
         extents = [shape_of(value.ty)[axis] for axis in axes]
         count = graph.builder.tensor(f"{name}.count", np.asarray(np.prod(extents), np.float32))

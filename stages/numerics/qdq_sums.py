@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stages.dialect.calls import is_op, shape_of
-from stages.numerics import linear, qlinear
+from stages.numerics import linear_quantizers, qlinear
 
 if TYPE_CHECKING:
-    from stages.numerics.qdq_rewriting import Quantized, Rewriting
+    from stages.numerics.qdq_rewriter import Quantized, Rewriting
 
 Array = np.ndarray[Any, Any]
 CONV, MATMUL = "relax.nn.conv2d", "relax.matmul"
@@ -94,5 +94,7 @@ def accumulated(graph: Rewriting, variable: Any) -> Any | None:
     name, sums = product.layer, product.sums(graph, None)
     unit = graph.builder.tensor(f"{name}.unit", product.factor)
     zero = graph.builder.tensor(f"{name}.zero", np.zeros((), np.int32))
-    result = graph.builder.emit(linear.dequantize_linear(sums, unit, zero), f"{name}.float")
+    result = graph.builder.emit(
+        linear_quantizers.dequantize_linear(sums, unit, zero), f"{name}.float"
+    )
     return qlinear.nchw(graph.builder, result, name) if product.is_conv else result

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import te
 
-from stages.dialect import sharing
+from stages.dialect import let_bindings
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
 from stages.dialect.numbers import NUMPY, TIR, Numbers, Value
 from stages.dialect.registry import register
@@ -28,7 +28,7 @@ ACCUMULATOR_BITS = 12
 
 
 def _shared(expression: Any) -> Any:
-    return sharing.shared(expression, in_indices=False)
+    return let_bindings.shared(expression, in_indices=False)
 
 
 def _last_axis(types: Sequence[Any], accepted: Sequence[str], dtype: str) -> Any:

@@ -23,7 +23,7 @@ from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.rewriting import Rewriting
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Model
-from stages.numerics import onnx
+from stages.numerics import onnx_elementwise
 from stages.numerics.rescale import LINES
 from stages.quantizing.lines import nearby
 from stages.quantizing.rescalings import (
@@ -156,7 +156,7 @@ class _Walk(Rewriting):
             self.builder.tensor(f"{name}.{part}", value)
             for part, value in zip(("lhs_ratio", "rhs_ratio", "fixed"), found, strict=True)
         ]
-        return onnx.qlinear_add(*operands, **_bounds_of_sum(attrs), fits=True)
+        return onnx_elementwise.qlinear_add(*operands, **_bounds_of_sum(attrs), fits=True)
 
 
 def _bounds_of_sum(attrs: Mapping[str, Any]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.numerics.grid import limits_of
+from stages.numerics.quantization_grid import limits_of
 
 Array = np.ndarray[Any, Any]
 

@@ -14,7 +14,7 @@ import numpy as np
 from hw.costs import CoreCosts, core_costs
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.dialect.floats import HALF_TERMS
+from stages.dialect.float_linear import HALF_TERMS
 from stages.kernels.families import (
     BytePairs,
     Dots,

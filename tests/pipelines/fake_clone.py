@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 REGISTRY = '''
 """The stages of a test."""
-from stages.registry import Stage
+from stages.stage import Stage
 
 STAGES = (
     Stage("zoo", "stages.importing.zoo:build", "source", options={"options": "ZooOptions"}),

@@ -172,7 +172,7 @@ def test_what_is_in_no_such_key_finds_no_operator_by_name() -> None:
         for base, _, names in sources.read(keys.ROOT / name, keys.ROOT).imports
         if base == "stages.dialect.elementwise" and tables & set(names)
     }
-    assert reading == {"stages/dialect/floats.py"}
+    assert reading == {"stages/dialect/float_linear.py"}
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"format": 1}', '{"files": {"hw/profile.py": 3}}'])

@@ -13,7 +13,7 @@ from hw.profile import Hardware
 from stages import quantizing
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.floats import HALVING, Half
+from stages.dialect.float_linear import HALVING, Half
 from stages.dialect.numbers import NUMPY
 from stages.errors import StageError
 from stages.graph import interpret

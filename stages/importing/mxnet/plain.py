@@ -14,7 +14,7 @@ from stages.importing.mxnet.symbol import Node
 from stages.importing.mxnet.walk import Values, Walk, real
 from stages.importing.mxnet.windows import check_kernel, float_convolve, pool_windows, windows_of
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import pointwise
+from stages.numerics import float_elementwise
 from stages.numerics import softmax as softmaxes
 
 Converter = Callable[[Walk, Node], Values]
@@ -82,8 +82,8 @@ def activation(walk: Walk, node: Node) -> Values:
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": relax.op.nn.relu,
-    "sigmoid": pointwise.sigmoid,
-    "tanh": pointwise.tanh,
+    "sigmoid": float_elementwise.sigmoid,
+    "tanh": float_elementwise.tanh,
 }
 """Functions of one float by MXNet's names."""
 
@@ -103,7 +103,7 @@ def leaky_relu(walk: Walk, node: Node) -> Values:
     if kind != "leaky":
         raise UnsupportedError(f"has act_type {kind}; leaky is accepted")
     slope = float(np.float32(node.attributes.number("slope", 0.25)))
-    return [walk.emit(pointwise.leaky_relu(walk.read(node, 0), alpha=slope), node.name)]
+    return [walk.emit(float_elementwise.leaky_relu(walk.read(node, 0), alpha=slope), node.name)]
 
 
 def softmax(walk: Walk, node: Node) -> Values:
@@ -118,7 +118,7 @@ def softmax(walk: Walk, node: Node) -> Values:
 
 def exponential(walk: Walk, node: Node) -> Values:
     """Exp."""
-    return [walk.emit(pointwise.exp(walk.read(node, 0)), node.name)]
+    return [walk.emit(float_elementwise.exp(walk.read(node, 0)), node.name)]
 
 
 def pooling(walk: Walk, node: Node) -> Values:

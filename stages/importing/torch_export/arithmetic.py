@@ -11,7 +11,7 @@ from tvm import relax
 from stages.importing.torch_export.program import Node
 from stages.importing.torch_export.walk import Walk
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import pointwise
+from stages.numerics import float_elementwise
 from stages.numerics import softmax as softmaxes
 
 Converter = Callable[[Walk, Node], list[Any]]
@@ -73,7 +73,7 @@ def hard_sigmoid(walk: Walk, node: Node) -> list[Any]:
 def silu(walk: Walk, node: Node) -> list[Any]:
     """`x * sigmoid(x)`."""
     data = walk.read(node, "self")
-    gate = walk.emit(pointwise.sigmoid(data), f"{node.name}.gate")
+    gate = walk.emit(float_elementwise.sigmoid(data), f"{node.name}.gate")
     return [walk.emit(relax.op.multiply(data, gate), node.name)]
 
 
@@ -81,13 +81,15 @@ def gelu(walk: Walk, node: Node) -> list[Any]:
     """The error function's gelu."""
     if walk.argument(node, "approximate", "none") != "none":
         raise UnsupportedError("is approximated by tanh; approximate='none' is accepted")
-    return [walk.emit(pointwise.gelu(walk.read(node, "self")), node.name)]
+    return [walk.emit(float_elementwise.gelu(walk.read(node, "self")), node.name)]
 
 
 def leaky_relu(walk: Walk, node: Node) -> list[Any]:
     """Leaky ReLU."""
     slope = float(np.float32(walk.number(node, "negative_slope", 0.01)))
-    return [walk.emit(pointwise.leaky_relu(walk.read(node, "self"), alpha=slope), node.name)]
+    return [
+        walk.emit(float_elementwise.leaky_relu(walk.read(node, "self"), alpha=slope), node.name)
+    ]
 
 
 def softmax(walk: Walk, node: Node) -> list[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stages.calibrating import quantized, run
-from stages.calibrating.ranges import METHODS
+from stages.calibrating.calibration_methods import METHODS
 from stages.dialect.calls import dtype_of
 from stages.errors import StageError
 from stages.graph import interpret

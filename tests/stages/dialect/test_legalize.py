@@ -20,7 +20,7 @@ from stages.dialect.calls import dtype_of
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.numerics.source import ROUNDING
+from stages.numerics.qonnx_operators import ROUNDING
 from tests.stages.dialect.examples import INTEGER, Example, floats, integers
 from tests.stages.dialect.legalize_storage import widen
 from tests.stages.networks import residual_block

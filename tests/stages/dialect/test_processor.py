@@ -16,9 +16,9 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import compile_object, target_of
+from stages.dialect.fused_numbers import WHOLE_TIR
 from stages.dialect.numbers import NUMPY, TIR, Numbers
-from stages.dialect.unstored import WHOLE_TIR
-from stages.numerics.onnx import qlinear_add
+from stages.numerics.onnx_elementwise import qlinear_add
 from stages.numerics.rescale import rescale
 from tests.compiled import Library
 from tests.stages.dialect.examples import Example

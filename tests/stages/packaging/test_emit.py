@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.kernels.signature import ALIGNMENT
-from stages.numerics.source import ROUNDING
+from stages.numerics.qonnx_operators import ROUNDING
 from stages.packaging import emit
 from stages.packaging.arena import SLACK, plan
 from stages.packaging.calling import comment

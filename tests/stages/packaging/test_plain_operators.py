@@ -13,7 +13,7 @@ from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
 from tests.stages.dialect.examples import ALL
-from tests.stages.dialect.test_standard import CASES, network
+from tests.stages.dialect.test_relax_numpy import CASES, network
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.sized_rows import NARROW, PLAIN
 from tests.targets import AARCH64, AVX2, skip_unless_runnable

@@ -131,4 +131,4 @@ MOVING: Mapping[str, Callable[..., Any]] = {
     "relax.logical_xor": lambda _call, a, b: np.logical_xor(a, b),
     "relax.logical_not": lambda _call, a: np.logical_not(a),
 }
-"""Full operator name → meaning, as in `stages.dialect.standard`."""
+"""Full operator name → meaning, as in `stages.dialect.relax_numpy`."""

@@ -17,7 +17,7 @@ BYTES = ("int8", "uint8")
 
 @dataclass(frozen=True)
 class Grid:
-    """`scale * (q - zero_point)`; both broadcast to the tensor, as in `stages.numerics.linear`.
+    """`scale * (q - zero_point)`; both broadcast as operands of `linear_quantizers` do.
 
     `scale` is float32, `zero_point` int64; `dtype` is that of the integers, such as `int4`.
     """

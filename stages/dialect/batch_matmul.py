@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from tvm import te
 
-from stages.dialect.algebra import numerators
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
-from stages.dialect.floats import float64_of
+from stages.dialect.float_linear import float64_of
+from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
 
 Array = np.ndarray[Any, Any]

@@ -14,14 +14,14 @@ from stages.calibrating.grids import (
     smallest_weight_scale,
     weight_grid,
 )
-from stages.calibrating.observing import Ranges
+from stages.calibrating.observe_ranges import Ranges
 from stages.calibrating.roles import Roles
 from stages.dialect.calls import is_op
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
 from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.numerics import linear
-from stages.numerics.grid import Grid
+from stages.numerics import linear_quantizers
+from stages.numerics.quantization_grid import Grid
 from stages.options import CalibrateOptions
 
 Array = np.ndarray[Any, Any]
@@ -91,7 +91,7 @@ class _Inserting(Rewriting):
         scale, zero_point = self._scale(grid, name)
         low, high = grid.limits
         stored = self.builder.emit(
-            linear.quantize_linear(value, scale, zero_point, low=low, high=high),
+            linear_quantizers.quantize_linear(value, scale, zero_point, low=low, high=high),
             f"{name}.quantized",
         )
         return self._dequantized(stored, scale, zero_point, name)
@@ -105,7 +105,7 @@ class _Inserting(Rewriting):
         )
 
     def _dequantized(self, stored: Any, scale: Any, zero_point: Any, name: str) -> Any:
-        call = linear.dequantize_linear(stored, scale, zero_point)
+        call = linear_quantizers.dequantize_linear(stored, scale, zero_point)
         return self.builder.emit(call, f"{name}.dequantized")
 
     def _constant(self, name: str, values: Array, grid: Grid) -> Any:

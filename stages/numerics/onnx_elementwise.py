@@ -11,7 +11,7 @@ from __future__ import annotations
 from stages.dialect.calls import BYTES
 from stages.dialect.elementwise import as_first, by_attribute, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value
-from stages.numerics.linear import FLOAT
+from stages.numerics.linear_quantizers import FLOAT
 
 
 @elementwise(

@@ -17,10 +17,10 @@ from tvm import te
 
 from stages.dialect import infer
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.convolve import convolve
 from stages.dialect.elementwise import ARITHMETIC, elementwise, of_type
 from stages.dialect.numbers import NUMPY, TIR, Numbers, Value
 from stages.dialect.registry import register
-from stages.dialect.windows import convolve
 
 Array = np.ndarray[Any, Any]
 HALF = 1 << 16

@@ -13,10 +13,10 @@ from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
-from stages.numerics import linear
-from stages.numerics.grid import Grid, grid
+from stages.numerics import linear_quantizers
+from stages.numerics.onnx_islands import PLAIN, Island, Session
 from stages.numerics.qdq_sums import accumulated
-from stages.numerics.session import PLAIN, Island, Session
+from stages.numerics.quantization_grid import Grid, grid
 
 Array = np.ndarray[Any, Any]
 
@@ -154,7 +154,7 @@ class Rewriting:
     def dequantize(self, quantized: Quantized, name: str) -> Any:
         """The float variable that a quantized value stands for."""
         scale, zero_point = self._operands(quantized.grid, name)
-        call = linear.dequantize_linear(quantized.value, scale, zero_point)
+        call = linear_quantizers.dequantize_linear(quantized.value, scale, zero_point)
         return self.builder.emit(call, name)
 
     def _operands(self, of: Grid, name: str) -> tuple[Any, Any]:

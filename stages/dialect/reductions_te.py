@@ -9,7 +9,7 @@ from typing import Any
 from tvm import te, tirx, topi
 
 from stages.dialect.calls import dtype_of, shape_of
-from stages.dialect.rearranged import Expression, Tensor, ints_of
+from stages.dialect.movement_te import Expression, Tensor, ints_of
 
 SHORT = ("int8", "uint8", "int16")
 SIZE = 0x7FFFFFFF

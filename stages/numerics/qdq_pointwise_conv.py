@@ -16,12 +16,12 @@ from tvm import relax
 
 from stages.dialect.calls import is_op, shape_of
 from stages.numerics import qlinear
-from stages.numerics.grid import Grid
-from stages.numerics.near_ties import bounds, near_ties
+from stages.numerics.onnx_pointwise_conv import bounds, near_ties
 from stages.numerics.qdq_integers import RESHAPES
+from stages.numerics.quantization_grid import Grid
 
 if TYPE_CHECKING:
-    from stages.numerics.qdq_rewriting import Rewriting
+    from stages.numerics.qdq_rewriter import Rewriting
     from stages.numerics.qdq_sums import Product
 
 Array = np.ndarray[Any, Any]

@@ -1,4 +1,4 @@
-"""Relax operators as tensor expressions: the reading of `stages.dialect.standard` that is compiled.
+"""Relax operators as tensor expressions: the compiled reading of `stages.dialect.relax_numpy`.
 
 Where topi rounds otherwise than the NumPy meaning, or lets LLVM fuse a product with a sum, the
 expression is our own: sums of floats are taken in float64 and rounded once, products are fenced.
@@ -13,13 +13,13 @@ from tvm import te, tirx, topi
 
 from stages.dialect.calls import BYTES, attributes, dtype_of, shape_of, storage_dtype
 from stages.dialect.elementwise import ARITHMETIC, element
+from stages.dialect.fused_numbers import UNSATURATED_TIR, WHOLE_TIR
 from stages.dialect.infer import limits
+from stages.dialect.movement_te import REARRANGED, Expression, Tensor, ints_of
 from stages.dialect.numbers import TIR, fence
 from stages.dialect.operators import OPERATORS
 from stages.dialect.processor import clips_integers
-from stages.dialect.rearranged import REARRANGED, Expression, Tensor, ints_of
-from stages.dialect.reductions import REDUCTIONS
-from stages.dialect.unstored import UNSATURATED_TIR, WHOLE_TIR
+from stages.dialect.reductions_te import REDUCTIONS
 
 
 def expression(call: Any, tensors: Sequence[Any]) -> Any:

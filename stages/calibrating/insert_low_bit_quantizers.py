@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from stages.calibrating.observing import Ranges
+from stages.calibrating.observe_ranges import Ranges
 from stages.dialect.calls import is_op
 from stages.errors import StageError
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
 from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 from stages.options import CalibrateOptions
 
 Array = np.ndarray[Any, Any]
@@ -133,9 +133,9 @@ class _Narrowing(Rewriting):
     ) -> Any:
         factor = self.builder.tensor(f"{name}.scale", scale.astype(np.float32))
         if bits == 1 and is_signed:
-            return source.bipolar_quant(value, factor)
+            return qonnx_operators.bipolar_quant(value, factor)
         zero = self.builder.tensor(f"{name}.zero_point", np.zeros((), np.float32))
-        return source.quant(
+        return qonnx_operators.quant(
             value, factor, zero, bits=bits, signed=is_signed, narrow=narrow, rounding="ROUND"
         )
 

@@ -10,7 +10,7 @@ import pytest
 from tvm import relax
 from tvm.ir import Call
 
-from stages.dialect.standard import STANDARD
+from stages.dialect.relax_numpy import STANDARD
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import ModelBuilder

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 
-from stages.calibrating.observing import Ranges
-from stages.calibrating.ranges import Range
+from stages.calibrating.calibration_methods import Range
+from stages.calibrating.observe_ranges import Ranges
 
 ATTRIBUTE = "ranges"
 """The attribute of a calibrated model's `main` that holds them, as JSON."""

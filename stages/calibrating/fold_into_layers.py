@@ -15,10 +15,10 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, Op
 
-from stages.calibrating.layouts import convolution, on_nchw, output_channel_axis
+from stages.calibrating.to_nchw import convolution, on_nchw, output_channel_axis
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.operators import OPERATORS
-from stages.dialect.standard import STANDARD
+from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, variables_in
 from stages.graph.rewriting import Rewriting
 from stages.kinds import Model

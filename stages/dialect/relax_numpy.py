@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.calls import shape_of, storage_dtype
-from stages.dialect.moving import MOVING
-from stages.dialect.windows import pad_spatial, windows
+from stages.dialect.convolve import pad_spatial, windows
+from stages.dialect.movement_numpy import MOVING
 
 Array = np.ndarray[Any, Any]
 

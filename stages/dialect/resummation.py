@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.calls import shape_of
-from stages.dialect.floats import float64_of
+from stages.dialect.convolve import convolve
+from stages.dialect.float_linear import float64_of
 from stages.dialect.registry import register
-from stages.dialect.windows import convolve
 
 Array = np.ndarray[Any, Any]
 SETTLE = "relax.qnn.settle"

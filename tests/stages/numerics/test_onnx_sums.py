@@ -7,7 +7,7 @@ import pytest
 
 from stages.graph.builder import ModelBuilder
 from stages.graph.interpret import run
-from stages.numerics.in_order import ORDERS, sum_in_order
+from stages.numerics.onnx_sums import ORDERS, sum_in_order
 from tests.stages.importing.compiling import in_relax
 
 SHAPES = [(3, 1, 2), (2, 3, 5), (3, 4, 4), (5, 7, 3), (2, 10, 1), (1, 33, 6)]

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import te, tirx, topi
 
 from stages.dialect.calls import shape_of
-from stages.dialect.moving import slices_of
+from stages.dialect.movement_numpy import slices_of
 
 Tensor = Any
 Expression = Callable[..., Tensor]

@@ -11,7 +11,7 @@ import pytest
 
 from stages import quantizing
 from stages.calibrating import run
-from stages.calibrating.narrow import weight_scale
+from stages.calibrating.insert_low_bit_quantizers import weight_scale
 from stages.dialect.calls import attributes, is_op
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of

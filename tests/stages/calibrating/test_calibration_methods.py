@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stages.calibrating.calibration_methods import METHODS, entropy, mse, percentile, squared_error
 from stages.calibrating.grids import (
     LARGEST_BIAS,
     activation_grid,
@@ -17,7 +18,6 @@ from stages.calibrating.grids import (
     weight_grid,
 )
 from stages.calibrating.histograms import Extremes, Histogram
-from stages.calibrating.ranges import METHODS, entropy, mse, percentile, squared_error
 from stages.options import RangeEncoding
 
 Array = np.ndarray[Any, Any]

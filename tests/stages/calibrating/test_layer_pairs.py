@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stages import calibrating
-from stages.calibrating.pairing import Layer, Pair
+from stages.calibrating.layer_pairs import Layer, Pair
 from stages.graph import interpret
 from stages.importing import run as import_onnx
 from stages.kinds import Model

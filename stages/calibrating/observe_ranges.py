@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from stages.calibrating.calibration_methods import METHODS, Range
 from stages.calibrating.histograms import Extremes, Histogram
-from stages.calibrating.ranges import METHODS, Range
 from stages.dialect.calls import shape_of
 from stages.errors import StageError
 from stages.graph import interpret

@@ -21,14 +21,14 @@ from stages.dialect.calls import shape_of, tensor_type
 from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.numbers import NUMPY, Numbers, Value
 from stages.dialect.registry import register
-from stages.numerics import linear
+from stages.numerics import linear_quantizers
 
 Array = np.ndarray[Any, Any]
 NEAR_TIES = "relax.qnn.near_ties"
 OPERANDS = (
     *("sums", "data", "weight", "weight_scale", "bias", "slope", "offset", "reach", "least"),
 )
-QUANTIZE = ARITHMETIC[f"relax.qnn.{linear.quantize_linear.__name__}"]
+QUANTIZE = ARITHMETIC[f"relax.qnn.{linear_quantizers.quantize_linear.__name__}"]
 ROUNDINGS = 9
 """Roundings beside those of the steps, each of at most u times the size of the sum, or of the bias:
 of both factors, the bias added, the division; of the level that is compared the cast, the slope,
