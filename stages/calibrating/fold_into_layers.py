@@ -16,16 +16,16 @@ from tvm import relax
 from tvm.ir import Call, Op
 
 from stages.calibrating.to_nchw import convolution, on_nchw, output_channel_axis
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.operators import OPERATORS
 from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, variables_in
 from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
+from stages.numerics.qonnx_operators import batch_norm
 
 Array = np.ndarray[Any, Any]
-
-CONV, MATMUL, BATCH_NORM = "relax.nn.conv2d", "relax.matmul", "relax.qnn.batch_norm"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class _Folding(Rewriting):
         data = self.read(linear.call.args[0])
         weight = linear.weight.astype(np.float32)
         bias = None if linear.bias is None else linear.bias.astype(np.float32)
-        if is_op(linear.call, CONV):
+        if is_op(linear.call, names.CONV2D):
             return convolution(self.builder, linear.name, linear.call.attrs, data, weight, bias)
         tensor = self.builder.tensor(f"{linear.name}.weight", weight)
         result = self.builder.emit(relax.op.matmul(data, tensor), linear.name)
@@ -131,8 +131,8 @@ class _Folding(Rewriting):
 
     def _linear(self, variable: Any, value: Any) -> Linear | None:
         """A new product with constant weights."""
-        is_conv = is_op(value, CONV)
-        if not (is_conv or is_op(value, MATMUL)) or dtype_of(value.ty) != "float32":
+        is_conv = is_op(value, names.CONV2D)
+        if not (is_conv or is_op(value, names.MATMUL)) or dtype_of(value.ty) != "float32":
             return None
         weight = self.constants.get(value.args[1])
         if weight is None or value.args[0] in self.constants:
@@ -162,7 +162,7 @@ class _Folding(Rewriting):
         """`factor` and `shift` [O] of a step behind a product, which is operand `place`."""
         shape = shape_of(call.args[place].ty)
         channels = shape[linear.channel_axis]
-        if is_op(call, BATCH_NORM) and place == 0:
+        if is_op(call, batch_norm.name) and place == 0:
             return self._normalization(call, len(shape), linear.channel_axis, channels)
         if len(call.args) != 2 or shape_of(call.ty) != shape:
             return None
@@ -173,13 +173,13 @@ class _Folding(Rewriting):
         if other is None:
             return None
         one, zero = np.ones(channels), np.zeros(channels)
-        if is_op(call, "relax.add"):
+        if is_op(call, names.ADD):
             return one, other
-        if is_op(call, "relax.subtract"):
+        if is_op(call, names.SUBTRACT):
             return (one, -other) if place == 0 else (-one, other)
-        if is_op(call, "relax.multiply"):
+        if is_op(call, names.MULTIPLY):
             return other, zero
-        if is_op(call, "relax.divide") and place == 0 and np.all(other != 0):
+        if is_op(call, names.DIVIDE) and place == 0 and np.all(other != 0):
             return 1 / other, zero
         return None
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stages.calibrating.observe_ranges import Ranges
+from stages.dialect import names
 from stages.dialect.calls import is_op
 from stages.errors import StageError
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
@@ -23,8 +24,8 @@ from stages.options import CalibrateOptions
 
 Array = np.ndarray[Any, Any]
 
-CONV, MATMUL, ADD = "relax.nn.conv2d", "relax.matmul", "relax.add"
-_WIDE = ("relax.mean", "relax.nn.avg_pool2d")
+CONV, MATMUL, ADD = names.CONV2D, names.MATMUL, names.ADD
+_WIDE = (names.MEAN, names.AVG_POOL2D)
 """Operators whose operand keeps 8 bits."""
 _WEIGHT_AXES = {CONV: 0, MATMUL: 1}
 CANDIDATES = 4
@@ -36,7 +37,7 @@ def quantized_reads(model: Model) -> list[Any]:
     constants = set(main.params[int(main.attrs["num_input"]) :])
     found: dict[Any, None] = {}
     for binding in needed_bindings(main):
-        if any(is_op(binding.value, name) for name in (CONV, MATMUL, *_WIDE)):
+        if is_op(binding.value, CONV, MATMUL, *_WIDE):
             found[binding.value.args[0]] = None
         elif is_op(binding.value, ADD) and not constants & set(binding.value.args):
             found.update(dict.fromkeys(binding.value.args))
@@ -56,7 +57,7 @@ class _Narrowing(Rewriting):
         self._layers = [
             binding.var
             for binding in needed_bindings(self.main)
-            if is_op(binding.value, CONV) or is_op(binding.value, MATMUL)
+            if is_op(binding.value, CONV, MATMUL)
         ]
 
     def run(self) -> Model:
@@ -75,7 +76,7 @@ class _Narrowing(Rewriting):
         if is_op(value, ADD) and not any(each in self.constants for each in value.args):
             scale = max(self._activation_scale(each, 8)[0] for each in value.args)
             operands = {each: self._activation(each, 8, scale) for each in value.args}
-        elif any(is_op(value, wide) for wide in _WIDE):
+        elif is_op(value, *_WIDE):
             operands[value.args[0]] = self._activation(value.args[0], 8)
         replaced = remap(value, operands)
         is_alias = any(replaced is each for each in operands.values())

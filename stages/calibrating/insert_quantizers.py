@@ -16,6 +16,7 @@ from stages.calibrating.grids import (
 )
 from stages.calibrating.observe_ranges import Ranges
 from stages.calibrating.roles import Roles
+from stages.dialect import names
 from stages.dialect.calls import is_op
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
 from stages.graph.rewriting import Rewriting
@@ -26,7 +27,7 @@ from stages.options import CalibrateOptions
 
 Array = np.ndarray[Any, Any]
 
-WEIGHT_AXES = {"relax.nn.conv2d": 0, "relax.matmul": 1}
+WEIGHT_AXES = {names.CONV2D: 0, names.MATMUL: 1}
 """Where the output channels of a layer's weights are."""
 LEVELS = 256
 
@@ -145,7 +146,7 @@ class _Inserting(Rewriting):
     def _bias_behind(self, variable: Any) -> Array | None:
         """The constant that the product's one reader adds."""
         readers = self._readers[variable]
-        if variable in self._grids or len(readers) != 1 or not is_op(readers[0], "relax.add"):
+        if variable in self._grids or len(readers) != 1 or not is_op(readers[0], names.ADD):
             return None
         return next(
             (self.constants[each] for each in readers[0].args if each in self.constants), None
@@ -153,7 +154,7 @@ class _Inserting(Rewriting):
 
     def _bias(self, variable: Any, call: Any) -> Any | None:
         """The addition of a constant to a product: int32 on the grid of its sums."""
-        if not is_op(call, "relax.add"):
+        if not is_op(call, names.ADD):
             return None
         products = (each for each in call.args if each in self._steps and each not in self._grids)
         product = next(products, None)
@@ -185,5 +186,5 @@ class _Inserting(Rewriting):
 
 def _combines(call: Any) -> bool:
     """Whether an operator computes with its operands on equal terms."""
-    names = ("add", "subtract", "multiply", "concat", "maximum", "minimum")
-    return any(is_op(call, f"relax.{name}") for name in names)
+    summed = (names.ADD, names.SUBTRACT, names.MULTIPLY)
+    return is_op(call, *summed, names.CONCAT, names.MAXIMUM, names.MINIMUM)

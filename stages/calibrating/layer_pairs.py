@@ -16,17 +16,18 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from stages.dialect.calls import attributes
+from stages.dialect import names
+from stages.dialect.calls import attributes, dtype_of
+from stages.dialect.dtypes import parse
 from stages.dialect.elementwise import ELEMENTWISE
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, variables_in
 from stages.kinds import Model
-from stages.numerics.qdq_integers import MOVES
 
 Array = np.ndarray[Any, Any]
 
 _QUANTIZERS = ("quantize_linear", "dequantize_linear", "quant", "bipolar_quant")
-_FOLLOWING = ("relax.nn.relu", "relax.clip", "relax.add", "relax.multiply", "relax.subtract")
+_FOLLOWING = (names.RELU, names.CLIP, names.ADD, names.MULTIPLY, names.SUBTRACT)
 
 
 @dataclass
@@ -114,8 +115,8 @@ class Pair:
             before = owner.get(read[0]) if len(read) == 1 else None
             follows = name in ELEMENTWISE or name in _FOLLOWING
             if before is not None and (
-                name in MOVES
-                or name == "relax.nn.max_pool2d"
+                name in names.MOVEMENTS
+                or name == names.MAX_POOL2D
                 or (follows and readers[read[0]] == 1)
             ):
                 layer = before
@@ -169,4 +170,4 @@ def _roots(model: Model) -> dict[Any, Any]:
 
 def _is_integer(variable: Any) -> bool:
     kind = variable.ty
-    return isinstance(kind, relax.TensorType) and not str(kind.dtype).startswith("float")
+    return isinstance(kind, relax.TensorType) and not parse(dtype_of(kind)).is_float

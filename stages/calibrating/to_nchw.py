@@ -8,14 +8,15 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
+from stages.dialect import names
 from stages.dialect.calls import is_op
 from stages.graph.builder import ModelBuilder
 
 Array = np.ndarray[Any, Any]
 
 _POOLS = {
-    "relax.nn.max_pool2d": relax.op.nn.max_pool2d,
-    "relax.nn.avg_pool2d": relax.op.nn.avg_pool2d,
+    names.MAX_POOL2D: relax.op.nn.max_pool2d,
+    names.AVG_POOL2D: relax.op.nn.avg_pool2d,
 }
 
 

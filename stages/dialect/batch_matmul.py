@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from tvm import te
 
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
 from stages.dialect.float_linear import float64_of
 from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
 
 Array = np.ndarray[Any, Any]
-BATCH_DENSE, FLOAT_BATCH_DENSE = "relax.qnn.batch_dense", "relax.qnn.float_batch_dense"
+BATCH_DENSE, FLOAT_BATCH_DENSE = names.QNN_BATCH_DENSE, names.QNN_FLOAT_BATCH_DENSE
 BYTE_POINT = 128
 """Zero point of unsigned weights: less it, they are signed bytes."""
 

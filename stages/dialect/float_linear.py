@@ -8,7 +8,7 @@ the last bits: of float32, but of float16 those of sums of `HALF_TERMS` products
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from stages.dialect.calls import dtype_of, shape_of, tensor_type
 from stages.dialect.convolve import convolve
 from stages.dialect.elementwise import ARITHMETIC, elementwise, of_type
 from stages.dialect.numbers import NUMPY, TIR, Numbers, Value
-from stages.dialect.registry import register
+from stages.dialect.registry import Builder, register
 
 Array = np.ndarray[Any, Any]
 HALF = 1 << 16
@@ -65,14 +65,14 @@ def from_float16(m: Numbers, x: Value) -> Value:
     return m.cast(x, "float32")
 
 
-FROM_BFLOAT16 = ARITHMETIC["relax.qnn.from_bfloat16"]
+FROM_BFLOAT16 = ARITHMETIC[from_bfloat16.name]
 Half = Literal["bfloat16", "float16"]
-HALVING: dict[Half, tuple[Callable[..., Any], Callable[..., Any]]] = {
+HALVING: Mapping[Half, tuple[Builder, Builder]] = {
     "bfloat16": (to_bfloat16, from_bfloat16),
     "float16": (to_float16, from_float16),
 }
 """Floats of 16 bits → what rounds float32 to them, and back."""
-WIDENINGS = tuple(f"relax.qnn.from_{half}" for half in HALVING)
+WIDENINGS = tuple(widen.name for _, widen in HALVING.values())
 
 
 def departure(layers: int) -> float:

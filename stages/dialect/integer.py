@@ -1,6 +1,6 @@
 """Operators of the integer dialect: NHWC activations, OHWI weights, int32 accumulators.
 
-Between two of them no float tensor exists. NumPy meanings of products are exact (`windows.py`).
+Between two of them no float tensor exists. NumPy meanings of products are exact (`convolve.py`).
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect import names
+
 Array = np.ndarray[Any, Any]
 
 
@@ -105,30 +107,30 @@ def _extreme(reduce: Callable[..., Array]) -> Callable[..., Array]:
 
 
 MOVING: Mapping[str, Callable[..., Any]] = {
-    "relax.concat": _concat,
-    "relax.stack": _stack,
-    "relax.split": _split,
-    "relax.strided_slice": _strided_slice,
-    "relax.take": _take,
-    "relax.nn.pad": _pad,
-    "relax.broadcast_to": _broadcast_to,
-    "relax.tile": _tile,
-    "relax.repeat": _repeat,
-    "relax.flip": _flip,
-    "relax.argmax": _best(np.argmax),
-    "relax.argmin": _best(np.argmin),
-    "relax.max": _extreme(np.max),
-    "relax.min": _extreme(np.min),
-    "relax.where": lambda _call, condition, yes, no: np.where(condition, yes, no),
-    "relax.less": lambda _call, a, b: a < b,
-    "relax.less_equal": lambda _call, a, b: a <= b,
-    "relax.greater": lambda _call, a, b: a > b,
-    "relax.greater_equal": lambda _call, a, b: a >= b,
-    "relax.equal": lambda _call, a, b: a == b,
-    "relax.not_equal": lambda _call, a, b: a != b,
-    "relax.logical_and": lambda _call, a, b: np.logical_and(a, b),
-    "relax.logical_or": lambda _call, a, b: np.logical_or(a, b),
-    "relax.logical_xor": lambda _call, a, b: np.logical_xor(a, b),
-    "relax.logical_not": lambda _call, a: np.logical_not(a),
+    names.CONCAT: _concat,
+    names.STACK: _stack,
+    names.SPLIT: _split,
+    names.STRIDED_SLICE: _strided_slice,
+    names.TAKE: _take,
+    names.PAD: _pad,
+    names.BROADCAST_TO: _broadcast_to,
+    names.TILE: _tile,
+    names.REPEAT: _repeat,
+    names.FLIP: _flip,
+    names.ARGMAX: _best(np.argmax),
+    names.ARGMIN: _best(np.argmin),
+    names.MAX: _extreme(np.max),
+    names.MIN: _extreme(np.min),
+    names.WHERE: lambda _call, condition, yes, no: np.where(condition, yes, no),
+    names.LESS: lambda _call, a, b: a < b,
+    names.LESS_EQUAL: lambda _call, a, b: a <= b,
+    names.GREATER: lambda _call, a, b: a > b,
+    names.GREATER_EQUAL: lambda _call, a, b: a >= b,
+    names.EQUAL: lambda _call, a, b: a == b,
+    names.NOT_EQUAL: lambda _call, a, b: a != b,
+    names.LOGICAL_AND: lambda _call, a, b: np.logical_and(a, b),
+    names.LOGICAL_OR: lambda _call, a, b: np.logical_or(a, b),
+    names.LOGICAL_XOR: lambda _call, a, b: np.logical_xor(a, b),
+    names.LOGICAL_NOT: lambda _call, a: np.logical_not(a),
 }
 """Full operator name → meaning, as in `stages.dialect.relax_numpy`."""

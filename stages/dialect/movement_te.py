@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
+from stages.dialect import names
 from stages.dialect.calls import shape_of
 from stages.dialect.movement_numpy import slices_of
 
@@ -85,24 +86,21 @@ def _reshape(call: Any, x: Tensor) -> Tensor:
 
 
 REARRANGED: Mapping[str, Expression] = {
-    "relax.concat": _concat,
-    "relax.stack": lambda call, tensors: topi.stack(tensors, int(call.attrs.axis)),
-    "relax.split": _split,
-    "relax.strided_slice": _strided_slice,
-    "relax.take": _take,
-    "relax.nn.pad": _pad,
-    "relax.broadcast_to": lambda call, x: topi.broadcast_to(x, shape_of(call.ty)),
-    "relax.tile": lambda call, x: topi.tile(x, ints_of(call.attrs.repeats)),
-    "relax.repeat": lambda call, x: topi.repeat(
+    names.CONCAT: _concat,
+    names.STACK: lambda call, tensors: topi.stack(tensors, int(call.attrs.axis)),
+    names.SPLIT: _split,
+    names.STRIDED_SLICE: _strided_slice,
+    names.TAKE: _take,
+    names.PAD: _pad,
+    names.BROADCAST_TO: lambda call, x: topi.broadcast_to(x, shape_of(call.ty)),
+    names.TILE: lambda call, x: topi.tile(x, ints_of(call.attrs.repeats)),
+    names.REPEAT: lambda call, x: topi.repeat(
         x, int(call.attrs.repeats), None if call.attrs.axis is None else int(call.attrs.axis)
     ),
-    "relax.flip": lambda call, x: topi.flip(x, int(call.attrs.axis)),
-    "relax.permute_dims": lambda call, x: topi.transpose(
+    names.FLIP: lambda call, x: topi.flip(x, int(call.attrs.axis)),
+    names.PERMUTE_DIMS: lambda call, x: topi.transpose(
         x, None if call.attrs.axes is None else ints_of(call.attrs.axes)
     ),
-    **{
-        name: _reshape
-        for name in ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
-    },
+    **{name: _reshape for name in (names.RESHAPE, names.SQUEEZE, names.EXPAND_DIMS, names.FLATTEN)},
 }
 """Full operator name → tensor expression; attributes are read from the call."""

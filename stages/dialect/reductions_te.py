@@ -8,7 +8,9 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
+from stages.dialect import names
 from stages.dialect.calls import dtype_of, shape_of
+from stages.dialect.dtypes import parse
 from stages.dialect.movement_te import Expression, Tensor, ints_of
 
 SHORT = ("int8", "uint8", "int16")
@@ -28,7 +30,7 @@ def _axes(call: Any, rank: int) -> list[int]:
 
 def _sum(call: Any, x: Tensor) -> Tensor:
     dtype = str(x.dtype)
-    kind = "float64" if dtype.startswith("float") else "int64"
+    kind = "float64" if parse(dtype).is_float else "int64"
     sums = topi.sum(x.astype(kind), _axes(call, len(x.shape)), bool(call.attrs.keepdims))
     return topi.cast(sums, dtype)
 
@@ -99,11 +101,11 @@ def _position(reduce: Callable[..., Any], extreme: Callable[..., Any]) -> Expres
 
 
 REDUCTIONS: Mapping[str, Expression] = {
-    "relax.mean": _mean,
-    "relax.sum": _sum,
-    "relax.max": _extreme(topi.max),
-    "relax.min": _extreme(topi.min),
-    "relax.argmax": _position(topi.argmax, topi.max),
-    "relax.argmin": _position(topi.argmin, topi.min),
+    names.MEAN: _mean,
+    names.SUM: _sum,
+    names.MAX: _extreme(topi.max),
+    names.MIN: _extreme(topi.min),
+    names.ARGMAX: _position(topi.argmax, topi.max),
+    names.ARGMIN: _position(topi.argmin, topi.min),
 }
 """Full operator name → tensor expression; attributes are read from the call."""

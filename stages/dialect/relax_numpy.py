@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect import names
 from stages.dialect.calls import shape_of, storage_dtype
 from stages.dialect.convolve import pad_spatial, windows
 from stages.dialect.movement_numpy import MOVING
@@ -126,35 +127,35 @@ def _astype(call: Any, x: Array) -> Array:
 
 
 STANDARD: Mapping[str, Callable[..., Array]] = {
-    "relax.add": lambda _call, a, b: a + b,
-    "relax.subtract": lambda _call, a, b: a - b,
-    "relax.multiply": lambda _call, a, b: a * b,
-    "relax.divide": lambda _call, a, b: a / b,
-    "relax.matmul": _matmul,
-    "relax.maximum": lambda _call, a, b: np.maximum(a, b),
-    "relax.minimum": lambda _call, a, b: np.minimum(a, b),
-    "relax.nn.relu": lambda _call, a: np.maximum(a, 0),
-    "relax.sign": lambda _call, a: np.sign(a),
-    "relax.sqrt": lambda _call, a: np.sqrt(a),
-    "relax.nn.conv2d": _conv2d,
-    "relax.nn.max_pool2d": _max_pool2d,
-    "relax.nn.avg_pool2d": _avg_pool2d,
-    "relax.mean": _mean,
-    "relax.reshape": _reshape,
-    "relax.squeeze": _reshape,
-    "relax.expand_dims": _reshape,
-    "relax.flatten": _reshape,
-    "relax.permute_dims": _permute_dims,
-    "relax.clip": _clip,
-    "relax.astype": _astype,
-    "relax.abs": lambda _call, a: np.abs(a),
-    "relax.negative": lambda _call, a: -a,
-    "relax.floor": lambda _call, a: np.floor(a),
-    "relax.ceil": lambda _call, a: np.ceil(a),
-    "relax.round": lambda _call, a: np.rint(a),
-    "relax.rsqrt": lambda _call, a: np.float32(1) / np.sqrt(a),
-    "relax.square": lambda _call, a: a * a,
-    "relax.sum": _sum,
+    names.ADD: lambda _call, a, b: a + b,
+    names.SUBTRACT: lambda _call, a, b: a - b,
+    names.MULTIPLY: lambda _call, a, b: a * b,
+    names.DIVIDE: lambda _call, a, b: a / b,
+    names.MATMUL: _matmul,
+    names.MAXIMUM: lambda _call, a, b: np.maximum(a, b),
+    names.MINIMUM: lambda _call, a, b: np.minimum(a, b),
+    names.RELU: lambda _call, a: np.maximum(a, 0),
+    names.SIGN: lambda _call, a: np.sign(a),
+    names.SQRT: lambda _call, a: np.sqrt(a),
+    names.CONV2D: _conv2d,
+    names.MAX_POOL2D: _max_pool2d,
+    names.AVG_POOL2D: _avg_pool2d,
+    names.MEAN: _mean,
+    names.RESHAPE: _reshape,
+    names.SQUEEZE: _reshape,
+    names.EXPAND_DIMS: _reshape,
+    names.FLATTEN: _reshape,
+    names.PERMUTE_DIMS: _permute_dims,
+    names.CLIP: _clip,
+    names.ASTYPE: _astype,
+    names.ABS: lambda _call, a: np.abs(a),
+    names.NEGATIVE: lambda _call, a: -a,
+    names.FLOOR: lambda _call, a: np.floor(a),
+    names.CEIL: lambda _call, a: np.ceil(a),
+    names.ROUND: lambda _call, a: np.rint(a),
+    names.RSQRT: lambda _call, a: np.float32(1) / np.sqrt(a),
+    names.SQUARE: lambda _call, a: a * a,
+    names.SUM: _sum,
     **MOVING,
 }
 """Full operator name → meaning; tensors only, attributes are read from the call."""

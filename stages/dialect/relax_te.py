@@ -11,10 +11,11 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
+from stages.dialect import names
 from stages.dialect.calls import BYTES, attributes, dtype_of, shape_of, storage_dtype
+from stages.dialect.dtypes import limits, parse
 from stages.dialect.elementwise import ARITHMETIC, element
 from stages.dialect.fused_numbers import UNSATURATED_TIR, WHOLE_TIR
-from stages.dialect.infer import limits
 from stages.dialect.movement_te import REARRANGED, Expression, Tensor, ints_of
 from stages.dialect.numbers import TIR, fence
 from stages.dialect.operators import OPERATORS
@@ -91,7 +92,7 @@ def _each(call: Any, tensors: Sequence[Tensor]) -> Tensor:
 
 def _multiply(left: Any, right: Any) -> Any:
     product = left * right
-    return fence(product) if TIR.dtype(product).startswith("float") else product
+    return fence(product) if parse(TIR.dtype(product)).is_float else product
 
 
 def _wide(x: Any) -> Any:
@@ -162,7 +163,7 @@ def _avg_pool2d(call: Any, x: Tensor) -> Tensor:
 
 def _matmul(call: Any, a: Tensor, b: Tensor) -> Tensor:
     shape, dtype = shape_of(call.ty), dtype_of(call.ty)
-    is_float = dtype.startswith("float")
+    is_float = parse(dtype).is_float
     k = te.reduce_axis((0, shape_of(a)[-1]))
     # A vector has no row or column that the result keeps.
     columns = len(shape) - (len(shape_of(b)) > 1)
@@ -181,7 +182,7 @@ def _matmul(call: Any, a: Tensor, b: Tensor) -> Tensor:
 def _clip(call: Any, x: Any) -> Any:
     dtype = TIR.dtype(x)
     bounds = [float(bound.value) for bound in call.args[1:]]
-    low, high = (tirx.const(b if dtype.startswith("float") else int(b), dtype) for b in bounds)
+    low, high = (tirx.const(b if parse(dtype).is_float else int(b), dtype) for b in bounds)
     return tirx.min(tirx.max(x, low), high)
 
 
@@ -206,43 +207,43 @@ def _one(x: Any) -> Any:
 
 
 SCALARS: Mapping[str, Callable[..., Any]] = {
-    "relax.add": lambda _call, a, b: a + b,
-    "relax.subtract": lambda _call, a, b: a - b,
-    "relax.multiply": lambda _call, a, b: _multiply(a, b),
-    "relax.divide": lambda _call, a, b: TIR.quotient(a, b),
-    "relax.maximum": lambda _call, a, b: tirx.max(a, b),
-    "relax.minimum": lambda _call, a, b: tirx.min(a, b),
-    "relax.nn.relu": lambda _call, a: tirx.max(a, _zero(a)),
-    "relax.sign": lambda _call, a: _sign(a),
-    "relax.sqrt": lambda _call, a: tirx.sqrt(a),
-    "relax.rsqrt": lambda _call, a: _one(a) / tirx.sqrt(a),
-    "relax.abs": lambda _call, a: tirx.abs(a),
-    "relax.negative": lambda _call, a: -a,
-    "relax.floor": lambda _call, a: tirx.floor(a),
-    "relax.ceil": lambda _call, a: tirx.ceil(a),
-    "relax.round": lambda _call, a: tirx.nearbyint(a),
-    "relax.square": lambda _call, a: _multiply(a, a),
-    "relax.where": lambda _call, a, b, c: tirx.Select(a, b, c),
-    "relax.less": lambda _call, a, b: a < b,
-    "relax.less_equal": lambda _call, a, b: a <= b,
-    "relax.greater": lambda _call, a, b: a > b,
-    "relax.greater_equal": lambda _call, a, b: a >= b,
-    "relax.equal": lambda _call, a, b: tirx.Not(_differ(a, b)),
-    "relax.not_equal": lambda _call, a, b: _differ(a, b),
-    "relax.logical_and": lambda _call, a, b: tirx.And(a, b),
-    "relax.logical_or": lambda _call, a, b: tirx.Or(a, b),
-    "relax.logical_xor": lambda _call, a, b: _differ(a, b),
-    "relax.logical_not": lambda _call, a: tirx.Not(a),
-    "relax.astype": lambda call, a: a.astype(str(storage_dtype(dtype_of(call.ty)))),
-    "relax.clip": _clip,
+    names.ADD: lambda _call, a, b: a + b,
+    names.SUBTRACT: lambda _call, a, b: a - b,
+    names.MULTIPLY: lambda _call, a, b: _multiply(a, b),
+    names.DIVIDE: lambda _call, a, b: TIR.quotient(a, b),
+    names.MAXIMUM: lambda _call, a, b: tirx.max(a, b),
+    names.MINIMUM: lambda _call, a, b: tirx.min(a, b),
+    names.RELU: lambda _call, a: tirx.max(a, _zero(a)),
+    names.SIGN: lambda _call, a: _sign(a),
+    names.SQRT: lambda _call, a: tirx.sqrt(a),
+    names.RSQRT: lambda _call, a: _one(a) / tirx.sqrt(a),
+    names.ABS: lambda _call, a: tirx.abs(a),
+    names.NEGATIVE: lambda _call, a: -a,
+    names.FLOOR: lambda _call, a: tirx.floor(a),
+    names.CEIL: lambda _call, a: tirx.ceil(a),
+    names.ROUND: lambda _call, a: tirx.nearbyint(a),
+    names.SQUARE: lambda _call, a: _multiply(a, a),
+    names.WHERE: lambda _call, a, b, c: tirx.Select(a, b, c),
+    names.LESS: lambda _call, a, b: a < b,
+    names.LESS_EQUAL: lambda _call, a, b: a <= b,
+    names.GREATER: lambda _call, a, b: a > b,
+    names.GREATER_EQUAL: lambda _call, a, b: a >= b,
+    names.EQUAL: lambda _call, a, b: tirx.Not(_differ(a, b)),
+    names.NOT_EQUAL: lambda _call, a, b: _differ(a, b),
+    names.LOGICAL_AND: lambda _call, a, b: tirx.And(a, b),
+    names.LOGICAL_OR: lambda _call, a, b: tirx.Or(a, b),
+    names.LOGICAL_XOR: lambda _call, a, b: _differ(a, b),
+    names.LOGICAL_NOT: lambda _call, a: tirx.Not(a),
+    names.ASTYPE: lambda call, a: a.astype(str(storage_dtype(dtype_of(call.ty)))),
+    names.CLIP: _clip,
 }
 """Full name of an elementwise operator → its arithmetic at one position, after the call."""
 
 EXPRESSIONS: Mapping[str, Expression] = {
-    "relax.matmul": _matmul,
-    "relax.nn.conv2d": _conv2d,
-    "relax.nn.max_pool2d": _max_pool2d,
-    "relax.nn.avg_pool2d": _avg_pool2d,
+    names.MATMUL: _matmul,
+    names.CONV2D: _conv2d,
+    names.MAX_POOL2D: _max_pool2d,
+    names.AVG_POOL2D: _avg_pool2d,
     **REDUCTIONS,
     **REARRANGED,
 }

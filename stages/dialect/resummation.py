@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect import names
 from stages.dialect.calls import shape_of
 from stages.dialect.convolve import convolve
 from stages.dialect.float_linear import float64_of
 from stages.dialect.registry import register
 
 Array = np.ndarray[Any, Any]
-SETTLE = "relax.qnn.settle"
+SETTLE = names.QNN_SETTLE
 MAGIC = float(np.float32(1.5 * 2**23))
 """Added to a float32 and taken off again, it leaves the nearest integer of small numbers."""
 OPERANDS = ("sums", "data", "weight", "slope", "offset", "slack", "least", "largest")

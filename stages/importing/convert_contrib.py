@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import BYTES
 from stages.importing.convert_pools import averaging
 from stages.importing.convert_qoperators import (
     byte_grid,
@@ -23,7 +24,7 @@ from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import linear_quantizers, qlinear
 from stages.numerics.onnx_luts import logistic
-from stages.numerics.quantization_grid import BYTES, Grid, every_byte
+from stages.numerics.quantization_grid import Grid, every_byte
 from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import BYTES
 from stages.importing.convert_quantizers import positive
 from stages.importing.onnx_reader import Node
 from stages.importing.picture import Picture
 from stages.importing.relax_builder import RelaxBuilder
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import qlinear
-from stages.numerics.quantization_grid import BYTES, Grid
+from stages.numerics.quantization_grid import Grid
 from stages.numerics.quantization_grid import grid as grid_of
 
 Array = np.ndarray[Any, Any]

@@ -9,6 +9,7 @@ import onnx as onnx_package
 from tvm import relax
 
 from stages.dialect.calls import storage_dtype
+from stages.dialect.dtypes import limits
 from stages.dialect.operators import OPERATORS
 from stages.importing.negative_scales import with_positive_scales
 from stages.importing.onnx_reader import Node
@@ -16,7 +17,6 @@ from stages.importing.relax_builder import Dequantized, RelaxBuilder
 from stages.importing.scale_views import Views, views
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import linear_quantizers, onnx_elementwise
-from stages.numerics.quantization_grid import limits_of
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +35,7 @@ def quantize_linear(builder: RelaxBuilder, node: Node) -> Any:
     x, scale_name = node.inputs[:2]
     dtype = _quantized_dtype(builder, node)
     seen = views(builder.shape(x), builder.shape(scale_name), node)
-    low, high = limits_of(dtype)
+    low, high = limits(dtype)
     if x in builder.constants and scale_name in builder.constants:
         return _folded(builder, node, seen, dtype)
     value = builder.read(x)
@@ -55,7 +55,7 @@ def _folded(builder: RelaxBuilder, node: Node, seen: Views, dtype: str) -> Array
     point = np.zeros((), storage_dtype(dtype))
     if len(node.inputs) > 2 and node.inputs[2]:
         point = seen.of_scale(builder.constant(node.inputs[2]).astype(storage_dtype(dtype)))
-    low, high = limits_of(dtype)
+    low, high = limits(dtype)
     meaning = OPERATORS["relax.qnn.quantize_linear"].meaning
     data = builder.constant(x).astype(np.float32).reshape(seen.data)
     result = meaning(data, scale, point, low=low, high=high)

@@ -28,7 +28,7 @@ NEAR_TIES = "relax.qnn.near_ties"
 OPERANDS = (
     *("sums", "data", "weight", "weight_scale", "bias", "slope", "offset", "reach", "least"),
 )
-QUANTIZE = ARITHMETIC[f"relax.qnn.{linear_quantizers.quantize_linear.__name__}"]
+QUANTIZE = ARITHMETIC[linear_quantizers.quantize_linear.name]
 ROUNDINGS = 9
 """Roundings beside those of the steps, each of at most u times the size of the sum, or of the bias:
 of both factors, the bias added, the division; of the level that is compared the cast, the slope,

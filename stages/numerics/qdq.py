@@ -28,11 +28,9 @@ from stages.dialect.calls import is_op
 from stages.graph.bindings import bindings_of, output_names, outputs_of
 from stages.kinds import Model
 from stages.numerics import qdq_integers, qdq_onnx
+from stages.numerics.linear_quantizers import dequantize_linear, quantize_linear
 from stages.numerics.onnx_islands import ATTRIBUTE, PLAIN, Session, islands_of, written
 from stages.numerics.qdq_rewriter import Rewriting
-
-QUANTIZE = "relax.qnn.quantize_linear"
-DEQUANTIZE = "relax.qnn.dequantize_linear"
 
 
 def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
@@ -61,9 +59,9 @@ def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
 
 def _visit(graph: Rewriting, variable: Any, value: Any, numerics: str) -> None:
     """Apply the first rule that fits a binding of the source."""
-    if is_op(value, DEQUANTIZE):
+    if is_op(value, dequantize_linear.name):
         graph.note_dequantized(variable, value)
-    elif is_op(value, QUANTIZE):
+    elif is_op(value, quantize_linear.name):
         grid = graph.grid(value)
         if grid is None or not grid.is_per_tensor or not _is_whole(value, grid.limits):
             return

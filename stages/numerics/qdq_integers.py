@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call, Op
 
+from stages.dialect import names
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.dialect.operators import OPERATORS
@@ -21,11 +22,6 @@ from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]
 
-_MOVES = """reshape permute_dims squeeze expand_dims flatten strided_slice take broadcast_to tile
-    repeat flip split"""
-MOVES = frozenset(f"relax.{name}" for name in _MOVES.split())
-"""Operators that choose and move values of their first operand."""
-RESHAPES = frozenset(f"relax.{name}" for name in ("reshape", "squeeze", "expand_dims", "flatten"))
 LONGEST_CHAIN = 64
 
 
@@ -47,28 +43,28 @@ def _move_call(graph: Rewriting, variable: Any, call: Any) -> None:
     if first is None:
         return
     name = str(call.op.name)
-    if name == "relax.permute_dims" and call.attrs.axes is not None:
+    if name == names.PERMUTE_DIMS and call.attrs.axes is not None:
         axes = tuple(int(axis) for axis in call.attrs.axes)
         _note(graph, variable, _on(graph, call), first.grid.transposed(axes))
-    elif name in RESHAPES:
+    elif name in names.RESHAPES:
         grid = first.grid.reshaped(shape_of(call.args[0].ty), shape_of(variable.ty))
         if grid is not None:
             _note(graph, variable, _on(graph, call), grid)
     elif not first.grid.is_per_tensor:
         return
-    elif name in MOVES:
+    elif name in names.MOVEMENTS:
         _note(graph, variable, _on(graph, call), first.grid)
-    elif name in ("relax.argmax", "relax.argmin") and first.grid.factor > 0:
+    elif name in (names.ARGMAX, names.ARGMIN) and first.grid.factor > 0:
         graph.values[variable] = graph.builder.emit(_on(graph, call), str(variable.name))
-    elif name in ("relax.maximum", "relax.minimum", "relax.concat", "relax.stack"):
+    elif name in (names.MAXIMUM, names.MINIMUM, names.CONCAT, names.STACK):
         if all(each is not None and each.grid.same(first.grid) for each in operands):
             _note(graph, variable, _on(graph, call), first.grid)
-    elif name == "relax.nn.relu":
+    elif name == names.RELU:
         low, high = max(first.grid.limits[0], first.grid.point), first.grid.limits[1]
         clipped = relax.op.clip(first.value, low, high)
         is_idle = low == first.grid.limits[0]
         _note(graph, variable, first.value if is_idle else clipped, first.grid)
-    elif name == "relax.nn.max_pool2d" and _is_plain_pool(call):
+    elif name == names.MAX_POOL2D and _is_plain_pool(call):
         attrs = call.attrs
         arguments = (attrs.pool_size, attrs.strides, attrs.padding)
         windows = [[int(extent) for extent in each] for each in arguments]

@@ -17,23 +17,27 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import names
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import remap, variables_in
 from stages.numerics import onnx_sums, qlinear
+from stages.numerics.linear_quantizers import dequantize_linear
 from stages.numerics.onnx_islands import DEFAULT, INTEGERS, UNOPTIMIZED, Island
+from stages.numerics.onnx_layers import window_sum2d
 from stages.numerics.qdq_integers import table_of
 from stages.numerics.qdq_pointwise_conv import block_of, levels
 from stages.numerics.qdq_rewriter import Quantized, Rewriting
 from stages.numerics.qdq_sums import Product, product_of
 from stages.numerics.quantization_grid import Grid, every_byte
+from stages.numerics.softmax import softmax as float_softmax
 
 Array = np.ndarray[Any, Any]
 WRONG_POOL = "QLinearAveragePool, which divides by wrong counts where it rounds sizes up"
 FLOAT_SUMS = "a convolution or product of floats: an int8 tensor at it has several readers"
 CUT = "operators of floats: a Relu or Clip within the grid is before the quantizer"
 TO_UNSIGNED = 128
-_RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze")
-_SHIFTS = ("relax.reshape", "relax.permute_dims", "relax.strided_slice")
+_RESHAPES = (names.RESHAPE, names.EXPAND_DIMS, names.SQUEEZE)
+_SHIFTS = (names.RESHAPE, names.PERMUTE_DIMS, names.STRIDED_SLICE)
 
 
 def fused(graph: Rewriting, variable: Any, out: Grid) -> Any | None:
@@ -63,9 +67,9 @@ def _bounds(graph: Rewriting, variable: Any, out: Grid) -> tuple[int, int] | Non
     call = graph.expressions.get(variable)
     if call is None or not graph.is_read_once(variable):
         return None
-    if is_op(call, "relax.nn.relu"):
+    if is_op(call, names.RELU):
         return out.point, out.limits[1]
-    if is_op(call, "relax.clip"):
+    if is_op(call, names.CLIP):
         low, high = out.quantize(np.array([float(each.value) for each in call.args[1:]]))
         return int(low), int(high)
     return None
@@ -89,7 +93,7 @@ def _note(graph: Rewriting, layer: str, runtime: str, gives: str = DEFAULT) -> N
 def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """QLinearConv, QLinearMatMul, QGemm."""
     product, bias = product_of(graph, variable), None
-    if product is None and is_op(call, "relax.add"):
+    if product is None and is_op(call, names.ADD):
         product, bias = _with_bias(graph, call)
     if product is None:
         return None
@@ -112,7 +116,7 @@ def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
 
 def _moved(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """What is only moved about before it is quantized: sums of ConvTranspose, rows of softmax."""
-    if not any(is_op(call, name) for name in _SHIFTS):
+    if not is_op(call, *_SHIFTS):
         return None
     inner = call.args[0]
     source = graph.expressions.get(inner)
@@ -143,11 +147,11 @@ def _bias(graph: Rewriting, variable: Any, product: Product, channels: int) -> A
     along = len(shape) - (3 if product.is_conv else 1)
     if any(extent not in (1, channels if i == along else 1) for i, extent in enumerate(shape)):
         return None
-    while any(is_op(graph.expressions.get(variable), name) for name in _RESHAPES):
+    while is_op(graph.expressions.get(variable), *_RESHAPES):
         variable = graph.expressions[variable].args[0]
     values = graph.tensor(variable)
     call = graph.expressions.get(variable)
-    if call is not None and is_op(call, "relax.qnn.dequantize_linear"):
+    if call is not None and is_op(call, dequantize_linear.name):
         stored = graph.tensor(call.args[0])
         points = graph.tensor(call.args[2])
         if stored is None or stored.dtype != np.int32 or points is None or points.any():
@@ -163,8 +167,8 @@ def _bias(graph: Rewriting, variable: Any, product: Product, channels: int) -> A
 
 def _binary(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """QLinearAdd, QLinearMul."""
-    function = qlinear.add if is_op(call, "relax.add") else qlinear.multiply
-    if function is qlinear.multiply and not is_op(call, "relax.multiply"):
+    function = qlinear.add if is_op(call, names.ADD) else qlinear.multiply
+    if function is qlinear.multiply and not is_op(call, names.MULTIPLY):
         return None
     left, right = (graph.quantized.get(operand) for operand in call.args)
     if left is None or right is None or not _are_bytes(out, left, right):
@@ -180,7 +184,7 @@ def _binary(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None
 
 def _mean(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """QLinearGlobalAveragePool, or where types differ a pool of floats."""
-    if not is_op(call, "relax.mean") or call.attrs.axis is None:
+    if not is_op(call, names.MEAN) or call.attrs.axis is None:
         return None
     if variable.name in graph.session.reductions:
         return None
@@ -207,7 +211,7 @@ def reduce(graph: Rewriting, variable: Any, call: Any) -> None:
     keepdims = bool(call.attrs.keepdims)
     value = graph.value(call.args[0])
     result = onnx_sums.reduced(value, axes, keepdims, graph.builder.emit, name)
-    if is_op(call, "relax.mean"):
+    if is_op(call, names.MEAN):
         extents = [shape_of(value.ty)[axis] for axis in axes]
         count = graph.builder.tensor(f"{name}.count", np.asarray(np.prod(extents), np.float32))
         result = graph.builder.emit(relax.op.divide(result, count), f"{name}.mean")
@@ -216,12 +220,12 @@ def reduce(graph: Rewriting, variable: Any, call: Any) -> None:
 
 def _average(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """QLinearAveragePool: NHWC sums over windows, divided by their count, back to NCHW."""
-    if not is_op(call, "relax.permute_dims") or _ints(call.attrs.axes) != [0, 3, 1, 2]:
+    if not is_op(call, names.PERMUTE_DIMS) or _ints(call.attrs.axes) != [0, 3, 1, 2]:
         return None
-    divided = graph.call_for(call.args[0], "relax.divide")
+    divided = graph.call_for(call.args[0], names.DIVIDE)
     sums = None
     if divided is not None:
-        sums = graph.call_for(divided.args[0], "relax.qnn.window_sum2d")
+        sums = graph.call_for(divided.args[0], window_sum2d.name)
     if divided is None or sums is None:
         return None
     data, counts = graph.quantized.get(sums.args[0]), graph.tensor(divided.args[1])
@@ -262,7 +266,7 @@ def _ints(values: Any) -> list[int]:
 
 def _softmax(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """QLinearSoftmax."""
-    if not is_op(call, "relax.qnn.softmax") or attributes(call)["beta"] != 1.0:
+    if not is_op(call, float_softmax.name) or attributes(call)["beta"] != 1.0:
         return None
     data = graph.quantized.get(call.args[0])
     if data is None or not _are_bytes(out, data):
@@ -275,7 +279,7 @@ def _softmax(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | Non
 
 def _concat(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
     """QLinearConcat: operands that lie on other grids go through a table."""
-    if not is_op(call, "relax.concat"):
+    if not is_op(call, names.CONCAT):
         return None
     operands = [graph.quantized.get(each) for each in variables_in(call)]
     parts = [each for each in operands if each is not None and _are_bytes(out, each)]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect import names
 from stages.dialect.calls import is_op, shape_of
-from stages.numerics import qlinear
+from stages.numerics import linear_quantizers, qlinear
 from stages.numerics.onnx_pointwise_conv import bounds, near_ties
-from stages.numerics.qdq_integers import RESHAPES
 from stages.numerics.quantization_grid import Grid
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ FEWEST_PIXELS = 16
 
 DEEPEST = 1 << 15
 """Channels whose squares of 9 bits add up to an int32."""
-_KEPT = ("relax.qnn.dequantize_linear", *RESHAPES)
+_KEPT = (linear_quantizers.dequantize_linear.name, *names.RESHAPES)
 
 
 def block_of(graph: Rewriting, product: Product) -> int | None:
@@ -64,7 +64,7 @@ def _weight(graph: Rewriting, product: Product) -> Array | None:
     """The constant integers [O, C] of a convolution of single pixels."""
     variable = product.call.args[1]
     while (call := graph.expressions.get(variable)) is not None:
-        if not any(is_op(call, name) for name in _KEPT):
+        if not is_op(call, *_KEPT):
             return None
         variable = call.args[0]
     values = graph.tensor(variable)

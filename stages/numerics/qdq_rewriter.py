@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.dialect.dtypes import parse
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.builder import ModelBuilder
 from stages.kinds import Model
@@ -86,7 +87,7 @@ class Rewriting:
         if self.is_constant(variable):
             return True
         while (call := self.expressions.get(variable)) is not None:
-            if is_op(call, "relax.qnn.dequantize_linear"):
+            if is_op(call, linear_quantizers.dequantize_linear.name):
                 return str(variable.name) in self.session.signed
             if not self.is_read_once(variable):  # it has a pair of quantizers of its own there
                 return bool(self.session.signed)
@@ -161,7 +162,7 @@ class Rewriting:
         if id(of) in self._points:
             scale, zero_point = self._points[id(of)]
             return self.value(scale), self.value(zero_point)
-        storage = "int8" if of.dtype.startswith("int") else "uint8"
+        storage = "int8" if parse(of.dtype).is_signed else "uint8"
         if of.dtype in ("int16", "uint16", "int32"):
             storage = of.dtype
         return (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stages.dialect import names
 from stages.dialect.calls import is_op, shape_of
 from stages.numerics import linear_quantizers, qlinear
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from stages.numerics.qdq_rewriter import Quantized, Rewriting
 
 Array = np.ndarray[Any, Any]
-CONV, MATMUL = "relax.nn.conv2d", "relax.matmul"
+CONV, MATMUL = names.CONV2D, names.MATMUL
 _NARROW = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 9))
 
 

@@ -15,9 +15,10 @@ from tvm import relax
 
 from stages.dialect import integer
 from stages.dialect.calls import shape_of
+from stages.dialect.dtypes import limits
 from stages.dialect.numbers import NUMPY
 from stages.numerics import linear_quantizers, onnx_elementwise, onnx_layers, onnx_luts
-from stages.numerics.quantization_grid import Grid, limits_of
+from stages.numerics.quantization_grid import Grid
 from stages.numerics.rescale import rescale
 
 Array = np.ndarray[Any, Any]
@@ -258,7 +259,7 @@ def add_of_computed(
         ratios[0], points[0], ratios[1], points[1], points[2]
     )
     operands = [*_as_added(lhs, rhs, *ratios), to.emit(fixed, f"{layer}.fixed")]
-    low, high = limits_of(dtype)
+    low, high = limits(dtype)
     return to.emit(onnx_elementwise.qlinear_add(*operands, low=low, high=high), layer)
 
 

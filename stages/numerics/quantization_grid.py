@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.calls import storage_dtype
+from stages.dialect.calls import BYTES, storage_dtype
+from stages.dialect.dtypes import limits
 
 Array = np.ndarray[Any, Any]
-
-BYTES = ("int8", "uint8")
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Grid:
     @property
     def limits(self) -> tuple[int, int]:
         """Smallest and largest integer of the dtype."""
-        return limits_of(self.dtype)
+        return limits(self.dtype)
 
     def same(self, other: Grid) -> bool:
         """Whether the same integers mean the same numbers, one scale and zero point each."""
@@ -125,15 +124,7 @@ def grid(scale: Array, zero_point: Array, dtype: str | None = None) -> Grid:
     return Grid(np.asarray(scale, np.float32), np.asarray(zero_point).astype(np.int64), kind)
 
 
-def limits_of(dtype: str) -> tuple[int, int]:
-    """Smallest and largest integer of a dtype such as `uint4`."""
-    bits = int(dtype.lstrip("uint"))
-    if dtype.startswith("u"):
-        return 0, (1 << bits) - 1
-    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-
-
 def every_byte(dtype: str) -> Array:
     """The 256 values of a byte, in the order of `qnn.table`."""
-    low, high = limits_of(dtype)
+    low, high = limits(dtype)
     return np.arange(low, high + 1).astype(storage_dtype(dtype))

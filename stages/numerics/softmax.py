@@ -14,6 +14,7 @@ from tvm import te
 
 from stages.dialect import let_bindings
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.dtypes import limits, parse
 from stages.dialect.numbers import NUMPY, TIR, Numbers, Value
 from stages.dialect.registry import register
 from stages.numerics import fixed_point as fixed
@@ -60,8 +61,7 @@ def _shares(m: Numbers, exps: Value, difference: Value) -> tuple[Value, Value]:
 def _scaled(
     m: Numbers, power: Value, reciprocal: Value, zeros: Value, bits: int, dtype: str
 ) -> Value:
-    low = -(1 << (bits - 1)) if dtype.startswith("int") else 0
-    high = low + (1 << bits) - 1
+    low, high = limits(dtype)
     places = fixed.whole(m, ACCUMULATOR_BITS + 31 - bits) - zeros
     value = divide_by_power(m, fixed.high_product(m, reciprocal, power), places)
     moved = value + fixed.whole(m, low)
@@ -73,7 +73,7 @@ def _reciprocal(m: Numbers, total: Value, zeros: Value) -> Value:
 
 
 def _softmax_bytes_te(data: Any, exps: Any, *, dtype: str) -> Any:
-    bits = int(dtype.lstrip("uint"))
+    bits = parse(dtype).bits
     most = _reduce(data, te.max, lambda i: data(*i).astype("int32"), "most")
 
     def difference(index: Sequence[Any]) -> Any:
@@ -114,7 +114,7 @@ def softmax_of_bytes(data: Array, exps: Array, *, dtype: str) -> Array:
     total = share.sum(-1, keepdims=True)
     zeros = fixed.leading_zeros(NUMPY, total)
     inverse = _reciprocal(NUMPY, total, zeros)
-    result: Array = _scaled(NUMPY, power, inverse, zeros, int(dtype.lstrip("uint")), dtype)
+    result: Array = _scaled(NUMPY, power, inverse, zeros, parse(dtype).bits, dtype)
     return result
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from tvm import te
 
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.dtypes import parse
 from stages.dialect.numbers import NUMPY, TIR, Numbers, Value
 from stages.dialect.registry import register
 
@@ -68,7 +69,7 @@ def _between_floats(
         )
     ]
     total = parts[0] + parts[1] + parts[2] + parts[3]
-    is_float = dtype.startswith("float")
+    is_float = parse(dtype).is_float
     return total if is_float else m.cast(total + m.constant(0.5, "float32"), dtype)
 
 

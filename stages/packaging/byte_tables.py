@@ -19,7 +19,7 @@ from hw.isa import Isa, Part, isa_of
 from hw.profile import Hardware
 from stages.codegen import Text
 from stages.dialect.calls import BYTES, dtype_of, is_op, shape_of
-from stages.dialect.infer import limits
+from stages.dialect.dtypes import limits
 from stages.graph.bindings import outputs_of
 from stages.graph.composites import calls_in
 from stages.kernels.llvm import FunctionText

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hw.isa import Isa
 from stages.codegen import Text
-from stages.dialect.infer import limits
+from stages.dialect.dtypes import limits
 from stages.packaging.vectors import Vectors
 
 SATURATED = "bk_saturated_"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.calls import attributes, dtype_of
-from stages.dialect.infer import limits
+from stages.dialect.dtypes import limits
 from stages.dialect.numbers import NUMPY
 from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.rebase import SHIFT

@@ -10,7 +10,7 @@ import numpy as np
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
-from stages.dialect.calls import PREFIX
+from stages.dialect.names import PREFIX
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model

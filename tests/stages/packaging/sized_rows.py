@@ -10,8 +10,8 @@ from tvm import relax
 
 from stages.dialect import float_linear as halves
 from stages.dialect import integer
-from stages.dialect.calls import PREFIX
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
+from stages.dialect.names import PREFIX
 from stages.graph.collecting import collect
 from stages.numerics import bipolar, qdq_pointwise_conv, qlinear, qonnx_operators, rescale
 from stages.numerics import onnx_pointwise_conv as ties

@@ -7,7 +7,8 @@ import platform
 import numpy as np
 import pytest
 
-from stages.dialect.calls import PREFIX, dtype_of, shape_of
+from stages.dialect.calls import dtype_of, shape_of
+from stages.dialect.names import PREFIX
 from stages.dialect.operators import OPERATORS
 from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import ModelBuilder
