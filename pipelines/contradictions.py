@@ -14,7 +14,7 @@ from pipelines.recipe import CHANNELS, CLASSES, InputSpec, Recipe
 from pipelines.sizes import pair
 from pipelines.validate import Location
 from stages.image_layout import layout
-from stages.options import is_match
+from stages.layer_options import is_match
 
 Description = Mapping[str, Any]
 """What `stages.importing.describe` says of the model file."""

@@ -15,13 +15,13 @@ from pipelines.precision import (
     tensor,
 )
 from pipelines.sizes import Size, pair, said
+from stages.layer_options import LayerOverride
 from stages.options import (
     DEFAULT_FORMATS,
     LOW_BIT_NETWORKS,
     CalibrationMethod,
     FloatPrecision,
     GoldenOptions,
-    LayerOverride,
     ModelFormat,
     PackageFormat,
     ScheduleOptions,

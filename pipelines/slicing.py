@@ -6,12 +6,12 @@ from typing import Any
 
 from pipelines.precision import LEVELS, tensor
 from pipelines.recipe import IMAGE_SIZES, Recipe, model_format, precise_layers
+from stages.layer_options import LayerAlgorithm
 from stages.options import (
     ActivationScheme,
     CalibrateOptions,
     GoldenOptions,
     ImportOptions,
-    LayerAlgorithm,
     LegalizeOptions,
     PackageOptions,
     QuantizeOptions,

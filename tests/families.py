@@ -26,7 +26,7 @@ from stages.graph.bindings import bindings_of
 from stages.kernels.families import FloatDots, TransformedDots
 from stages.kernels.offers import BFLOATS, FLOATS, HALVES, Problem
 from stages.kernels.signature import KernelSignature
-from stages.options import Encoding
+from stages.layer_options import Encoding
 from stages.synthesizing import BYTES, SPANS, wanted
 from stages.synthesizing.offering import candidates, tiles_of
 

@@ -33,7 +33,8 @@ from recipes.models import exported
 from stages import STAGES, importing
 from stages.dialect.float_linear import departure
 from stages.importing import converters, onnx_operators, zoo
-from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
+from stages.layer_options import LayerOverride
+from stages.options import PACKAGE_FORMATS, ZooOptions
 from stages.packaging.program import TensorSpec
 from stages.packaging.shipping import example_c
 from tests import warm

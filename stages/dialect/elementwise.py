@@ -23,7 +23,8 @@ from stages.dialect import names
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype, tensor_type
 from stages.dialect.let_bindings import shared
 from stages.dialect.names import PREFIX
-from stages.dialect.numbers import NUMPY, TIR
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import Builder, Infer, register
 
 ELEMENTWISE = {

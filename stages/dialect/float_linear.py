@@ -19,7 +19,9 @@ from stages.dialect import infer
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
 from stages.dialect.convolve import convolve
 from stages.dialect.elementwise import ARITHMETIC, elementwise, of_type
-from stages.dialect.numbers import NUMPY, TIR, Numbers, Value
+from stages.dialect.numbers import Numbers, Value
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import Builder, register
 
 Array = np.ndarray[Any, Any]

@@ -15,9 +15,9 @@ from stages.dialect import names
 from stages.dialect.calls import BYTES, attributes, dtype_of, shape_of, storage_dtype
 from stages.dialect.dtypes import limits, parse
 from stages.dialect.elementwise import ARITHMETIC, element
-from stages.dialect.fused_numbers import UNSATURATED_TIR, WHOLE_TIR
 from stages.dialect.movement_te import REARRANGED, Expression, Tensor, ints_of
-from stages.dialect.numbers import TIR, fence
+from stages.dialect.numbers_fused import UNSATURATED_TIR, WHOLE_TIR
+from stages.dialect.numbers_tir import TIR, fence
 from stages.dialect.operators import OPERATORS
 from stages.dialect.processor import clips_integers
 from stages.dialect.reductions_te import REDUCTIONS

@@ -16,7 +16,8 @@ from stages.kernels.methods import BYTE_BITS, BYTE_LIMIT, WORD_BYTES
 from stages.kernels.signature import BLOCK, Flush, KernelSignature
 from stages.kernels.winograd import BY_ONE, TRANSFORMS, WINDOW, Transform, transforms_of
 from stages.kinds import Table
-from stages.options import Algorithm, Encoding, FloatPrecision
+from stages.layer_options import Algorithm, Encoding
+from stages.options import FloatPrecision
 
 LINE = 64
 """Bytes of a line of the caches."""

@@ -25,7 +25,7 @@ from stages.kernels.tables import pack_indices, unpack_indices, unpack_tables
 from stages.kernels.terms import plane_bits
 from stages.kernels.winograd import Transform, pack_transformed
 from stages.kernels.words import by_channels, in_words
-from stages.options import Encoding
+from stages.layer_options import Encoding
 
 Array = np.ndarray[Any, Any]
 _WORD = {"float32": np.float32, "uint16": np.uint32, "float16": np.uint32}

@@ -26,9 +26,10 @@ from stages.kernels.groups import dense
 from stages.kernels.measured import Subject
 from stages.kernels.offers import Method
 from stages.kinds import Model, Table
+from stages.layer_options import is_match
 from stages.legalizing.choice import BUILDERS, ON_BYTES, Layer, choose, layer_of, shared, subject
 from stages.legalizing.direct import legalize
-from stages.options import LegalizeOptions, is_match
+from stages.options import LegalizeOptions
 
 __all__ = ["check", "run", "subjects"]
 

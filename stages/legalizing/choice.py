@@ -32,7 +32,7 @@ from stages.kernels.packings import packed_as
 from stages.kernels.tables import ENTRIES, GROUP
 from stages.kernels.terms import encoding_of
 from stages.kinds import Table
-from stages.options import Algorithm, Packing
+from stages.layer_options import Algorithm, Packing
 
 _ON_BITS: dict[Algorithm | None, str] = {
     "bitserial": "be bit-serial",

@@ -22,7 +22,7 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, is_op
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numerators import factor, numerators
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.composites import fits_bytes, takes_bits, takes_products

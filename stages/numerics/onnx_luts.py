@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 
 Array = np.ndarray[Any, Any]
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from stages.dialect.calls import shape_of, tensor_type
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.numbers import NUMPY, Numbers, Value
+from stages.dialect.numbers import Numbers, Value
+from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.registry import register
 from stages.numerics import linear_quantizers
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.registry import register
 from stages.dialect.rounding_modes import MODES
 

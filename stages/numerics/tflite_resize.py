@@ -14,7 +14,9 @@ from tvm import te
 
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
 from stages.dialect.dtypes import parse
-from stages.dialect.numbers import NUMPY, TIR, Numbers, Value
+from stages.dialect.numbers import Numbers, Value
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import register
 
 Array = np.ndarray[Any, Any]

@@ -14,8 +14,8 @@ from struct import pack, unpack
 from typing import Any
 
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
-from stages.dialect.fused_numbers import LONGEST_WORD
 from stages.dialect.numbers import MAGIC
+from stages.dialect.numbers_fused import LONGEST_WORD
 from stages.errors import StageError
 from stages.kernels.packed import CONVOLUTION
 from stages.packaging.finishing import SAME

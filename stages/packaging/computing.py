@@ -17,8 +17,8 @@ from tvm.script.ir_builder import tirx as T
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ARITHMETIC, WHOLE, WIDENED
-from stages.dialect.fused_numbers import LONGEST_WORD, UNSATURATED_TIR, WORD_TIR
-from stages.dialect.numbers import TIR
+from stages.dialect.numbers_fused import LONGEST_WORD, UNSATURATED_TIR, WORD_TIR
+from stages.dialect.numbers_tir import TIR
 from stages.dialect.processor import clips_integers
 from stages.dialect.relax_te import SCALARS, clipped, saturates, scalar, unsaturated
 from stages.errors import StageError

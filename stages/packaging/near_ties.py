@@ -19,7 +19,8 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.let_bindings import shared
-from stages.dialect.numbers import MAGIC, MAGIC_BITS, TIR, rounded_by_sum
+from stages.dialect.numbers import MAGIC, MAGIC_BITS
+from stages.dialect.numbers_tir import TIR, rounded_by_sum
 from stages.graph.bindings import bindings_of
 from stages.numerics.onnx_pointwise_conv import (
     ABOVE,

@@ -13,7 +13,7 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.let_bindings import shared
-from stages.dialect.numbers import fence
+from stages.dialect.numbers_tir import fence
 from stages.graph.composites import MOVED
 from stages.kernels.signature import BLOCK
 from stages.packaging.addressing import call_on

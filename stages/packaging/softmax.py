@@ -17,7 +17,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.dialect.let_bindings import shared
-from stages.dialect.numbers import TIR
+from stages.dialect.numbers_tir import TIR
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import calls_in
 from stages.numerics.onnx_layers import softmax_levels, softmax_place

@@ -17,8 +17,8 @@ from tvm import tirx
 from hw.isa import Isa
 from stages.dialect.calls import attributes
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.fused_numbers import LONGEST_WORD
-from stages.dialect.numbers import TIR
+from stages.dialect.numbers_fused import LONGEST_WORD
+from stages.dialect.numbers_tir import TIR
 from stages.packaging.narrowing import packs
 
 THRESHOLD = "relax.qnn.threshold"

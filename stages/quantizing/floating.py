@@ -18,7 +18,7 @@ from tvm import relax
 from stages.dialect.calls import BYTES, attributes, dtype_of, is_op
 from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.rewriting import Rewriting
 from stages.kernels.rebase import SHIFT

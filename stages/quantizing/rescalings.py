@@ -11,7 +11,7 @@ import numpy as np
 
 from stages.dialect.calls import attributes, dtype_of
 from stages.dialect.dtypes import limits
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.rebase import SHIFT
 from stages.numerics import tflite

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Literal
 
 from stages.kernels.terms import Op, Term, TermPlan, plain_plan, products, raw_planes
-from stages.options import Encoding
+from stages.layer_options import Encoding
 from stages.synthesizing.quotient import completed
 from stages.synthesizing.searching import Candidate, Function, Solution, met_in_the_middle
 from stages.synthesizing.searching import candidates as all_candidates

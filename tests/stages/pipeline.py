@@ -19,7 +19,8 @@ from stages.graph import interpret
 from stages.kernels.offers import Offer, Problem, from_table, to_table
 from stages.kernels.signature import KernelSignature
 from stages.kinds import Model, Table
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.layer_options import Algorithm, LayerAlgorithm
+from stages.options import LegalizeOptions
 from stages.synthesizing import offering
 from stages.synthesizing.offering import offers_for
 from stages.synthesizing.recounting import Recount

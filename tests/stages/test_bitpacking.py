@@ -24,8 +24,9 @@ from stages.kernels.packed import parse_signature
 from stages.kernels.packing import unpack_weights
 from stages.kernels.signature import Flush, KernelSignature, stored_by
 from stages.kinds import Model
+from stages.layer_options import Algorithm
 from stages.numerics import qonnx_operators
-from stages.options import Algorithm, LegalizeOptions
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import (
     algorithm,

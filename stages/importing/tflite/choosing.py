@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.elementwise import operands
 from stages.importing.tflite.graph import Operator

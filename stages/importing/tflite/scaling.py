@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.importing.tflite.activations import limits, require_no_activation
 from stages.importing.tflite.builder import TfliteBuilder
 from stages.importing.tflite.graph import Array, Operator

@@ -16,8 +16,10 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import compile_object, target_of
-from stages.dialect.fused_numbers import WHOLE_TIR
-from stages.dialect.numbers import NUMPY, TIR, Numbers
+from stages.dialect.numbers import Numbers
+from stages.dialect.numbers_fused import WHOLE_TIR
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numbers_tir import TIR
 from stages.numerics.onnx_elementwise import qlinear_add
 from stages.numerics.rescale import rescale
 from tests.compiled import Library

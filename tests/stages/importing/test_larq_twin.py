@@ -19,7 +19,8 @@ from stages.graph import interpret
 from stages.importing import larq_twin, oracle, zoo
 from stages.importing.tflite.larq import unpacked
 from stages.importing.tflite.operations import packed
-from stages.options import Encoding, ImportOptions, TensorQuantization, ZooOptions
+from stages.layer_options import Encoding, TensorQuantization
+from stages.options import ImportOptions, ZooOptions
 
 Array = np.ndarray[Any, Any]
 SIZE = 17

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.numerics import float_elementwise
 from stages.numerics import transcendental as t
 from tests.stages.dialect.examples import Example

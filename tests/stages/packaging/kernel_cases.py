@@ -11,8 +11,9 @@ from tvm import relax
 
 from stages.dialect.calls import shape_of
 from stages.kinds import Model
+from stages.layer_options import Algorithm, LayerAlgorithm
 from stages.numerics import qonnx_operators
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,8 @@ from stages.dialect.names import PREFIX
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.layer_options import Algorithm, LayerAlgorithm
+from stages.options import LegalizeOptions
 from stages.packaging.compiling import ITEM
 from tests.kept import kept
 from tests.stages.packaging.kernel_cases import Net as Levels

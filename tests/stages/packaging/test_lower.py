@@ -17,8 +17,8 @@ from stages.graph import interpret
 from stages.graph.bindings import calls_of
 from stages.kernels.packed import border_classes
 from stages.kernels.packing import round_up
+from stages.layer_options import Algorithm
 from stages.numerics import qonnx_operators
-from stages.options import Algorithm
 from stages.packaging.addressing import border_expression
 from stages.packaging.composite import Composite
 from stages.packaging.graph import program_of

@@ -17,9 +17,10 @@ from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.builder import ModelBuilder
 from stages.graph.composites import MATRICES
 from stages.kinds import Model
+from stages.layer_options import LayerAlgorithm
 from stages.numerics import qlinear
 from stages.numerics.quantization_grid import Grid
-from stages.options import LayerAlgorithm, LegalizeOptions, QuantizeOptions
+from stages.options import LegalizeOptions, QuantizeOptions
 from stages.packaging.windows import Windows
 from stages.quantizing import run
 from tests.stages.packaging.programs import assert_exact, pack

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stages.kernels.terms import TermPlan, products, raw_planes
-from stages.options import Encoding
+from stages.layer_options import Encoding
 from stages.synthesizing import discovering
 from stages.synthesizing.discovering import discovered, plans
 from stages.synthesizing.quotient import completed, interaction, residual

@@ -19,7 +19,7 @@ from stages.kernels.packing import pack_weights, raw_sums, unpack_weights
 from stages.kernels.signature import BLOCK, Flush, KernelSignature
 from stages.kernels.tables import GROUP, additions, pack_tables, unpack_tables
 from stages.kernels.terms import products
-from stages.options import Encoding
+from stages.layer_options import Encoding
 from stages.synthesizing import synthesized
 from stages.synthesizing.carried import body_of
 from stages.synthesizing.certificate import ProofError, prove

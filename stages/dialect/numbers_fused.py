@@ -3,7 +3,8 @@ within bounds, as the dialect has it."""
 
 from __future__ import annotations
 
-from stages.dialect.numbers import MAGIC, Numbers, TirNumbers, Value, rounded_by_sum
+from stages.dialect.numbers import MAGIC, Numbers, Value
+from stages.dialect.numbers_tir import TirNumbers, rounded_by_sum
 from stages.dialect.processor import converts_slowly, narrows_by_words
 
 
