@@ -6,13 +6,12 @@ A range [low, high] holds 0 and lies within what was seen. What lies outside is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from stages.calibrating.histograms import BINS, Histogram
+from stages.kinds import Array
 
-Array = np.ndarray[Any, Any]
 Range = tuple[float, float]
 Method = Callable[[Histogram, int, bool], Range]
 """Histogram, number of levels, whether the grid is symmetric about 0 → range."""

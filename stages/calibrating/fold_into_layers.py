@@ -22,10 +22,8 @@ from stages.dialect.operators import OPERATORS
 from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, variables_in
 from stages.graph.rewriting import Rewriting
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.numerics.qonnx_operators import batch_norm
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

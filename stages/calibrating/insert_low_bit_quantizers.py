@@ -18,11 +18,9 @@ from stages.dialect.calls import is_op
 from stages.errors import StageError
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
 from stages.graph.rewriting import Rewriting
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.numerics import qonnx_operators
 from stages.options import CalibrateOptions
-
-Array = np.ndarray[Any, Any]
 
 CONV, MATMUL, ADD = names.CONV2D, names.MATMUL, names.ADD
 _WIDE = (names.MEAN, names.AVG_POOL2D)

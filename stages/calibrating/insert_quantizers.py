@@ -20,12 +20,10 @@ from stages.dialect import names
 from stages.dialect.calls import is_op
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
 from stages.graph.rewriting import Rewriting
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.numerics import linear_quantizers
 from stages.numerics.quantization_grid import Grid
 from stages.options import CalibrateOptions
-
-Array = np.ndarray[Any, Any]
 
 WEIGHT_AXES = {names.CONV2D: 0, names.MATMUL: 1}
 """Where the output channels of a layer's weights are."""

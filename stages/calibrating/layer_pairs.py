@@ -22,9 +22,7 @@ from stages.dialect.dtypes import parse
 from stages.dialect.elementwise import ELEMENTWISE
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, variables_in
-from stages.kinds import Model
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array, Model
 
 _QUANTIZERS = ("quantize_linear", "dequantize_linear", "quant", "bipolar_quant")
 _FOLLOWING = (names.RELU, names.CLIP, names.ADD, names.MULTIPLY, names.SUBTRACT)

@@ -12,9 +12,8 @@ from stages.calibrating.histograms import Extremes, Histogram
 from stages.dialect.calls import shape_of
 from stages.errors import StageError
 from stages.graph import interpret
-from stages.kinds import Golden, Model
+from stages.kinds import Array, Golden, Model
 
-Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
 Ranges = Mapping[str, Callable[[int, bool], Range]]
 """Name of a variable → number of levels and whether the grid is symmetric → range."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
 from stages.dialect import names
 from stages.dialect.calls import is_op
 from stages.graph.builder import ModelBuilder
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 _POOLS = {
     names.MAX_POOL2D: relax.op.nn.max_pool2d,

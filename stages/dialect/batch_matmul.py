@@ -7,19 +7,19 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tvm import te
 
 from stages.dialect import names
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.float_linear import float64_of
 from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
+from stages.kinds import Array
 
-Array = np.ndarray[Any, Any]
 BATCH_DENSE, FLOAT_BATCH_DENSE = names.QNN_BATCH_DENSE, names.QNN_FLOAT_BATCH_DENSE
 BYTE_POINT = 128
 """Zero point of unsigned weights: less it, they are signed bytes."""
@@ -48,7 +48,7 @@ def _sums(data: Any, weight: Any, wide: Any) -> Any:
     )
 
 
-def _integer_type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _integer_type(types: Sequence[Any], attrs: Attrs) -> Any:
     for name in ("data_zero_point_x2", "weight_zero_point_x2"):
         if attrs[name] % 2:
             raise ValueError(f"{name} of {attrs[name]}; a whole zero point is expected")
@@ -73,7 +73,7 @@ def batch_dense(
     return (a @ w.transpose(0, 2, 1)[:, None]).astype(np.int32)
 
 
-def _float_type(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
+def _float_type(types: Sequence[Any], _attrs: Attrs) -> Any:
     kinds = {dtype_of(kind) for kind in types}
     if kinds != {"float32"}:
         raise ValueError(f"factors of {' and '.join(sorted(kinds))}; float32 is expected")

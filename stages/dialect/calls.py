@@ -5,7 +5,7 @@ Nothing here runs an operator or knows which there are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from tvm.ir import Call, Op
 from stages.dialect.dtypes import parse
 
 BYTES = ("int8", "uint8")
+Attrs = Mapping[str, Any]
+"""Attributes of a call by name: numbers, texts, and lists of numbers."""
 
 
 def attributes(call: Any) -> dict[str, Any]:

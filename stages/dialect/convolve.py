@@ -6,11 +6,10 @@ Sums are taken in float64, whose 53 bits hold every accumulator that int32 can.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 
 def windows(

@@ -20,7 +20,7 @@ import numpy as np
 from tvm import te
 
 from stages.dialect import names
-from stages.dialect.calls import dtype_of, shape_of, storage_dtype, tensor_type
+from stages.dialect.calls import Attrs, dtype_of, shape_of, storage_dtype, tensor_type
 from stages.dialect.let_bindings import shared
 from stages.dialect.names import PREFIX
 from stages.dialect.numbers_numpy import NUMPY
@@ -45,7 +45,7 @@ WIDENED: dict[str, tuple[int, ...]] = {}
 """Full name of an operator → positions of the operands that may also come in 32 bits."""
 
 Arithmetic = Callable[..., Any]
-ResultType = Callable[[Sequence[str], Mapping[str, Any]], str]
+ResultType = Callable[[Sequence[str], Attrs], str]
 """Operand dtypes and attributes → dtype of the result."""
 
 
@@ -100,12 +100,12 @@ def of_type(dtype: str) -> ResultType:
     return lambda _dtypes, _attrs: dtype
 
 
-def by_attribute(_dtypes: Sequence[str], attrs: Mapping[str, Any]) -> str:
+def by_attribute(_dtypes: Sequence[str], attrs: Attrs) -> str:
     """The attribute `dtype` names the result's dtype."""
     return str(attrs["dtype"])
 
 
-def as_first(dtypes: Sequence[str], _attrs: Mapping[str, Any]) -> str:
+def as_first(dtypes: Sequence[str], _attrs: Attrs) -> str:
     """The result has the dtype of the first operand."""
     return dtypes[0]
 
@@ -133,7 +133,7 @@ def elementwise(
     tables = [arguments.index(argument) for argument in rows]
     apart = {*positions, *tables}
 
-    def broadcast(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    def broadcast(types: Sequence[Any], attrs: Attrs) -> Any:
         for argument, kind in zip(arguments, types, strict=True):
             accepted = (accepts or {}).get(argument)
             if accepted and dtype_of(kind) not in accepted:

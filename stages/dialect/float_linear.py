@@ -16,15 +16,15 @@ import numpy as np
 from tvm import te
 
 from stages.dialect import infer
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.convolve import convolve
 from stages.dialect.elementwise import ARITHMETIC, elementwise, of_type
 from stages.dialect.numbers import Numbers, Value
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import Builder, register
+from stages.kinds import Array
 
-Array = np.ndarray[Any, Any]
 HALF = 1 << 16
 HALF_TERMS = 32
 """Products that are added up in float16 at most, before their sum is added to others in float32.
@@ -102,7 +102,7 @@ def departure_of_sums(rounded: float, layers: int) -> float:
     return max(most, 2 * sqrt((HALF_TERMS + 3) / 2) * min(rounded, most))
 
 
-def _conv_type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _conv_type(types: Sequence[Any], attrs: Attrs) -> Any:
     _check(types)
     floats = [tensor_type(shape_of(kind), "float32") for kind in types]
     kept = {"strides": attrs["strides"], "padding": [0, 0, 0, 0], "groups": attrs["groups"]}
@@ -161,7 +161,7 @@ def float_conv2d(
     return convolve(float64_of(data), float64_of(weight), strides, groups, dtype="float32")
 
 
-def _dense_type(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
+def _dense_type(types: Sequence[Any], _attrs: Attrs) -> Any:
     _check(types)
     (rows, depth), (outputs, own) = shape_of(types[0]), shape_of(types[1])
     if depth != own:

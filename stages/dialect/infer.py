@@ -6,13 +6,11 @@ raises ValueError, to which the registry adds the operator's name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.dtypes import is_integer, limits, parse
-
-Attrs = Mapping[str, Any]
 
 
 def output_size(size: int, kernel: int, stride: int, before: int, after: int) -> int:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import names
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 
 def _ints(values: Any) -> list[int]:

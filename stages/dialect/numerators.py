@@ -9,11 +9,9 @@ then is the popcount identity `popc(w & a) - popc(~w & a) = 2 popc(w & a) - popc
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 
 def factor(zero_point_x2: int) -> int:

@@ -8,7 +8,7 @@ meaning lets any module be executed after any stage and compared with the stage 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +18,11 @@ from tvm.ir import _ffi_api as ir_ffi
 from tvm.ir import register_op_attr
 from tvm.relax import BlockBuilder
 
-from stages.dialect.calls import attributes
+from stages.dialect.calls import Attrs, attributes
 from stages.dialect.names import PREFIX
 from stages.nodes import Call, Expr, Op, TensorType, Type
 
-Infer = Callable[[Sequence[TensorType], Mapping[str, Any]], Type]
+Infer = Callable[[Sequence[TensorType], Attrs], Type]
 """Types of operands and attributes → type of the result; ValueError for what does not fit."""
 Meaning = Callable[..., Any]
 Legalize = Callable[..., Any]

@@ -11,8 +11,7 @@ from stages.dialect import names
 from stages.dialect.calls import shape_of, storage_dtype
 from stages.dialect.convolve import pad_spatial, windows
 from stages.dialect.movement_numpy import MOVING
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 
 def _ints(values: Any) -> list[int]:

@@ -12,25 +12,25 @@ are summed anew in float64, rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from stages.dialect import names
-from stages.dialect.calls import shape_of
+from stages.dialect.calls import Attrs, shape_of
 from stages.dialect.convolve import convolve
 from stages.dialect.float_linear import float64_of
 from stages.dialect.registry import register
+from stages.kinds import Array
 
-Array = np.ndarray[Any, Any]
 SETTLE = names.QNN_SETTLE
 MAGIC = float(np.float32(1.5 * 2**23))
 """Added to a float32 and taken off again, it leaves the nearest integer of small numbers."""
 OPERANDS = ("sums", "data", "weight", "slope", "offset", "slack", "least", "largest")
 
 
-def _type(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
+def _type(types: Sequence[Any], _attrs: Attrs) -> Any:
     sums, data, weight, *channels, _ = map(shape_of, types)
     if data[3] != weight[3] or any(each != (sums[3],) for each in (*channels, weight[:1])):
         raise ValueError(f"sums {sums} of data {data} and weights {weight}, bounds {channels}")

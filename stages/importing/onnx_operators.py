@@ -27,7 +27,7 @@ from stages.importing.onnx_reader import Node
 from stages.importing.relax_builder import RelaxBuilder
 from stages.numerics import float_elementwise as functions
 from stages.numerics import onnx_elementwise, qlinear
-from stages.numerics.softmax import log_softmax, softmax
+from stages.numerics.float_softmax import log_softmax, softmax
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 MICROSOFT = "com.microsoft"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from stages.dialect.numbers_numpy import NUMPY
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 _NUMERATOR = (
     4.37031012579801e-11,

@@ -12,19 +12,19 @@ which is rare, the float32 sum is taken step by step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from stages.dialect.calls import shape_of, tensor_type
+from stages.dialect.calls import Attrs, shape_of, tensor_type
 from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.numbers import Numbers, Value
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.registry import register
+from stages.kinds import Array
 from stages.numerics import linear_quantizers
 
-Array = np.ndarray[Any, Any]
 NEAR_TIES = "relax.qnn.near_ties"
 OPERANDS = (
     *("sums", "data", "weight", "weight_scale", "bias", "slope", "offset", "reach", "least"),
@@ -65,12 +65,12 @@ def is_near(m: Numbers, at: Value, whole: Value, reach: Value, norm: Value, leas
     return m.multiply_add(reach, norm, m.absolute(at - whole) + least) >= m.constant(0.5, "float32")
 
 
-def limits_of(attrs: Mapping[str, Any]) -> tuple[int, int]:
+def limits_of(attrs: Attrs) -> tuple[int, int]:
     """The lowest and highest level without their zero point."""
     return attrs["low"] - attrs["point"], attrs["high"] - attrs["point"]
 
 
-def _type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _type(types: Sequence[Any], attrs: Attrs) -> Any:
     sums, data, weight, *channels = map(shape_of, types)
     outputs, _, _, depth = weight
     if data[3] != depth or any(each != (outputs,) for each in (sums[3:], *channels)):

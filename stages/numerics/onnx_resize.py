@@ -6,23 +6,23 @@ import; along the last of the axes data come chosen, as that is cheaper while ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 from tvm import te
 
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import register
+from stages.kinds import Array
 
-Array = np.ndarray[Any, Any]
 OPERANDS = ("left", "right", "across", "rows", "down", "planes", "deep")
 
 
-def _infer(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _infer(types: Sequence[Any], attrs: Attrs) -> Any:
     shape, axes = list(shape_of(types[0])), list(attrs["axes"])
     if shape_of(types[1]) != tuple(shape) or {dtype_of(each) for each in types[:2]} != {"float32"}:
         raise ValueError(

@@ -7,17 +7,17 @@ Eigen (`Redux.h`, vectors of four) and columns to a product with ones (`sgemm.cp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.registry import register
+from stages.kinds import Array
 
-Array = np.ndarray[Any, Any]
 Emit = Callable[[Any, str], Any]
 """Adds a call to a graph, named after what it gives; returns that."""
 ORDERS = ("one by one", "fours", "vectors", "one vector")
@@ -74,7 +74,7 @@ def _runs(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[bool, int]]:
     return runs
 
 
-def _infer(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _infer(types: Sequence[Any], attrs: Attrs) -> Any:
     shape, order = shape_of(types[0]), str(attrs["order"])
     if dtype_of(types[0]) != "float32" or len(shape) != 3:
         raise ValueError(

@@ -14,18 +14,18 @@ from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.dialect.operators import OPERATORS
 from stages.graph.bindings import remap, variables_in
 from stages.graph.interpret import by_element
+from stages.kinds import Array
 from stages.numerics import qlinear
 from stages.numerics.linear_quantizers import FLOAT
-from stages.numerics.qdq_rewriter import Quantized, Rewriting
+from stages.numerics.qdq_graph import Quantized
+from stages.numerics.qdq_rewriter import QdqRewriter
 from stages.numerics.quantization_grid import Grid, every_byte
 from stages.numerics.rescale import table
-
-Array = np.ndarray[Any, Any]
 
 LONGEST_CHAIN = 64
 
 
-def move(graph: Rewriting, variable: Any, value: Any) -> None:
+def move(graph: QdqRewriter, variable: Any, value: Any) -> None:
     """Compute on integers what only moves, chooses or compares dequantized values."""
     if isinstance(value, relax.Var) and value in graph.quantized:
         graph.quantized[variable] = graph.quantized[value]
@@ -37,7 +37,7 @@ def move(graph: Rewriting, variable: Any, value: Any) -> None:
         _move_call(graph, variable, value)
 
 
-def _move_call(graph: Rewriting, variable: Any, call: Any) -> None:
+def _move_call(graph: QdqRewriter, variable: Any, call: Any) -> None:
     operands = [graph.quantized.get(each) for each in variables_in(call)]
     first = operands[0] if operands else None
     if first is None:
@@ -81,7 +81,7 @@ def _is_plain_pool(call: Any) -> bool:
     )
 
 
-def _on(graph: Rewriting, call: Any) -> Any:
+def _on(graph: QdqRewriter, call: Any) -> Any:
     """A call on the integers that its operands dequantize."""
     mapping = {
         each: graph.quantized[each].value if each in graph.quantized else graph.value(each)
@@ -90,13 +90,13 @@ def _on(graph: Rewriting, call: Any) -> Any:
     return remap(call, mapping)
 
 
-def _note(graph: Rewriting, variable: Any, value: Any, grid: Grid) -> None:
+def _note(graph: QdqRewriter, variable: Any, value: Any, grid: Grid) -> None:
     if not isinstance(value, relax.Var):
         value = graph.builder.emit(value, str(variable.name))
     graph.quantized[variable] = Quantized(value, grid)
 
 
-def same_or_table(graph: Rewriting, variable: Any, out: Grid, result: Any) -> Any | None:
+def same_or_table(graph: QdqRewriter, variable: Any, out: Grid, result: Any) -> Any | None:
     """Integers on grid `out` of an old float variable that depends on one byte alone."""
     direct = graph.quantized.get(variable)
     if direct is not None and direct.grid.same(out):
@@ -123,13 +123,13 @@ def same_or_table(graph: Rewriting, variable: Any, out: Grid, result: Any) -> An
     return table_of(graph, quantized.value, entries, name)
 
 
-def table_of(graph: Rewriting, data: Any, entries: Array, name: str) -> Any:
+def table_of(graph: QdqRewriter, data: Any, entries: Array, name: str) -> Any:
     """`entries` [256] looked up for every byte of `data`."""
     values = graph.builder.tensor(f"{name}.table", entries)
     return graph.builder.emit(table(data, values), name)
 
 
-def _chain(graph: Rewriting, variable: Any) -> tuple[Any, list[Any]] | None:
+def _chain(graph: QdqRewriter, variable: Any) -> tuple[Any, list[Any]] | None:
     """The one dequantized variable behind a float variable, and the chain from it in order."""
     roots: list[Any] = []
     order: list[Any] = []
@@ -166,7 +166,7 @@ def _is_pointwise(call: Any) -> bool:
     return is_pointwise and dtype_of(call.ty) in (*FLOAT, "bool")
 
 
-def _evaluate(graph: Rewriting, order: list[Any], values: dict[Any, Array]) -> dict[Any, Array]:
+def _evaluate(graph: QdqRewriter, order: list[Any], values: dict[Any, Array]) -> dict[Any, Array]:
     """The values of a chain for all 256 values of its root, by the operators' meanings."""
     for variable in order:
         call = graph.expressions[variable]

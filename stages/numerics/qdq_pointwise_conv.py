@@ -9,22 +9,20 @@ followed.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from stages.dialect import names
 from stages.dialect.calls import is_op, shape_of
+from stages.kinds import Array
 from stages.numerics import linear_quantizers, qlinear
 from stages.numerics.onnx_pointwise_conv import bounds, near_ties
+from stages.numerics.qdq_graph import QdqGraph
+from stages.numerics.qdq_sums import Product
 from stages.numerics.quantization_grid import Grid
 
-if TYPE_CHECKING:
-    from stages.numerics.qdq_rewriter import Rewriting
-    from stages.numerics.qdq_sums import Product
-
-Array = np.ndarray[Any, Any]
 BLOCK = (128, 128)
 """Channels and pixels of a block, unless there are fewer pixels than that, and than channels."""
 FEWEST_PIXELS = 16
@@ -35,7 +33,7 @@ DEEPEST = 1 << 15
 _KEPT = (linear_quantizers.dequantize_linear.name, *names.RESHAPES)
 
 
-def block_of(graph: Rewriting, product: Product) -> int | None:
+def block_of(graph: QdqGraph, product: Product) -> int | None:
     """How many channels of a product are added up before the next ones; None if nobody knows."""
     if not product.is_conv or product.weight.grid.offset != 0:
         return None
@@ -60,7 +58,7 @@ def _block(pixels: int, depth: int) -> int:
     return channels
 
 
-def _weight(graph: Rewriting, product: Product) -> Array | None:
+def _weight(graph: QdqGraph, product: Product) -> Array | None:
     """The constant integers [O, C] of a convolution of single pixels."""
     variable = product.call.args[1]
     while (call := graph.expressions.get(variable)) is not None:
@@ -74,7 +72,7 @@ def _weight(graph: Rewriting, product: Product) -> Array | None:
     return values.reshape(outputs, depth)
 
 
-def levels(graph: Rewriting, product: Product, bias: Array | None, out: Grid, block: int) -> Any:
+def levels(graph: QdqGraph, product: Product, bias: Array | None, out: Grid, block: int) -> Any:
     """Bytes on the grid `out` of such a product, NHWC; `bias` is int32 [O] on the sums' grid."""
     to, name = graph.builder, product.layer
     weight = _weight(graph, product)

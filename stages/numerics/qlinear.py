@@ -17,11 +17,10 @@ from stages.dialect import integer
 from stages.dialect.calls import shape_of
 from stages.dialect.dtypes import limits
 from stages.dialect.numbers_numpy import NUMPY
+from stages.kinds import Array
 from stages.numerics import linear_quantizers, onnx_elementwise, onnx_layers, onnx_luts
 from stages.numerics.quantization_grid import Grid
 from stages.numerics.rescale import rescale
-
-Array = np.ndarray[Any, Any]
 
 
 class Emitter(Protocol):

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.calls import Attrs
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.registry import register
 from stages.dialect.rounding_modes import MODES
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 ROUNDING: Mapping[str, Callable[[Array], Array]] = {
     name: partial(mode, NUMPY) for name, mode in MODES.items()
@@ -24,7 +24,7 @@ ROUNDING: Mapping[str, Callable[[Array], Array]] = {
 """The rounding modes in NumPy."""
 
 
-def same_type(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
+def same_type(types: Sequence[Any], _attrs: Attrs) -> Any:
     """The result has the type of the first argument."""
     return types[0]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from stages.dialect.calls import BYTES, storage_dtype
 from stages.dialect.dtypes import limits
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 
 @dataclass(frozen=True)

@@ -6,27 +6,25 @@ Source: tensorflow/lite/kernels/internal/reference/resize_bilinear.h.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from tvm import te
 
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.dtypes import parse
 from stages.dialect.numbers import Numbers, Value
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import register
-
-Array = np.ndarray[Any, Any]
+from stages.kinds import Array
 
 OPERANDS = ("data", "top", "bottom", "down", "left", "right", "across")
 """`top` and `bottom` are rows [OH], `down` how far between them; `left`, `right`, `across` [OW]."""
 
 
 def _infer(weights: str, accepted: Sequence[str]) -> Callable[..., Any]:
-    def infer(types: Sequence[Any], _attrs: Mapping[str, Any]) -> Any:
+    def infer(types: Sequence[Any], _attrs: Attrs) -> Any:
         data, rows, columns = types[0], types[1:4], types[4:7]
         shape = shape_of(data)
         if len(shape) != 4 or dtype_of(data) not in accepted:

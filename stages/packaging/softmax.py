@@ -20,8 +20,8 @@ from stages.dialect.let_bindings import shared
 from stages.dialect.numbers_tir import TIR
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import calls_in
+from stages.numerics.float_softmax import power
 from stages.numerics.onnx_layers import softmax_levels, softmax_place
-from stages.numerics.softmax import power
 from stages.packaging.by_element import is_by_element, value_at
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack, with_vectors

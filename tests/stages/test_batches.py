@@ -20,7 +20,7 @@ from stages.importing import run as imported
 from stages.importing.zoo import build
 from stages.kinds import Model
 from stages.layer_options import TensorQuantization
-from stages.numerics.softmax import softmax
+from stages.numerics.float_softmax import softmax
 from stages.options import ImportOptions, ZooName, ZooOptions
 from stages.quantizing.batches import always_apart, apart
 

@@ -14,8 +14,7 @@ from stages.importing.mxnet.symbol import Node
 from stages.importing.mxnet.walk import Values, Walk, real
 from stages.importing.mxnet.windows import check_kernel, float_convolve, pool_windows, windows_of
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import float_elementwise
-from stages.numerics import softmax as softmaxes
+from stages.numerics import float_elementwise, float_softmax
 
 Converter = Callable[[Walk, Node], Values]
 _LARGEST = float(np.finfo(np.float32).max)
@@ -113,7 +112,7 @@ def softmax(walk: Walk, node: Node) -> Values:
         raise UnsupportedError("has an axis other than the last")
     if node.attributes.has("temperature") or len(node.inputs) > 1:
         raise UnsupportedError("has a temperature or lengths; plain softmax is accepted")
-    return [walk.emit(softmaxes.softmax(walk.read(node, 0), beta=1.0), node.name)]
+    return [walk.emit(float_softmax.softmax(walk.read(node, 0), beta=1.0), node.name)]
 
 
 def exponential(walk: Walk, node: Node) -> Values:

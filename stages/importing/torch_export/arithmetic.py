@@ -11,8 +11,7 @@ from tvm import relax
 from stages.importing.torch_export.program import Node
 from stages.importing.torch_export.walk import Walk
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import float_elementwise
-from stages.numerics import softmax as softmaxes
+from stages.numerics import float_elementwise, float_softmax
 
 Converter = Callable[[Walk, Node], list[Any]]
 _LARGEST = float(np.finfo(np.float32).max)
@@ -100,10 +99,10 @@ def softmax(walk: Walk, node: Node) -> list[Any]:
     rank = len(walk.shape(data))
     axis = walk.axis(walk.whole(node, "dim"), rank)
     if axis == rank - 1:
-        return [walk.emit(softmaxes.softmax(data, beta=1.0), node.name)]
+        return [walk.emit(float_softmax.softmax(data, beta=1.0), node.name)]
     order = [*(i for i in range(rank) if i != axis), axis]
     turned = walk.emit(relax.op.permute_dims(data, order), f"{node.name}.turned")
-    result = walk.emit(softmaxes.softmax(turned, beta=1.0), f"{node.name}.last")
+    result = walk.emit(float_softmax.softmax(turned, beta=1.0), f"{node.name}.last")
     back = [order.index(i) for i in range(rank)]
     return [walk.emit(relax.op.permute_dims(result, back), node.name)]
 

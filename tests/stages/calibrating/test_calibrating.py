@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +14,10 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.importing import run as import_onnx
-from stages.kinds import Golden, Model
+from stages.kinds import Array, Golden, Model
 from stages.options import ActivationScheme, CalibrateOptions, ImportOptions, WeightScheme
 from tests.stages.calibrating.digits import FITTED, calibration, digits, network
 from tests.stages.importing.compiling import in_relax
-
-Array = np.ndarray[Any, Any]
 
 SCHEMES = {
     "uint8 per channel": CalibrateOptions(),

@@ -18,9 +18,8 @@ from stages.calibrating.grids import (
     weight_grid,
 )
 from stages.calibrating.histograms import Extremes, Histogram
+from stages.kinds import Array
 from stages.options import RangeEncoding
-
-Array = np.ndarray[Any, Any]
 
 SEEDS = st.integers(0, 2**32 - 1)
 KINDS = st.sampled_from(["normal", "relu", "negative", "laplace", "few"])

@@ -14,12 +14,11 @@ from stages.calibrating.roles import roles
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import ModelBuilder
-from stages.kinds import Golden, Model
+from stages.kinds import Array, Golden, Model
 from stages.numerics import qonnx_operators
 from stages.options import CalibrateOptions
 from tests.stages.importing.compiling import in_relax
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(3)
 
 

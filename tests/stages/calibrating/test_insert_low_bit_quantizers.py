@@ -17,7 +17,7 @@ from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.importing import run as import_onnx
 from stages.importing.zoo import build
-from stages.kinds import Golden, Model
+from stages.kinds import Array, Golden, Model
 from stages.options import (
     ActivationScheme,
     CalibrateOptions,
@@ -26,8 +26,6 @@ from stages.options import (
     ZooOptions,
 )
 from tests.stages.calibrating.digits import FITTED, calibration, digits, network
-
-Array = np.ndarray[Any, Any]
 
 
 def scheme(a: int, w: int, **changes: Any) -> CalibrateOptions:

@@ -38,7 +38,6 @@ from tests.targets import (
     skip_unless_runnable,
 )
 
-Array = np.ndarray[Any, Any]
 TRIPLE = f"{platform.machine()}-linux-gnu"
 FLOATS = st.floats(-(2.0**40), 2.0**40, width=32)
 

@@ -14,10 +14,9 @@ from stages.dialect.relax_numpy import STANDARD
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import ModelBuilder
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from tests.stages.dialect.test_legalize import in_relax
 
-Array = np.ndarray[Any, Any]
 Build = Callable[[Any, Any], Any]
 RNG = np.random.default_rng(3)
 

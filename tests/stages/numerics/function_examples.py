@@ -8,17 +8,19 @@ import numpy as np
 
 from stages.importing.tflite.resizing import fixed_places, float_places
 from stages.importing.tflite.softmaxes import exponentials, lookup_table
+from stages.kinds import Array
 from stages.numerics import (
     bipolar,
     float_elementwise,
+    float_softmax,
     onnx_resize,
     onnx_sums,
-    softmax,
     tflite_activations,
     tflite_hybrid,
     tflite_resize,
+    tflite_softmax,
 )
-from tests.stages.dialect.example import RNG, Array, Example, floats, integers
+from tests.stages.dialect.example import RNG, Example, floats, integers
 
 _REALS = (np.append(RNG.normal(size=37) * 5, [0.0, 88.0, -100.0]).astype(np.float32), "float32")
 _ROWS = ((RNG.normal(size=(3, 17)) * 4).astype(np.float32), "float32")
@@ -51,10 +53,10 @@ FUNCTIONS: dict[str, Example] = {
     ),
     "leaky_relu": Example(float_elementwise.leaky_relu, (_REALS,), {"alpha": 0.3}),
     "prelu": Example(float_elementwise.prelu, (_SAMPLES, floats(0.1, -0.5, 2.0, 0.0, 1.0)), {}),
-    "softmax": Example(softmax.softmax, (_ROWS,), {"beta": 0.7}),
-    "log_softmax": Example(softmax.log_softmax, (_ROWS,), {}),
+    "softmax": Example(float_softmax.softmax, (_ROWS,), {"beta": 0.7}),
+    "log_softmax": Example(float_softmax.log_softmax, (_ROWS,), {}),
     "tflite_softmax": Example(
-        softmax.softmax_of_bytes,
+        tflite_softmax.softmax_of_bytes,
         (
             integers(-128, 127, (2, 3, 17), "int8"),
             (exponentials(1.0, np.float32(0.05)), "int32"),
@@ -62,7 +64,7 @@ FUNCTIONS: dict[str, Example] = {
         {"dtype": "int8"},
     ),
     "tflite_softmax_int16": Example(
-        softmax.softmax_of_int16,
+        tflite_softmax.softmax_of_int16,
         (
             integers(-32768, 32767, (3, 17), "int16"),
             (lookup_table(exp, -10.0, 0.0), "int16"),

@@ -15,13 +15,12 @@ from stages.dialect.calls import dtype_of, is_op
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import ModelBuilder
-from stages.kinds import Model
+from stages.kinds import Array, Model
 from stages.numerics import linear_quantizers
 from stages.numerics.qdq import to_integers
 from stages.numerics.quantization_grid import Grid
 from tests.stages.dialect.test_legalize import in_relax
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(5)
 
 

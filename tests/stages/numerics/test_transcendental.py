@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from stages.dialect.numbers_numpy import NUMPY
+from stages.kinds import Array
 from stages.numerics import float_elementwise
 from stages.numerics import transcendental as t
 from tests.stages.dialect.examples import Example
 from tests.stages.dialect.test_legalize import FMA_TARGET, compare
-
-Array = np.ndarray[Any, Any]
 
 ERF = np.vectorize(math.erf)
 REFERENCES: dict[str, tuple[Callable[..., Any], Callable[[Array], Array]]] = {

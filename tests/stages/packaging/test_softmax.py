@@ -11,8 +11,8 @@ from tvm import relax
 from hw.profile import Hardware
 from stages.kernels.rebase import rebase
 from stages.numerics import linear_quantizers, onnx_luts
+from stages.numerics.float_softmax import softmax
 from stages.numerics.onnx_layers import qlinear_softmax
-from stages.numerics.softmax import softmax
 from stages.packaging.softmax import MOST
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.test_plain import Net

@@ -1,54 +1,30 @@
-"""Softmax over the last axis: TensorFlow Lite's of integers, and the plain one of floats.
+"""TensorFlow Lite's softmax of integers over the last axis.
 
-Each stage is arithmetic over `Numbers`; `_over_rows` reads it in NumPy, `_in_te` as TE tensors.
+Each step is arithmetic over `Numbers`, read in NumPy and as TE tensors.
 Source: tensorflow/lite/kernels/internal/reference/softmax.h.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tvm import te
 
-from stages.dialect import let_bindings
-from stages.dialect.calls import dtype_of, shape_of, tensor_type
+from stages.dialect.calls import Attrs, dtype_of, shape_of
 from stages.dialect.dtypes import limits, parse
 from stages.dialect.numbers import Numbers, Value
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import register
+from stages.kinds import Array
 from stages.numerics import fixed_point as fixed
-from stages.numerics import transcendental
+from stages.numerics.last_axis import last_axis_type, named, outer_shape, reduced
 from stages.numerics.tflite import divide_by_power, multiply
-
-Array = np.ndarray[Any, Any]
-Attrs = Mapping[str, Any]
 
 ACCUMULATOR_BITS = 12
 """Integer bits of the sum of exponentials."""
-
-
-def _shared(expression: Any) -> Any:
-    return let_bindings.shared(expression, in_indices=False)
-
-
-def _last_axis(types: Sequence[Any], accepted: Sequence[str], dtype: str) -> Any:
-    shape, found = shape_of(types[0]), dtype_of(types[0])
-    if found not in accepted or not shape:
-        raise ValueError(f"data of {found} {list(shape)}; {', '.join(accepted)} is expected")
-    return tensor_type(shape, dtype)
-
-
-def _rows(tensor: Any) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in tensor.shape[:-1])
-
-
-def _reduce(data: Any, combine: Any, element: Any, name: str) -> Any:
-    """A reduction over the last axis of `element(index)`, as a TE tensor of the leading axes."""
-    k = te.reduce_axis((0, int(data.shape[-1])), name="k")
-    return te.compute(_rows(data), lambda *i: combine(_shared(element((*i, k))), axis=k), name=name)
 
 
 # Bytes: the exponentials of the 256 possible differences are a table.
@@ -76,22 +52,22 @@ def _reciprocal(m: Numbers, total: Value, zeros: Value) -> Value:
 
 def _softmax_bytes_te(data: Any, exps: Any, *, dtype: str) -> Any:
     bits = parse(dtype).bits
-    most = _reduce(data, te.max, lambda i: data(*i).astype("int32"), "most")
+    most = reduced(data, te.max, lambda i: data(*i).astype("int32"), "most")
 
     def difference(index: Sequence[Any]) -> Any:
         return most(*index[:-1]) - data(*index).astype("int32")
 
-    total = _reduce(data, te.sum, lambda i: _shares(TIR, exps, difference(i))[1], "total")
+    total = reduced(data, te.sum, lambda i: _shares(TIR, exps, difference(i))[1], "total")
     zeros = te.compute(
-        _rows(data), lambda *i: _shared(fixed.leading_zeros(TIR, total(*i))), name="zeros"
+        outer_shape(data), lambda *i: named(fixed.leading_zeros(TIR, total(*i))), name="zeros"
     )
     inverse = te.compute(
-        _rows(data), lambda *i: _shared(_reciprocal(TIR, total(*i), zeros(*i))), name="inverse"
+        outer_shape(data), lambda *i: named(_reciprocal(TIR, total(*i), zeros(*i))), name="inverse"
     )
 
     def at(*i: Any) -> Any:
         power, row = _shares(TIR, exps, difference(i))[0], i[:-1]
-        return _shared(_scaled(TIR, power, inverse(*row), zeros(*row), bits, dtype))
+        return named(_scaled(TIR, power, inverse(*row), zeros(*row), bits, dtype))
 
     return te.compute(data.shape, at, name="softmax")
 
@@ -102,7 +78,7 @@ def _infer_bytes(types: Sequence[Any], attrs: Attrs) -> Any:
         raise ValueError(f"a result of {dtype}; int8, uint8 and int16 exist")
     if shape_of(types[1]) != (256,) or dtype_of(types[1]) != "int32":
         raise ValueError("exponentials that are not int32 [256]")
-    return _last_axis(types, ("int8", "uint8"), dtype)
+    return last_axis_type(types, ("int8", "uint8"), dtype)
 
 
 @register("tflite_softmax", ["data", "exps"], _infer_bytes, _softmax_bytes_te)
@@ -150,24 +126,24 @@ def _scaled_int16(m: Numbers, power: Value, inverse: Value, zeros: Value) -> Val
 def _softmax_int16_te(
     data: Any, exps: Any, reciprocals: Any, *, multiplier: int, shift: int
 ) -> Any:
-    most = _reduce(data, te.max, lambda i: data(*i).astype("int32"), "most")
+    most = reduced(data, te.max, lambda i: data(*i).astype("int32"), "most")
 
     def power(index: Sequence[Any]) -> Any:
         difference = data(*index).astype("int32") - most(*index[:-1])
         return _exp_of_int16(TIR, exps, difference, multiplier, shift)
 
-    total = _reduce(data, te.sum, lambda i: power(i).astype("int64"), "total")
+    total = reduced(data, te.sum, lambda i: power(i).astype("int64"), "total")
     zeros = te.compute(
-        _rows(data), lambda *i: _shared(fixed.leading_zeros(TIR, total(*i))), name="zeros"
+        outer_shape(data), lambda *i: named(fixed.leading_zeros(TIR, total(*i))), name="zeros"
     )
     inverse = te.compute(
-        _rows(data),
-        lambda *i: _shared(_reciprocal_of_int16(TIR, reciprocals, total(*i), zeros(*i))),
+        outer_shape(data),
+        lambda *i: named(_reciprocal_of_int16(TIR, reciprocals, total(*i), zeros(*i))),
         name="inverse",
     )
     return te.compute(
         data.shape,
-        lambda *i: _shared(_scaled_int16(TIR, power(i), inverse(*i[:-1]), zeros(*i[:-1]))),
+        lambda *i: named(_scaled_int16(TIR, power(i), inverse(*i[:-1]), zeros(*i[:-1]))),
         name="softmax",
     )
 
@@ -175,7 +151,7 @@ def _softmax_int16_te(
 @register(
     "tflite_softmax_int16",
     ["data", "exps", "reciprocals"],
-    lambda types, _attrs: _last_axis(types, ("int16",), "int16"),
+    lambda types, _attrs: last_axis_type(types, ("int16",), "int16"),
     _softmax_int16_te,
 )
 def softmax_of_int16(
@@ -191,54 +167,4 @@ def softmax_of_int16(
     zeros = fixed.leading_zeros(NUMPY, total)
     inverse = _reciprocal_of_int16(NUMPY, reciprocals, total, zeros)
     result: Array = _scaled_int16(NUMPY, power, inverse, zeros)
-    return result
-
-
-# Floats: every operation rounds to float32; sums run along the axis in order.
-
-
-def power(m: Numbers, x: Value, most: Value, beta: float) -> Value:
-    """The exponential of an element, less the largest of its row."""
-    return transcendental.exp(m, m.product(x - most, m.constant(beta, "float32")))
-
-
-def _softmax_float_te(x: Any, *, beta: float) -> Any:
-    most = _reduce(x, te.max, lambda i: x(*i), "most")
-    powers = te.compute(
-        x.shape, lambda *i: _shared(power(TIR, x(*i), most(*i[:-1]), beta)), name="power"
-    )
-    total = _reduce(x, te.sum, lambda i: powers(*i), "total")
-    return te.compute(x.shape, lambda *i: powers(*i) / total(*i[:-1]), name="softmax")
-
-
-def _infer_float(types: Sequence[Any], _attrs: Attrs) -> Any:
-    return _last_axis(types, ("float32",), "float32")
-
-
-@register("softmax", ["x"], _infer_float, _softmax_float_te)
-def softmax(x: Array, *, beta: float) -> Array:
-    """`exp(beta * (x - max)) / sum` over the last axis in float32; the sum is taken in order."""
-    powers = power(NUMPY, x, x.max(-1, keepdims=True), beta)
-    total = np.cumsum(powers, axis=-1, dtype=np.float32)[..., -1:]
-    result: Array = powers / total
-    return result
-
-
-def _log_softmax_te(x: Any) -> Any:
-    most = _reduce(x, te.max, lambda i: x(*i), "most")
-    one = TIR.constant(1.0, "float32")
-    total = _reduce(x, te.sum, lambda i: transcendental.exp(TIR, x(*i) - most(*i[:-1])), "total")
-    logs = te.compute(
-        _rows(x), lambda *i: transcendental.log_(TIR, TIR.maximum(total(*i), one)), name="logs"
-    )
-    return te.compute(x.shape, lambda *i: x(*i) - most(*i[:-1]) - logs(*i[:-1]), name="log_softmax")
-
-
-@register("log_softmax", ["x"], _infer_float, _log_softmax_te)
-def log_softmax(x: Array) -> Array:
-    """`(x - max) - log(sum(exp(x - max)))` over the last axis in float32, the sum in order."""
-    most = x.max(-1, keepdims=True)
-    power = transcendental.exp(NUMPY, x - most)
-    total = np.cumsum(power, axis=-1, dtype=np.float32)[..., -1:]
-    result: Array = x - most - transcendental.log_(NUMPY, total)
     return result
