@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any
 
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
-from stages.dialect.resummation import SETTLE
+from stages.dialect.names import QNN_RESUM
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.composites import MOVED
 from stages.graph.simplifying import order_of
@@ -90,7 +90,7 @@ class _Walk:
             self.heads.add(variable)
         else:
             self.found.add(variable)
-            if is_op(call, SETTLE):  # its quantizer takes the steps behind it along
+            if is_op(call, QNN_RESUM):  # its quantizer takes the steps behind it along
                 self.heads.add(variable)
 
     def _is_added(self, call: Any, read: set[Any]) -> bool:

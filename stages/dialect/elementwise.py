@@ -26,6 +26,7 @@ from stages.dialect.names import PREFIX
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import Builder, Infer, register
+from stages.nodes import Scalar, Tensor, TensorType
 
 ELEMENTWISE = {
     *(names.ADD, names.SUBTRACT, names.MULTIPLY, names.DIVIDE, names.MAXIMUM, names.MINIMUM),
@@ -81,7 +82,7 @@ class NumpyRows:
 class TensorRows:
     """Rows of a TE tensor at one channel."""
 
-    tensor: Any
+    tensor: Tensor
     channel: Any
 
     @property
@@ -133,7 +134,7 @@ def elementwise(
     tables = [arguments.index(argument) for argument in rows]
     apart = {*positions, *tables}
 
-    def broadcast(types: Sequence[Any], attrs: Attrs) -> Any:
+    def broadcast(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
         for argument, kind in zip(arguments, types, strict=True):
             accepted = (accepts or {}).get(argument)
             if accepted and dtype_of(kind) not in accepted:
@@ -173,7 +174,7 @@ def elementwise(
                 is_alike = _extents(operand) == shape
                 return operand(*index) if is_alike else element(operand, index)
 
-            def at(*index: Any) -> Any:
+            def at(*index: Scalar) -> Scalar:
                 taken = [read(i, operand, index) for i, operand in enumerate(operands)]
                 return arithmetic(TIR, *taken, **attrs)
 
@@ -193,14 +194,14 @@ def elementwise(
     return decorate
 
 
-def element(tensor: Any, index: Sequence[Any]) -> Any:
+def element(tensor: Tensor, index: Sequence[Any]) -> Any:
     """The element of a tensor that NumPy's broadcasting puts at an index."""
     extents = _extents(tensor)
     own = index[len(index) - len(extents) :]
     return tensor(*(0 if extent == 1 else i for extent, i in zip(extents, own, strict=True)))
 
 
-def _extents(tensor: Any) -> tuple[int, ...]:
+def _extents(tensor: Tensor) -> tuple[int, ...]:
     return tuple(int(extent) for extent in tensor.shape)
 
 

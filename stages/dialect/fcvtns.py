@@ -13,6 +13,8 @@ from tvm import tirx
 from tvm.ir import register_op_attr
 from tvm.tirx.op import register_intrin_lowering
 
+from stages.nodes import Call
+
 NAME = "tirx.bitkiln_nearest"
 REGISTER = 4
 """Lanes of 32 bits."""
@@ -30,7 +32,7 @@ def nearest_by_fcvtns(x: Any) -> Any:
 
 
 @register_intrin_lowering(NAME, "llvm")
-def _lowered(call: Any) -> Any:
+def _lowered(call: Call) -> Any:
     return _converted(call.args[0], int(call.args[0].ty.dtype.lanes))
 
 

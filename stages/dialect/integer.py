@@ -6,7 +6,6 @@ Between two of them no float tensor exists. NumPy meanings of products are exact
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
 from stages.dialect.rounding_modes import MODES, within
 from stages.kinds import Array
+from stages.nodes import TensorType
 
 
 def _conv2d_meaning(
@@ -158,7 +158,7 @@ def saturate(m: Numbers, data: Value, *, offset: int, low: int, high: int, dtype
     return clip(m, m.cast(data, "int32") + offset, low, high, "int32")
 
 
-def _quantize_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _quantize_type(types: Sequence[TensorType], attrs: Attrs) -> TensorType:
     # Here, not in `infer`: kernels share that file, and no kernel depends on QONNX's roundings.
     if (rounding := attrs["rounding"]) not in MODES:
         raise ValueError(f"rounding mode {rounding}; known: {', '.join(MODES)}")

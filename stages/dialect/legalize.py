@@ -13,6 +13,7 @@ from typing import Any
 from tvm import te, tirx
 
 from stages.dialect.numerators import factor, offset
+from stages.nodes import Scalar, Tensor
 
 Expression = Callable[..., Any]
 
@@ -21,14 +22,14 @@ def _numerator(value: Any, zero_point_x2: int) -> Any:
     return value.astype("int32") * factor(zero_point_x2) - offset(zero_point_x2)
 
 
-def _padded(data: Any, padding: Sequence[int], element: Expression, outside: Any) -> Any:
-    """`element(data[...])` of an NHWC tensor, with `outside` around the picture."""
+def _padded(data: Tensor, padding: Sequence[int], element: Expression, outside: Any) -> Tensor:
+    """`element(data[...])` of an NHWC tensor, with `outside` around the image."""
     top, left, bottom, right = padding
     n, h, w, c = data.shape
     if not any(padding):
         return te.compute(data.shape, lambda *i: element(data[i]), name="numerators")
 
-    def at(b: Any, y: Any, x: Any, k: Any) -> Any:
+    def at(b: Scalar, y: Scalar, x: Scalar, k: Scalar) -> Scalar:
         inside = tirx.all(y >= top, y < h + top, x >= left, x < w + left)
         return tirx.if_then_else(inside, element(data[b, y - top, x - left, k]), outside)
 
@@ -36,8 +37,8 @@ def _padded(data: Any, padding: Sequence[int], element: Expression, outside: Any
 
 
 def conv2d(
-    data: Any,
-    weight: Any,
+    data: Tensor,
+    weight: Tensor,
     *,
     strides: Sequence[int],
     padding: Sequence[int],
@@ -64,7 +65,7 @@ def conv2d(
         for extent, k, d, s in zip((h, w), (kh, kw), dilation, strides, strict=True)
     ]
 
-    def at(b: Any, y: Any, x: Any, o: Any) -> Any:
+    def at(b: Scalar, y: Scalar, x: Scalar, o: Scalar) -> Scalar:
         channel = (o // (oc // groups)) * depth + rk
         activation = padded[b, y * sh + ry * dh, x * sw + rx * dw, channel].astype(dtype)
         filtered = _numerator(weight[o, ry, rx, rk], weight_zero_point_x2).astype(dtype)
@@ -74,8 +75,8 @@ def conv2d(
 
 
 def dense(
-    data: Any,
-    weight: Any,
+    data: Tensor,
+    weight: Tensor,
     *,
     data_zero_point_x2: int,
     weight_zero_point_x2: int,
@@ -110,7 +111,7 @@ def _pool(
 
 
 def max_pool2d(
-    data: Any, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
+    data: Tensor, *, kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int]
 ) -> Any:
     """Maximum over windows.
 
@@ -120,12 +121,12 @@ def max_pool2d(
     n, h, w, c = (int(extent) for extent in data.shape)
     top, left, bottom, right = padding
 
-    def inside(position: Any, before: int, after: int, extent: int) -> Any:
+    def inside(position: Scalar, before: int, after: int, extent: int) -> Scalar:
         found = position - before
         found = tirx.max(found, 0) if before else found
         return tirx.min(found, extent - 1) if after else found
 
-    def at(b: Any, y: Any, x: Any, k: Any) -> Any:
+    def at(b: Scalar, y: Scalar, x: Scalar, k: Scalar) -> Scalar:
         return data[b, inside(y, top, bottom, h), inside(x, left, right, w), k]
 
     shape = (n, h + top + bottom, w + left + right, c)
@@ -133,7 +134,7 @@ def max_pool2d(
 
 
 def sum_pool2d(
-    data: Any,
+    data: Tensor,
     *,
     kernel: Sequence[int],
     strides: Sequence[int],
@@ -147,7 +148,7 @@ def sum_pool2d(
     return _pool(padded, padded.shape, kernel, strides, te.sum, "sum_pool2d")
 
 
-def collect(data: Any, *, pictures: int) -> Any:
-    """The picture at hand, in place of all."""
+def collect(data: Tensor, *, pictures: int) -> Any:
+    """The image at hand, in place of all."""
     shape = (pictures, *data.shape[1:])
-    return te.compute(shape, lambda _picture, *i: data[(0, *i)], name="collected")
+    return te.compute(shape, lambda _image, *i: data[(0, *i)], name="collected")

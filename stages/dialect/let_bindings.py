@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, PrimType
+from tvm.ir import PrimType
+
+from stages.nodes import Call
 
 LEAVES = (tirx.Var, tirx.IntImm, tirx.FloatImm)
 LAZY = "tirx.if_then_else"

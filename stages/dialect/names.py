@@ -87,7 +87,7 @@ QNN_TO_BFLOAT16 = f"{PREFIX}to_bfloat16"
 QNN_FROM_BFLOAT16 = f"{PREFIX}from_bfloat16"
 QNN_TO_FLOAT16 = f"{PREFIX}to_float16"
 QNN_FROM_FLOAT16 = f"{PREFIX}from_float16"
-QNN_SETTLE = f"{PREFIX}settle"
+QNN_RESUM = f"{PREFIX}resum"
 
 INTEGER_LINEAR = (QNN_CONV2D, QNN_DENSE)
 """Linear layers of integers of which nobody has said yet how they multiply."""

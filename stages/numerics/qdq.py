@@ -22,11 +22,10 @@ What no rule fits stays a float island between dequantize_linear and quantize_li
 
 from __future__ import annotations
 
-from typing import Any
-
 from stages.dialect.calls import is_op
 from stages.graph.bindings import bindings_of, output_names, outputs_of
 from stages.kinds import Model
+from stages.nodes import Call, Expr, Var
 from stages.numerics import qdq_integers, qdq_onnx, qdq_onnx_pools
 from stages.numerics.linear_quantizers import dequantize_linear, quantize_linear
 from stages.numerics.onnx_islands import ATTRIBUTE, PLAIN, Session, islands_of, written
@@ -57,7 +56,7 @@ def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
     return graph.builder.model(outputs, output_names(model), attrs=attrs)
 
 
-def _visit(graph: QdqRewriter, variable: Any, value: Any, numerics: str) -> None:
+def _visit(graph: QdqRewriter, variable: Var, value: Expr, numerics: str) -> None:
     """Apply the first rule that fits a binding of the source."""
     if is_op(value, dequantize_linear.name):
         graph.note_dequantized(variable, value)
@@ -73,10 +72,10 @@ def _visit(graph: QdqRewriter, variable: Any, value: Any, numerics: str) -> None
             graph.values[variable] = result
     else:
         qdq_integers.move(graph, variable, value)
-        if variable.name in graph.session.reductions:
+        if variable.name in graph.session.reductions and isinstance(value, Call):
             qdq_onnx_pools.reduce(graph, variable, value)
 
 
-def _is_whole(call: Any, limits: tuple[int, int]) -> bool:
+def _is_whole(call: Call, limits: tuple[int, int]) -> bool:
     """Whether a quantizer uses every integer of its dtype."""
     return (int(call.attrs["low"]), int(call.attrs["high"])) == limits

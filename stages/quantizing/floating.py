@@ -24,7 +24,7 @@ from stages.graph.rewriting import Rewriting
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Model
 from stages.numerics import onnx_elementwise
-from stages.numerics.rescale import LINES
+from stages.numerics.rescale import AFFINE_RESCALES
 from stages.quantizing.lines import nearby
 from stages.quantizing.rescalings import (
     RESCALINGS,
@@ -102,7 +102,7 @@ class _Walk(Rewriting):
         parts = (line.scale, line.offset, *line.low, *line.high)
         operands = [tensor(f"{name}.line{i}", part) for i, part in enumerate(parts)]
         kept = {name: attrs[name] for name in ("low", "high", "dtype")}
-        return LINES[len(operands) - 2](
+        return AFFINE_RESCALES[len(operands) - 2](
             data, *operands, low_misses=len(line.low), is_odd=has_signs(attrs),
             zero_point=centre_of(attrs), fits=line_fits(line, sums, moved), **kept,
         )  # fmt: skip

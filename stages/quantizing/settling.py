@@ -1,7 +1,7 @@
 """Float convolutions between quantizers: float32 sums that give the levels of exact ones.
 
     conv2d(x, w), a chain of steps, a quantizer ->
-        quantizer(steps(settle(float_conv2d(x, w), x, w, ...)))
+        quantizer(steps(resum(float_conv2d(x, w), x, w, ...)))
 
 How near to a boundary of two levels a sum must be (`stages.dialect.resummation`) follows
 from the chain: what a float32 sum is off by, and what the steps behind it round, both in levels.
@@ -17,7 +17,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import shape_of
-from stages.dialect.resummation import settle
+from stages.dialect.resummation import resum
 from stages.graph.builder import ModelBuilder
 from stages.quantizing.chain import Steps, affine
 from stages.quantizing.quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
@@ -55,7 +55,7 @@ class Halves:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Operands of `settle`, float32 [O]."""
+    """Operands of `resum`, float32 [O]."""
 
     slope: Array
     offset: Array
@@ -77,18 +77,18 @@ def settled(
     largest = builder.emit(relax.op.max(sizes), f"{name}.largest")
     operands = [builder.tensor(f"{name}.{part}", value) for part, value in vars(bounds).items()]
     ends = {"low": halves.low, "high": halves.high}
-    call = settle(sums, of.data, of.tensor, *operands, largest, strides=list(of.strides), **ends)
+    call = resum(sums, of.data, of.tensor, *operands, largest, strides=list(of.strides), **ends)
     return builder.emit(call, f"{name}.settled")
 
 
 def bounds_of(weight: Array, steps: Steps, halves: Halves) -> Bounds | None:
-    """What `settle` needs to know; None where float32 does not hold it."""
+    """What `resum` needs to know; None where float32 does not hold it."""
     channels, terms = weight.shape[0], int(np.prod(weight.shape[1:]))
     sizes = np.abs(weight.astype(np.float64)).reshape(channels, -1).sum(1)
     slope, intercept = (np.broadcast_to(part, (channels,)) for part in affine(steps))
     slope, offset = slope / halves.scale, intercept / halves.scale + halves.point
     per_sum, fixed = _rounded(steps, halves, channels)
-    # What the kernel rounds, the exact sum, and `settle`: slope and offset, their product and sum.
+    # What the kernel rounds, the exact sum, and `resum`: slope and offset, their product and sum.
     products = terms * ULP / (1 - terms * ULP)
     slack = ((products + 4 * ULP) * np.abs(slope) + per_sum) * sizes
     least = fixed + 3 * ULP * np.abs(offset)

@@ -6,7 +6,7 @@ import numpy as np
 
 from stages.dialect import batch_matmul, integer
 from stages.dialect import float_linear as products_of_floats
-from stages.dialect.resummation import settle
+from stages.dialect.resummation import resum
 from stages.graph.collecting import collect
 from stages.kernels import depthwise, direct, matrices, packed, rebase, transformed
 from stages.kernels.families import Dots, TransformedDots
@@ -47,7 +47,7 @@ _TRANSFORMED = KernelSignature(
 _PAIRS = KernelSignature("avx2", None, Dots(2), 2, 8, "none", 0)
 _LEVELS = RNG.integers(0, 256, (1, 10, 6, 4))
 _TILES = np.pad(BY_ONE.squares_of(_LEVELS).reshape(36, -1), [(0, 0), (0, 32)])
-_PICTURE = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32), "float32"
+_IMAGE = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32), "float32"
 _BITS = RNG.integers(0, 2, (40, 1, 1, 32)).astype(np.uint8)
 
 INTEGER: dict[str, Example] = {
@@ -135,7 +135,7 @@ INTEGER: dict[str, Example] = {
     "collect": Example(collect, (integers(0, 255, (1, 2, 3, 4), "uint8"),), {"pictures": 3}),
     "quantize": Example(
         integer.quantize,
-        (_PICTURE, floats(0.125), floats(0.5)),
+        (_IMAGE, floats(0.125), floats(0.5)),
         {"low": -8, "high": 7, "shift": 8, "rounding": "HALF_UP", "dtype": "uint4"},
     ),
     "dequantize": Example(
@@ -145,7 +145,7 @@ INTEGER: dict[str, Example] = {
     ),
     "quantize_linear": Example(
         linear_quantizers.quantize_linear,
-        (_PICTURE, floats(0.01), (np.array([[[3]], [[-4]], [[0]]], np.int8), "int8")),
+        (_IMAGE, floats(0.01), (np.array([[[3]], [[-4]], [[0]]], np.int8), "int8")),
         {"low": -128, "high": 127},
     ),
     "rescaled_sum": Example(
@@ -189,7 +189,7 @@ INTEGER: dict[str, Example] = {
     ),
     "quantize_inside": Example(
         onnx_elementwise.quantize_inside,
-        (_PICTURE, floats(0.01)),
+        (_IMAGE, floats(0.01)),
         {"zero_point": -7, "low": -128, "high": 127, "dtype": "int8"},
     ),
     "qlinear_add_fixed": Example(
@@ -197,7 +197,7 @@ INTEGER: dict[str, Example] = {
         tuple((np.array(value, np.float32), "float32") for value in (0.3, 17, 0.7, 201, 96)),
         {},
     ),
-    "float_sum": Example(onnx_elementwise.float_sum, (_PICTURE, floats(0.01)), {}),
+    "float_sum": Example(onnx_elementwise.float_sum, (_IMAGE, floats(0.01)), {}),
     "dynamic_scale": Example(
         onnx_elementwise.dynamic_scale, (floats(-3, 2, 0), floats(5, 9, 0)), {}
     ),
@@ -206,7 +206,7 @@ INTEGER: dict[str, Example] = {
     ),
     "window_sum2d": Example(
         onnx_layers.window_sum2d,
-        (_PICTURE,),
+        (_IMAGE,),
         {"kernel": [3, 2], "strides": [1, 2], "padding": [1, 0, 1, 1], "accumulator": "float32"},
     ),
     "qlinear_softmax": Example(
@@ -223,18 +223,18 @@ INTEGER: dict[str, Example] = {
 OTHERS: dict[str, Example] = {
     "quant": Example(
         qonnx_operators.quant,
-        (_PICTURE, floats(0.3), floats(1.5)),
+        (_IMAGE, floats(0.3), floats(1.5)),
         {"bits": 3, "signed": True, "narrow": False, "rounding": "FLOOR"},
     ),
-    "bipolar_quant": Example(qonnx_operators.bipolar_quant, (_PICTURE, floats(0.5)), {}),
+    "bipolar_quant": Example(qonnx_operators.bipolar_quant, (_IMAGE, floats(0.5)), {}),
     "multi_threshold": Example(
         qonnx_operators.multi_threshold,
-        (_PICTURE, (np.array([[-1.0, 0.25, 1.0]], np.float32), "float32")),
+        (_IMAGE, (np.array([[-1.0, 0.25, 1.0]], np.float32), "float32")),
         {"out_scale": 2.0, "out_bias": -3.0, "channel_axis": 1},
     ),
     "batch_norm": Example(
         qonnx_operators.batch_norm,
-        (_PICTURE, *[floats(0.5, 1, 2)] * 4),
+        (_IMAGE, *[floats(0.5, 1, 2)] * 4),
         {"epsilon": 1e-5, "channel_axis": 1},
     ),
     "packed_depthwise": Example(
@@ -254,8 +254,8 @@ OTHERS: dict[str, Example] = {
         ),
         {"strides": [2, 1], "groups": 3},
     ),
-    "settle": Example(
-        settle,
+    "resum": Example(
+        resum,
         (
             (RNG.integers(-9, 10, (1, 3, 6, 4)).astype(np.float32) / 8, "float32"),
             (RNG.integers(-9, 10, (1, 5, 7, 2)).astype(np.float32), "float32"),
@@ -305,13 +305,13 @@ OTHERS: dict[str, Example] = {
         (integers(0, 255, (2, 40, 13), "uint8"),),
         {"signature": packed.signature_text(_PAIRS), "depth": 16},
     ),
-    "to_bfloat16": Example(products_of_floats.to_bfloat16, (_PICTURE,), {}),
+    "to_bfloat16": Example(products_of_floats.to_bfloat16, (_IMAGE,), {}),
     "from_bfloat16": Example(
         products_of_floats.from_bfloat16,
         ((RNG.integers(0, 0x7F00, (1, 3, 4, 4)).astype(np.uint16), "bfloat16"),),
         {},
     ),
-    "to_float16": Example(products_of_floats.to_float16, (_PICTURE,), {}),
+    "to_float16": Example(products_of_floats.to_float16, (_IMAGE,), {}),
     "from_float16": Example(
         products_of_floats.from_float16,
         ((RNG.normal(size=(1, 3, 4, 4)).astype(np.float16), "float16"),),

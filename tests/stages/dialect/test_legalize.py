@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from stages import canonicalizing, quantizing
-from stages.dialect import integer, numbers
+from stages.dialect import integer, numbers_tir
 from stages.dialect.calls import dtype_of
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
@@ -186,7 +186,7 @@ def test_requantize_rounds_the_product() -> None:
 @pytest.mark.skipif(not has_fma(), reason="this processor has no fused multiply-add")
 def test_without_the_fence_llvm_would_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would prove nothing."""
-    monkeypatch.setattr(numbers, "fence", lambda value: value)
+    monkeypatch.setattr(numbers_tir, "fence", lambda value: value)
     example = fma_would_differ()
     model, inputs = example.model(), {"a0": example.operands[0][0]}
     found = in_relax(model, inputs, FMA_TARGET)
