@@ -17,7 +17,7 @@ from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.registry import register
 from stages.kinds import Array
 from stages.nodes import Expr, Index, Scalar, Tensor, TensorType, Var
-from stages.numerics.emitter import Emitter
+from stages.numerics.emitter_protocol import Emitter
 
 Emit = Callable[[Expr, str], Var]
 """Adds a call to a graph, named after what it gives; returns that."""

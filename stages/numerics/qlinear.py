@@ -19,7 +19,7 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.kinds import Array
 from stages.nodes import Var
 from stages.numerics import linear_quantizers, onnx_elementwise, onnx_layers, onnx_luts
-from stages.numerics.emitter import Emitter
+from stages.numerics.emitter_protocol import Emitter
 from stages.numerics.quantization_grid import Grid
 from stages.numerics.rescale import rescale
 
