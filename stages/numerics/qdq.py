@@ -64,7 +64,7 @@ def _visit(graph: QdqRewriter, variable: Var, value: Expr, numerics: str) -> Non
         grid = graph.grid(value)
         if grid is None or not grid.is_per_tensor or not _is_whole(value, grid.limits):
             return
-        result = qdq_integers.same_or_table(graph, value.args[0], grid, variable)
+        result = qdq_integers.same_or_lut(graph, value.args[0], grid, variable)
         graph.target = str(variable.name)
         if result is None and numerics == "onnx" and grid.is_byte:
             result = qdq_onnx.fused(graph, value.args[0], grid)

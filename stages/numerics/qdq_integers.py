@@ -94,7 +94,7 @@ def _note(graph: QdqRewriter, variable: Var, value: Expr, grid: Grid) -> None:
     graph.quantized[variable] = Quantized(kept, grid)
 
 
-def same_or_table(graph: QdqRewriter, variable: Var, out: Grid, result: Var) -> Var | None:
+def same_or_lut(graph: QdqRewriter, variable: Var, out: Grid, result: Var) -> Var | None:
     """Integers on grid `out` of an old float variable that depends on one byte alone."""
     direct = graph.quantized.get(variable)
     if direct is not None and direct.grid.same(out):
@@ -118,10 +118,10 @@ def same_or_table(graph: QdqRewriter, variable: Var, out: Grid, result: Var) -> 
     )
     name = str(result.name)
     entries = np.ascontiguousarray(np.broadcast_to(entries, (256,)))
-    return table_of(graph, quantized.value, entries, name)
+    return lut_of(graph, quantized.value, entries, name)
 
 
-def table_of(graph: QdqRewriter, data: Var, entries: Array, name: str) -> Var:
+def lut_of(graph: QdqRewriter, data: Var, entries: Array, name: str) -> Var:
     """`entries` [256] looked up for every byte of `data`."""
     values = graph.builder.tensor(f"{name}.table", entries)
     return graph.builder.emit(table(data, values), name)

@@ -26,7 +26,7 @@ from stages.numerics.float_softmax import softmax as float_softmax
 from stages.numerics.linear_quantizers import dequantize_linear
 from stages.numerics.onnx_islands import DEFAULT, INTEGERS, Island
 from stages.numerics.qdq_graph import Quantized
-from stages.numerics.qdq_integers import table_of
+from stages.numerics.qdq_integers import lut_of
 from stages.numerics.qdq_onnx_operands import TO_UNSIGNED, are_bytes, note, offset
 from stages.numerics.qdq_onnx_pools import average, mean
 from stages.numerics.qdq_pointwise_conv import block_of, levels
@@ -210,4 +210,4 @@ def on_grid(graph: QdqRewriter, part: Quantized, out: Grid, name: str) -> Var:
     if part.grid.same(out):
         return part.value
     entries = out.quantize(part.grid.dequantize(every_byte(part.grid.dtype)))
-    return table_of(graph, part.value, entries.astype(out.dtype), name)
+    return lut_of(graph, part.value, entries.astype(out.dtype), name)
