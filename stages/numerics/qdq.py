@@ -28,11 +28,11 @@ from stages.kinds import Model
 from stages.nodes import Call, Expr, Var
 from stages.numerics import qdq_integers, qdq_onnx, qdq_onnx_pools
 from stages.numerics.linear_quantizers import dequantize_linear, quantize_linear
-from stages.numerics.onnx_islands import ATTRIBUTE, PLAIN, Session, islands_of, written
+from stages.numerics.onnx_islands import ATTRIBUTE, NOTHING_KNOWN, Session, islands_of, written
 from stages.numerics.qdq_rewriter import QdqRewriter
 
 
-def to_integers(model: Model, numerics: str, session: Session = PLAIN) -> Model:
+def to_integers(model: Model, numerics: str, session: Session = NOTHING_KNOWN) -> Model:
     """`model` with its QDQ islands turned into integer operators; attributes of `main` are kept.
 
     `model` is a `main` whose quantizers are `qnn.quantize_linear` and `qnn.dequantize_linear` with

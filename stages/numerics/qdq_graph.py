@@ -11,7 +11,7 @@ from stages.graph.builder import ModelBuilder
 from stages.kinds import Array, Model
 from stages.nodes import Call, Var
 from stages.numerics import linear_quantizers
-from stages.numerics.onnx_islands import PLAIN, Island, Session
+from stages.numerics.onnx_islands import NOTHING_KNOWN, Island, Session
 from stages.numerics.quantization_grid import Grid, grid
 
 
@@ -26,7 +26,7 @@ class Quantized:
 class QdqGraph:
     """The old function, the new one, and what each old variable is in the new one."""
 
-    def __init__(self, source: Model, session: Session = PLAIN) -> None:
+    def __init__(self, source: Model, session: Session = NOTHING_KNOWN) -> None:
         main = source.module["main"]
         self.session = session
         self.target = ""
