@@ -118,6 +118,7 @@ class Scalar(Node):
     """An expression of a kernel: a number, or a vector of them."""
 
     dtype: Any
+    ty: Any
 
     def astype(self, dtype: str) -> Scalar: ...
     def __add__(self, other: Index | float) -> Scalar: ...

@@ -7,8 +7,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tvm import te
@@ -19,7 +18,7 @@ from stages.dialect.float_linear import float64_of
 from stages.dialect.numerators import numerators
 from stages.dialect.registry import register
 from stages.kinds import Array
-from stages.nodes import Tensor, TensorType
+from stages.nodes import Scalar, Tensor, TensorType
 
 BATCH_DENSE, FLOAT_BATCH_DENSE = names.QNN_BATCH_DENSE, names.QNN_FLOAT_BATCH_DENSE
 BYTE_POINT = 128
@@ -39,7 +38,11 @@ def _type(types: Sequence[TensorType], dtype: str) -> TensorType:
     return tensor_type((*data[:3], weight[1]), dtype)
 
 
-def _sums(data: Tensor, weight: Tensor, wide: Any) -> Tensor:
+Wider = Callable[[Scalar], Scalar]
+"""A factor as its products are added up."""
+
+
+def _sums(data: Tensor, weight: Tensor, wide: Sequence[Wider]) -> Tensor:
     """The tensor expression of sums of products, factors as `wide` has them."""
     k = te.reduce_axis((0, weight.shape[2]))
     return te.compute(

@@ -26,7 +26,8 @@ from stages.dialect.names import PREFIX
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.numbers_tir import TIR
 from stages.dialect.registry import Builder, Infer, register
-from stages.nodes import Scalar, Tensor, TensorType
+from stages.kinds import Array
+from stages.nodes import Index, Scalar, Tensor, TensorType
 
 ELEMENTWISE = {
     *(names.ADD, names.SUBTRACT, names.MULTIPLY, names.DIVIDE, names.MAXIMUM, names.MINIMUM),
@@ -65,7 +66,7 @@ class Rows(Protocol):
 class NumpyRows:
     """Rows of an array, each of all channels."""
 
-    array: np.ndarray[Any, Any]
+    array: Array
 
     @property
     def dtype(self) -> str:
@@ -150,7 +151,7 @@ def elementwise(
         return tensor_type(shape, result([dtype_of(kind) for kind in types], attrs))
 
     def decorate(arithmetic: Arithmetic) -> Builder:
-        def meaning(*operands: Any, **attrs: Any) -> Any:
+        def meaning(*operands: Array, **attrs: Any) -> Array:
             dtype = result([str(operand.dtype) for operand in operands], attrs)
             read = [NumpyRows(o) if i in tables else o for i, o in enumerate(operands)]
             value = arithmetic(NUMPY, *read, **attrs)
@@ -159,13 +160,13 @@ def elementwise(
             )
             return np.broadcast_to(np.asarray(value, storage_dtype(dtype)), shape)
 
-        def legalize(*operands: Any, **attrs: Any) -> Any:
+        def legalize(*operands: Tensor, **attrs: Any) -> Tensor:
             dtype = str(storage_dtype(result([str(operand.dtype) for operand in operands], attrs)))
             shape = np.broadcast_shapes(
                 *(_extents(o) for i, o in enumerate(operands) if i not in apart)
             )
 
-            def read(position: int, operand: Any, index: Sequence[Any]) -> Any:
+            def read(position: int, operand: Tensor, index: Sequence[Index]) -> Any:
                 if position in positions:
                     return operand
                 if position in tables:
@@ -194,7 +195,7 @@ def elementwise(
     return decorate
 
 
-def element(tensor: Tensor, index: Sequence[Any]) -> Any:
+def element(tensor: Tensor, index: Sequence[Index]) -> Scalar:
     """The element of a tensor that NumPy's broadcasting puts at an index."""
     extents = _extents(tensor)
     own = index[len(index) - len(extents) :]

@@ -22,7 +22,7 @@ from stages.graph.bindings import bindings_of
 from stages.kinds import Array, Model
 from stages.numerics.qonnx_operators import ROUNDING
 from tests.stages.dialect.examples import INTEGER, Example, floats, integers
-from tests.stages.dialect.legalize_storage import widen
+from tests.stages.dialect.widen_storage import widen
 from tests.stages.networks import residual_block
 
 
