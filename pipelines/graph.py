@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines import actions
+from pipelines.builds.plan import MEASURING, SOURCE, VERIFYING, Plan, Step
+from pipelines.cluster import scheduler_address
 from pipelines.errors import shown
 from pipelines.menu import BUILD, COMMANDS, Command
-from pipelines.plan import MEASURING, SOURCE, VERIFYING, Plan, Step
-from pipelines.spreading import address
 
 Task = dict[str, Any]
 
@@ -82,7 +82,7 @@ def _build(plan: Plan, arguments: Mapping[str, Any]) -> Iterator[Task]:
     # doit takes what is ready in the order in which it stands here.
     source = [f"build:{SOURCE}"] if plan.source is None else []
     said = arguments["variables"].command
-    scheduler = address.scheduler(said.get("executor"), said.get("scheduler"))
+    scheduler = scheduler_address.scheduler(said.get("executor"), said.get("scheduler"))
     yield {
         "basename": "build",
         "name": None,

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from pipelines import load, plan
-from pipelines.board import list_boards
-from pipelines.execute import Workshop
+from pipelines.builds import plan
+from pipelines.builds.execution import Workshop
+from pipelines.documents.board_files import list_boards
+from pipelines.recipe import load
 from stages.graph.bindings import bindings_of
 from stages.kernels.families import FloatDots, TransformedDots
 from stages.kernels.offers import BFLOATS, FLOATS, HALVES, Problem

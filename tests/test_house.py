@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.keys import BY_NAME
+from pipelines.store.keys import BY_NAME
 from stages.rooms import ROOMS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -150,7 +150,15 @@ def reach(path: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "pipelines").glob("*.py")), ids=module_name)
+LIGHT = (".", "documents", "store", "recipe", "builds", "evaluation", "output")
+"""What a command line is read and planned by: doit imports it before anything is built."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for room in LIGHT for path in (ROOT / "pipelines" / room).glob("*.py")),
+    ids=module_name,
+)
 def test_pipelines_imports_nothing_heavy(path: Path) -> None:
     heavy = {name: by for name, by in reach(path).items() if name.split(".")[0] in HEAVY}
     assert not heavy, f"importing {module_name(path)} imports {heavy}; import inside the function"
@@ -168,7 +176,7 @@ def test_nothing_is_called_that_executes_what_a_file_holds() -> None:
 def test_loading_every_recipe_imports_nothing_heavy() -> None:
     code = f"""
 import sys
-from pipelines import load, schema
+from pipelines.recipe import load, schema
 for name, _ in load.list_recipes():
     if name.startswith("ci/"):
         load.load_recipe(name)

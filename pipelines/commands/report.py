@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines import actions, tables
-from pipelines.benching.origin import revision
+from pipelines import actions
+from pipelines.benchmarks.result_origin import revision
+from pipelines.builds.plan import Plan
 from pipelines.errors import UserError, shown
-from pipelines.load import Resolved
-from pipelines.overrides import Variables
+from pipelines.output import printed_tables
 from pipelines.paths import expanded
-from pipelines.plan import Plan
-from pipelines.reporting.gathering import Facts, gather
-from pipelines.reporting.page import page
-from pipelines.reporting.rated import read
-from pipelines.reporting.writing import write
+from pipelines.recipe.load import Resolved
+from pipelines.recipe.overrides import Variables
+from pipelines.reporting.accuracy_files import read
+from pipelines.reporting.page_file import write
+from pipelines.reporting.report_facts import Facts, gather
+from pipelines.reporting.report_page import page
 from pipelines.runners.package import open_package
 
 
@@ -35,7 +36,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     origin = f"{resolved.hardware.name}: {resolved.hardware.description or resolved.hardware.core}"
     text = page(resolved, package.manifest, facts, f"{origin}; bitkiln {revision()}")
     write(text, variables.command.get("out"), plan.package)
-    tables.write_json(variables.command.get("json"), _figures(resolved.name, facts))
+    printed_tables.write_json(variables.command.get("json"), _figures(resolved.name, facts))
 
 
 def _figures(recipe: str, facts: Facts) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipelines import atomic, keys
 from pipelines.errors import UserError, shown
 from pipelines.machine import EMULATED, is_here, processor
+from pipelines.store import atomic, keys
 
 if TYPE_CHECKING:
-    from pipelines.execute import Workshop
+    from pipelines.builds.execution import Workshop
 
 RECORDS = keys.ROOT / "hw" / "records"
 _TOOLS = ("apache-tvm",)

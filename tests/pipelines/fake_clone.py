@@ -282,7 +282,7 @@ class Clone:
             self.write(f"stages/{name}", (ROOT / "stages" / name).read_text())
         for name, text in STAGES.items():
             self.write(f"stages/{name}", text)
-        self.write("pipelines/counting.py", COUNTING)
+        self.write("pipelines/builds/work_count.py", COUNTING)
         self.write("pipelines/runners/__init__.py", RUNNERS)
         self.write("pipelines/runners/replay.py", REPLAY)
         self.write("pipelines/runners/package.py", "Tensor = object\n")

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from hw import host
-from pipelines.benching import engines, growth, larq, layers, rounds
-from pipelines.benching.variants import Variant
+from pipelines.benchmarks import engines, growth, kernel_work, larq_engine, rounds
+from pipelines.benchmarks.variants import Variant
 from pipelines.commands import bench
 from pipelines.errors import UserError
 from pipelines.machine import processor
-from pipelines.overrides import Variables
-from pipelines.recipe import Recipe
+from pipelines.recipe.overrides import Variables
+from pipelines.recipe.recipe import Recipe
 from tests.pipelines.fake_clone import doit
 from tests.stages.packaging.programs import pack
 from tests.stages.packaging.test_plain import Net, mobile
@@ -143,11 +143,11 @@ def test_what_cannot_be_made_larger() -> None:
 
 
 def test_what_the_layers_of_a_packed_model_multiply() -> None:
-    found = layers.works(pack(mobile()[0], AARCH64))
-    assert found["stem"] == layers.Work("mac8", 9 * 3 * 16 * 6 * 7, 0)
+    found = kernel_work.works(pack(mobile()[0], AARCH64))
+    assert found["stem"] == kernel_work.Work("mac8", 9 * 3 * 16 * 6 * 7, 0)
     # A depthwise convolution has one channel of weights a channel.
-    assert found["dw"] == layers.Work("mac8", 9 * 16 * 6 * 7, 0)
-    assert found["pw"] == layers.Work("mac8", 16 * 16 * 6 * 7, 0)
+    assert found["dw"] == kernel_work.Work("mac8", 9 * 16 * 6 * 7, 0)
+    assert found["pw"] == kernel_work.Work("mac8", 16 * 16 * 6 * 7, 0)
     assert not any(name.endswith(".bytes") for name in found)
 
 
@@ -156,7 +156,9 @@ def test_transformed_products_count_as_those_of_the_convolution() -> None:
         net = Net((1, 6, 7, 16))
         model = net.model(net.conv(net.x, "w", 8, strides=[stride, stride]))
         packed = pack(model, AARCH64, algorithm("winograd"))
-        assert layers.works(packed) == {"w": layers.Work("mac16", 9 * 16 * 8 * pixels, 0, saved)}
+        assert kernel_work.works(packed) == {
+            "w": kernel_work.Work("mac16", 9 * 16 * 8 * pixels, 0, saved)
+        }
 
 
 def check(resolved: Any = None, **variables: str) -> None:
@@ -245,7 +247,7 @@ def larq_python(folder: Path) -> str:
 
 
 def test_larq_runs_in_a_python_of_its_own(tmp_path: Path) -> None:
-    engine, fastest = larq.engines(larq_python(tmp_path))
+    engine, fastest = larq_engine.engines(larq_python(tmp_path))
     assert engine.title == "Larq Compute Engine 0.0.1"
     assert fastest.title == "Larq Compute Engine, indirect products and XNNPACK 0.0.1"
     x = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import actions, load, plan, verifying
-from pipelines.calibration import Data
+from pipelines import actions, verifying
+from pipelines.builds import plan
+from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
-from pipelines.execute import Workshop
-from pipelines.recipe import Calibration
+from pipelines.evaluation.calibration_data import Data
+from pipelines.recipe import load
+from pipelines.recipe.sections import Calibration
 from pipelines.runners.package import Tensor
-from pipelines.store import Store
+from pipelines.store.store import Store
 from tests.stages.calibrating.digits import digits, network
 
 RECIPE = """

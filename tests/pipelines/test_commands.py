@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines import packages, verifying
+from pipelines import verifying
+from pipelines.builds import opened_package
 from pipelines.commands import check, doctor, verify
 from pipelines.commands.importing import _tell as tell
 from pipelines.commands.importing import recipe_name
 from pipelines.errors import UserError
-from pipelines.overrides import Variables
+from pipelines.recipe.overrides import Variables
 from stages.kinds import Golden
 from tests.pipelines.fake_clone import TOY, Clone
 
@@ -268,9 +269,13 @@ def test_verify_names_the_stage_that_departs_first(
     fake = SimpleNamespace(interpret=SimpleNamespace(run=interpret))
     monkeypatch.setitem(sys.modules, "stages.graph", fake)
     monkeypatch.setattr(verify, "Workshop", lambda plan: _Workshop())
-    monkeypatch.setattr(packages, "is_native", lambda plan: False)
-    monkeypatch.setattr(packages, "opened", raising(packages.UnavailableError("no emulator")))
-    monkeypatch.setattr(packages, "replays", raising(packages.UnavailableError("no program")))
+    monkeypatch.setattr(opened_package, "is_native", lambda plan: False)
+    monkeypatch.setattr(
+        opened_package, "opened", raising(opened_package.UnavailableError("no emulator"))
+    )
+    monkeypatch.setattr(
+        opened_package, "replays", raising(opened_package.UnavailableError("no program"))
+    )
     variables = Variables({"json": str(tmp_path / "r.json")}, {})
     with pytest.raises(UserError) as error:
         verify.run(

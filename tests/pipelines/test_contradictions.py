@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines import contradictions
 from pipelines.errors import UserError
-from pipelines.load import Resolved, load_recipe
+from pipelines.recipe import contradictions
+from pipelines.recipe.load import Resolved, load_recipe
 from tests.pipelines.fake_clone import TOY, Clone
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.board import BOARDS, list_boards, load_board
-from pipelines.documents import merge
+from pipelines.documents.board_files import BOARDS, list_boards, load_board
+from pipelines.documents.positions import MAX_BYTES, Node, Plain, parse
+from pipelines.documents.trees import merge
 from pipelines.errors import Fault, Source, Span, UserError, nearest
-from pipelines.load import find_recipe, list_recipes, load_recipe
 from pipelines.places import CODE, SHIPPED
-from pipelines.positions import MAX_BYTES, Node, Plain, parse
+from pipelines.recipe.load import find_recipe, list_recipes, load_recipe
 
 QUANTIZATION = "quantization: {activations: {bits: 2}, weights: {bits: 1}}\n"
 ZOO = "model: {zoo: residual_block}\n" + QUANTIZATION

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipelines import atomic, keys, roots, store
-from pipelines.items import Memo
-from pipelines.manifest import DamagedError, Manifest, Parts
-from pipelines.store import Store
+from pipelines.store import atomic, keys, roots, store
+from pipelines.store.items import Memo
+from pipelines.store.manifest import DamagedError, Manifest, Parts
+from pipelines.store.store import Store
 
 KEY = keys.digest("a key")
 PARTS = Parts(

@@ -11,12 +11,12 @@ import pytest
 
 from hw.profile import Hardware
 from pipelines import machine
-from pipelines.board import load_board
-from pipelines.findings import show
-from pipelines.overrides import span
+from pipelines.documents.board_files import load_board
+from pipelines.output.findings import show
+from pipelines.recipe.overrides import span
 from pipelines.remote import checkup, transport
 from pipelines.remote import facts as facts_of_boards
-from pipelines.remote.address import Board
+from pipelines.remote.board_addresses import Board
 from pipelines.remote.checkup import examine
 from pipelines.remote.transport import Local
 from tests.pipelines.remote.answers import MODEL, facts, recorded, told

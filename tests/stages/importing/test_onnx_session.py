@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from pipelines.commands import importing as command
-from pipelines.overrides import Variables
+from pipelines.recipe.overrides import Variables
 from stages import importing
 from stages.importing.onnx_session import NBITS
 from stages.numerics.qdq_onnx import CUT

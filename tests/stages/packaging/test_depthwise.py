@@ -16,7 +16,7 @@ from tvm import relax
 from hw.isa import Dot, Isa, Part, isa_of
 from hw.isa.instruction import Vector, helper
 from hw.profile import Hardware
-from pipelines.measuring.peaks import linked
+from pipelines.benchmarks.peaks import linked
 from stages.codegen import caller, compile_object
 from stages.dialect.operators import OPERATORS
 from stages.graph.bindings import calls_of

@@ -26,8 +26,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.board import list_boards, load_board
-from pipelines.overrides import span
+from pipelines.documents.board_files import list_boards, load_board
+from pipelines.recipe.overrides import span
 from pipelines.runners.native import placed
 from stages.kinds import Files
 from stages.options import PACKAGE_FORMATS, PackageFormat, PackageOptions

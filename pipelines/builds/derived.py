@@ -1,0 +1,49 @@
+"""Tables found out of a build's artifacts once, and kept in the store beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipelines.builds.execution import STORE, Workshop, fetch_table, keep_table
+from pipelines.store import keys, roots
+from pipelines.store.manifest import DamagedError
+
+
+def table(
+    workshop: Workshop, name: str, ingredients: Mapping[str, Any], find: Callable[[], Any]
+) -> dict[str, Any]:
+    """Return what `find` gives, a mapping of plain data, from the store if it was found before.
+
+    `ingredients` is all that it depends on. It is noted as the recipe's under `name`.
+    """
+    key = keys.digest(keys.canonical([name, ingredients]))
+    found = _kept(name, key)
+    if found is None and fetch_table(name, key):
+        found = _kept(name, key)
+    if found is None:
+        found = find()
+        from stages import artifacts
+
+        parts = artifacts.take_apart("table", found)
+        keep_table(name, key, parts.files, dict(ingredients))
+    roots.note(STORE, workshop.plan.recipe, {name: key})
+    return found
+
+
+def outputs(workshop: Workshop, names: tuple[str, ...]) -> dict[str, str | None]:
+    """Return the digests of what steps gave, for the ingredients of a table."""
+    manifests = {name: workshop.current(workshop.plan.step(name)) for name in names}
+    return {name: manifest.output if manifest else None for name, manifest in manifests.items()}
+
+
+def _kept(name: str, key: str) -> dict[str, Any] | None:
+    try:
+        manifest = STORE.manifest(name, key)
+        if manifest is None:
+            return None
+        return dict(json.loads(STORE.read(manifest).files["table.json"]))
+    except DamagedError:
+        STORE.discard(name, key)
+        return None
