@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from pipelines import actions, verifying
+from pipelines import verifying
 from pipelines.benchmarks import rounds
 from pipelines.benchmarks.sides import PACKAGE, first_sample
 from pipelines.benchmarks.variants import variants
+from pipelines.builds import publication
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
@@ -71,7 +72,7 @@ class Measured:
 
 def bench(plan: Plan, resolved: Resolved, variables: Variables, to: Transport) -> dict[str, Any]:
     """Measure a package on a board, print it, and return it as plain data."""
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     peers = variables.command.get("peers")
     if is_emulated(to, package.architecture):
         # Other engines would run as they are, and the package some ten times slower.

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pipelines.builds.derived import DESCRIBING
 from pipelines.builds.execution import STORE, Workshop, call, fetch_table, keep_table
 from pipelines.builds.plan import SOURCE, Plan
 from pipelines.errors import UserError
-from pipelines.graph import DESCRIBING
 from pipelines.recipe import model_files, recipe_slices
 from pipelines.store import keys, roots
 from pipelines.store.manifest import DamagedError

@@ -10,6 +10,15 @@ from pipelines.builds.execution import STORE, Workshop, fetch_table, keep_table
 from pipelines.store import keys, roots
 from pipelines.store.manifest import DamagedError
 
+DESCRIBING = "describing"
+"""Where `agreement` keeps what it found out of a model file."""
+COUNTING = "counting"
+"""Where a summary keeps how much the network computes."""
+LAYER_ERRORS, EXACTNESS = "layer_errors", "exactness"
+"""Where a report keeps how far layers are from float32, and what every stage was compared with."""
+DERIVED = (COUNTING, LAYER_ERRORS, EXACTNESS)
+"""All that is kept of a finished build besides its artifacts."""
+
 
 def table(
     workshop: Workshop, name: str, ingredients: Mapping[str, Any], find: Callable[[], Any]

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +34,6 @@ Read = TypeVar("Read")
 
 STORE = Store(places.ARTIFACTS)
 """The store of the work folder."""
-RUN = f"{os.getpid()}-{time.time_ns()}"
-"""This run of doit, which the processes that it forks for `-n` are part of; no key holds it."""
 _ATTEMPTS = 3
 """Builds of an artifact that cannot be read back, before the disk is blamed."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines import actions
-from pipelines.builds import agreement, execution, plan
+from pipelines.builds import agreement, execution, plan, publication
 from pipelines.recipe import load
 
 
@@ -15,6 +14,6 @@ def published(recipe: Path) -> plan.Plan:
     made = plan.of(resolved)
     agreement.check(made, resolved)
     workshop = execution.Workshop(made)
-    files = workshop.content(actions.last(made))
-    execution.STORE.publish(files, actions.published(made))
+    files = workshop.content(publication.last(made))
+    execution.STORE.publish(files, publication.published(made))
     return made

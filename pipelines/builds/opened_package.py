@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from hw import host
-from pipelines.actions import published
 from pipelines.builds.plan import Plan
+from pipelines.builds.publication import published
 from pipelines.errors import UserError
 from pipelines.machine import is_here
 from pipelines.remote.transport import Transport

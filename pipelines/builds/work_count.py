@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipelines.builds import derived
+from pipelines.builds.derived import COUNTING
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
-from pipelines.graph import COUNTING
 from pipelines.store import keys
 
 if TYPE_CHECKING:

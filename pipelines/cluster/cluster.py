@@ -167,9 +167,9 @@ class WorkerFaultError(Exception):
 
 def unmeasured(plan: Plan) -> set[str]:
     """Return the steps that wait for trials which are yet to be run here."""
-    from pipelines import actions
+    from pipelines.tuning import finished_trials
 
-    if plan.snapshot.trials == 0 or actions.is_measured(plan):
+    if plan.snapshot.trials == 0 or finished_trials.is_measured(plan):
         return set()
     found: set[str] = set()
     for step in plan.steps:

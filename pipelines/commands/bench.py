@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import actions, verifying
+from pipelines import verifying
 from pipelines.benchmarks import (
     board_bench,
     growth,
@@ -25,7 +25,7 @@ from pipelines.benchmarks.engines import ENGINES, Engine, limit_instructions
 from pipelines.benchmarks.loaded_program import loaded
 from pipelines.benchmarks.result_origin import origin
 from pipelines.benchmarks.variants import Variant, variants
-from pipelines.builds import work_count
+from pipelines.builds import publication, work_count
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
@@ -121,7 +121,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
 
 def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
     """Print what each kernel takes alone, and its share of the peak of its instructions."""
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     rows = kernel_work.times(Workshop(plan), resolved.hardware, sides.first_sample(package))
     found = peaks.peaks(resolved.hardware)
     for row in rows:
@@ -161,7 +161,7 @@ def _primitives(plan: Plan, resolved: Resolved, name: str, variables: Variables)
     """Print what a layer takes as loops, with one scheduling primitive more at a time."""
     workshop, hardware = Workshop(plan), resolved.hardware
     layer = primitives.layer_of(workshop.load(plan.step("bitpacking")), name)
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     program = loaded(workshop, hardware, sides.first_sample(package))
     threads = arguments.threads(variables) or len(os.sched_getaffinity(0))
     times = primitives.times(layer, hardware, program, name, threads)
@@ -248,7 +248,7 @@ def _wanted_of_own(stated: str, files: list[Variant]) -> list[Variant]:
 
 def _runner(stack: contextlib.ExitStack, plan: Plan) -> NativeRunner:
     """Return what runs a published package, after its golden vectors came out right."""
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     runner = stack.enter_context(NativeRunner(package))
     golden = Golden(*package.golden())
     for item in verifying.compare(golden, runner.run, verifying.tolerance_of_package(plan)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines import actions
 from pipelines.builds import plan as planning
+from pipelines.builds import publication
 from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
 from pipelines.output import printed_tables
@@ -48,9 +48,9 @@ def run(*, variables: Variables) -> None:
 def _entry(name: str, rated: dict[str, float]) -> Entry:
     resolved = load.load_recipe(name)
     plan = planning.of(resolved)
-    if not Workshop(plan).is_current(actions.last(plan)):
+    if not Workshop(plan).is_current(publication.last(plan)):
         raise UserError(f"{name} is not built; run: doit build recipe={name}")
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     library = package.manifest["files"].get(f"lib{package.name}.so", {}).get("bytes")
     facts = gather(plan, resolved, None)
     return Entry(resolved.name, resolved.hardware.name, facts, library, rated.get(resolved.name))

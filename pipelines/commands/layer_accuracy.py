@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pipelines import actions
+from pipelines.builds import publication
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
@@ -83,7 +83,7 @@ def _right(
     """Samples answered right: quantized, in float32, and with each layer in float32."""
     from stages.graph import interpret
 
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     if len(package.inputs) != 1 or len(package.outputs) != 1:
         raise UserError(f"{resolved.name} has several inputs or outputs; accuracy needs one")
     (tensor,), (output,) = package.inputs, package.outputs

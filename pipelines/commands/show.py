@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines import actions, show
-from pipelines.builds import agreement
+from pipelines import show
+from pipelines.builds import agreement, publication
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.errors import shown
@@ -37,7 +37,7 @@ def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:
     printed_tables.show(f"{resolved.name}: values", values, ["field", "value", "from"])
     printed_tables.show(f"{resolved.hardware.name}: hardware", hardware, ["field", "value"])
     printed_tables.show("stages", states, ["stage", "state", "why"])
-    package = actions.published(plan)
+    package = publication.published(plan)
     print(f"package: {shown(package)}{'' if package.exists() else ', not built yet'}")
     result = {
         "recipe": resolved.name,

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines import actions, places
-from pipelines.builds import execution, extra_builds, opened_package
+from pipelines import places
+from pipelines.builds import execution, extra_builds, opened_package, publication
 from pipelines.conformance import row_verdicts
 from pipelines.errors import UserError
 from pipelines.recipe import model_files
@@ -47,5 +47,5 @@ def find_out(path: Path, golden: Golden) -> dict[str, Any]:
     except UserError as error:
         return {"status": "not run", "why": str(error), "seconds": seconds}
     finally:
-        execution.STORE.remove(actions.published(made))
+        execution.STORE.remove(publication.published(made))
     return {**row, "seconds": seconds}

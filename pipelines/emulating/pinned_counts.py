@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines import actions, places
+from pipelines import places
 from pipelines.benchmarks.sides import first_sample
+from pipelines.builds import publication
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.emulating import layer_attribution, layer_kinds, linked_program
@@ -112,7 +113,7 @@ def counted(plan: Plan, resolved: Resolved) -> dict[str, int]:
 
     UserError where unicorn is not installed.
     """
-    package = open_package(actions.published(plan))
+    package = open_package(publication.published(plan))
     layers = layer_kinds.of_model(Workshop(plan).load(plan.step("bitpacking")))
     calls = package.manifest["layers"]
     library = package.file(f"lib{package.name}.a")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipelines.builds import derived, work_count
+from pipelines.builds.derived import LAYER_ERRORS
 from pipelines.builds.execution import Workshop, validated
 from pipelines.builds.plan import CALIBRATING, IMPORTING
-from pipelines.graph import LAYER_ERRORS
 from pipelines.store import keys
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.actions import published
 from pipelines.builds.plan import Plan
+from pipelines.builds.publication import published
 from pipelines.errors import UserError, shown
 from pipelines.machine import is_here
 from pipelines.output import printed_tables

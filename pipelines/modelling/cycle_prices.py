@@ -16,7 +16,7 @@ from pipelines.modelling.memory import Memory
 from pipelines.store import atomic
 from pipelines.store.keys import canonical, digest
 
-_CODE = ("decoding.py", "in_order.py", "out_of_order.py")
+_CODE = ("arm_decoder.py", "in_order.py", "out_of_order.py")
 
 
 @dataclass(frozen=True)

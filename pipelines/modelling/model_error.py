@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pipelines import actions, machine, places
+from pipelines import machine, places
 from pipelines.benchmarks import kernel_work as timing
 from pipelines.benchmarks import sides
-from pipelines.builds import execution, extra_builds, plan
+from pipelines.builds import execution, extra_builds, plan, publication
 from pipelines.emulating import (
     guest_engines,
     layer_attribution,
@@ -151,7 +151,7 @@ def _litert(network: str, core: str) -> float:
 def _timed(recipe: Path) -> Iterator[Row]:
     resolved, made = _built(recipe)
     costs = _costs(recipe, "zen4", "max")
-    package = open_package(actions.published(made))
+    package = open_package(publication.published(made))
     hertz = block_timer.hertz(resolved.hardware)
     sample = sides.first_sample(package)
     for row in timing.times(execution.Workshop(made), resolved.hardware, sample):
@@ -173,7 +173,7 @@ def _timed(recipe: Path) -> Iterator[Row]:
 def _costs(recipe: Path, core: str, cpu: str) -> Mapping[str, Cost]:
     """What each layer of a recipe's package costs on a core; `cpu` is QEMU's name of it."""
     resolved, made = _built(recipe)
-    folder = actions.published(made)
+    folder = publication.published(made)
     package = open_package(folder)
     sample = sides.first_sample(package)
     ran = linked_program.run(package, resolved.hardware, sample, cpu, cycle_prices.memory(core))

@@ -48,7 +48,7 @@ class BoardEngine:
         # Of its own, as an engine may read its model for as long as it runs.
         own = f"{os.getpid()}-{next(_NUMBERS)}"
         self._names = [f"{kind}-{own}" for kind in ("engine", "model", "inputs")]
-        with as_file(files("pipelines.remote") / "engine.py") as program:
+        with as_file(files("pipelines.remote") / "engine_program.py") as program:
             self._copy(program.read_bytes(), model, inputs)
         words = ["python3", *(f"./{each}" for each in self._names), str(threads)]
         words.insert(2, name)

@@ -12,11 +12,11 @@ from hw.profile import Hardware
 from pipelines import verifying
 from pipelines.benchmarks.kernel_work import works
 from pipelines.builds import derived, work_count
+from pipelines.builds.derived import EXACTNESS
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import IMPORTING, Plan
 from pipelines.errors import UserError, shown
 from pipelines.evaluation import layer_errors
-from pipelines.graph import EXACTNESS
 from pipelines.recipe.load import Resolved
 from pipelines.remote.dialogue import is_time
 from pipelines.reporting import float_memory

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+RUN = f"{os.getpid()}-{time.time_ns()}"
+"""This run of doit, which the processes that it forks for `-n` are part of; no key holds it."""
 _SHORT = 12
 _GRACE_SECONDS = 600
 _ELF = b"\x7fELF"

@@ -22,7 +22,7 @@ import resource, sys
 from pathlib import Path
 from pipelines.builds import plan
 from pipelines.recipe import load
-from pipelines.actions import last
+from pipelines.builds.publication import last
 from pipelines.builds.execution import Workshop
 from pipelines.store.store import Store
 
