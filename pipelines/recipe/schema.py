@@ -1,4 +1,4 @@
-"""JSON schemas of recipes and boards, for editors: `python -m pipelines.recipe.schema` makes them."""
+"""JSON schemas of recipes and boards: `python -m pipelines.recipe.schema` writes them."""
 
 from __future__ import annotations
 

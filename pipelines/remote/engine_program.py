@@ -1,8 +1,8 @@
 """Runs on a board, by its own Python: a model file in an engine that is installed there.
 
-`python3 engine_program.py ENGINE MODEL INPUTS.npz THREADS` prints a line of JSON as soon as it is ready,
-and one for each line of its input, which says how many inferences to time. Nothing of bitkiln is
-needed there.
+`python3 engine_program.py ENGINE MODEL INPUTS.npz THREADS` prints a line of JSON as soon as it is
+ready, and one for each line of its input, which says how many inferences to time. Nothing of
+bitkiln is needed there.
 """
 
 from __future__ import annotations
