@@ -17,8 +17,8 @@ from pipelines.store import roots
 from stages.errors import StageError
 
 if TYPE_CHECKING:
-    from pipelines.recipe.load import Resolved
     from pipelines.recipe.overrides import Variables
+    from pipelines.recipe.resolved import Resolved
 
 
 @asked

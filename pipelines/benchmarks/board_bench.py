@@ -24,8 +24,8 @@ from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
 from pipelines.errors import CheckError, UserError, did_you_mean
 from pipelines.output import printed_tables
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.remote import board_engines
 from pipelines.remote.board_engines import BoardEngine
 from pipelines.remote.deployment import is_emulated

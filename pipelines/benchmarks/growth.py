@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from pipelines.errors import UserError, did_you_mean
 from pipelines.recipe import recipe_slices
-from pipelines.recipe.load import Resolved
+from pipelines.recipe.resolved import Resolved
 from stages.options import ZooOptions
 
 AS_IT_IS = "as it is"

@@ -8,7 +8,7 @@ from pipelines import places
 from pipelines.builds import execution, extra_builds
 from pipelines.builds.plan import Plan
 from pipelines.errors import UserError, did_you_mean
-from pipelines.recipe.load import Resolved
+from pipelines.recipe.resolved import Resolved
 from pipelines.store import atomic, roots
 
 OWN = ("int8", "float32")

@@ -16,7 +16,7 @@ from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import IMPORTING, Plan
 from pipelines.errors import UserError
 from pipelines.recipe import recipe_slices
-from pipelines.recipe.load import Resolved
+from pipelines.recipe.resolved import Resolved
 from stages import importing
 from stages.errors import StageError
 from stages.importing import float_twin, larq_twin

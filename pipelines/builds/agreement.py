@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pipelines.builds.derived import DESCRIBING
-from pipelines.builds.execution import STORE, Workshop, call, fetch_table, keep_table
+from pipelines.builds.derived import DESCRIBING, fetch_table, keep_table
+from pipelines.builds.execution import STORE, Workshop
 from pipelines.builds.plan import SOURCE, Plan
+from pipelines.builds.stage_calls import call
 from pipelines.errors import UserError
 from pipelines.recipe import model_files, recipe_slices
 from pipelines.store import keys, roots
@@ -19,7 +20,7 @@ from pipelines.store.manifest import DamagedError
 from stages.errors import StageError
 
 if TYPE_CHECKING:
-    from pipelines.recipe.load import Resolved
+    from pipelines.recipe.resolved import Resolved
 
 TOOLS = ("onnx", "tflite", "apache-tvm", "apache-tvm-ffi")
 

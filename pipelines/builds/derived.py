@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipelines.builds.execution import STORE, Workshop, fetch_table, keep_table
+from pipelines.builds.execution import STORE, Workshop, shared
 from pipelines.store import keys, roots
-from pipelines.store.manifest import DamagedError
+from pipelines.store.manifest import DamagedError, Parts
 
 DESCRIBING = "describing"
 """Where `agreement` keeps what it found out of a model file."""
@@ -39,6 +39,22 @@ def table(
         keep_table(name, key, parts.files, dict(ingredients))
     roots.note(STORE, workshop.plan.recipe, {name: key})
     return found
+
+
+def keep_table(
+    name: str, key: str, files: Mapping[str, bytes], ingredients: dict[str, Any]
+) -> None:
+    """Keep a table that no stage gives, here and on the remote."""
+    with STORE.lock():
+        manifest = STORE.commit(name, key, "table", Parts(files, {}), ingredients)
+    if remote := shared():
+        remote.offer(STORE, [manifest])
+
+
+def fetch_table(name: str, key: str) -> bool:
+    """Bring a table that no stage gives from the remote; False if it is not there."""
+    remote = shared()
+    return remote is not None and remote.fetch(STORE, name, key, "table") is not None
 
 
 def outputs(workshop: Workshop, names: tuple[str, ...]) -> dict[str, str | None]:

@@ -7,9 +7,8 @@ built, and a stage whose inputs came out as before is not run again whatever cha
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from hw.costs import core_costs
 from pipelines import places
 from pipelines.builds.plan import CALIBRATION, IMPORTING, MEASURING, Plan, Step
+from pipelines.builds.stage_calls import call, check_unedited
 from pipelines.errors import UserError, shown
 from pipelines.output import build_progress
 from pipelines.recipe import model_files
@@ -116,7 +116,7 @@ class Workshop:
         }
         memo = self._memo(address)
         value = call(step, arguments, memo)
-        _check_unedited(step, address)
+        check_unedited(step, address.ingredients["code"])
         manifest = self._commit(step, address, value, tuple(sorted(memo.used)))
         self._known[step.name] = manifest
         if remote := shared():
@@ -283,49 +283,3 @@ def shared() -> Remote | None:
     from pipelines.caching import remote
 
     return remote.of_settings()
-
-
-def keep_table(
-    name: str, key: str, files: Mapping[str, bytes], ingredients: dict[str, Any]
-) -> None:
-    """Keep a table that no stage gives, here and on the remote."""
-    with STORE.lock():
-        manifest = STORE.commit(name, key, "table", Parts(files, {}), ingredients)
-    if remote := shared():
-        remote.offer(STORE, [manifest])
-
-
-def fetch_table(name: str, key: str) -> bool:
-    """Bring a table that no stage gives from the remote; False if it is not there."""
-    remote = shared()
-    return remote is not None and remote.fetch(STORE, name, key, "table") is not None
-
-
-def call(step: Step, arguments: dict[str, Any], memo: Memo) -> Any:
-    """Return what a step's stage makes of its inputs."""
-    module, _, function = step.stage.entry.partition(":")
-    run = getattr(importlib.import_module(module), function)
-    for argument, model in step.stage.options.items():
-        arguments[argument] = validated("stages.options", model, step.options[argument])
-    if step.hardware is not None:
-        arguments["hardware"] = validated("hw.profile", "Hardware", step.hardware)
-    if step.stage.items:
-        arguments["memo"] = memo
-    return run(**arguments)
-
-
-def _check_unedited(step: Step, address: Address) -> None:
-    """Refuse to keep what may have been made by code other than its key says."""
-    now = keys.code_ingredients(step.stage.entry.partition(":")[0])
-    was = address.ingredients["code"]
-    edited = sorted(name for name in now.keys() | was.keys() if now.get(name) != was.get(name))
-    if edited:
-        raise UserError(
-            f"{step.name}: {', '.join(edited)} changed while it ran, so its result is not kept; "
-            "build again"
-        )
-
-
-def validated(module: str, model: str, data: Any) -> Any:
-    """Return plain data as the model a stage expects; JSON, since strict models want tuples."""
-    return getattr(importlib.import_module(module), model).model_validate_json(keys.canonical(data))

@@ -16,7 +16,7 @@ from stages import STAGES
 from stages.registry import Stage
 
 if TYPE_CHECKING:
-    from pipelines.recipe.load import Resolved
+    from pipelines.recipe.resolved import Resolved
 
 SOURCE = "zoo"
 """The stage whose artifact is the model's source; a recipe with a file has the file instead."""

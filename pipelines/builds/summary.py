@@ -16,7 +16,7 @@ from pipelines.output import printed_tables
 from pipelines.recipe.overrides import Variables
 
 if TYPE_CHECKING:
-    from pipelines.recipe.load import Resolved
+    from pipelines.recipe.resolved import Resolved
 
 
 def text(plan: Plan, resolved: Resolved, variables: Variables, folder: Path) -> str:

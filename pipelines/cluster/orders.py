@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.builds import execution
+from pipelines.builds.derived import fetch_table
 from pipelines.builds.plan import CALIBRATION, MEASURING, SOURCE, Plan, Step
+from pipelines.builds.stage_calls import validated
 from pipelines.errors import UserError
 from pipelines.evaluation import calibration_data
 from pipelines.evaluation.calibration_data import Data
@@ -127,11 +129,11 @@ def _calibration(data: Data) -> tuple[dict[str, Any], dict[str, Path]]:
 
 def _data_of(told: Mapping[str, Any]) -> Data:
     folder = _fetched(told["files"])
-    module = "pipelines.recipe.recipe"
+    module = "pipelines.recipe.sections"
     place = folder / told["section"]["data"] if told["section"]["data"] else folder
-    section = execution.validated(module, "Calibration", {**told["section"], "data": str(place)})
+    section = validated(module, "Calibration", {**told["section"], "data": str(place)})
     inputs = told["inputs"].items()
-    return Data(section, {n: execution.validated(module, "InputSpec", spec) for n, spec in inputs})
+    return Data(section, {n: validated(module, "InputSpec", spec) for n, spec in inputs})
 
 
 def _key(files: Mapping[str, Path]) -> str:
@@ -157,7 +159,7 @@ def _fetched(key: str) -> Path:
                 return store.folder(ORIGINALS, key) / "files"
         except DamagedError:
             store.discard(ORIGINALS, key)
-        execution.fetch_table(ORIGINALS, key)
+        fetch_table(ORIGINALS, key)
     raise UserError(
         "the files that the recipe names did not arrive by the shared store; `trust` of the cache "
         "file must name the key that the one who builds signs with"

@@ -19,8 +19,8 @@ from pipelines.evaluation.labelled_data import Labelled
 from pipelines.evaluation.reference_model import Reference
 from pipelines.output import printed_tables
 from pipelines.recipe import recipe_slices
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.recipe.sections import CLASSES, Evaluation
 from pipelines.runners.package import Tensor
 

@@ -34,8 +34,8 @@ from pipelines.errors import CheckError, UserError, did_you_mean
 from pipelines.machine import is_here, processor
 from pipelines.output import printed_tables
 from pipelines.recipe.layer_patterns import matching
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.remote.transport import reached
 from pipelines.runners.native import NativeRunner
 from pipelines.runners.package import open_package

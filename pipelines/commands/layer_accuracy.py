@@ -19,8 +19,8 @@ from pipelines.errors import UserError
 from pipelines.evaluation import input_samples, labelled_data, layer_errors
 from pipelines.output import printed_tables
 from pipelines.recipe.layer_patterns import matching
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.recipe.sections import CLASSES, Evaluation
 from pipelines.runners.package import open_package
 

@@ -10,8 +10,8 @@ from pipelines.builds.plan import Plan
 from pipelines.errors import UserError, shown
 from pipelines.output import printed_tables
 from pipelines.paths import expanded
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.reporting.accuracy_files import read
 from pipelines.reporting.page_file import write
 from pipelines.reporting.report_facts import Facts, gather

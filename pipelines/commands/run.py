@@ -16,8 +16,8 @@ from pipelines.errors import UserError, shown
 from pipelines.evaluation import input_samples, layer_times
 from pipelines.output import out_files, printed_tables
 from pipelines.recipe import class_names
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.recipe.sections import OutputSpec
 from pipelines.remote.transport import Transport, reached
 from pipelines.runners.package import Tensor

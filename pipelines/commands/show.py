@@ -14,8 +14,8 @@ from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import Plan
 from pipelines.errors import shown
 from pipelines.output import printed_tables
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 
 
 def run(*, plan: Plan, resolved: Resolved, variables: Variables) -> None:

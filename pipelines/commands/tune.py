@@ -13,8 +13,8 @@ from rich.console import Console
 from pipelines.builds.plan import Plan
 from pipelines.commands import arguments
 from pipelines.output import printed_tables
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.remote.timed_turns import Timing
 from pipelines.remote.transport import reached
 from pipelines.tuning import ledger

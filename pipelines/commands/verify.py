@@ -15,8 +15,8 @@ from pipelines.errors import CheckError
 from pipelines.evaluation import float_layers
 from pipelines.output import printed_tables
 from pipelines.recipe.layer_patterns import ALL
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.remote.transport import Transport, reached
 
 THREADS = (1, 2, 3)

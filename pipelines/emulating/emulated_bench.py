@@ -20,8 +20,8 @@ from pipelines.emulating.processors import processor, qemu_version
 from pipelines.errors import UserError, did_you_mean
 from pipelines.output import printed_tables
 from pipelines.recipe.layer_patterns import matching
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.runners.replay import qemu_lacks
 
 ARCHITECTURES = ("aarch64", "armv7")

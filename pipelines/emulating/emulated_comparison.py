@@ -37,7 +37,7 @@ from pipelines.emulating.multiply_instructions import multiplying
 from pipelines.emulating.processors import Processor, processor
 from pipelines.emulating.tflite_twin import twin
 from pipelines.errors import CheckError, UserError
-from pipelines.recipe.load import Resolved
+from pipelines.recipe.resolved import Resolved
 from pipelines.runners.package import Package, open_package
 from stages.kinds import Golden
 

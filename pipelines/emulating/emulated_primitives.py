@@ -29,7 +29,7 @@ from pipelines.emulating.processors import Processor, processor
 from pipelines.errors import UserError
 from pipelines.modelling.qemu_counts import count
 from pipelines.recipe.layer_patterns import matching
-from pipelines.recipe.load import Resolved
+from pipelines.recipe.resolved import Resolved
 from pipelines.store import atomic
 from stages.codegen import compile_object
 

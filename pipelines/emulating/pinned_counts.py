@@ -27,8 +27,8 @@ from pipelines.emulating import layer_attribution, layer_kinds, linked_program
 from pipelines.emulating.block_costs import Cost
 from pipelines.errors import UserError, shown
 from pipelines.modelling.code_blocks import Block
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.overrides import Variables
+from pipelines.recipe.resolved import Resolved
 from pipelines.runners.emulated import EmulatedRunner
 from pipelines.runners.package import Package, open_package
 from pipelines.store import atomic

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.builds import derived, work_count
 from pipelines.builds.derived import LAYER_ERRORS
-from pipelines.builds.execution import Workshop, validated
+from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import CALIBRATING, IMPORTING
+from pipelines.builds.stage_calls import validated
 from pipelines.store import keys
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pipelines.builds.publication import published
 from pipelines.errors import UserError, shown
 from pipelines.machine import is_here
 from pipelines.output import printed_tables
-from pipelines.recipe.load import Resolved
+from pipelines.recipe.resolved import Resolved
 from pipelines.remote.transport import Transport
 from pipelines.runners import Package, open_package, replay
 from pipelines.runners.package import Tensor

@@ -39,7 +39,8 @@ from pipelines.modelling import cycle_prices
 from pipelines.modelling.code_blocks import joined
 from pipelines.output import printed_tables
 from pipelines.recipe import recipe_slices
-from pipelines.recipe.load import Resolved, load_recipe
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.resolved import Resolved
 from pipelines.runners.package import open_package
 from pipelines.store import atomic
 from stages.importing import zoo

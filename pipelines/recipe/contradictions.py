@@ -10,9 +10,9 @@ from typing import Any
 from pipelines.documents.validate import Location
 from pipelines.errors import UserError, did_you_mean
 from pipelines.recipe import class_names
-from pipelines.recipe.load import Resolved
 from pipelines.recipe.picture_sizes import pair
 from pipelines.recipe.recipe import Recipe
+from pipelines.recipe.resolved import Resolved
 from pipelines.recipe.sections import CHANNELS, CLASSES, InputSpec
 from stages.options import is_match
 from stages.pixels import layout

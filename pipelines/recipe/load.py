@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,68 +14,12 @@ from pipelines.documents import fields, validate
 from pipelines.documents.board_files import list_boards, load_board
 from pipelines.documents.positions import Entry, Node
 from pipelines.documents.trees import is_path_like, merge, read
-from pipelines.errors import CheckError, Fault, Span, UserError, cut, nearest, shown
+from pipelines.errors import Fault, UserError, cut, nearest, shown
 from pipelines.recipe import model_files, overrides, package_folder
 from pipelines.recipe.consistency import contradictions
 from pipelines.recipe.recipe import Recipe, flatten
+from pipelines.recipe.resolved import Resolved, no_file, place_of
 from stages.options import c_identifier
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """A recipe with all its values, where each came from, and the hardware it is for."""
-
-    name: str
-    path: Path
-    recipe: Recipe
-    hardware: Hardware
-    package: str
-    """The folder of its package, which tells what the command line changed."""
-    board: str
-    """The board's name, or the whole path of its file."""
-    origins: Mapping[str, str]
-    """Field path → 'base.yaml:7', 'command line' or 'default', for every leaf."""
-    _tree: Node = field(repr=False, compare=False)
-
-    def values(self) -> dict[str, Any]:
-        """Return every leaf of the recipe as plain data, by the same paths as `origins`."""
-        return dict(flatten(self.recipe.model_dump(mode="json")))
-
-    def is_stated(self, location: str) -> bool:
-        """Whether a leaf was stated, in a file or on the command line, and is not a default."""
-        return self.origins.get(location, "default") != "default"
-
-    def error(self, location: str | validate.Location, sentence: str) -> UserError:
-        """Return the error of a field with which only a later step could find fault."""
-        return self.errors([(location, sentence)])
-
-    def refusal(self, location: str, sentence: str) -> CheckError:
-        """Return the error of a field whose demand something that was examined does not meet."""
-        return CheckError.of([self._fault(location, sentence)])
-
-    def errors(self, found: Iterable[tuple[str | validate.Location, str]]) -> UserError:
-        """Return the one error of several fields, each with a sentence.
-
-        A tuple is for a path whose parts, such as an input's name, may hold dots.
-        """
-        return UserError.of(self._fault(location, sentence) for location, sentence in found)
-
-    def _fault(self, location: str | validate.Location, sentence: str) -> Fault:
-        if isinstance(location, str):
-            return Fault(_place(self._tree, location), location, sentence)
-        return Fault(validate.locate(self._tree, location), fields.text(location), sentence)
-
-    def require_file(self, location: str, path: Path | None) -> Path:
-        """Return a file the recipe names, or raise a UserError that points at its field."""
-        if path is None:
-            raise self.error(location, "is missing: this command needs it")
-        if not paths.is_file(path):
-            raise self.error(location, _no_file(path))
-        return path
-
-    def require_data(self, location: str, path: Path) -> Path:
-        """Return a file or folder the recipe names, or raise a UserError at its field."""
-        return path if paths.is_folder(path) else self.require_file(location, path)
 
 
 def load_recipe(name_or_path: str, variables: Mapping[str, str] | None = None) -> Resolved:
@@ -279,16 +222,16 @@ def _cross_check(recipe: Recipe | None, tree: Node, path: Path, faults: list[Fau
         return
     for field_path, sentence, about in contradictions(recipe):
         if not suspect.intersection(about):
-            faults.append(Fault(_place(tree, field_path), field_path, sentence))
+            faults.append(Fault(place_of(tree, field_path), field_path, sentence))
     model = recipe.model.file
     if model is not None:
-        place = _place(tree, "model.file")
+        place = place_of(tree, "model.file")
         if not model_files.is_accepted(model):
             accepted = ", ".join(model_files.ENDINGS)
             sentence = f"cannot import '{model.name}'; accepted: files that end in {accepted}"
             faults.append(Fault(place, "model.file", sentence))
         elif not paths.is_file(model):
-            faults.append(Fault(place, "model.file", _no_file(model)))
+            faults.append(Fault(place, "model.file", no_file(model)))
     if recipe.package.name is None and "package" not in suspect:
         try:
             c_identifier(path.stem)
@@ -311,7 +254,7 @@ def _hardware(tree: Node, faults: list[Fault]) -> Hardware | None:
 def _check_floats(recipe: Recipe, hardware: Hardware, tree: Node, faults: list[Fault]) -> None:
     """Report floats that the processor cannot multiply."""
     if recipe.floats == "float16" and not hardware.multiplies_halves:
-        place = _place(tree, "floats")
+        place = place_of(tree, "floats")
         boards = [load_board(name, place, []) for name in list_boards() if name != "host"]
         accepted = ", ".join(b.name for b in boards if b is not None and b.multiplies_halves)
         sentence = (
@@ -325,17 +268,3 @@ def _origins(recipe: Recipe, tree: Node) -> dict[str, str]:
     stated = {path: span.origin for path, span in tree.leaves()}
     leaves = flatten(recipe.model_dump(mode="json"))
     return {path: stated.get(path, "default") for path, _ in leaves}
-
-
-def _no_file(path: Path) -> str:
-    what = "is a folder" if paths.is_folder(path) else "does not exist"
-    return f"the file {shown(path)} {what}; paths are relative to what states them"
-
-
-def _place(tree: Node, location: str) -> Span:
-    """Return where a field stands, by its path as people write it."""
-    exact = dict(tree.leaves()).get(location)
-    if exact is not None:
-        return exact
-    parts = re.findall(r"[^.\[\]]+", location)
-    return validate.locate(tree, tuple(int(part) if part.isdigit() else part for part in parts))

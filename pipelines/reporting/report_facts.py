@@ -17,7 +17,7 @@ from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import IMPORTING, Plan
 from pipelines.errors import UserError, shown
 from pipelines.evaluation import layer_errors
-from pipelines.recipe.load import Resolved
+from pipelines.recipe.resolved import Resolved
 from pipelines.remote.dialogue import is_time
 from pipelines.reporting import float_memory
 from pipelines.reporting.accuracy_files import LayerCosts, Rated

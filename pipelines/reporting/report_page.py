@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from pipelines.output import printed_tables
-from pipelines.recipe.load import Resolved
+from pipelines.recipe.resolved import Resolved
 from pipelines.reporting import drawings, recipe_comparison, sections
 from pipelines.reporting.page_parts import table
 from pipelines.reporting.recipe_comparison import Entry

@@ -10,18 +10,25 @@ found.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
-import io
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.store import atomic, keys
+from pipelines.store.contents import (
+    digest,
+    holds_exactly,
+    is_elf,
+    is_file_of,
+    kept,
+    npy_of,
+    sound_bytes,
+    tensor_of,
+    write,
+)
 from pipelines.store.manifest import (
     Content,
     DamagedError,
@@ -31,6 +38,7 @@ from pipelines.store.manifest import (
     parse,
     render,
 )
+from pipelines.store.workspace import move_folder, workspace
 
 if TYPE_CHECKING:
     # NumPy takes a good part of the second that `doit list` may take.
@@ -40,10 +48,6 @@ if TYPE_CHECKING:
 RUN = f"{os.getpid()}-{time.time_ns()}"
 """This run of doit, which the processes that it forks for `-n` are part of; no key holds it."""
 _SHORT = 12
-_GRACE_SECONDS = 600
-_ELF = b"\x7fELF"
-_IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
-"""How renaming a folder fails where something is at its new place."""
 
 
 class Store:
@@ -101,16 +105,16 @@ class Store:
         damaged: list[str] = []
         self._note_use(manifest)
         folder = self.folder(manifest.stage, manifest.key) / "files"
-        files = {c.name: _sound(c, folder / c.name, damaged) for c in manifest.files}
+        files = {c.name: sound_bytes(c, folder / c.name, damaged) for c in manifest.files}
         tensors: dict[str, np.ndarray] = {}
         by_digest: dict[str, np.ndarray] = {}
         for content in manifest.tensors:
             # One by one: the bytes of all tensors beside these would be the model a second time.
             if content.sha256 not in by_digest:
-                data = _sound(content, self.blob(content.sha256), damaged)
+                data = sound_bytes(content, self.blob(content.sha256), damaged)
                 if data is None:
                     continue
-                by_digest[content.sha256] = _tensor(data)
+                by_digest[content.sha256] = tensor_of(data)
             tensors[content.name] = by_digest[content.sha256]
         self._refuse(manifest, damaged)
         return Parts({name: data for name, data in files.items() if data is not None}, tensors)
@@ -158,13 +162,13 @@ class Store:
             held = {name: data.path for name, data in parts.held.items()}
             given: dict[str, bytes | Path] = {**parts.files, **held}
             files = tuple(
-                _kept(target / "files" / name, name, data) for name, data in sorted(given.items())
+                kept(target / "files" / name, name, data) for name, data in sorted(given.items())
             )
             tensors = tuple(self._put_blob(work, n, t) for n, t in parts.tensors.items())
             output = output_digest(kind, files, tensors)
             manifest = Manifest(stage, key, kind, output, ingredients, files, tensors, items)
             atomic.write(target / "manifest.json", render(manifest).encode())
-            self._move(target, self.folder(stage, key), work)
+            move_folder(target, self.folder(stage, key), work, stays=self._is_whole)
         return manifest
 
     def adopt(self, manifest: Manifest, work: Path) -> None:
@@ -184,11 +188,11 @@ class Store:
                 atomic.make_folder(path.parent)
                 atomic.move(work / "blob", path)
         atomic.write(target / "manifest.json", render(manifest).encode())
-        self._move(target, self.folder(manifest.stage, manifest.key), work)
+        move_folder(target, self.folder(manifest.stage, manifest.key), work, stays=self._is_whole)
 
     def has_blob(self, content: Content) -> bool:
         """Whether a tensor is there, and is what its digest says."""
-        return _is_file_of(self.blob(content.sha256), content.sha256)
+        return is_file_of(self.blob(content.sha256), content.sha256)
 
     def discard(self, stage: str, key: str) -> None:
         """Remove an artifact, damaged or not; its tensors stay, others may use them."""
@@ -196,18 +200,18 @@ class Store:
 
     def publish(self, files: Mapping[str, bytes | Path], target: Path) -> None:
         """Make `target` hold exactly these files, replacing the folder as a whole if it differs."""
-        if _holds(target, {name: _digest(data) for name, data in files.items()}):
+        if holds_exactly(target, {name: digest(data) for name, data in files.items()}):
             return
         with self.workspace() as work:
             for name, data in files.items():
-                _write(work / "new" / name, data)
+                write(work / "new" / name, data)
                 # Whatever the umask is: packages are given away. Folders keep what it says.
-                (work / "new" / name).chmod(0o755 if _is_elf(work / "new" / name) else 0o644)
-            self._move(work / "new", target, work, replace=True)
+                (work / "new" / name).chmod(0o755 if is_elf(work / "new" / name) else 0o644)
+            move_folder(work / "new", target, work)
 
     def is_published(self, manifest: Manifest, target: Path) -> bool:
         """Whether `target` holds exactly the files of an artifact."""
-        return _holds(target, {content.name: content.sha256 for content in manifest.files})
+        return holds_exactly(target, {content.name: content.sha256 for content in manifest.files})
 
     def remove(self, path: Path) -> None:
         """Remove a folder of the store as a whole, if it is there."""
@@ -243,46 +247,19 @@ class Store:
     def _name(self, folder: Path) -> str:
         return str(folder.relative_to(self.root))
 
-    @contextlib.contextmanager
-    def workspace(self) -> Iterator[Path]:
+    def workspace(self) -> contextlib.AbstractContextManager[Path]:
         """Give a private folder on the store's own file system; what a killed build left goes."""
-        atomic.make_folder(self.root / "tmp")
-        for left in (self.root / "tmp").iterdir():
-            if _is_abandoned(left):
-                shutil.rmtree(left, ignore_errors=True)
-        work = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.root / "tmp"))
-        try:
-            yield work
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        return workspace(self.root / "tmp")
 
     def _put_blob(self, work: Path, name: str, tensor: np.ndarray) -> Content:
-        data = _npy(tensor)
+        data = npy_of(tensor)
         content = Content(name, keys.digest(data), len(data))
         path = self.blob(content.sha256)
-        if not _is_file_of(path, content.sha256):
+        if not is_file_of(path, content.sha256):
             if path.is_dir():
                 path.rename(work / "in the way")
             atomic.replace(path, data, through=work / "blob")
         return content
-
-    def _move(self, source: Path, target: Path, work: Path, *, replace: bool = False) -> None:
-        """Rename a folder into place; one that is there stays if whole, unless told to replace."""
-        atomic.make_folder(target.parent)
-        atomic.sync_tree(source)
-        for attempt in range(100):
-            try:
-                atomic.move(source, target)
-                return
-            except OSError as error:
-                # Not whether it is there now: another build may just have taken it away.
-                if error.errno not in _IN_THE_WAY:
-                    raise
-            if not replace and self._is_whole(target):
-                return
-            with contextlib.suppress(FileNotFoundError):  # another build was faster
-                target.rename(work / f"replaced{attempt}")
-        raise OSError(f"{target} cannot be replaced")
 
     def _is_whole(self, folder: Path) -> bool:
         try:
@@ -291,94 +268,3 @@ class Store:
         except (DamagedError, ValueError, OSError):
             return False
         return True
-
-
-def _npy(tensor: np.ndarray) -> bytes:
-    import numpy as np
-
-    buffer = io.BytesIO()
-    # Not ascontiguousarray: it turns a scalar tensor into a vector.
-    np.lib.format.write_array(buffer, np.asarray(tensor, order="C"), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _tensor(data: bytes) -> np.ndarray:
-    import numpy as np
-
-    array: np.ndarray = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    return array
-
-
-def _sound(content: Content, path: Path, damaged: list[str]) -> bytes | None:
-    """Return a part's bytes; None where it is damaged, which is noted, and the part removed."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        damaged.append(f"{content.name} is missing")
-        return None
-    if keys.digest(data) == content.sha256:
-        return data
-    path.unlink(missing_ok=True)
-    damaged.append(f"{content.name} has changed since")
-    return None
-
-
-def _write(path: Path, data: bytes | Path) -> None:
-    if isinstance(data, bytes):
-        atomic.write(path, data)
-    else:
-        atomic.copy(data, path)
-
-
-def _kept(path: Path, name: str, data: bytes | Path) -> Content:
-    """Write a file of an artifact; return its entry in the manifest."""
-    _write(path, data)
-    return Content(name, _digest(data), path.stat().st_size)
-
-
-def _digest(data: bytes | Path) -> str:
-    return keys.digest(data) if isinstance(data, bytes) else keys.digest_of(data)
-
-
-def _is_elf(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_ELF)) == _ELF
-
-
-def _is_file_of(path: Path, sha256: str) -> bool:
-    """Whether a file is there and has this digest."""
-    try:
-        return keys.digest(path.read_bytes()) == sha256
-    except OSError:
-        return False
-
-
-def _holds(folder: Path, wanted: Mapping[str, str]) -> bool:
-    """Whether a folder holds exactly these files, by digest; another process may replace it.
-
-    What Python keeps beside a package's loader once it was imported does not count.
-    """
-    try:
-        found = (p.relative_to(folder) for p in folder.rglob("*") if not p.is_dir())
-        there = {path.as_posix() for path in found if path.parts[0] != "__pycache__"}
-        return there == set(wanted) and all(
-            keys.digest_of(folder / name) == sha256 for name, sha256 in wanted.items()
-        )
-    except OSError:
-        return False
-
-
-def _is_abandoned(workspace: Path) -> bool:
-    """Whether the process a temporary folder is named after is gone, and has been for a while.
-
-    The wait is for processes we cannot see: those of another container at the same folder.
-    """
-    try:
-        if time.time() - workspace.stat().st_mtime < _GRACE_SECONDS:
-            return False
-        os.kill(int(workspace.name.partition("-")[0]), 0)
-    except (ProcessLookupError, ValueError):
-        return True
-    except OSError:
-        pass
-    return False

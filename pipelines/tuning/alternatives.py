@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
 from pipelines.recipe.layer_patterns import is_meant
-from pipelines.recipe.load import Resolved
+from pipelines.recipe.resolved import Resolved
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import as_offered
 from pipelines.tuning.ledger import Trial

@@ -10,7 +10,7 @@ from typing import Any
 
 from hw.profile import Hardware
 from pipelines.benchmarks.loaded_program import Steps
-from pipelines.builds.execution import validated
+from pipelines.builds.stage_calls import validated
 from pipelines.tuning import ranking, subjects
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import PREDICTED, Ranking

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipelines.builds import execution
+from pipelines.builds import stage_calls
 from pipelines.builds.execution import Workshop
 from pipelines.builds.plan import MEASURING, Step
 from pipelines.store.items import Memo
@@ -35,7 +35,7 @@ class Rehearsal:
                 argument: self._changed.files(step, argument) if giver is None else self.load(giver)
                 for argument, giver in self.plan.producers(step)
             }
-            self._made[step.name] = execution.call(step, arguments, self.memo(step))
+            self._made[step.name] = stage_calls.call(step, arguments, self.memo(step))
         return self._made[step.name]
 
     def _depends(self, step: Step) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.builds.execution import Workshop
 from pipelines.recipe.layer_patterns import matching
-from pipelines.recipe.load import Resolved
+from pipelines.recipe.resolved import Resolved
 from pipelines.tuning.alternatives import check_built
 from stages.graph.bindings import calls_of
 from stages.packaging.composite import Layer

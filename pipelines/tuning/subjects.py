@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.benchmarks.loaded_program import Steps
-from pipelines.builds.execution import validated
+from pipelines.builds.stage_calls import validated
 from stages import bitpacking, legalizing
 from stages.dialect.calls import attributes
 from stages.graph.bindings import bindings_of, calls_of

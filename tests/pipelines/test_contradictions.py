@@ -11,7 +11,8 @@ import pytest
 
 from pipelines.errors import UserError
 from pipelines.recipe import contradictions
-from pipelines.recipe.load import Resolved, load_recipe
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.resolved import Resolved
 from tests.pipelines.fake_clone import TOY, Clone
 
 

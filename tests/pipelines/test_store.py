@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipelines.store import atomic, keys, roots, store
+from pipelines.store import atomic, contents, keys, roots
 from pipelines.store.items import Memo
 from pipelines.store.manifest import DamagedError, Manifest, Parts
 from pipelines.store.store import Store
@@ -57,7 +57,7 @@ def test_what_was_committed_is_read_back(artifacts: Store) -> None:
     )
 )
 def test_any_tensor_survives(tensor: np.ndarray) -> None:
-    found = store._tensor(store._npy(tensor))
+    found = contents.tensor_of(contents.npy_of(tensor))
     assert found.dtype == tensor.dtype and found.shape == tensor.shape
     assert found.tobytes() == tensor.tobytes()
 
