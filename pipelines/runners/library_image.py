@@ -26,7 +26,7 @@ class LibraryImage:
 
 
 def read_library(package: Package) -> LibraryImage:
-    """Return the image of a package's library; UserError if it is damaged, or pyelftools is missing."""
+    """Return the image of a library; UserError if it is damaged, or pyelftools is missing."""
     try:
         from elftools.common.exceptions import ELFError
         from elftools.elf.elffile import ELFFile
