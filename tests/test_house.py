@@ -176,7 +176,7 @@ def test_nothing_is_called_that_executes_what_a_file_holds() -> None:
 def test_loading_every_recipe_imports_nothing_heavy() -> None:
     code = f"""
 import sys
-from pipelines.recipe import load, schema
+from pipelines.recipe.recipe import load, schema
 for name, _ in load.list_recipes():
     if name.startswith("ci/"):
         load.load_recipe(name)
