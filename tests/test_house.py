@@ -173,7 +173,8 @@ def circles() -> tuple[frozenset[str], ...]:
     reached: dict[str, set[str]] = {}
     direct = {name: set(modules_imported(path)) - {name} for name, path in MODULES.items()}
     for start in MODULES:
-        seen, todo = set(), [start]
+        seen: set[str] = set()
+        todo = [start]
         while todo:
             found = direct[todo.pop()] - seen
             seen |= found
@@ -232,7 +233,7 @@ def test_nothing_is_called_that_executes_what_a_file_holds() -> None:
 def test_loading_every_recipe_imports_nothing_heavy() -> None:
     code = f"""
 import sys
-from pipelines.recipe.recipe import load, schema
+from pipelines.recipe import load, schema
 for name, _ in load.list_recipes():
     if name.startswith("ci/"):
         load.load_recipe(name)

@@ -21,7 +21,7 @@ BUILD = """
 import resource, sys
 from pathlib import Path
 from pipelines.builds import plan
-from pipelines.recipe.recipe import load
+from pipelines.recipe import load
 from pipelines.builds.publication import last
 from pipelines.builds.execution import Workshop
 from pipelines.store.store import Store
