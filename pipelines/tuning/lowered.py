@@ -7,7 +7,7 @@ from pipelines.load import Resolved
 from pipelines.patterns import matching
 from pipelines.tuning.alternatives import check_built
 from stages.graph.bindings import calls_of
-from stages.packaging.composite import Layer
+from stages.packaging.emitting.composite import Layer
 from stages.packaging.lowering import described
 
 

@@ -25,7 +25,7 @@ from pipelines.overrides import Variables
 from pipelines.recipe import Recipe
 from tests.pipelines.fake_clone import doit
 from tests.stages.packaging.programs import pack
-from tests.stages.packaging.test_plain import Net, mobile
+from tests.stages.packaging.standalone.test_te_kernel import Net, mobile
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64
 
