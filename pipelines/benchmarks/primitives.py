@@ -203,7 +203,8 @@ def loops(
     import tvm
     from tvm import s_tir, te, tirx
 
-    from stages.packaging.plain import DEVICE, LOWERING, PLACING
+    from stages.packaging.emitting.vector_loops import DEVICE
+    from stages.packaging.standalone.te_kernel import LOWERING, PLACING
 
     (kh, kw), (sh, sw), (_, outputs) = layer.window, layer.strides, layer.channels
     a = te.placeholder((layer.bits[0], *layer.size, layer.words), "uint32", name="data")

@@ -26,7 +26,7 @@ from stages.kernels.packed import (
 from stages.kernels.packing import pack_weights, round_up, unpack_planes
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kernels.terms import TermPlan
-from stages.packaging.halo import fills_of
+from stages.packaging.emitting.halo import fills_of
 from tests.stages.kernels.signatures import SIGNATURES, joined, levels, mac8, popcount, stored
 from tests.stages.synthesizing.plans import PLANS, plan_named
 
