@@ -15,7 +15,7 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing import Oracle
 from stages.importing import run as import_
-from stages.importing.onnx_reader import QONNX, read
+from stages.importing.onnx.onnx_reader import QONNX, read
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import execute_qonnx, graph, node
 from tests.stages.importing.integer_graphs import MICROSOFT, build, compare
