@@ -35,7 +35,9 @@ from pipelines.recipe.recipe import Recipe
 from recipes.models import exported
 from stages import STAGES, importing
 from stages.dialect.floats import departure
-from stages.importing import converters, onnx_operators, zoo
+from stages.importing import zoo
+from stages.importing.onnx import onnx_converters as onnx_operators
+from stages.importing.onnx import onnx_importer as converters
 from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
 from stages.packaging.files.client_files import example_c
 from stages.packaging.program.program import TensorSpec

@@ -19,8 +19,8 @@ from pipelines.recipe import recipe_slices
 from pipelines.recipe.resolved import Resolved
 from stages import importing
 from stages.errors import StageError
-from stages.importing import float_twin, larq_twin
 from stages.importing.formats import format_of
+from stages.importing.twins import float_twin, larq_twin
 from stages.importing.zoo import build
 from stages.options import TensorQuantization, ZooOptions
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from pipelines.reference_runtimes.runtime import RefusedError, Run, Shape
-from stages.importing.torch_export.converters import converter_of, needed_nodes
-from stages.importing.torch_export.program import DTYPES, Node, Ref, read_program
+from stages.importing.torch_export.exported_program import DTYPES, Node, Ref, read_program
+from stages.importing.torch_export.torch_importer import converter_of, needed_nodes
 
 # They register the operators that exported quantized programs call.
 importlib.import_module("torch.ao.quantization.fx._decomposed")

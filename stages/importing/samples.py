@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.calls import dtype_of, storage_dtype
-from stages.importing.arithmetic import quant_limits
-from stages.importing.onnx_reader import QONNX, Node, SourceGraph
+from stages.importing.onnx.onnx_reader import QONNX, Node, SourceGraph
+from stages.importing.onnx.source_arithmetic import quant_limits
 from stages.kinds import Model
 from stages.numerics.grid import limits_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.recipe.load import load_recipe
 from stages.importing import describe, starter_recipe
-from stages.importing.onnx_domains import QONNX
+from stages.importing.onnx.domains import QONNX
 from stages.importing.zoo import build
 from tests.stages.importing.graphs import (
     FINN,

@@ -16,9 +16,11 @@ from pipelines.benchmarks.engines import load
 from pipelines.benchmarks.variants import Variant
 from stages import importing
 from stages.graph import interpret
-from stages.importing import larq_twin, oracle, zoo
+from stages.importing import zoo
+from stages.importing.onnx import oracle
 from stages.importing.tflite.larq import unpacked
-from stages.importing.tflite.operations import packed
+from stages.importing.twins import larq_twin
+from stages.importing.twins.tflite_operators import packed
 from stages.options import Encoding, ImportOptions, TensorQuantization, ZooOptions
 
 Array = np.ndarray[Any, Any]

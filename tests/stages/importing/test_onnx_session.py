@@ -15,7 +15,7 @@ from onnx import helper
 from pipelines.commands import importing as command
 from pipelines.recipe.overrides import Variables
 from stages import importing
-from stages.importing.onnx_session import NBITS
+from stages.importing.onnx.runtime_session import NBITS
 from stages.numerics.qdq_onnx import CUT
 from stages.numerics.session import CLOSE, DEFAULT, INTEGERS, UNOPTIMIZED, islands_of
 from stages.options import GoldenOptions
