@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hw.costs import core_costs
+from hw.core_costs import core_costs
 from pipelines import keys, model_files, places, progress, roots
 from pipelines.errors import UserError, shown
 from pipelines.items import Memo

@@ -23,12 +23,12 @@ from pipelines import load, plan
 from pipelines.board import list_boards
 from pipelines.execute import Workshop
 from stages.graph.bindings import bindings_of
+from stages.kernels.candidates import BFLOATS, FLOATS, HALVES, Problem
 from stages.kernels.families import FloatDots, TransformedDots
-from stages.kernels.offers import BFLOATS, FLOATS, HALVES, Problem
 from stages.kernels.signature import KernelSignature
 from stages.options import Encoding
 from stages.synthesizing import BYTES, SPANS, wanted
-from stages.synthesizing.offering import candidates, tiles_of
+from stages.synthesizing.enumeration import candidates, tiles_of
 
 KEPT = Path(__file__).with_suffix(".json")
 ENCODING: Encoding = "bipolar"

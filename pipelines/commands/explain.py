@@ -13,7 +13,7 @@ from pipelines.overrides import Variables
 
 if TYPE_CHECKING:
     from hw.isa import Isa
-    from stages.kernels.offers import Offer, Problem
+    from stages.kernels.candidates import Offer, Problem
     from stages.kernels.signature import KernelSignature
 
 _FULL = re.compile(r"full(8|16)_a([1-3])w([1-3])_(unipolar|bipolar)")
@@ -47,17 +47,17 @@ def _usual(name: str, machine: Hardware | None) -> str:
 
 
 def _problem(match: re.Match[str]) -> Problem:
-    from stages.kernels.offers import Problem
+    from stages.kernels.candidates import Problem
 
     n, m, encoding = match.groups()[-3:]
     return Problem(int(n), int(m), encoding)  # type: ignore[arg-type]
 
 
 def _carried(name: str, hardware: Hardware) -> list[str]:
-    from stages.synthesizing.carried import body_of
+    from stages.synthesizing.bodies import body_of
     from stages.synthesizing.certificate import prove
-    from stages.synthesizing.listing import explanation, passes, proof_text
-    from stages.synthesizing.offering import offers_for
+    from stages.synthesizing.enumeration import offers_for
+    from stages.synthesizing.explanation import explanation, passes, proof_text
 
     if match := _PROBLEM.fullmatch(name):
         problem = _problem(match)
@@ -88,7 +88,7 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
 
 def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelSignature:
     """The tile of one pixel and fewest channels, whose program a larger tile's repeats."""
-    from stages.synthesizing.offering import candidates, tiles_of
+    from stages.synthesizing.enumeration import candidates, tiles_of
 
     known = (*candidates(problem, isa), *tiles_of(problem, isa))
     alike = [s for s in known if s.method == signature.method]
@@ -97,9 +97,9 @@ def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelS
 
 def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     """The candidate of a name, of whichever problem; UserError if there is none."""
-    from stages.kernels.offers import FLOAT_PROBLEMS, Problem
+    from stages.kernels.candidates import FLOAT_PROBLEMS, Problem
     from stages.synthesizing import BYTES, SPANS
-    from stages.synthesizing.offering import candidates, tiles_of
+    from stages.synthesizing.enumeration import candidates, tiles_of
     from stages.synthesizing.survey import PRECISIONS
 
     isa = isa_of(hardware)
@@ -134,7 +134,7 @@ def _predicted(signature: KernelSignature, offers: list[Offer]) -> str:
 
 
 def _full_kernel(name: str, hardware: Hardware) -> list[str]:
-    from stages.synthesizing.listing import derivation, program_text
+    from stages.synthesizing.explanation import derivation, program_text
     from stages.synthesizing.survey import full
 
     match = _FULL.fullmatch(name)

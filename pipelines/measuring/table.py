@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hw.arm_cores import ARM_CORES
-from hw.costs import CoreCosts
-from hw.isa import ISAS, tiles
+from hw.core_costs import CoreCosts
+from hw.isa import ISAS, tile_registers
 from hw.profile import CORES, Core
 from pipelines.measuring.figures import Figure, throughput, total
 from pipelines.measuring.rows import Row
@@ -64,10 +64,10 @@ _ARM32_SOURCE = (
 TILED: tuple[Core, ...] = ("sapphirerapids", "generic-x86-64")
 """Cores that have AMX, or may have it."""
 _TILES: Mapping[str, dict[str, Any]] = {
-    tiles.DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
-    tiles.BFLOAT16_DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
-    tiles.LOAD: {"uses": {"tload": 8}, "latency": 45, "source": "tiles"},
-    tiles.STORE: {"uses": {"tstore": 16}, "latency": 16, "source": "tiles"},
+    tile_registers.DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
+    tile_registers.BFLOAT16_DOT: {"uses": {"tmul": 16}, "latency": 52, "source": "tiles"},
+    tile_registers.LOAD: {"uses": {"tload": 8}, "latency": 45, "source": "tiles"},
+    tile_registers.STORE: {"uses": {"tstore": 16}, "latency": 16, "source": "tiles"},
 }
 _TILES_SOURCE = (
     _INTEL.partition(":")[0] + ", chapter on AMX: cycles of whole registers, each instruction on "

@@ -15,9 +15,9 @@ from pipelines.tuning import ranking, subjects
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import PREDICTED, Ranking
 from pipelines.tuning.snapshot import best_of, better_of
-from stages.kernels.measured import AXES, Subject
-from stages.kernels.offers import Offer
-from stages.kernels.packings import packing_text
+from stages.kernels.candidates import Offer
+from stages.kernels.packing_choices import packing_text
+from stages.kernels.workloads import AXES, Subject
 from stages.tuning import ORDERS
 from stages.tuning.row_blocks import ORDER, row_blocks
 
@@ -44,7 +44,7 @@ class Candidate:
 
     @property
     def choice(self) -> dict[str, Any]:
-        """It as a choice of a build (`stages.kernels.measured`)."""
+        """It as a choice of a build (`stages.kernels.workloads`)."""
         return {"kernel": self.kernel, "order": None, **self.axes}
 
 

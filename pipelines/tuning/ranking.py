@@ -21,8 +21,8 @@ import numpy as np
 from hw.profile import Hardware
 from pipelines.tuning import ledger
 from pipelines.tuning.ledger import Trial
-from stages.kernels.measured import Subject
-from stages.kernels.offers import Offer
+from stages.kernels.candidates import Offer
+from stages.kernels.workloads import Subject
 
 Array = np.ndarray[Any, Any]
 PENALTY = 3.0

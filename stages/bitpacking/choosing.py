@@ -16,10 +16,7 @@ from stages.dialect.calls import attributes, dtype_of
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import ON_BITS, is_batched, is_float_product
-from stages.kernels.geometry import PHASED, PHASES, Geometry
-from stages.kernels.groups import groups_of
-from stages.kernels.measured import Subject, Workload, pick, products_problem
-from stages.kernels.offers import (
+from stages.kernels.candidates import (
     FLOAT_PROBLEMS,
     Offer,
     Problem,
@@ -28,8 +25,11 @@ from stages.kernels.offers import (
     products_for,
     weight_limit_of,
 )
-from stages.kernels.packings import packed_as, packing_text
+from stages.kernels.channel_groups import groups_of
+from stages.kernels.geometry import PHASED, PHASES, Geometry
+from stages.kernels.packing_choices import packed_as, packing_text
 from stages.kernels.terms import encoding_of
+from stages.kernels.workloads import Subject, Workload, pick, products_problem
 from stages.kinds import Table
 from stages.options import LegalizeOptions
 

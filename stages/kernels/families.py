@@ -11,7 +11,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stages.kernels.methods import BYTE_BITS, BYTE_LIMIT, WORD_BITS, WORD_LIMIT, Element, WeightCode
+from stages.kernels.operand_storage import (
+    BYTE_BITS,
+    BYTE_LIMIT,
+    WORD_BITS,
+    WORD_LIMIT,
+    Element,
+    WeightCode,
+)
 
 TileElement = Literal["int8", "bfloat16"]
 """What matrices in tiles may be of."""
@@ -286,7 +293,7 @@ class NarrowDots(_Products):
 @dataclass(frozen=True)
 class TransformedDots(_Products):
     """What transforms make of pixels and weights: signed integers of 16 bits, or floats
-    (`stages.kernels.winograd`); `words` as of `Dots`."""
+    (`stages.kernels.winograd_transforms`); `words` as of `Dots`."""
 
     group: int
     of: Literal["int16", "float32"] = "int16"

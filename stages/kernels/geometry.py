@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from stages.kernels.groups import WHOLE, Groups
-from stages.kernels.methods import WORD_BITS, WORD_BYTES
+from stages.kernels.channel_groups import WHOLE, Groups
+from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES
 from stages.kernels.packing import round_up
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.kernels.widening import Widened, widened
-from stages.kernels.winograd import WINDOW, Transform, transforms_of
+from stages.kernels.widened_windows import Widened, widened
+from stages.kernels.winograd_transforms import WINDOW, Transform, transforms_of
 
 PHASES = 2
 """Pixels that windows move by, of the layers whose data may lie in phases."""

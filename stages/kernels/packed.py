@@ -18,9 +18,10 @@ from tvm import te, tirx
 from stages.dialect.calls import attributes, is_op, shape_of, storage_dtype, tensor_type
 from stages.dialect.registry import register
 from stages.dialect.windows import windows
+from stages.kernels.channel_groups import groups_of, put_back
 from stages.kernels.family_text import from_plain, to_plain
-from stages.kernels.groups import groups_of, put_back
-from stages.kernels.methods import WORD_BITS, Stored
+from stages.kernels.lut import pack_tables
+from stages.kernels.operand_storage import WORD_BITS, Stored
 from stages.kernels.packing import (
     pack_activations,
     raw_sums,
@@ -31,7 +32,6 @@ from stages.kernels.packing import (
     unpack_weights,
 )
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.kernels.tables import pack_tables
 
 Array = np.ndarray[Any, Any]
 _SIGNATURE = TypeAdapter(KernelSignature)

@@ -5,7 +5,7 @@ uint32 [OB, P, KH * KW * CW, channels] (block of output channels, plane, window 
 channel `c` sits in bit (popcount) or byte (mac8) `c mod per_word` of word `c div per_word`; where
 bytes are stored in fewer bits (`WeightCode`), words are as many times fewer. Which planes and sums
 there are is what the signature's term plan says: truth tables over levels. Tables and the indices
-into them have the same sizes; see `stages.kernels.tables` for what is in them.
+into them have the same sizes; see `stages.kernels.lut` for what is in them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from hw.isa.expanding import REGISTER
+from hw.isa.gfni import REGISTER
 from stages.dialect.calls import storage_dtype
 from stages.dialect.floats import float64_of
 from stages.kernels.coupling import left_out
-from stages.kernels.methods import BYTE_BITS, WORD_BITS, Stored, WeightCode
+from stages.kernels.lut import pack_indices, unpack_indices, unpack_tables
+from stages.kernels.operand_storage import BYTE_BITS, WORD_BITS, Stored, WeightCode
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.kernels.tables import pack_indices, unpack_indices, unpack_tables
 from stages.kernels.terms import plane_bits
-from stages.kernels.winograd import Transform, pack_transformed
-from stages.kernels.words import by_channels, in_words
+from stages.kernels.weight_words import by_channels, in_words
+from stages.kernels.winograd_transforms import Transform, pack_transformed
 from stages.options import Encoding
 
 Array = np.ndarray[Any, Any]
@@ -183,7 +183,7 @@ def _unpack_products(signature: KernelSignature, packed: Array, window: tuple[in
 
 
 def _coded(code: WeightCode, weights: Array) -> Array:
-    """Weights [N, 64] as `hw.isa.expanding` has them in registers, uint8 [N, 8 * bits].
+    """Weights [N, 64] as `hw.isa.gfni` has them in registers, uint8 [N, 8 * bits].
 
     The first ones are the lowest bits of all bytes, the next ones those above, and so on.
     """

@@ -41,7 +41,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hw.isa import tiles
+from hw.isa import tile_registers
 from stages.kernels.families import (
     BytePairs,
     Dots,
@@ -55,8 +55,15 @@ from stages.kernels.families import (
     TransformedDots,
     WideDots,
 )
-from stages.kernels.methods import BYTE_BITS, FLOATS, WORD_BITS, WORD_BYTES, Stored, WeightCode
-from stages.kernels.tables import ENTRIES, GROUP, Tables
+from stages.kernels.lut import ENTRIES, GROUP, Tables
+from stages.kernels.operand_storage import (
+    BYTE_BITS,
+    FLOATS,
+    WORD_BITS,
+    WORD_BYTES,
+    Stored,
+    WeightCode,
+)
 from stages.kernels.terms import TermPlan
 
 BLOCK = 32
@@ -68,7 +75,7 @@ TILES_BEGIN, TILES_END = "bk_tiles_begin", "bk_tiles_end"
 """Functions without operands around a thread's calls of kernels of tiles: they shape the registers,
 and give them up."""
 RING = 4
-RING_BYTES = RING * tiles.ROWS * tiles.ROW_BYTES
+RING_BYTES = RING * tile_registers.ROWS * tile_registers.ROW_BYTES
 """Steps whose weights are bytes at a time, where kernels of tiles make these of fewer bits; and the
 room for them, which is handed over where other kernels are told what to fetch."""
 COUPLE = 2
@@ -274,12 +281,12 @@ class KernelSignature:
     @property
     def pixel_registers(self) -> int:
         """Registers of pixels that matrix tiles are made of."""
-        return -(-self.rows // tiles.ROWS)
+        return -(-self.rows // tile_registers.ROWS)
 
     @property
     def products_a_step(self) -> int:
         """Products of matrix tiles in a step: registers of pixels times registers of channels."""
-        return self.pixel_registers * (self.channels // tiles.COLUMNS)
+        return self.pixel_registers * (self.channels // tile_registers.COLUMNS)
 
     @property
     def code(self) -> WeightCode | None:

@@ -14,10 +14,7 @@ from stages.dialect.algebra import numerators
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.errors import StageError
 from stages.graph.composites import bits_obstacle
-from stages.kernels.geometry import PHASED, Geometry
-from stages.kernels.groups import groups_of
-from stages.kernels.measured import Subject, Workload, pick, products_problem
-from stages.kernels.offers import (
+from stages.kernels.candidates import (
     LINE,
     Method,
     Offer,
@@ -28,9 +25,12 @@ from stages.kernels.offers import (
     products_for,
     weight_limit_of,
 )
-from stages.kernels.packings import packed_as
-from stages.kernels.tables import ENTRIES, GROUP
+from stages.kernels.channel_groups import groups_of
+from stages.kernels.geometry import PHASED, Geometry
+from stages.kernels.lut import ENTRIES, GROUP
+from stages.kernels.packing_choices import packed_as
 from stages.kernels.terms import encoding_of
+from stages.kernels.workloads import Subject, Workload, pick, products_problem
 from stages.kinds import Table
 from stages.options import Algorithm, Packing
 

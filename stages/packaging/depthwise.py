@@ -16,9 +16,9 @@ from tvm.script.ir_builder import tirx as T
 
 from hw.isa import Instruction, Isa, Part, Vector
 from stages.dialect.calls import attributes, dtype_of, shape_of
-from stages.kernels.depthwise import takes_pairs
 from stages.kernels.geometry import tile_count
 from stages.kernels.llvm import FunctionText
+from stages.kernels.packed_depthwise import takes_pairs
 from stages.kernels.rebase import SHIFT
 from stages.kernels.signature import BLOCK
 from stages.kinds import Table

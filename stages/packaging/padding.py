@@ -18,7 +18,7 @@ from hw.profile import Hardware
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.dialect.rearranged import ints_of
 from stages.graph.composites import calls_in, pad_of
-from stages.kernels.methods import WORD_BYTES
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import with_vectors
 from stages.packaging.rows import line_kernel

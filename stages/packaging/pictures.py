@@ -19,7 +19,7 @@ from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.elementwise import WHOLE
 from stages.dialect.expressions import scalar
 from stages.dialect.sharing import shared
-from stages.kernels.methods import WORD_BITS, WORD_BYTES
+from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES
 from stages.packaging.composite import Composite
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import on_stack, with_vectors

@@ -13,7 +13,7 @@ from tvm.script.ir_builder import tirx as T
 
 from stages.codegen import caller
 from stages.dialect.calls import shape_of
-from stages.kernels.methods import WORD_BYTES
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK, RING_BYTES, TILES_BEGIN, TILES_END
 from stages.kinds import Table
 from stages.packaging.direct import NAME as SUMS_APART

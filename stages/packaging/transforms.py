@@ -1,6 +1,6 @@
 """Winograd's transforms in LLVM IR, some channels at a time, and the kernel of a whole picture's.
 
-What is computed is read from the same lines as everywhere (`stages.kernels.winograd`).
+What is computed is read from the same lines as everywhere (`stages.kernels.winograd_transforms`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.graph.composites import calls_in
 from stages.kernels.llvm import FunctionText
 from stages.kernels.signature import BLOCK
-from stages.kernels.winograd import Transform, transform_for
+from stages.kernels.winograd_transforms import Transform, transform_for
 from stages.packaging.addressing import divided, widths
 from stages.packaging.kernel import Kernel
 from stages.packaging.rows import line_kernel

@@ -12,8 +12,8 @@ from hw.isa import Isa
 from stages.codegen import Text
 from stages.dialect.calls import attributes
 from stages.kernels.llvm import FunctionText
-from stages.kernels.widening import Widened as Layout
-from stages.kernels.widening import widened
+from stages.kernels.widened_windows import Widened as Layout
+from stages.kernels.widened_windows import widened
 from stages.packaging.addressing import widths
 from stages.packaging.windows import Apart, Window, Windows
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from hw.costs import core_costs
+from hw.core_costs import core_costs
 from hw.isa import isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
@@ -28,17 +28,17 @@ from stages.graph.composites import (
     takes_depthwise,
     takes_products,
 )
-from stages.kernels.offers import FLOAT_PROBLEMS, HALVES, Problem, to_table
+from stages.kernels.candidates import FLOAT_PROBLEMS, HALVES, Problem, to_table
 from stages.kernels.packed import is_convolution, parse_signature, rows_of, signature_text
+from stages.kernels.packed_winograd import inputs_of
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import encoding_of
-from stages.kernels.transformed import inputs_of
 from stages.kinds import Model, Table
-from stages.synthesizing.carried import body_of
+from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import certify
+from stages.synthesizing.enumeration import offers_for
 from stages.synthesizing.microkernel import kernel_text
-from stages.synthesizing.offering import offers_for
-from stages.synthesizing.tiles import shaping_text
+from stages.synthesizing.tile_body import shaping_text
 
 __all__ = ["check", "offer", "run", "wanted"]
 

@@ -22,15 +22,15 @@ import numpy as np
 from hw.isa import Isa
 from hw.isa.exact import BitsLane
 from hw.isa.fingerprint import fingerprint
-from hw.isa.sums import Group, InexactError, Place, SumLane, Vector, zero_lane
-from stages.kernels.methods import BYTE_BITS, WORD_BITS, WORD_BYTES
+from hw.isa.sum_lane import Group, InexactError, Place, SumLane, Vector, zero_lane
+from stages.kernels.operand_storage import BYTE_BITS, WORD_BITS, WORD_BYTES
 from stages.kernels.signature import COUPLE, KernelSignature
 from stages.kinds import Table
 from stages.synthesizing.body import Body
-from stages.synthesizing.expanding import prove_expansion
-from stages.synthesizing.program import Program
-from stages.synthesizing.quotient import residual
-from stages.synthesizing.unknowns import corners, coupled_planes, looked_up, planes
+from stages.synthesizing.interaction import residual
+from stages.synthesizing.proof_inputs import corners, coupled_planes, looked_up, planes
+from stages.synthesizing.vector_program import Program
+from stages.synthesizing.weight_expansion import prove_expansion
 
 SUM_LIMIT = (1 << 31) - 1
 

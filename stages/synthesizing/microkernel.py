@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from hw.isa import Isa
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.synthesizing.addresses import row_start
-from stages.synthesizing.beginning import BEGIN, from_nothing
+from stages.synthesizing.bias_preload import BEGIN, from_nothing
+from stages.synthesizing.bodies import body_of
 from stages.synthesizing.body import Body, Pass
-from stages.synthesizing.carried import body_of
-from stages.synthesizing.looping import loop_of
 from stages.synthesizing.operands import Operands
+from stages.synthesizing.step_loops import loop_of
 from stages.synthesizing.tile_kernel import TileKernel
 
 PARAMETERS = (

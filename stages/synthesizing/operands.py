@@ -5,10 +5,10 @@ from __future__ import annotations
 from hw.isa import Isa, Vector
 from stages.kernels.families import BytePairs
 from stages.kernels.llvm import NEAREST, SECOND, FunctionText
-from stages.kernels.methods import BYTE_BITS, WORD_BYTES
+from stages.kernels.lut import ENTRIES
+from stages.kernels.operand_storage import BYTE_BITS, WORD_BYTES
 from stages.kernels.signature import KernelSignature
-from stages.kernels.tables import ENTRIES
-from stages.synthesizing.expanding import load_expanded
+from stages.synthesizing.weight_expansion import load_expanded
 
 CACHE_LINE = 64
 AHEAD = 4

@@ -8,19 +8,19 @@ from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
-from hw.costs import core_costs
+from hw.core_costs import core_costs
 from hw.isa import Instruction, Isa, Part, isa_of
 from hw.profile import Hardware
-from stages.kernels.offers import Offer, Problem
+from stages.kernels.candidates import Offer, Problem
 from stages.kernels.terms import TermPlan
-from stages.synthesizing.carried import body_of
+from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import prove
-from stages.synthesizing.discovering import plans
-from stages.synthesizing.full import FullSpec, full_program, full_text, prove_full
-from stages.synthesizing.offering import offers_for
-from stages.synthesizing.program import Program
-from stages.synthesizing.recounting import Recount, recount
-from stages.synthesizing.reducing import Move, reduction
+from stages.synthesizing.compiled_counts import Recount, recount
+from stages.synthesizing.enumeration import offers_for
+from stages.synthesizing.full_reduction import FullSpec, full_program, full_text, prove_full
+from stages.synthesizing.plan_discovery import plans
+from stages.synthesizing.reduction import Move, reduction
+from stages.synthesizing.vector_program import Program
 
 PRECISIONS = tuple((n, m) for n in (1, 2, 3) for m in (1, 2, 3))
 """Bits of activations and of weights."""

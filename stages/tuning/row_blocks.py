@@ -11,10 +11,10 @@ from __future__ import annotations
 from math import prod
 
 from hw.profile import Hardware
-from stages.kernels.measured import Workload
-from stages.kernels.methods import WORD_BYTES
-from stages.kernels.offers import Offer
+from stages.kernels.candidates import Offer
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK
+from stages.kernels.workloads import Workload
 
 ORDER = "rows_inner"
 """The order of work items within a row block."""

@@ -11,8 +11,8 @@ from pipelines import targets
 from pipelines.commands import explain, kernels
 from pipelines.errors import UserError
 from pipelines.overrides import Variables
-from stages.kernels.offers import Problem
-from stages.synthesizing.offering import offers_for
+from stages.kernels.candidates import Problem
+from stages.synthesizing.enumeration import offers_for
 
 POPCOUNTS = {"A1W1": 1, "A3W1": 2, "A2W2": 3, "A3W2": 4, "A2W3": 4, "A3W3": 6}
 ONE_BIT = """\

@@ -16,13 +16,12 @@ from hw.profile import Hardware
 from stages import bitpacking, canonicalizing, legalizing, quantizing, synthesizing
 from stages.dialect.calls import shape_of
 from stages.graph import interpret
-from stages.kernels.offers import Offer, Problem, from_table, to_table
+from stages.kernels.candidates import Offer, Problem, from_table, to_table
 from stages.kernels.signature import KernelSignature
 from stages.kinds import Model, Table
 from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
-from stages.synthesizing import offering
-from stages.synthesizing.offering import offers_for
-from stages.synthesizing.recounting import Recount
+from stages.synthesizing.compiled_counts import Recount
+from stages.synthesizing.enumeration import offers_for
 from tests.kept import kept
 
 Array = np.ndarray[Any, Any]
@@ -66,7 +65,7 @@ def _predicted(build: Callable[[], bytes]) -> bytes:
     def uncounted(signatures: Iterable[KernelSignature], *_: object) -> object:
         return dict.fromkeys(signatures, Recount(1, 0, 0, 0, 0))
 
-    with patch.object(offering, "_compiled", uncounted):
+    with patch.object(enumeration, "_compiled", uncounted):
         return build()
 
 

@@ -21,9 +21,9 @@ from stages.kernels.packed import parse_signature
 from stages.kernels.signature import KernelSignature
 from stages.kinds import Model
 from stages.options import ImportOptions, QuantizeOptions
-from stages.synthesizing.carried import body_of
+from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove
-from stages.synthesizing.halves import ways_of_halves
+from stages.synthesizing.float16_body import ways_of_halves
 from tests.stages.importing.graphs import graph, node
 from tests.stages.packaging.programs import Executor, compile_program, pack
 from tests.stages.packaging.test_plain import Net, op

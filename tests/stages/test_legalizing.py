@@ -17,10 +17,10 @@ from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
+from stages.kernels.candidates import Method, Offer, from_table, to_table
 from stages.kernels.families import Dots
-from stages.kernels.offers import Method, Offer, from_table, to_table
+from stages.kernels.lut import Tables
 from stages.kernels.signature import KernelSignature
-from stages.kernels.tables import Tables
 from stages.kernels.terms import plain_plan
 from stages.kinds import Model, Table
 from stages.legalizing.choice import ON_BYTES, Layer, bitserial_obstacle, choose, shared

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from stages import tuning
 from stages.dialect.calls import attributes
 from stages.graph.composites import PRODUCTS, calls_in
+from stages.kernels.candidates import Offer
 from stages.kernels.families import Dots
 from stages.kernels.geometry import Geometry
-from stages.kernels.measured import Workload
-from stages.kernels.offers import Offer
 from stages.kernels.packed import is_convolution, parse_signature
 from stages.kernels.signature import KernelSignature
+from stages.kernels.workloads import Workload
 from stages.tuning.row_blocks import row_blocks
 from tests.stages.packaging.programs import pack
 from tests.stages.packaging.test_plain import Net

@@ -9,12 +9,12 @@ import pytest
 from pipelines.tuning.candidates import Candidate, Layer, of_trial
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import Ranking, fit
+from stages.kernels.candidates import Offer, Problem
 from stages.kernels.families import Dots, Products, TransformedDots
 from stages.kernels.geometry import Geometry
-from stages.kernels.measured import Subject, Workload
-from stages.kernels.offers import Offer, Problem
-from stages.kernels.packings import packing_text
+from stages.kernels.packing_choices import packing_text
 from stages.kernels.signature import KernelSignature
+from stages.kernels.workloads import Subject, Workload
 from tests.pipelines.tuning.test_ledger import trial
 from tests.stages.pipeline import offered
 from tests.targets import AARCH64, AVX2

@@ -14,11 +14,11 @@ from pipelines.tuning import ledger, ranking
 from pipelines.tuning.candidates import Candidate, Layer
 from pipelines.tuning.ledger import Machine, Trial
 from pipelines.tuning.ranking import PREDICTED, features, fit, learned
+from stages.kernels.candidates import Offer, ranked
 from stages.kernels.families import Dots, PairedDots
 from stages.kernels.geometry import Geometry
-from stages.kernels.measured import Subject, Workload
-from stages.kernels.offers import Offer, ranked
 from stages.kernels.signature import KernelSignature
+from stages.kernels.workloads import Subject, Workload
 from tests.pipelines.tuning.test_ledger import HERE, trial
 from tests.targets import AVX2
 

@@ -17,8 +17,8 @@ from stages.dialect import integer
 from stages.graph import interpret
 from stages.graph.bindings import calls_of
 from stages.graph.composites import PLAIN, PRODUCTS
-from stages.kernels.methods import WeightCode
-from stages.kernels.offers import Problem, products_for, to_table
+from stages.kernels.candidates import Problem, products_for, to_table
+from stages.kernels.operand_storage import WeightCode
 from stages.kernels.signature import TILES_BEGIN, TILES_END
 from stages.kinds import Model
 from stages.numerics import onnx

@@ -20,7 +20,7 @@ from pipelines.measuring.peaks import linked
 from stages.codegen import caller, compile_object
 from stages.dialect.operators import OPERATORS
 from stages.graph.bindings import calls_of
-from stages.kernels.depthwise import pack_depthwise, unpack_depthwise
+from stages.kernels.packed_depthwise import pack_depthwise, unpack_depthwise
 from stages.packaging.depthwise import NAME, Tile, depthwise_text
 from tests.stages.packaging.programs import assert_exact, pack
 from tests.stages.packaging.test_plain import Net

@@ -10,7 +10,7 @@ import pytest
 
 from hw.profile import Hardware
 from stages.codegen import compile_object
-from stages.kernels.tables import ENTRIES, pack_tables
+from stages.kernels.lut import ENTRIES, pack_tables
 from stages.options import Encoding
 from stages.packaging.halo import fills_of
 from stages.packaging.recoding import entries

@@ -14,7 +14,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.dialect.windows import windows
-from stages.kernels.methods import BYTE_LIMIT, WORD_LIMIT
+from stages.kernels.operand_storage import BYTE_LIMIT, WORD_LIMIT
 from stages.kernels.packing import pack_activations, pack_weights, raw_sums
 from stages.kernels.signature import (
     BLOCK,
@@ -26,7 +26,7 @@ from stages.kernels.signature import (
 )
 from stages.kernels.terms import term_table
 from stages.synthesizing.microkernel import kernel_text
-from stages.synthesizing.tiles import shaping_text
+from stages.synthesizing.tile_body import shaping_text
 from tests.compiled import Library
 
 Array = np.ndarray[Any, Any]

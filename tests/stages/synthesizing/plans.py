@@ -6,12 +6,12 @@ from itertools import product
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.kernels.offers import Problem
+from stages.kernels.candidates import Problem
 from stages.kernels.signature import Flush, KernelSignature
 from stages.kernels.terms import TermPlan
 from stages.options import Encoding
-from stages.synthesizing.discovering import plans
-from stages.synthesizing.offering import candidates
+from stages.synthesizing.enumeration import candidates
+from stages.synthesizing.plan_discovery import plans
 
 ENCODINGS: tuple[Encoding, ...] = ("unipolar", "bipolar", "signed")
 PROBLEMS = [

@@ -9,13 +9,13 @@ import pytest
 from hw.isa import Part, isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
+from stages.kernels.candidates import Problem
 from stages.kernels.families import NarrowDots
-from stages.kernels.offers import Problem
 from stages.kernels.signature import KernelSignature
 from stages.synthesizing import synthesized
-from stages.synthesizing.carried import Body, body_of, paired_products
+from stages.synthesizing.bodies import Body, body_of, paired_products
 from stages.synthesizing.certificate import ProofError, certify, digest, prove
-from stages.synthesizing.offering import candidates
+from stages.synthesizing.enumeration import candidates
 from tests.stages.synthesizing.plans import PLANS, PROBLEMS, mac8, plan_named, popcount
 from tests.targets import AARCH64, AVX2, AVX512BW, AVX512VNNI, AVX512VPOPCNTDQ, EVERY
 

@@ -12,11 +12,11 @@ import pytest
 from hw.isa import ISAS, Isa, isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
+from stages.kernels.candidates import Problem
 from stages.kernels.families import TransformedDots, WideDots
-from stages.kernels.offers import Problem
 from stages.kernels.signature import BLOCK, Flush, KernelSignature, stored_by
 from stages.kernels.terms import TermPlan
-from stages.synthesizing.carried import (
+from stages.synthesizing.bodies import (
     body_of,
     by_words,
     paired_products,
@@ -24,11 +24,11 @@ from stages.synthesizing.carried import (
     transformed_products,
     widened_products,
 )
-from stages.synthesizing.carry_save import WORDS, steps_of
-from stages.synthesizing.coupled import STEPS
-from stages.synthesizing.looping import fits
+from stages.synthesizing.carry_save_body import WORDS, steps_of
+from stages.synthesizing.coupled_body import STEPS
+from stages.synthesizing.enumeration import candidates
 from stages.synthesizing.microkernel import MicroKernel
-from stages.synthesizing.offering import candidates
+from stages.synthesizing.step_loops import fits
 from tests.stages.synthesizing.bodies import (
     FLUSHES,
     Case,

@@ -11,16 +11,16 @@ import pytest
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import assembly
+from stages.kernels.candidates import Problem
 from stages.kernels.families import Dots, MatrixDots, Signed, SignedDots
-from stages.kernels.offers import Problem
 from stages.kernels.signature import BLOCK
-from stages.synthesizing.carried import body_of, dots_of_bytes
+from stages.synthesizing.bodies import body_of, dots_of_bytes
+from stages.synthesizing.byte_pairs_body import byte_pairs
 from stages.synthesizing.certificate import ProofError, prove
-from stages.synthesizing.listing import explanation
-from stages.synthesizing.matrix_dots import matrix_dots
+from stages.synthesizing.enumeration import candidates, offers_for
+from stages.synthesizing.explanation import explanation
+from stages.synthesizing.matrix_body import matrix_dots
 from stages.synthesizing.microkernel import MicroKernel, kernel_text
-from stages.synthesizing.offering import candidates, offers_for
-from stages.synthesizing.pairs import byte_pairs
 from tests.stages.synthesizing.bodies import Case, compile_cases, same, sums_of
 from tests.stages.synthesizing.plans import mac8
 from tests.targets import AARCH64, ARMV7, DOTPROD, I8MM, skip_unless_runnable
