@@ -70,16 +70,17 @@ class CoreCosts(BaseModel):
     issue: float = Field(gt=0)
     """Instructions started in a cycle at most; its source is `issue`."""
     line: float = Field(default=0, ge=0)
-    """Cycles that 64 bytes from the second cache take beside arithmetic; its source is `line`. 0
+    """Cycles that 64 bytes from the L2 cache take beside arithmetic; its source is `line`. 0
     where nobody measured it."""
     memory: float = Field(default=0, ge=0)
     """Cycles that 64 bytes from memory take, or to it, beside arithmetic; its source is `memory`. 0
     where nobody measured it."""
-    late: float = Field(default=0, ge=0)
+    exposed_epilogue: float = Field(default=0, ge=0)
     """Cycles that each register of a tile's sums takes alone, of which results are not computed
-    beside the products of the next tile; its source is `late`. 0 where nobody measured it."""
-    beside: int = Field(default=0, ge=0)
-    """Of how many registers of a tile they are: those that the core looks ahead over."""
+    beside the products of the next tile; its source is `exposed_epilogue`. 0 where nobody
+    measured it."""
+    overlap_window: int = Field(default=0, ge=0)
+    """Registers of a tile's sums that the core looks ahead over: their epilogue is hidden."""
     instructions: dict[str, InstructionCosts] = Field(min_length=1)
     """Costs by the name of a row of `hw.isa`; `load_N` and `broadcast_N` fill N bytes,
     `broadcast_half_N` with half of them twice."""
@@ -94,7 +95,7 @@ class CoreCosts(BaseModel):
                     raise ValueError(f"{name} uses {pipes} {count} times")
             if not set(costs.source.split("+")) <= self.sources.keys():
                 raise ValueError(f"{name} has an unknown source: {costs.source}")
-        optional = (name for name in ("line", "memory", "late") if getattr(self, name))
+        optional = (name for name in ("line", "memory", "exposed_epilogue") if getattr(self, name))
         for figure in ("issue", *optional):
             if figure not in self.sources:
                 raise ValueError(f"nothing says where the figure '{figure}' comes from")

@@ -75,7 +75,7 @@ def layer_of(packed: Model, name: str) -> Layer:
             continue
         call = next((b.value for b in bindings_of(function) if _is_packed(b.value)), None)
         signature = parse_signature(attributes(call)["signature"]) if call is not None else None
-        way = (signature.plan or signature.tables) if signature is not None else None
+        way = (signature.plan or signature.lut) if signature is not None else None
         if way is None:
             raise UserError(f"primitives={name}: the layer has no kernel of 1 to 3 bits")
         attrs = attributes(call)

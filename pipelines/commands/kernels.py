@@ -69,7 +69,7 @@ def _published(n: int, m: int) -> float | None:
 
 
 def _carried_rows(hardware: Hardware) -> list[dict[str, Any]]:
-    from stages.kernels.candidates import Problem
+    from stages.kernels.problems import Problem
     from stages.synthesizing import plan_discovery, survey
 
     plan_discovery.forget()
@@ -106,7 +106,7 @@ def _carried(n: int, m: int, encoding: str, found: Carried) -> dict[str, Any]:
 
 
 def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
-    from stages.kernels.candidates import Problem
+    from stages.kernels.problems import Problem
     from stages.synthesizing import survey
 
     rows = []
@@ -141,7 +141,7 @@ def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
 def _timed_rows(rounds: int) -> list[dict[str, Any]]:
     """The best kernel of every precision and the best plain one, run on this processor."""
     from pipelines.measuring.kernels import PEAK, timings
-    from stages.kernels.candidates import Problem
+    from stages.kernels.problems import Problem
     from stages.synthesizing import survey
 
     hardware = targets.native()

@@ -133,7 +133,7 @@ def _shares(plan: Plan) -> bool:
     """
     if plan.layer.of_levels or not isinstance(plan, LinearPlan):
         return True
-    return not plan.kernel.is_float and not plan.kernel.is_whole
+    return not plan.kernel.is_float and not plan.kernel.covers_layer
 
 
 def _check_axis(plan: Plan, joined: Stored | None) -> None:

@@ -18,7 +18,8 @@ from stages.kernels.lut import ENTRIES, GROUP
 from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES, Stored
 from stages.kernels.packing import round_up
 from stages.kernels.rebase import SHIFT, less_shift
-from stages.kernels.signature import BLOCK, Form
+from stages.kernels.signature import BLOCK
+from stages.kernels.signature_traits import Form
 
 FORMS: tuple[Form, ...] = get_args(Form)
 Halo = tuple[int, int, int, int]

@@ -1,4 +1,4 @@
-"""Tables of activations: what four channels add to a sum, for every pattern of four weight bits.
+"""Lut of activations: what four channels add to a sum, for every pattern of four weight bits.
 
 One digit of the weights of four channels is the index of an entry, so one look-up takes the place
 of four products (T-MAC, arXiv 2407.00088). Unipolar and signed weights are sums of digits 0 and 1,
@@ -25,7 +25,7 @@ ENTRIES = 1 << GROUP
 
 
 @dataclass(frozen=True)
-class Tables:
+class Lut:
     """How a kernel looks products up, and which byte of its registers belongs to which channel.
 
     A register of `groups * channels` bytes holds sums of `channels` output channels, for `groups`
@@ -100,7 +100,7 @@ def entry_bits(channel: int) -> list[int]:
     return [entry >> channel & 1 for entry in range(ENTRIES)]
 
 
-def pack_tables(levels: Array, bits: int, balanced: bool) -> Array:
+def pack_lut(levels: Array, bits: int, balanced: bool) -> Array:
     """Levels [..., C] as uint8 [..., 4 * Cp]: one table after the other, Cp a multiple of 32."""
     added = additions(bits, balanced)
     padding = [(0, 0)] * (levels.ndim - 1) + [(0, -levels.shape[-1] % 32)]
@@ -112,39 +112,39 @@ def pack_tables(levels: Array, bits: int, balanced: bool) -> Array:
     return np.asarray(entries, np.uint8).reshape(*levels.shape[:-1], -1)
 
 
-def unpack_tables(packed: Array, balanced: bool) -> Array:
-    """Levels uint8 [..., C] of uint8 [..., 4 * C]: undoes `pack_tables`."""
+def unpack_lut(packed: Array, balanced: bool) -> Array:
+    """Levels uint8 [..., C] of uint8 [..., 4 * C]: undoes `pack_lut`."""
     tables = packed.reshape(*packed.shape[:-1], -1, ENTRIES)
     alone = tables[..., [1 << channel for channel in range(GROUP)]] - tables[..., :1]
     return (alone // (2 if balanced else 1)).reshape(*packed.shape[:-1], -1)
 
 
-def pack_indices(tables: Tables, patterns: Array, channels: int) -> Array:
+def pack_indices(lut: Lut, patterns: Array, channels: int) -> Array:
     """Stored patterns [O, ..., C] as uint32 [O / channels, digits, words, channels].
 
     Four bytes a channel and 32 input channels: a byte is two indices, the low one of the first
     `groups` groups and the high one of the next.
     """
     outputs, words = patterns.shape[0], patterns[0].size // 32
-    digits = patterns[None] >> np.arange(tables.weight_bits).reshape(-1, *[1] * patterns.ndim) & 1
+    digits = patterns[None] >> np.arange(lut.weight_bits).reshape(-1, *[1] * patterns.ndim) & 1
     places = 1 << np.arange(GROUP)
-    indices = (digits.reshape(*_split(tables, outputs, words, channels), GROUP) * places).sum(-1)
+    indices = (digits.reshape(*_split(lut, outputs, words, channels), GROUP) * places).sum(-1)
     low, high = np.moveaxis(indices, -2, 0)
     ordered = (low | high << 4).astype(np.uint8).transpose(_ORDER)
     packed = np.ascontiguousarray(ordered).reshape(-1).view(np.uint32)
-    return packed.reshape(outputs // channels, tables.weight_bits, words, channels)
+    return packed.reshape(outputs // channels, lut.weight_bits, words, channels)
 
 
-def unpack_indices(tables: Tables, packed: Array, shape: Sequence[int]) -> Array:
+def unpack_indices(lut: Lut, packed: Array, shape: Sequence[int]) -> Array:
     """Stored patterns int32 of `shape` [O, ..., C]: undoes `pack_indices`."""
     blocks, _, words, channels = packed.shape
-    *split, _, groups = _split(tables, blocks * channels, words, channels)
+    *split, _, groups = _split(lut, blocks * channels, words, channels)
     sizes = (*split, groups)
     ordered = np.ascontiguousarray(packed).view(np.uint8).reshape([sizes[axis] for axis in _ORDER])
     bytes_ = ordered.transpose(np.argsort(_ORDER)).astype(np.int32)
     indices = np.stack([bytes_ & 15, bytes_ >> 4], -2)
-    digits = (indices[..., None] >> np.arange(GROUP) & 1).reshape(tables.weight_bits, *shape)
-    places = np.arange(tables.weight_bits).reshape(-1, *[1] * len(shape))
+    digits = (indices[..., None] >> np.arange(GROUP) & 1).reshape(lut.weight_bits, *shape)
+    places = np.arange(lut.weight_bits).reshape(-1, *[1] * len(shape))
     result: Array = (digits << places).sum(0).astype(np.int32)
     return result
 
@@ -153,23 +153,23 @@ _ORDER = (1, 0, 6, 7, 2, 4, 8, 5, 3)
 """Axes of `_split`, without the half of a byte, as they lie in memory."""
 
 
-def _split(tables: Tables, outputs: int, words: int, channels: int) -> tuple[int, ...]:
+def _split(lut: Lut, outputs: int, words: int, channels: int) -> tuple[int, ...]:
     """Axes of indices: where an output channel is, then where an input channel is.
 
     Digit, block, register, interleaved byte, 16 bytes of a register, byte or word of those; window
     word, unit of it, half of a byte, group beside others.
     """
-    part = tables.channels // tables.interleave
-    half = tables.channels // ENTRIES
+    part = lut.channels // lut.interleave
+    half = lut.channels // ENTRIES
     return (
-        tables.weight_bits,
+        lut.weight_bits,
         outputs // channels,
-        channels // tables.channels,
-        tables.interleave,
+        channels // lut.channels,
+        lut.interleave,
         half,
         part // half,
         words,
-        4 // tables.groups,
+        4 // lut.groups,
         2,
-        tables.groups,
+        lut.groups,
     )

@@ -22,7 +22,7 @@ WORD_LIMIT = 1 << 15
 that use all of it), and of 16 bits."""
 Element = Literal["int8", "int16", "float32", "bfloat16", "float16"]
 """What weights of products are."""
-FLOATS: tuple[Element, ...] = ("float32", "bfloat16", "float16")
+FLOAT_ELEMENTS: tuple[Element, ...] = ("float32", "bfloat16", "float16")
 """Those of them that are floats."""
 
 

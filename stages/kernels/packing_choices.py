@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hw.isa import ISAS
-from stages.kernels.candidates import Offer
+from stages.kernels.candidates import KernelCandidate
 from stages.kernels.operand_storage import BYTE_BITS
 from stages.kernels.signature import KernelSignature
 from stages.options import BitAxis, Packing, ReductionAxis
@@ -30,11 +30,13 @@ def packing_text(signature: KernelSignature) -> str:
     return f"word {signature.word_bits}, {axes}"
 
 
-def packed_as(offers: Sequence[Offer], packing: Packing | None) -> list[Offer]:
-    """Those offers of popcounts that a recipe's packing leaves, or all if it has none."""
+def packed_as(
+    candidates: Sequence[KernelCandidate], packing: Packing | None
+) -> list[KernelCandidate]:
+    """Those candidates of popcounts that a recipe's packing leaves, or all if it has none."""
     if packing is None:
-        return list(offers)
-    return [o for o in offers if o.signature.plan is not None and _is_so(o.signature, packing)]
+        return list(candidates)
+    return [o for o in candidates if o.signature.plan is not None and _is_so(o.signature, packing)]
 
 
 def _is_so(signature: KernelSignature, packing: Packing) -> bool:

@@ -3,7 +3,7 @@
 A table of choices maps the names of workloads to `{"kernel": NAME, "order": ORDER or None}`, with
 "rows" and "threads" where these were chosen too (`AXES`), and where that was measured beside
 another kernel, with its name, as "against". It is an input of the stages that choose; where it says
-nothing, names a kernel that is not offered, or was measured beside one that is no longer predicted
+nothing, names a kernel that is no candidate, or was measured beside one that is no longer predicted
 to be the best, predicted cycles decide.
 """
 
@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.kernels.candidates import Offer, best, ranked
+from stages.kernels.candidates import KernelCandidate
 from stages.kernels.geometry import Geometry
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT
+from stages.kernels.selection import best, ranked
 from stages.kinds import Table
 
 AXES = ("order", "rows", "threads")
@@ -50,9 +51,9 @@ class Workload:
             self.geometry.groups.count,
         )
 
-    def cycles(self, offer: Offer) -> float:
-        """Predicted cycles of the whole layer with the kernel of an offer."""
-        return offer.layer(self.geometry, self.outputs)
+    def cycles(self, candidate: KernelCandidate) -> float:
+        """Predicted cycles of the whole layer with the kernel of an candidate."""
+        return candidate.layer(self.geometry, self.outputs)
 
 
 @dataclass(frozen=True)
@@ -60,21 +61,21 @@ class Subject:
     """A layer whose kernel can be chosen, and the kernels among which."""
 
     workloads: tuple[Workload, ...]
-    """What the stages that choose call it, one after the other; the first one has all offers."""
-    offers: tuple[Offer, ...]
+    """What the stages that choose call it, in their order; the first one has all candidates."""
+    candidates: tuple[KernelCandidate, ...]
 
     @property
     def workload(self) -> Workload:
         """The one it is known by."""
         return self.workloads[0]
 
-    def ranked(self) -> list[Offer]:
-        """The offers that fit, those predicted to be cheapest first."""
-        return ranked(self.offers, self.workload.geometry, self.workload.outputs)
+    def ranked(self) -> list[KernelCandidate]:
+        """The candidates that fit, those predicted to be cheapest first."""
+        return ranked(self.candidates, self.workload.geometry, self.workload.outputs)
 
-    def kernel(self, offer: Offer) -> str:
-        """The name of an offer's kernel as this layer runs it."""
-        return offer.fitted(self.workload.geometry).name
+    def kernel(self, candidate: KernelCandidate) -> str:
+        """The name of an candidate's kernel as this layer runs it."""
+        return candidate.fitted(self.workload.geometry).name
 
 
 def shape_name(
@@ -101,12 +102,14 @@ def products_problem(activation_bits: int, weight_limit: int) -> str:
     return f"u{activation_bits}s{min(weight_limit.bit_length(), 7) + 1}"
 
 
-def pick(offers: Sequence[Offer], workload: Workload, choices: Table) -> Offer:
-    """The offer a table of choices names for a workload, else the one predicted to be cheapest."""
+def pick(
+    candidates: Sequence[KernelCandidate], workload: Workload, choices: Table
+) -> KernelCandidate:
+    """The candidate that a table of choices names for a workload, else the cheapest predicted."""
     geometry = workload.geometry
-    predicted = best(offers, geometry, workload.outputs)
+    predicted = best(candidates, geometry, workload.outputs)
     if (choice := choices.get(workload.name)) is not None:
-        fitting = {o.fitted(geometry).name: o for o in offers if geometry.takes(o.signature)}
+        fitting = {o.fitted(geometry).name: o for o in candidates if geometry.takes(o.signature)}
         is_stale = fitting.get(choice.get("against"), predicted) is not predicted
         if not is_stale and (chosen := fitting.get(choice["kernel"])) is not None:
             return chosen

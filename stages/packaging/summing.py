@@ -61,7 +61,7 @@ class InTiles(InScratch):
     def __init__(self, of: Lowering) -> None:
         super().__init__(of)
         signature = of.composite.signature
-        self.made_words = RING_BYTES // WORD_BYTES if signature.makes_bytes else 0
+        self.made_words = RING_BYTES // WORD_BYTES if signature.expands_weights else 0
 
     @classmethod
     def fits(cls, of: Lowering) -> bool:

@@ -19,7 +19,7 @@ def from_nothing(signature: KernelSignature, parameters: Sequence[str]) -> tuple
     """
     code = FunctionText()
     handed = ", ".join((*parameters, f"ptr @{NOTHING}"))
-    code.do(f"call void @{signature.beginning}({handed})")
+    code.do(f"call void @{signature.preload_name}({handed})")
     code.do("ret void")
     nothing = f"@{NOTHING} = internal constant [{BLOCK} x i32] zeroinitializer, align 64"
     return code.function(signature.name, parameters), [nothing]

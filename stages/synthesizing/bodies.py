@@ -85,7 +85,7 @@ def body_of(signature: KernelSignature, isa: Isa) -> Body:
         return carry_save_body(signature, isa)
     if isinstance(signature.products, BytePairs):
         return pairs_body(signature, isa)
-    if isinstance(signature.products, FloatDots) and signature.reads_lanes:
+    if isinstance(signature.products, FloatDots) and signature.multiplies_by_lane:
         return halves_body(signature, isa)
     if signature.pixels > 1:
         return matrix_body(signature, isa)

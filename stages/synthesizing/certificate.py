@@ -48,7 +48,7 @@ def certify(signature: KernelSignature, isa: Isa, body: Body, text: str) -> Tabl
     return {
         "kernel": signature.name,
         "proved": prove(signature, isa, body),
-        "instructions": fingerprint(isa, halves=signature.adds_halves),
+        "instructions": fingerprint(isa, halves=signature.accumulates_float16),
         "text": digest(text),
     }
 
@@ -86,13 +86,13 @@ def _proved(signature: KernelSignature, isa: Isa, body: Body) -> Table:
         totals, largest = _simulated(signature, isa, body, operands)
         chunks = WORD_BYTES * signature.step // (COUPLE if signature.coupled else 1)
         _compare(totals, sums, chunks, BYTE_BITS, isa)
-    elif (tables := signature.tables) is not None:
+    elif (lut := signature.lut) is not None:
         facts = {
-            "weights_alone": [int(x) for x in tables.residual()],
-            "level_pairs": 1 << (tables.activation_bits + tables.weight_bits),
+            "weights_alone": [int(x) for x in lut.residual()],
+            "level_pairs": 1 << (lut.activation_bits + lut.weight_bits),
         }
-        totals, largest = _simulated(signature, isa, body, looked_up(tables, signature, isa))
-        _compare(totals, tables.table().ravel(), WORD_BITS * signature.step, 1, isa)
+        totals, largest = _simulated(signature, isa, body, looked_up(lut, signature, isa))
+        _compare(totals, lut.table().ravel(), WORD_BITS * signature.step, 1, isa)
     else:
         assert signature.products is not None
         facts = {

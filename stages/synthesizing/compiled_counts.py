@@ -23,7 +23,7 @@ _X86_MOVE = re.compile(r"v?mov|vpbroadcast")
 
 
 @dataclass(frozen=True)
-class Recount:
+class CompiledCounts:
     """Vector instructions after LLVM, by what they are there for."""
 
     arithmetic: int
@@ -35,13 +35,15 @@ class Recount:
     """Constants put into registers; a loop around the kernel does it once."""
 
 
-def recount(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, Recount]:
+def count_compiled(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, CompiledCounts]:
     """Count the vector instructions of functions of three pointers, without loops."""
     lines = assembly(functions, 3, hardware)
     return {name: _counted(body, hardware.architecture) for name, body in lines.items()}
 
 
-def recount_loops(functions: Mapping[str, Text], hardware: Hardware) -> dict[str, Recount]:
+def count_compiled_loops(
+    functions: Mapping[str, Text], hardware: Hardware
+) -> dict[str, CompiledCounts]:
     """Count those of the innermost loops of micro-kernels, each loop once.
 
     Problems have kernels in common, so what was counted is kept while the process lives.
@@ -56,7 +58,7 @@ def recount_loops(functions: Mapping[str, Text], hardware: Hardware) -> dict[str
     return {name: _KNOWN[text] for name, text in texts.items()}
 
 
-_KNOWN: dict[tuple[Hardware, str, str], Recount] = {}
+_KNOWN: dict[tuple[Hardware, str, str], CompiledCounts] = {}
 _STRIDES = (3, 1000, 1 << 16, 1 << 6, 1 << 20, 8, 1, 0)
 """A window too long to be unrolled."""
 
@@ -73,9 +75,9 @@ def _innermost(lines: Sequence[str]) -> Iterator[str]:
             yield from lines[start:number]
 
 
-def _counted(lines: Sequence[str], architecture: str) -> Recount:
+def _counted(lines: Sequence[str], architecture: str) -> CompiledCounts:
     kinds = Counter(_kind(line, architecture) for line in lines if line.startswith("\t"))
-    return Recount(
+    return CompiledCounts(
         kinds["arithmetic"], kinds["load"], kinds["store"], kinds["move"], kinds["constant"]
     )
 

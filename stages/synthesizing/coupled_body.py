@@ -42,7 +42,7 @@ class _Step:
     """
 
     def __init__(self, signature: KernelSignature, terms: tuple[Term, ...], isa: Isa) -> None:
-        self.isa, self.step = isa, signature.counted
+        self.isa, self.step = isa, signature.words_per_step
         self.program = Program(part=isa.bytes)
         registers = registers_of(signature.channels, signature.word_bits, isa)
         self.counters = {

@@ -19,15 +19,15 @@ def explanation(signature: KernelSignature) -> list[str]:
     """What a kernel of any family adds up, and why that is the product."""
     if signature.plan is not None:
         return derivation(signature.plan)
-    if (tables := signature.tables) is not None:
-        added = additions(tables.activation_bits, tables.is_balanced)
+    if (lut := signature.lut) is not None:
+        added = additions(lut.activation_bits, lut.is_balanced)
         return [
             f"a * w = what a table of {1 << GROUP} entries says of {GROUP} channels' activations, "
             f"looked up by {GROUP} bits of their weights",
-            f"digits of a weight count {list(tables.coefficients)}, the lowest first",
+            f"digits of a weight count {list(lut.coefficients)}, the lowest first",
             f"a channel adds, per level of a, {[int(x) for x in added[1]]} where its bit is set",
             f"  and {[int(x) for x in added[0]]} elsewhere",
-            f"v = {[int(x) for x in tables.residual()]} per stored w is part of the bias",
+            f"v = {[int(x) for x in lut.residual()]} per stored w is part of the bias",
         ]
     products = signature.products
     assert products is not None

@@ -29,7 +29,7 @@ TURNS = 2
 _WIDENED = Part.HALF_WIDEN_LOW, Part.HALF_WIDEN_HIGH
 
 
-def ways_of_halves(isa: Isa, channels: int) -> Iterator[FloatDots]:
+def float16_products(isa: Isa, channels: int) -> Iterator[FloatDots]:
     """Ways to multiply float16 in tiles of so many output channels."""
     if Part.HALF_MAC in isa:
         yield FloatDots(2, "float16")

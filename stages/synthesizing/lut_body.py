@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hw.isa import Isa, Part, Vector
-from stages.kernels.candidates import Problem
-from stages.kernels.lut import GROUP, Tables
+from stages.kernels.lut import GROUP, Lut
 from stages.kernels.operand_storage import WORD_BITS
+from stages.kernels.problems import Problem
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.vector_program import Program, Register
@@ -24,7 +24,7 @@ TOGETHER = (2, 3)
 """Words whose entries are added up together, beside single ones."""
 
 
-def tables_of(problem: Problem, isa: Isa) -> list[Tables]:
+def luts_for(problem: Problem, isa: Isa) -> list[Lut]:
     """The tables for a problem on an instruction set: none where it looks nothing up.
 
     Of several words as many are added up in bytes as fit, and divide the rows of common windows.
@@ -32,7 +32,7 @@ def tables_of(problem: Problem, isa: Isa) -> list[Tables]:
     if Part.LOOKUP not in isa:
         return []
     groups = max(1, isa.bytes // BLOCK)
-    one = Tables(
+    one = Lut(
         problem.activation_bits,
         problem.weight_bits,
         problem.weights,
@@ -44,41 +44,41 @@ def tables_of(problem: Problem, isa: Isa) -> list[Tables]:
     return [one, *(replace(one, words=words) for words in TOGETHER if words <= most)]
 
 
-def _entries(tables: Tables) -> int:
+def _entries(lut: Lut) -> int:
     """Entries that fit a byte together."""
-    return BYTE_MAX // (GROUP * tables.largest)
+    return BYTE_MAX // (GROUP * lut.largest)
 
 
 def _widens_in_order(isa: Isa) -> bool:
     return Part.WIDEN_ADD_8 in isa
 
 
-def words_between(tables: Tables) -> int:
+def words_between(lut: Lut) -> int:
     """Words after which counters of 16 bits must be emptied."""
-    most = COUNTER_MAX // (WORD_BITS // tables.groups * tables.largest)
-    return most - most % tables.words
+    most = COUNTER_MAX // (WORD_BITS // lut.groups * lut.largest)
+    return most - most % lut.words
 
 
 def lookup_body(signature: KernelSignature, isa: Isa) -> Body:
     """The body of a signature with tables: a pass for every digit of the weights."""
-    tables = signature.tables
-    assert tables is not None
+    lut = signature.lut
+    assert lut is not None
     passes = tuple(
-        Pass(coefficient, _Word(signature, tables, digit, isa).program, 0, True)
-        for digit, coefficient in enumerate(tables.coefficients)
+        Pass(coefficient, _Word(signature, lut, digit, isa).program, 0, True)
+        for digit, coefficient in enumerate(lut.coefficients)
     )
-    return Body(passes, _emptied(tables, isa))
+    return Body(passes, _emptied(lut, isa))
 
 
 class _Word:
     """What one digit of a step of words of weights adds to the counters of a tile."""
 
-    def __init__(self, signature: KernelSignature, tables: Tables, digit: int, isa: Isa) -> None:
-        self.isa, self.tables, self.rows = isa, tables, signature.rows
+    def __init__(self, signature: KernelSignature, lut: Lut, digit: int, isa: Isa) -> None:
+        self.isa, self.lut, self.rows = isa, lut, signature.rows
         self.in_order = _widens_in_order(isa)
         self.byte = isa[Part.LOOKUP].result
         self.program = Program(part=isa.bytes // 2 if self.in_order else isa.bytes)
-        self.registers = signature.channels // tables.channels
+        self.registers = signature.channels // lut.channels
         self.tile = [(m, n) for m in range(self.rows) for n in range(self.registers)]
         counter = Vector(2 * isa.lanes, 16)
         self.counters = {
@@ -87,8 +87,8 @@ class _Word:
             for n in range(2 * self.registers)
         }
         # As many look-ups as fit a byte, in runs of one length.
-        lookups = tables.words * tables.lookups
-        runs = -(-lookups // _entries(tables))
+        lookups = lut.words * lut.lookups
+        runs = -(-lookups // _entries(lut))
         self.sums: dict[tuple[int, int], Register] = {}
         for number in range(lookups):
             self._look_up(digit * lookups // 2, number)
@@ -124,7 +124,7 @@ class _Word:
                 self.counters[place] = program.apply(add, self.counters[place], half)
 
 
-def _emptied(tables: Tables, isa: Isa) -> Program:
+def _emptied(lut: Lut, isa: Isa) -> Program:
     """The two counters of a register of bytes as 32-bit lanes, in the order of channels."""
     in_order = _widens_in_order(isa)
     program = Program(part=isa.bytes // 2 if in_order else isa.bytes)
@@ -139,7 +139,7 @@ def _emptied(tables: Tables, isa: Isa) -> Program:
             for part in (Part.EVEN_16, Part.ODD_16)
             for words in (even, odd)
         ]
-    if tables.groups == 2:
+    if lut.groups == 2:
         add = isa[Part.ADD_QUARTERS_32]
         found = [program.apply(add, *found[n : n + 2]) for n in range(0, len(found), 2)]
     program.outputs = {f"s{n}": register for n, register in enumerate(found)}

@@ -16,8 +16,13 @@ from typing import Literal
 from stages.kernels.terms import Op, Term, TermPlan, plain_plan, products, raw_planes
 from stages.options import Encoding
 from stages.synthesizing.interaction import completed
-from stages.synthesizing.term_search import Candidate, Function, Solution, met_in_the_middle
-from stages.synthesizing.term_search import candidates as all_candidates
+from stages.synthesizing.term_search import (
+    Function,
+    OuterProduct,
+    Solution,
+    met_in_the_middle,
+    outer_products,
+)
 
 DIRECT_TERMS = 3
 """Sums of up to so many terms are searched for; wider products are composed."""
@@ -73,11 +78,11 @@ def forget() -> None:
 
 
 def _direct(activation_bits: int, weight_bits: int, terms: int) -> list[TermPlan]:
-    """Plans of at most `terms` terms by search; none where there are too many candidates."""
+    """Plans of at most `terms` terms by search; none where there are too many outer products."""
     ternary = 3 ** (1 << max(activation_bits, weight_bits))
     if terms < 1 or ternary * (1 << min(activation_bits, weight_bits) - 1) > 2 * DIRECT_FUNCTIONS:
         return []
-    pool = all_candidates(activation_bits, weight_bits)
+    pool = outer_products(activation_bits, weight_bits)
     solutions = met_in_the_middle(pool, products(activation_bits, weight_bits, "unipolar"), terms)
     ranked = sorted(solutions, key=_solution_cost)[:KEPT]
     return [_with_planes(s, activation_bits, weight_bits) for s in ranked]
@@ -117,7 +122,10 @@ def _with_planes(solution: Solution, activation_bits: int, weight_bits: int) -> 
     Complements are free, and levels where two planes do not differ may be in both or in neither.
     """
     a, w = (1 << (1 << bits) for bits in (activation_bits, weight_bits))
-    forms = [_forms(coefficient, candidate, a - 1, w - 1) for coefficient, candidate in solution]
+    forms = [
+        _forms(coefficient, product_of_levels, a - 1, w - 1)
+        for coefficient, product_of_levels in solution
+    ]
     plans = (_assembled(choice, activation_bits, weight_bits) for choice in product(*forms))
     return min(plans, key=_cost)
 
@@ -126,15 +134,15 @@ Form = tuple[int, Op, tuple[int, ...], tuple[int, ...]]
 """Coefficient, operation, activation tables and weight tables of a term."""
 
 
-def _forms(coefficient: int, candidate: Candidate, all_a: int, all_w: int) -> list[Form]:
+def _forms(coefficient: int, product_of_levels: OuterProduct, all_a: int, all_w: int) -> list[Form]:
     """Every way to write a term with one logic operation on two or three planes."""
-    if candidate.op == "choose_a":
-        choices = _choices(candidate.a, candidate.w, all_w)
+    if product_of_levels.op == "choose_a":
+        choices = _choices(product_of_levels.a, product_of_levels.w, all_w)
         return [(s * coefficient, "choose_a", both, (one,)) for s, both, one in choices]
-    if candidate.op == "choose_w":
-        choices = _choices(candidate.w, candidate.a, all_a)
+    if product_of_levels.op == "choose_w":
+        choices = _choices(product_of_levels.w, product_of_levels.a, all_a)
         return [(s * coefficient, "choose_w", (one,), both) for s, both, one in choices]
-    a, w = _plane(candidate.a), _plane(candidate.w)
+    a, w = _plane(product_of_levels.a), _plane(product_of_levels.w)
     return [
         (x * y * coefficient, "and", (a if x > 0 else all_a ^ a,), (w if y > 0 else all_w ^ w,))
         for x in (1, -1)

@@ -63,7 +63,7 @@ def _groups(terms: Sequence[Term], narrow: bool) -> list[tuple[Term, ...]]:
 def _counted_step(signature: KernelSignature, terms: Sequence[Term], isa: Isa) -> Program:
     """`counter += popcount(op(planes))` for every packed word of a step, term, row and register of
     channels."""
-    program, step = Program(part=isa.bytes), signature.counted
+    program, step = Program(part=isa.bytes), signature.words_per_step
     counter, word = isa[Part.COUNT].result, Vector(isa.lanes, 32)
     add = isa[Part.of("add", counter.bits)]
     registers = registers_of(signature.channels, signature.word_bits, isa)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from hw.core_costs import CoreCosts
 from hw.isa import Isa, Part
-from stages.kernels.candidates import Offer
+from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import BytePairs
 from stages.kernels.lut import ENTRIES
 from stages.kernels.packing_choices import reduction_axis
@@ -29,16 +29,16 @@ LOOP = 4
 """Scalar instructions of the loop over words: two addresses, a comparison and a branch."""
 
 
-def offer_of(
+def priced_candidate(
     signature: KernelSignature, body: Body, isa: Isa, costs: CoreCosts, copies: float
-) -> Offer:
-    """The offer of a kernel in which LLVM copies so many registers for a step."""
+) -> KernelCandidate:
+    """The candidate of a kernel in which LLVM copies so many registers for a step."""
     tile = body.counters(signature.rows, signature.channels, isa.lanes)
     word: float = 0
     for one in body.passes:
         counts = one.word.counts() + _loads(signature, one.word, isa)
         counts += _spread(signature, one.word, isa)
-        if signature.takes_off:
+        if signature.kernel_offset:
             counts[isa[Part.XOR].name] += signature.rows
         counts[isa[Part.AND].name] += _copied(signature)
         widening = {f"load_{isa.bytes}": _widening(signature, isa)}
@@ -58,12 +58,12 @@ def offer_of(
     emptying += Counter({load: 2 * ends, added.name: ends})
     times = len(tile) // body.together
     empty = costs.cycles({name: count * times for name, count in emptying.items()})
-    return Offer(signature, round(word, 3), round(empty, 3))
+    return KernelCandidate(signature, round(word, 3), round(empty, 3))
 
 
-def rank(offer: Offer) -> tuple[float, str]:
-    """By what offers are sorted: cycles in the limit of long windows, and names."""
-    return offer.cycles_per_mac, offer.signature.name
+def rank(candidate: KernelCandidate) -> tuple[float, str]:
+    """By what candidates are sorted: cycles in the limit of long windows, and names."""
+    return candidate.cycles_per_mac, candidate.signature.name
 
 
 def row_of(signature: KernelSignature, body: Body, isa: Isa) -> float:
@@ -84,7 +84,7 @@ def _waiting(signature: KernelSignature, word: Program, isa: Isa) -> float:
 
 def _is_loaded(name: str, signature: KernelSignature) -> bool:
     """Whether an input is loaded of a pixel: all of its words at once where lanes are read."""
-    return name[0] == "a" and (name.startswith("a0.") or not signature.reads_lanes)
+    return name[0] == "a" and (name.startswith("a0.") or not signature.multiplies_by_lane)
 
 
 def _copying(isa: Isa, copies: float, costs: CoreCosts) -> float:
@@ -118,11 +118,11 @@ def _copied(signature: KernelSignature) -> int:
 def _filling(signature: KernelSignature, isa: Isa) -> str:
     """How activations fill a register: words, or tables, which may fit once or twice."""
     is_whole = reduction_axis(signature) == "lanes"
-    if signature.reads_lanes or signature.pixels > 1 or is_whole:
+    if signature.multiplies_by_lane or signature.pixels > 1 or is_whole:
         return "load"
-    if signature.tables is None:
+    if signature.lut is None:
         return "broadcast"
-    return "broadcast_half" if signature.tables.groups * ENTRIES < isa.bytes else "load"
+    return "broadcast_half" if signature.lut.groups * ENTRIES < isa.bytes else "load"
 
 
 def _added(counts: Counter[str], more: Mapping[str, float]) -> dict[str, float]:
@@ -131,7 +131,7 @@ def _added(counts: Counter[str], more: Mapping[str, float]) -> dict[str, float]:
 
 def _spread(signature: KernelSignature, word: Program, isa: Isa) -> Counter[str]:
     """Registers of words that are made of bytes, each by a shuffle or the like."""
-    if signature.multiplies_words or signature.is_float:
+    if signature.multiplies_int16 or signature.is_float:
         return Counter()
     kinds = [kind for name, kind in word.types.items() if name[0] != "c" and kind.bits == 16]
     row = isa[Part.LOOKUP if Part.LOOKUP in isa else Part.ADD_16]

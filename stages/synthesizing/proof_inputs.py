@@ -12,7 +12,7 @@ from hw.isa.exact import BitsLane
 from hw.isa.sum_lane import Group, Place, SumLane, Vector
 from hw.isa.tile_registers import COLUMNS
 from stages.kernels.families import BytePairs
-from stages.kernels.lut import ENTRIES, GROUP, Tables, additions, entry_bits
+from stages.kernels.lut import ENTRIES, GROUP, Lut, additions, entry_bits
 from stages.kernels.operand_storage import BYTE_BITS, BYTE_LIMIT, WORD_BYTES, WORD_LIMIT
 from stages.kernels.signature import COUPLE, KernelSignature
 from stages.kernels.terms import TermPlan, plane_bits
@@ -28,7 +28,7 @@ def planes(plan: TermPlan, signature: KernelSignature, isa: Isa) -> dict[str, li
     n_levels, m_levels = 1 << plan.activation_bits, 1 << plan.weight_bits
     pairs = np.arange(n_levels * m_levels)
     result: dict[str, list[BitsLane]] = {}
-    step = signature.counted
+    step = signature.words_per_step
     for number in range(step):
         for plane, table in enumerate(plan.activation_planes):
             bits = packed_table(plane_bits(table, n_levels)[pairs // m_levels])
@@ -56,7 +56,7 @@ def coupled_planes(
     levels = [case >> COUPLE * m + n * word & (1 << n) - 1 for word in range(COUPLE)]
     weights = [case >> m * word & (1 << m) - 1 for word in range(COUPLE)]
     result: dict[str, list[BitsLane]] = {}
-    step = signature.counted
+    step = signature.words_per_step
     for number in range(step):
         couple, word = divmod(number, COUPLE)
         for plane, table in enumerate(plan.activation_planes):
@@ -78,31 +78,31 @@ def coupled_planes(
 
 
 def looked_up(
-    tables: Tables, signature: KernelSignature, isa: Isa
+    lut: Lut, signature: KernelSignature, isa: Isa
 ) -> dict[str, list[BitsLane] | list[SumLane]]:
-    """Tables of unknown levels of pixel `m`, and indices, two a byte, of unknown bits of a row.
+    """Lut of unknown levels of pixel `m`, and indices, two a byte, of unknown bits of a row.
 
     What stands where is laid out anew here, as emptying orders it, and not by what packs weights.
     """
-    n_levels, m_levels = 1 << tables.activation_bits, 1 << tables.weight_bits
+    n_levels, m_levels = 1 << lut.activation_bits, 1 << lut.weight_bits
     pairs = np.arange(n_levels * m_levels)
-    added = additions(tables.activation_bits, tables.is_balanced)[:, pairs // m_levels]
-    lookups = tables.words * tables.lookups
+    added = additions(lut.activation_bits, lut.is_balanced)[:, pairs // m_levels]
+    lookups = lut.words * lut.lookups
     result: dict[str, list[BitsLane] | list[SumLane]] = {}
     for number in range(lookups):
         for m in range(signature.rows):
             result[f"a{number}.{m}"] = [
-                _entry(added, m, GROUP * _group(tables, number, byte), byte % ENTRIES)
+                _entry(added, m, GROUP * _group(lut, number, byte), byte % ENTRIES)
                 for byte in range(isa.bytes)
             ]
-    for digit in range(tables.weight_bits):
+    for digit in range(lut.weight_bits):
         bits = packed_table(pairs % m_levels >> digit & 1)
         for number in range(0, lookups, 2):
-            for n in range(signature.channels // tables.channels):
+            for n in range(signature.channels // lut.channels):
                 lanes = []
                 for byte in range(isa.bytes):
-                    row = n * tables.channels + _row(tables, byte)
-                    first = [GROUP * _group(tables, number + half, byte) for half in (0, 1)]
+                    row = n * lut.channels + _row(lut, byte)
+                    first = [GROUP * _group(lut, number + half, byte) for half in (0, 1)]
                     places = [start + channel for start in first for channel in range(GROUP)]
                     groups = tuple(Group(row, None, place, 1) for place in places)
                     lanes.append(BitsLane(groups, bits, len(pairs)))
@@ -110,15 +110,15 @@ def looked_up(
     return result
 
 
-def _group(tables: Tables, number: int, byte: int) -> int:
+def _group(lut: Lut, number: int, byte: int) -> int:
     """The group of channels that a byte of a register looks up."""
-    return number * tables.groups + byte // ENTRIES % tables.groups
+    return number * lut.groups + byte // ENTRIES % lut.groups
 
 
-def _row(tables: Tables, byte: int) -> int:
+def _row(lut: Lut, byte: int) -> int:
     """The output channel of a byte of a register."""
-    place = byte // (ENTRIES * tables.groups) * ENTRIES + byte % ENTRIES
-    apart, position = tables.channels // tables.interleave, divmod(place, tables.interleave)
+    place = byte // (ENTRIES * lut.groups) * ENTRIES + byte % ENTRIES
+    apart, position = lut.channels // lut.interleave, divmod(place, lut.interleave)
     return position[1] * apart + position[0]
 
 
@@ -162,7 +162,7 @@ def corners(
             groups = _in_tile(name[0], place, kind.lanes, signature, body.distance)
         else:
             lanes = kind.bytes // WORD_BYTES if isinstance(products, BytePairs) else isa.lanes
-            if signature.is_float and signature.reads_lanes:
+            if signature.is_float and signature.multiplies_by_lane:
                 lanes = kind.lanes  # each an output channel
             if products.pixels > 1:  # a pixel's own channels, or those of as many rows
                 lanes = 1 if name[0] == "a" else products.pixels

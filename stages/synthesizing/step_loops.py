@@ -15,7 +15,7 @@ itself."""
 
 def loop_of(signature: KernelSignature, program: Program, isa: Isa) -> Loop:
     """The loop of a step of a popcount kernel; CrowdedError if it does not fit the registers."""
-    size, step = signature.word_bits // BYTE_BITS, signature.counted
+    size, step = signature.word_bits // BYTE_BITS, signature.words_per_step
     row = signature.channels * size
     loads, turns = {}, {}
     for name in program.inputs:

@@ -26,7 +26,7 @@ COEFFICIENTS = (1, 2, 3, 4)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class OuterProduct:
     """A term in the quotient: a function of the activation times one of the weight."""
 
     a: Function
@@ -40,7 +40,7 @@ class Candidate:
         return "choose_w" if -1 in self.w else "and"
 
 
-Solution = tuple[tuple[int, Candidate], ...]
+Solution = tuple[tuple[int, OuterProduct], ...]
 """Coefficients and candidates whose sum is the product, up to `u(a) + v(w)`."""
 
 
@@ -55,7 +55,7 @@ def functions(levels: int, values: Sequence[int]) -> list[Function]:
     return list(seen.values())
 
 
-def candidates(activation_bits: int, weight_bits: int) -> list[Candidate]:
+def outer_products(activation_bits: int, weight_bits: int) -> list[OuterProduct]:
     """Every term of one logic operation, once."""
     a, w = 1 << activation_bits, 1 << weight_bits
     bits_a, bits_w = functions(a, (0, 1)), functions(w, (0, 1))
@@ -63,10 +63,10 @@ def candidates(activation_bits: int, weight_bits: int) -> list[Candidate]:
     differences_w = [f for f in functions(w, (0, 1, -1)) if max(f) - min(f) == 2]
     pairs = [*product(bits_a, bits_w), *product(differences_a, bits_w)]
     pairs += product(bits_a, differences_w)
-    return [Candidate(x, y) for x, y in pairs]
+    return [OuterProduct(x, y) for x, y in pairs]
 
 
-def met_in_the_middle(pool: list[Candidate], wanted: Array, terms: int) -> list[Solution]:
+def met_in_the_middle(pool: list[OuterProduct], wanted: Array, terms: int) -> list[Solution]:
     """All solutions with the fewest terms, up to `terms`."""
     a = np.array([c.a for c in pool], np.int64)
     w = np.array([c.w for c in pool], np.int64)
@@ -79,7 +79,7 @@ def met_in_the_middle(pool: list[Candidate], wanted: Array, terms: int) -> list[
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
 
-    def numbered(index: int) -> tuple[int, Candidate]:
+    def numbered(index: int) -> tuple[int, OuterProduct]:
         return int(factors[index % len(factors)]), pool[index // len(factors)]
 
     for count in range(1, terms + 1):

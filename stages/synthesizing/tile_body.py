@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hw.core_costs import CoreCosts
 from hw.isa import Isa, Vector, tile_registers
-from stages.kernels.candidates import Offer
+from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import TileDots, TileElement
 from stages.kernels.operand_storage import WORD_BYTES, WeightCode
 from stages.kernels.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
@@ -125,7 +125,7 @@ def tile_signatures(
     ]
 
 
-def tile_offer(signature: KernelSignature, isa: Isa, costs: CoreCosts) -> Offer:
+def tile_candidate(signature: KernelSignature, isa: Isa, costs: CoreCosts) -> KernelCandidate:
     """A kernel of tiles with its cost.
 
     A product keeps the multiplier busy for as many cycles as its data or its weights have rows, of
@@ -145,8 +145,8 @@ def tile_offer(signature: KernelSignature, isa: Isa, costs: CoreCosts) -> Offer:
     stores = costs.cycles({tile_registers.STORE: shape.sums * shape.rows / tile_registers.ROWS})
     empty = stores + costs.latency(dot)
     word = round(step / signature.step, 3)
-    stream = STREAM_ONCE if signature.is_whole else STREAM
-    return Offer(signature, word, round(empty, 3), stream=stream)
+    stream = STREAM_ONCE if signature.covers_layer else STREAM
+    return KernelCandidate(signature, word, round(empty, 3), weight_stream_cycles=stream)
 
 
 def shaping_text(signature: KernelSignature) -> tuple[str, list[str]]:

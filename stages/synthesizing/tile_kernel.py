@@ -58,7 +58,7 @@ class TileKernel:
         pointers = [p for p in parameters if p.startswith("ptr") and "%sums" not in p]
         numbers = [p for p in parameters if p.startswith("i64")]
         given = (*pointers, "i64 %ky", "i64 %step", *numbers)
-        registers, begins = range(self.shape.count), self.signature.begins
+        registers, begins = range(self.shape.count), self.signature.preloads_bias
         parts = (
             self._awake(),
             *(self._begin(m) for m in registers),
@@ -170,7 +170,7 @@ class TileKernel:
 
         Those of a kernel that has all pixels are its own, needed soon.
         """
-        if self.signature.is_whole:
+        if self.signature.covers_layer:
             place = code.pointer(
                 "%weights", code.let(f"mul i64 {word}, {self.signature.weight_bytes}")
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 from hw.core_costs import CoreCosts
 from hw.isa import Isa, Part
-from stages.kernels.candidates import Offer
+from stages.kernels.candidates import KernelCandidate
 from stages.kernels.signature import BLOCK
 from stages.kernels.winograd_transforms import TRANSFORMS, Transform
 
@@ -44,18 +44,23 @@ def operations_of(transform: Transform) -> tuple[int, int]:
     return pixels["operations"], sums["operations"]
 
 
-def transformed_offer(offer: Offer, isa: Isa, costs: CoreCosts) -> Offer:
-    """The offer of a kernel of transformed products, with what is before and behind it.
+def with_transform_costs(candidate: KernelCandidate, isa: Isa, costs: CoreCosts) -> KernelCandidate:
+    """The candidate of a kernel of transformed products, with what is before and behind it.
 
     A load costs as a store does, which few tables know; of an operation on lanes of 16 or 32 bits
     all cost as an addition.
     """
-    around = _around_floats if offer.signature.is_float else _around
+    around = _around_floats if candidate.signature.is_float else _around
     before, behind = zip(*(around(one, isa, costs) for one in TRANSFORMS), strict=True)
     stream = stream_of(isa)
-    if offer.signature.is_float and stream == STREAM:
+    if candidate.signature.is_float and stream == STREAM:
         stream = STREAM_OF_FLOATS
-    return replace(offer, before=before, behind=behind, stream=stream)
+    return replace(
+        candidate,
+        data_transform_cycles=before,
+        sum_transform_cycles=behind,
+        weight_stream_cycles=stream,
+    )
 
 
 def _around(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[float, float]:

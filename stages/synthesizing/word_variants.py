@@ -12,12 +12,12 @@ from stages.kernels.signature import BLOCK, COUPLE, KernelSignature, stored_by
 from stages.synthesizing.body import Body
 from stages.synthesizing.counter_flush import word_widths
 from stages.synthesizing.coupled_body import coupled_steps
-from stages.synthesizing.predicted_cost import offer_of, rank
+from stages.synthesizing.predicted_cost import priced_candidate, rank
 
 BYTE_MAX = 255
 MOST_OTHERS = 2
 """Tiles of a method whose packed words are not those of a lane: it takes the place of one whose
-are, which is offered for every number of pixels."""
+are, which is a candidate for every number of pixels."""
 
 
 def in_bytes(signature: KernelSignature) -> KernelSignature:
@@ -42,8 +42,8 @@ def other_words(
         return
     planes = [s for s in bodies if s.plan is not None and (s.coupled or s.words == 1)]
     for coupled in (False, True):
-        alike = [s for s in planes if s.coupled == coupled and s.counted in (1, COUPLE)]
-        ranks = {s: rank(offer_of(s, bodies[s], isa, costs, 0.0)) for s in alike}
+        alike = [s for s in planes if s.coupled == coupled and s.words_per_step in (1, COUPLE)]
+        ranks = {s: rank(priced_candidate(s, bodies[s], isa, costs, 0.0)) for s in alike}
         ordered = sorted(alike, key=ranks.__getitem__)
         tiles = [s for s in ordered if s.plan == ordered[0].plan]
         for bits in (WORD_BITS, *widths):

@@ -111,7 +111,7 @@ def test_every_table_says_how_it_was_made() -> None:
         assert path.read_text().startswith("# Made by: doit measure"), path.stem
         table = core_costs(path.stem)
         used = {key for row in table.instructions.values() for key in row.source.split("+")}
-        optional = (name for name in ("line", "memory", "late") if getattr(table, name))
+        optional = (name for name in ("line", "memory", "exposed_epilogue") if getattr(table, name))
         figures = {"issue", *optional}
         assert used | figures == set(table.sources), path.stem
 
@@ -207,7 +207,15 @@ def test_a_profile_refuses_a_feature_that_its_core_lacks() -> None:
 
 def test_ingredients_of_a_core_are_its_figures() -> None:
     found = core_costs("cortex-a53").ingredients()
-    assert set(found) == {"pipes", "issue", "line", "memory", "late", "beside", "instructions"}
+    assert set(found) == {
+        "pipes",
+        "issue",
+        "line",
+        "memory",
+        "exposed_epilogue",
+        "overlap_window",
+        "instructions",
+    }
     instructions = found["instructions"]
     assert isinstance(instructions, dict)
     assert set(instructions["cnt"]) == {"uses", "latency"}

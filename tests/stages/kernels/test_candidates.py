@@ -11,18 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw.profile import Hardware
-from stages.kernels.candidates import (
-    FLOATS,
-    Offer,
-    Problem,
-    best,
-    flush_for,
-    from_table,
-    products_for,
-    to_table,
-)
+from stages.kernels.candidates import KernelCandidate, flush_for, from_table, to_table
 from stages.kernels.families import Dots
 from stages.kernels.geometry import Geometry
+from stages.kernels.problems import FLOAT32, Problem
+from stages.kernels.selection import best, byte_candidates
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import plain_plan
 from tests.stages.kernels.signatures import SIGNATURES
@@ -81,7 +74,9 @@ def test_cycles(channels: int, times: int) -> None:
     geometry = Geometry((3, 3), channels, 7)
     tiles = 4 * 2
     words = 9 * channels // 32
-    assert Offer(POPCOUNT, 5.0, 3.0).cycles(geometry) == tiles * (words * 5.0 + times * 3.0)
+    assert KernelCandidate(POPCOUNT, 5.0, 3.0).cycles(geometry) == tiles * (
+        words * 5.0 + times * 3.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,8 +92,8 @@ def test_rows_that_the_first_cache_does_not_hold_are_read_from_the_second(
     width: int, strides: tuple[int, int], pixels: int
 ) -> None:
     geometry = Geometry((3, 3), 32, width, strides=strides)
-    near = Offer(POPCOUNT, 5.0, 3.0)
-    far = replace(near, line=10.0, cache=2000)
+    near = KernelCandidate(POPCOUNT, 5.0, 3.0)
+    far = replace(near, l2_line_cycles=10.0, l1_bytes=2000)
     lines = 3 * pixels * 8 / 64
     tiles = 2 * -(-width // 2)
     assert far.cycles(geometry) == pytest.approx(near.cycles(geometry) + tiles * lines * 10)
@@ -111,11 +106,13 @@ def test_cores_that_compute_results_beside_products_take_short_tiles() -> None:
     rows = {}
     for core in ("zen4", "icelake"):
         profile = AVX512VPOPCNTDQ.model_copy(update={"core": core})
-        offers = products_for(
+        candidates = byte_candidates(
             {"a8w8": to_table(offered(Problem(8, 8, "signed"), profile))}, 8, np.array([-128])
         )
-        rows[core] = best(offers, geometry, 64).signature.rows
-        late = {o.signature.rows: o.late for o in offers if o.signature.channels == 32}
+        rows[core] = best(candidates, geometry, 64).signature.rows
+        late = {
+            o.signature.rows: o.exposed_epilogue for o in candidates if o.signature.channels == 32
+        }
         assert late[4] == 0
         assert (late[14] > late[8] > 0) == (core == "zen4")
     assert rows["zen4"] <= 4 < rows["icelake"]
@@ -123,17 +120,17 @@ def test_cores_that_compute_results_beside_products_take_short_tiles() -> None:
 
 def test_weights_in_the_second_cache_are_transformed_for_the_fewest_products() -> None:
     """Those of small tiles are fewer, which tells where all have to come from beyond it."""
-    offers = offered(FLOATS, AVX512VPOPCNTDQ)
-    kernels = [offer for offer in offers if offer.signature.is_transformed]
+    candidates = offered(FLOAT32, AVX512VPOPCNTDQ)
+    kernels = [candidate for candidate in candidates if candidate.signature.is_transformed]
     geometry, weights = Geometry((3, 3), 256, 7, 7), 36 * 256 * 4 * 64
     for second, tile in ((weights - 1, 2), (weights, 4)):
-        found = best([replace(offer, second=second) for offer in kernels], geometry, 64)
+        found = best([replace(candidate, l2_bytes=second) for candidate in kernels], geometry, 64)
         assert found.transform(geometry, 64).outputs == tile
 
 
 def test_cycles_per_product_of_long_windows() -> None:
-    assert Offer(POPCOUNT, 5.0, 3.0).cycles_per_mac == (5.0 + 3.0 / 15) / (2 * 16 * 32)
-    assert Offer(DOT, 5.0, 3.0).cycles_per_mac == 5.0 / (8 * 4)
+    assert KernelCandidate(POPCOUNT, 5.0, 3.0).cycles_per_mac == (5.0 + 3.0 / 15) / (2 * 16 * 32)
+    assert KernelCandidate(DOT, 5.0, 3.0).cycles_per_mac == 5.0 / (8 * 4)
 
 
 @pytest.mark.parametrize(("outputs", "parts"), [(8, 1), (24, 3), (32, 4), (33, 5), (64, 8)])
@@ -141,14 +138,17 @@ def test_parts_of_a_block_without_an_output_are_left_out_where_they_can_be(
     outputs: int, parts: int
 ) -> None:
     geometry = Geometry((1, 1), 32, 7, height=3)
-    offer, blocks = Offer(DOT, 5.0, 0.0), -(-outputs // 32)
+    candidate, blocks = KernelCandidate(DOT, 5.0, 0.0), -(-outputs // 32)
     part = 3 * 7 * 8 * 5.0
-    assert offer.layer(geometry, outputs) == blocks * 4 * part
-    assert offer.layer(replace(geometry, in_blocks=False), outputs) == parts * part
+    assert candidate.layer(geometry, outputs) == blocks * 4 * part
+    assert candidate.layer(replace(geometry, in_blocks=False), outputs) == parts * part
 
 
-def test_the_best_offer_fits_the_width_of_a_row() -> None:
-    wide, narrow = Offer(POPCOUNT, 1.0, 0.0), Offer(replace(POPCOUNT, rows=1), 9.0, 0.0)
+def test_the_best_candidate_fits_the_width_of_a_row() -> None:
+    wide, narrow = (
+        KernelCandidate(POPCOUNT, 1.0, 0.0),
+        KernelCandidate(replace(POPCOUNT, rows=1), 9.0, 0.0),
+    )
     assert best([wide, narrow], Geometry((1, 1), 32, 2)) == wide
     assert best([wide, narrow], Geometry((1, 1), 32, 1)) == narrow
 
@@ -181,22 +181,22 @@ def test_tiles_go_on_from_row_to_row(
 def test_in_phases_rows_follow_one_another(window: int, positions: int) -> None:
     """By half as many positions as there are pixels in a row."""
     geometry = Geometry((window, window), 64, 7, 7, (2, 2))
-    phased = geometry.as_phased
+    phased = geometry.as_polyphase
     assert phased is not None and phased.tiles(positions) == 1 / 7
     assert phased.tiles(positions + 1) == inf
     for other in ({"strides": (1, 1)}, {"strides": (2, 1)}, {"pictures": 2}, {"channels": 4}):
-        assert replace(geometry, **other).as_phased is None
+        assert replace(geometry, **other).as_polyphase is None
 
 
 def test_ties_go_to_the_smaller_name() -> None:
-    offers = [Offer(replace(DOT, isa=isa), 1.0, 0.0) for isa in ("b", "a", "c")]
-    assert best(offers, Geometry((1, 1), 32, 8)).signature.isa == "a"
+    candidates = [KernelCandidate(replace(DOT, isa=isa), 1.0, 0.0) for isa in ("b", "a", "c")]
+    assert best(candidates, Geometry((1, 1), 32, 8)).signature.isa == "a"
 
 
 @pytest.mark.parametrize("hardware", (AARCH64, AVX2), ids=lambda item: item.name)
-def test_offers_are_plain_data(hardware: Hardware) -> None:
-    offers = offered(Problem(2, 2, "bipolar"), hardware)
-    assert from_table(to_table(offers)) == offers
+def test_candidates_are_plain_data(hardware: Hardware) -> None:
+    candidates = offered(Problem(2, 2, "bipolar"), hardware)
+    assert from_table(to_table(candidates)) == candidates
 
 
 def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
@@ -204,7 +204,7 @@ def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
     table = {p.name: to_table(offered(p, AARCH64)) for p in problems}
 
     def methods(bits: int, limit: int) -> set[str]:
-        products = [o.signature.products for o in products_for(table, bits, np.array([-limit]))]
+        products = [o.signature.products for o in byte_candidates(table, bits, np.array([-limit]))]
         return {p.name for p in products if p}
 
     small, middle, whole = (
@@ -219,5 +219,5 @@ def test_products_of_other_problems_fit_if_they_are_large_enough() -> None:
     assert methods(3, 5) == methods(4, 1) == whole | seven | eight
     assert methods(8, 127) == whole | eight
     assert methods(8, 128) == whole
-    names = [o.signature.name for o in products_for(table, 1, np.array([1]))]
+    names = [o.signature.name for o in byte_candidates(table, 1, np.array([1]))]
     assert names == sorted(set(names))

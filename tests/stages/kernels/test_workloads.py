@@ -1,18 +1,18 @@
-"""Workloads by name, and what a table of choices does where it names a kernel on offer."""
+"""Workloads by name, and what a table of choices does where it names a kernel on candidate."""
 
 from __future__ import annotations
 
 import pytest
 
-from stages.kernels.candidates import Offer
+from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import Dots
 from stages.kernels.geometry import Geometry
 from stages.kernels.signature import KernelSignature
 from stages.kernels.workloads import Subject, Workload, pick, products_problem, schedule_of
 
-CHEAP = Offer(KernelSignature("avx2", None, Dots(2), 2, 32, "none", 0), 1.0, 0.0)
-DEAR = Offer(KernelSignature("avx2", None, Dots(2), 1, 32, "none", 0), 2.0, 0.0)
-WIDE = Offer(KernelSignature("avx2", None, Dots(2), 8, 8, "none", 0), 9.0, 0.0)
+CHEAP = KernelCandidate(KernelSignature("avx2", None, Dots(2), 2, 32, "none", 0), 1.0, 0.0)
+DEAR = KernelCandidate(KernelSignature("avx2", None, Dots(2), 1, 32, "none", 0), 2.0, 0.0)
+WIDE = KernelCandidate(KernelSignature("avx2", None, Dots(2), 8, 8, "none", 0), 9.0, 0.0)
 OFFERS = (DEAR, WIDE, CHEAP)
 WORKLOAD = Workload("u8s8", Geometry((3, 3), 64, 7, 7, (2, 1)), 128)
 
@@ -28,8 +28,8 @@ def test_products_are_told_apart_by_the_size_of_their_weights(limit: int, name: 
     assert products_problem(8, limit) == name
 
 
-def test_a_kernel_on_offer_is_taken_and_others_are_not() -> None:
-    def choosing(name: str) -> Offer:
+def test_a_candidate_is_taken_and_other_kernels_are_not() -> None:
+    def choosing(name: str) -> KernelCandidate:
         return pick(OFFERS, WORKLOAD, {WORKLOAD.name: {"kernel": name, "order": None}})
 
     assert pick(OFFERS, WORKLOAD, {}) == CHEAP

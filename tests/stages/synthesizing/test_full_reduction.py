@@ -13,8 +13,8 @@ from hw.isa.arrays import array_lanes, registers
 from hw.profile import Hardware
 from pipelines import targets
 from stages.codegen import compile_object
-from stages.kernels.candidates import Problem
 from stages.kernels.packing import pack_planes
+from stages.kernels.problems import Problem
 from stages.kernels.terms import products
 from stages.synthesizing.full_reduction import FullSpec, full_program, full_text, prove_full
 from stages.synthesizing.interaction import residual

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from hw.isa import Isa, Part, isa_of
 from hw.profile import Hardware
-from stages.kernels.candidates import Problem
-from stages.kernels.lut import GROUP, additions, pack_tables, unpack_tables
+from stages.kernels.lut import GROUP, additions, pack_lut, unpack_lut
 from stages.kernels.packing import pack_weights, raw_sums, unpack_weights
+from stages.kernels.problems import Problem
 from stages.kernels.signature import BLOCK, Flush, KernelSignature
 from stages.kernels.terms import products
 from stages.options import Encoding
 from stages.synthesizing import synthesized
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove
-from stages.synthesizing.enumeration import candidates
 from stages.synthesizing.microkernel import MicroKernel
+from stages.synthesizing.signatures import signatures_for
 from stages.synthesizing.vector_program import Program, Step
 from tests.compiled import Library
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same
@@ -43,7 +43,7 @@ NAME = re.compile(
 
 def signatures(problem: Problem, hardware: Hardware) -> list[KernelSignature]:
     """Every tile of a problem."""
-    return [s for s in candidates(problem, isa_of(hardware)) if s.tables is not None]
+    return [s for s in signatures_for(problem, isa_of(hardware)) if s.lut is not None]
 
 
 def tile(
@@ -86,9 +86,9 @@ class LookupCase(Case):
 
 def sums_of(case: LookupCase, library: Library, data: Array, weights: Array) -> Array:
     """What the compiled body computes: int32 [rows, 32]."""
-    tables = case.signature.tables
+    tables = case.signature.lut
     assert tables is not None
-    stored = pack_tables(data, tables.activation_bits, tables.is_balanced)
+    stored = pack_lut(data, tables.activation_bits, tables.is_balanced)
     pixel, row = stored.shape[2], stored.shape[1] * stored.shape[2]
     shape = np.array([case.height, case.width * case.words, row, case.stride * pixel, 0], np.int32)
     result = np.zeros((case.signature.rows, BLOCK), np.int32)
@@ -119,9 +119,9 @@ def test_tables_are_unpacked_to_what_they_were_packed_from(
     bits: int, balanced: bool, channels: int, seed: int
 ) -> None:
     levels = np.random.default_rng(seed).integers(0, 1 << bits, (2, 3, channels))
-    packed = pack_tables(levels, bits, balanced)
+    packed = pack_lut(levels, bits, balanced)
     assert packed.shape == (2, 3, 4 * (channels + -channels % 32))
-    unpacked = unpack_tables(packed, balanced)
+    unpacked = unpack_lut(packed, balanced)
     np.testing.assert_array_equal(unpacked[..., :channels], levels)
     assert not unpacked[..., channels:].any()
 
@@ -131,7 +131,7 @@ def test_an_entry_adds_up_what_the_bits_of_its_number_say(
     balanced: bool, entry: int, seed: int
 ) -> None:
     levels = np.random.default_rng(seed).integers(0, 8, 32)
-    tables = pack_tables(levels, 3, balanced).reshape(8, 16)
+    tables = pack_lut(levels, 3, balanced).reshape(8, 16)
     added = additions(3, balanced)
     for group, table in enumerate(tables):
         own = levels[GROUP * group :][:GROUP]
@@ -154,8 +154,8 @@ def test_indices_are_unpacked_to_what_they_were_packed_from(
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
 def test_sums_are_products_up_to_the_weights_alone(problem: Problem) -> None:
     signature = tile(problem, AVX2)
-    assert signature.tables is not None
-    signature.tables.residual()
+    assert signature.lut is not None
+    signature.lut.residual()
     top = (1 << problem.activation_bits) - 1
     low, high = stored_range(problem)
     weights = np.arange(low, high + 1)[:, None]
@@ -259,8 +259,8 @@ def test_a_longer_period_is_not_proved(hardware: Hardware) -> None:
 def test_more_words_than_fit_a_byte_are_not_proved(hardware: Hardware) -> None:
     """A run of look-ups is as long as a byte allows: of tables with larger entries it is not."""
     isa, right = isa_of(hardware), steps(Problem(1, 1, "bipolar"), hardware)[-1]
-    assert right.tables is not None and right.step == 3
-    larger = replace(right, tables=replace(right.tables, activation_bits=2))
+    assert right.lut is not None and right.step == 3
+    larger = replace(right, lut=replace(right.lut, activation_bits=2))
     with pytest.raises(ProofError, match="a lane of 8 bits holds 0 to"):
         prove(larger, isa, body_of(right, isa))
 
@@ -269,7 +269,7 @@ def test_more_words_than_fit_a_byte_are_not_proved(hardware: Hardware) -> None:
 def test_other_tables_are_not_proved(hardware: Hardware) -> None:
     """Those of more bits or other coefficients, and those whose channels are elsewhere."""
     isa, right = isa_of(hardware), tile(Problem(2, 2, "bipolar"), hardware, 1)
-    tables = right.tables
+    tables = right.lut
     assert tables is not None
     body = body_of(right, isa)
     wrong = [
@@ -283,7 +283,7 @@ def test_other_tables_are_not_proved(hardware: Hardware) -> None:
     ]
     for other in wrong:
         with pytest.raises(ProofError):
-            prove(replace(right, tables=other), isa, body)
+            prove(replace(right, lut=other), isa, body)
 
 
 @WITH_TABLES

@@ -8,7 +8,7 @@ import z3
 
 from hw.isa.solver import SolverLane, variables
 from pipelines import targets
-from stages.kernels.candidates import Problem
+from stages.kernels.problems import Problem
 from stages.synthesizing.survey import full
 from stages.synthesizing.vector_program import Program
 

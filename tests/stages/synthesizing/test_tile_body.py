@@ -10,17 +10,26 @@ import pytest
 from hw.core_costs import core_costs
 from hw.isa import isa_of
 from hw.isa.gfni import WIDTHS
-from stages.kernels.candidates import BFLOATS, FLOATS, Offer, Problem, best
+from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import Dots, TileDots
 from stages.kernels.geometry import Geometry, tile_count
 from stages.kernels.operand_storage import WeightCode
 from stages.kernels.packing import pack_weights, unpack_weights
+from stages.kernels.problems import BFLOAT16, FLOAT32, Problem
+from stages.kernels.selection import best
 from stages.kernels.signature import KernelSignature
 from stages.synthesizing import synthesized
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove
-from stages.synthesizing.enumeration import tiles_of
-from stages.synthesizing.tile_body import PIXELS, STEPS, WHOLE, shape_of, shaping_text, tile_offer
+from stages.synthesizing.signatures import tiles_of
+from stages.synthesizing.tile_body import (
+    PIXELS,
+    STEPS,
+    WHOLE,
+    shape_of,
+    shaping_text,
+    tile_candidate,
+)
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, sums_of
 from tests.targets import AMX, AMX_GFNI, AVX512VNNI, skip_unless_runnable
 
@@ -141,12 +150,12 @@ def test_the_fallback_reads_the_same_weights(rows: int, channels: int) -> None:
     np.testing.assert_array_equal(unpack_weights(other, packed, weights.shape), weights)
 
 
-def offers() -> list[Offer]:
-    return [tile_offer(one, ISA, core_costs(AMX.core)) for one in tiles_of(BYTES, ISA)]
+def candidates() -> list[KernelCandidate]:
+    return [tile_candidate(one, ISA, core_costs(AMX.core)) for one in tiles_of(BYTES, ISA)]
 
 
-def test_there_is_an_offer_for_every_tile() -> None:
-    made = offers()
+def test_there_is_a_candidate_for_every_tile() -> None:
+    made = candidates()
     assert {(o.signature.rows, o.signature.channels, o.signature.step) for o in made} == {
         (*tile, step) for tile in ALL for step in STEPS
     }
@@ -158,8 +167,8 @@ def test_there_is_an_offer_for_every_tile() -> None:
 
 def test_tiles_multiply_bytes_and_bfloat16_alone() -> None:
     assert {s.family for s in tiles_of(BYTES, ISA)} == {"mac8"}
-    assert {s.family for s in tiles_of(BFLOATS, ISA)} == {"macbf16"}
-    assert tiles_of(FLOATS, ISA) == []
+    assert {s.family for s in tiles_of(BFLOAT16, ISA)} == {"macbf16"}
+    assert tiles_of(FLOAT32, ISA) == []
 
 
 @pytest.mark.parametrize(
@@ -178,7 +187,7 @@ def test_a_step_is_a_part_of_a_windows_row(
     channels: int, unit: int, kernel: int, steps: set[int]
 ) -> None:
     geometry = Geometry((kernel, kernel), channels, 56, 56, unit=unit)
-    assert {o.signature.step for o in offers() if geometry.takes(o.signature)} == steps
+    assert {o.signature.step for o in candidates() if geometry.takes(o.signature)} == steps
 
 
 @pytest.mark.parametrize(
@@ -196,12 +205,12 @@ def test_a_tile_of_all_pixels_has_these_or_half_of_them(
     size: int, strides: int, rows: set[int]
 ) -> None:
     geometry = Geometry((3, 3), 512, size, size, (strides, strides))
-    found = {o.signature.rows for o in offers() if geometry.takes(o.signature)}
+    found = {o.signature.rows for o in candidates() if geometry.takes(o.signature)}
     assert found & set(WHOLE) == rows
 
 
 def test_weights_that_come_from_afar_are_read_once() -> None:
     """By steps of 16 words, which take as long as shorter ones while weights come."""
-    kernel = best(offers(), Geometry((3, 3), 512, 7, 7)).signature
+    kernel = best(candidates(), Geometry((3, 3), 512, 7, 7)).signature
     assert (kernel.rows, kernel.channels, kernel.step) == (61, 16, 16)
-    assert best(offers(), Geometry((1, 1), 2048, 7, 7)).signature.channels == 32
+    assert best(candidates(), Geometry((1, 1), 2048, 7, 7)).signature.channels == 32

@@ -10,14 +10,15 @@ import pytest
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from stages.kernels.candidates import Problem
 from stages.kernels.operand_storage import WORD_BITS
 from stages.kernels.packing import pack_weights, unpack_weights
+from stages.kernels.problems import Problem
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.counter_flush import WORDS, word_widths
-from stages.synthesizing.enumeration import candidates, offers_for
+from stages.synthesizing.enumeration import candidates_for
+from stages.synthesizing.signatures import signatures_for
 from stages.synthesizing.step_loops import fits
 from stages.synthesizing.word_variants import with_words
 from tests.stages.synthesizing.bodies import (
@@ -46,7 +47,7 @@ def kernels(hardware: Hardware) -> Iterator[KernelSignature]:
     isa = isa_of(hardware)
     for plan in PLANS:
         problem = Problem(plan.activation_bits, plan.weight_bits, plan.weights)
-        tiles = [s for s in candidates(problem, isa) if s.plan == plan and s.rows < 4]
+        tiles = [s for s in signatures_for(problem, isa) if s.plan == plan and s.rows < 4]
         for bits in word_widths(isa):
             for coupled in (False, True):
                 found = [
@@ -104,7 +105,9 @@ def test_weights_come_back_from_words_of_every_width() -> None:
 def test_a_word_holds_neighbouring_channels_of_one_output() -> None:
     """Channel `c` is bit `c mod width` of word `c div width`, whatever the width."""
     plan = plan_named("xor1", 1, 1, "bipolar")
-    tile = next(s for s in candidates(Problem(1, 1, "bipolar"), isa_of(AARCH64)) if s.plan == plan)
+    tile = next(
+        s for s in signatures_for(Problem(1, 1, "bipolar"), isa_of(AARCH64)) if s.plan == plan
+    )
     q = np.random.default_rng(2).integers(0, 2, (BLOCK, 1, 1, 256), np.int16)
     for bits in WORDS:
         signature = next(with_words(replace(tile, channels=16), isa_of(AARCH64), bits))
@@ -121,6 +124,6 @@ def test_all_widths_are_offered_where_bytes_are_counted() -> None:
         assert {*word_widths(isa_of(hardware))} == widths
     assert not word_widths(isa_of(AVX512VPOPCNTDQ))
     for bits in ((1, 1), (2, 2)):
-        offers = offers_for(Problem(*bits, "bipolar"), AARCH64)
-        found = {o.signature.word_bits for o in offers if o.signature.plan is not None}
+        candidates = candidates_for(Problem(*bits, "bipolar"), AARCH64)
+        found = {o.signature.word_bits for o in candidates if o.signature.plan is not None}
         assert found == {*WORDS, WORD_BITS}
