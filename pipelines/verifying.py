@@ -245,7 +245,7 @@ def _without_tiles(plan: Plan) -> str:
     """Say that kernels of tiles (AMX) did not run, where this machine has none: a package then runs
     those beside them."""
     from hw import host
-    from hw.isa.tiles import FEATURES
+    from hw.isa.tile_registers import FEATURES
 
     has_tiles = any(
         set(FEATURES) <= set((step.hardware or {}).get("features", ())) for step in plan.steps

@@ -14,9 +14,9 @@ from pipelines.benchmarks.loaded_program import Steps, loaded
 from pipelines.benchmarks.peaks import least_seconds
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
+from stages.kernels.operation_counts import macs_of
 from stages.kernels.packed import DEPTHWISE_CONVOLUTION, is_convolution, parse_signature
-from stages.kernels.winograd import transform_for
-from stages.kernels.work import macs_of
+from stages.kernels.winograd_transforms import transform_for
 
 Array = np.ndarray[Any, Any]
 RUNS = 15

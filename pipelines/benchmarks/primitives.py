@@ -25,7 +25,7 @@ from pipelines.benchmarks.peaks import linked
 from pipelines.errors import UserError
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
-from stages.kernels.methods import WORD_BITS
+from stages.kernels.operand_storage import WORD_BITS
 from stages.kernels.packed import parse_signature
 from stages.kinds import Model
 
@@ -75,7 +75,7 @@ def layer_of(packed: Model, name: str) -> Layer:
             continue
         call = next((b.value for b in bindings_of(function) if _is_packed(b.value)), None)
         signature = parse_signature(attributes(call)["signature"]) if call is not None else None
-        way = (signature.plan or signature.tables) if signature is not None else None
+        way = (signature.plan or signature.lut) if signature is not None else None
         if way is None:
             raise UserError(f"primitives={name}: the layer has no kernel of 1 to 3 bits")
         attrs = attributes(call)

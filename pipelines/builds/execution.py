@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from hw.costs import core_costs
+from hw.core_costs import core_costs
 from pipelines import places
 from pipelines.builds.plan import CALIBRATION, IMPORTING, MEASURING, Plan, Step
 from pipelines.builds.stage_calls import call, check_unedited

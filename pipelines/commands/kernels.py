@@ -70,10 +70,10 @@ def _published(n: int, m: int) -> float | None:
 
 
 def _carried_rows(hardware: Hardware) -> list[dict[str, Any]]:
-    from stages.kernels.offers import Problem
-    from stages.synthesizing import discovering, survey
+    from stages.kernels.problems import Problem
+    from stages.synthesizing import plan_discovery, survey
 
-    discovering.forget()
+    plan_discovery.forget()
     rows = []
     for n, m in survey.PRECISIONS:
         kernels = {w: survey.carried(Problem(n, m, w), hardware) for w in _DISTINCT}
@@ -107,7 +107,7 @@ def _carried(n: int, m: int, encoding: str, found: Carried) -> dict[str, Any]:
 
 
 def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
-    from stages.kernels.offers import Problem
+    from stages.kernels.problems import Problem
     from stages.synthesizing import survey
 
     rows = []
@@ -142,7 +142,7 @@ def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
 def _timed_rows(rounds: int) -> list[dict[str, Any]]:
     """The best kernel of every precision and the best plain one, run on this processor."""
     from pipelines.benchmarks.kernel_timings import PEAK, timings
-    from stages.kernels.offers import Problem
+    from stages.kernels.problems import Problem
     from stages.synthesizing import survey
 
     hardware = targets.native()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from hw import host
-from hw.costs import CoreCosts
+from hw.core_costs import CoreCosts
 from hw.isa import Part, isa_of
 from hw.profile import Core, Hardware
 from pipelines.errors import UserError, did_you_mean, shown

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stages.graph import interpret
-from stages.kernels.transformed import tiles_for
+from stages.kernels.packed_winograd import tiles_for
 from stages.kinds import Model
 from stages.packaging.emitting.kernel import TASKS, TASKS_OF_TILES
 from stages.packaging.program.program import Call, Fallback, Program, Slot

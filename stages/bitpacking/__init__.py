@@ -38,7 +38,7 @@ from stages.bitpacking.places import Places
 from stages.bitpacking.sums import converts_slowly
 from stages.dialect.calls import dtype_of, storage_dtype, tensor_types
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.kernels.measured import Subject
+from stages.kernels.workloads import Subject
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
 

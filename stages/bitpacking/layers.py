@@ -12,7 +12,7 @@ from stages.bitpacking.layouts import nhwc
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import PLAIN, calls_in, has_own, is_batched, is_product
-from stages.kernels.methods import BYTE_LIMIT, WORD_BYTES
+from stages.kernels.operand_storage import BYTE_LIMIT, WORD_BYTES
 from stages.kernels.signature import BLOCK
 from stages.options import Algorithm, LegalizeOptions, Packing
 

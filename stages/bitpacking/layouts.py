@@ -14,11 +14,12 @@ from stages.dialect.algebra import factor
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.graph.builder import FunctionBuilder
 from stages.kernels import packed
-from stages.kernels.methods import WORD_BITS, WORD_BYTES, Stored
+from stages.kernels.lut import ENTRIES, GROUP
+from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES, Stored
 from stages.kernels.packing import round_up
 from stages.kernels.rebase import SHIFT, less_shift
-from stages.kernels.signature import BLOCK, Form
-from stages.kernels.tables import ENTRIES, GROUP
+from stages.kernels.signature import BLOCK
+from stages.kernels.signature_traits import Form
 
 FORMS: tuple[Form, ...] = get_args(Form)
 Halo = tuple[int, int, int, int]

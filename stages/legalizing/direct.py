@@ -27,7 +27,7 @@ from stages.dialect.numbers import NUMPY
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.composites import fits_bytes, takes_bits, takes_products
 from stages.graph.rewriting import Rewriting
-from stages.kernels import direct
+from stages.kernels import direct_operators as direct
 from stages.kernels.rebase import SHIFT, rebase
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, choose, layer_of

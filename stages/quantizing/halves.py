@@ -24,7 +24,7 @@ from stages.errors import StageError
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.composites import is_batched, is_float_product
 from stages.graph.rewriting import Rewriting
-from stages.kernels.direct import direct_conv2d
+from stages.kernels.direct_operators import direct_conv2d
 from stages.kinds import Model
 
 _HINT = "leave floats out of the recipe"

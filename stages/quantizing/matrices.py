@@ -27,9 +27,9 @@ from stages.dialect import batched, integer
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.rewriting import Rewriting
-from stages.kernels.methods import BYTE_LIMIT, SPAN_LIMIT
-from stages.kernels.offers import weight_limit_of
+from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT
 from stages.kernels.rebase import SHIFT, rebase
+from stages.kernels.selection import weight_limit_of
 from stages.kinds import Model
 from stages.quantizing.channels_last import before_integers
 

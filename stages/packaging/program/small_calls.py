@@ -12,7 +12,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.dialect.calls import dtype_of
 from stages.graph.composites import calls_in
-from stages.kernels.work import macs_of, values_of
+from stages.kernels.operation_counts import macs_of, values_of
 
 LEAST = 3000
 """Cycles of a call that threads share. To wait takes 0.3 to 0.5 us, as timed on two cores of a

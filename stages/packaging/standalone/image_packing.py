@@ -19,7 +19,7 @@ from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.elementwise import WHOLE
 from stages.dialect.expressions import scalar
 from stages.dialect.sharing import shared
-from stages.kernels.methods import WORD_BITS, WORD_BYTES
+from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.emitting.item_kernel import row_kernel
 from stages.packaging.emitting.kernel import Kernel

@@ -18,7 +18,7 @@ from hw.profile import Hardware
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.dialect.rearranged import ints_of
 from stages.graph.composites import calls_in, pad_of
-from stages.kernels.methods import WORD_BYTES
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.packaging.emitting.item_kernel import line_kernel
 from stages.packaging.emitting.kernel import Kernel
 from stages.packaging.emitting.vector_loops import with_vectors

@@ -230,7 +230,7 @@ class Halves(Rows):
 def _takes_two(of: Composition) -> bool:
     """Whether a micro-kernel takes two pixels, wherever they are."""
     reads = _windows(of)
-    return of.sums.is_direct and reads.signature.turns and not reads.has_matrices
+    return of.sums.is_direct and reads.signature.spans_rows and not reads.has_matrices
 
 
 def _windows(of: Composition) -> Windows:

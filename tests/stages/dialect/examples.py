@@ -8,12 +8,19 @@ from stages.dialect import batched, integer
 from stages.dialect import floats as products_of_floats
 from stages.dialect.settling import settle
 from stages.graph.collecting import collect
-from stages.kernels import depthwise, direct, matrices, packed, rebase, transformed
+from stages.kernels import (
+    computed_weights,
+    direct_operators,
+    packed,
+    packed_depthwise,
+    packed_winograd,
+    rebase,
+)
 from stages.kernels.families import Dots, TransformedDots
 from stages.kernels.packing import pack_weights
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import plain_plan
-from stages.kernels.winograd import BY_ONE
+from stages.kernels.winograd_transforms import BY_ONE
 from stages.numerics import linear, onnx, onnx_layers, rescale, source
 from stages.numerics.near_ties import near_ties
 from tests.stages.dialect.example import RNG, Example, floats, integers
@@ -63,7 +70,7 @@ INTEGER: dict[str, Example] = {
         CONV,
     ),
     "direct_conv2d": Example(
-        direct.direct_conv2d,
+        direct_operators.direct_conv2d,
         (integers(-128, 127, (1, 7, 6, 4), "int8"), integers(0, 255, (3, 2, 2, 6), "uint8")),
         {
             "strides": [2, 1],
@@ -75,7 +82,7 @@ INTEGER: dict[str, Example] = {
         },
     ),
     "direct_dense": Example(
-        direct.direct_dense,
+        direct_operators.direct_dense,
         (integers(-999, 999, (2, 9), "int32"), integers(-128, 127, (9, 5), "int8")),
         {"data_zero_point": 4, "weight_zero_point": -1, "dtype": "int64"},
     ),
@@ -230,10 +237,13 @@ OTHERS: dict[str, Example] = {
         {"epsilon": 1e-5, "channel_axis": 1},
     ),
     "packed_depthwise": Example(
-        depthwise.packed_depthwise,
+        packed_depthwise.packed_depthwise,
         (
             integers(-128, 127, (1, 6, 7, 5), "int8"),
-            (depthwise.pack_depthwise(RNG.integers(-128, 128, (3, 2, 5)), 2, "int16"), "int16"),
+            (
+                packed_depthwise.pack_depthwise(RNG.integers(-128, 128, (3, 2, 5)), 2, "int16"),
+                "int16",
+            ),
             integers(-999, 999, (32,), "int32"),
         ),
         {"window": [3, 2], "strides": [2, 1], "dilation": [1, 2], "offset": 128},
@@ -293,7 +303,7 @@ OTHERS: dict[str, Example] = {
         {"data_zero_point_x2": 6, "weight_zero_point_x2": -4},
     ),
     "pack_matrices": Example(
-        matrices.pack_matrices,
+        computed_weights.pack_matrices,
         (integers(0, 255, (2, 40, 13), "uint8"),),
         {"signature": packed.signature_text(_PAIRS), "depth": 16},
     ),
@@ -331,7 +341,7 @@ OTHERS: dict[str, Example] = {
         },
     ),
     "packed_winograd": Example(
-        transformed.packed_winograd,
+        packed_winograd.packed_winograd,
         (
             (_TILES, "int16"),
             (pack_weights(_TRANSFORMED, RNG.integers(-9, 9, (40, 3, 3, 4)), BY_ONE), "uint32"),
@@ -351,7 +361,7 @@ OTHERS: dict[str, Example] = {
         },
     ),
     "to_tiles": Example(
-        transformed.to_tiles,
+        packed_winograd.to_tiles,
         (integers(0, 255, (11, 8, 2), "uint8"),),
         {"origin": [1, 2], "output": [6, 3], "strides": [1, 1], "tile": 4},
     ),

@@ -15,7 +15,7 @@ from stages.bitpacking.folding import border, fold_bias, widened
 from stages.bitpacking.layouts import Layout
 from stages.bitpacking.window import Window
 from stages.dialect.operators import OPERATORS
-from stages.kernels.methods import Stored
+from stages.kernels.operand_storage import Stored
 from stages.kernels.packed import (
     border_classes,
     class_count,

@@ -8,7 +8,7 @@ import pytest
 
 from hw.profile import Hardware
 from stages.errors import StageError
-from stages.kernels.packings import bit_axis, reduction_axis
+from stages.kernels.packing_choices import bit_axis, reduction_axis
 from stages.kernels.signature import KernelSignature
 from stages.kinds import Model
 from stages.options import Encoding, LayerAlgorithm, LegalizeOptions, Packing

@@ -135,7 +135,7 @@ class Armed:
         at = ctypes.c_void_p(self.room.ctypes.data)
         assert entry("profile")(self.here, at, clock) == 0
 
-    def spans(self) -> np.ndarray:
+    def has_wide_weights(self) -> np.ndarray:
         return self.room[: int(self.package.entry("spans")(self.here))]
 
     def times(self) -> np.ndarray:
@@ -156,7 +156,7 @@ def run(armed: Armed, pictures: int) -> float:
     end = monotonic()
     for out, value in zip(outs, expected.values(), strict=True):
         assert out.tobytes() == value.tobytes()
-    spans = armed.spans()
+    spans = armed.has_wide_weights()
     if len(spans):
         assert begin <= spans["begin"].min() and spans["end"].max() <= end
     return end - begin
@@ -179,7 +179,7 @@ def test_each_run_notes_who_was_where(folder: Path, threads: int) -> None:
     assert toy.entry("layer_name")(4) is toy.entry("layer_kernel")(armed.here, -1) is None
     for _ in range(30):
         whole = run(armed, 1)
-        spans = armed.spans()
+        spans = armed.has_wide_weights()
         assert len(spans) <= armed.most == 3 * threads + 1
         assert set(spans["layer"]) == set(range(4)) and set(spans["thread"]) <= set(range(threads))
         assert not spans["picture"].any() and not spans["reserved"].any()
@@ -193,7 +193,7 @@ def test_each_run_notes_who_was_where(folder: Path, threads: int) -> None:
         assert 0 < times.sum() <= whole
         np.testing.assert_allclose(times, swept(spans, 4), rtol=1e-9)
     assert toy.entry("profile")(armed.here, None, None) == 0
-    assert run(armed, 1) > 0 and len(armed.spans()) == 0
+    assert run(armed, 1) > 0 and len(armed.has_wide_weights()) == 0
     toy.finish(armed.context)
     assert toy.entry("profile")(armed.here, None, None) == 6
     assert toy.entry("profile")(None, None, None) == 1
@@ -228,7 +228,7 @@ def test_pictures_of_a_batch_are_told_apart(
     armed = Armed(Loaded(folder, "toy"), threads)
     for _ in range(10):
         whole = run(armed, 3)
-        spans = armed.spans()
+        spans = armed.has_wide_weights()
         found = defaultdict(set)
         for span in spans:
             found[int(span["layer"])].add(int(span["picture"]))

@@ -17,8 +17,10 @@ from stages.dialect import integer
 from stages.graph import interpret
 from stages.graph.bindings import calls_of
 from stages.graph.composites import PLAIN, PRODUCTS
-from stages.kernels.methods import WeightCode
-from stages.kernels.offers import Problem, products_for, to_table
+from stages.kernels.candidates import to_table
+from stages.kernels.operand_storage import WeightCode
+from stages.kernels.problems import Problem
+from stages.kernels.selection import byte_candidates
 from stages.kernels.signature import TILES_BEGIN, TILES_END
 from stages.kinds import Model
 from stages.numerics import onnx
@@ -233,7 +235,7 @@ def test_pictures_of_seven_by_seven(hardware: Hardware, strides: int) -> None:
     packed, _ = assert_exact(model, net.inputs(), hardware, MAC)
     (made,) = convolutions(packed, hardware)
     if hardware is AMX:
-        assert is_joined(made) and made.composite.signature.is_whole
+        assert is_joined(made) and made.composite.signature.covers_layer
         assert (made.sums.rows, made.work.runs) == {1: (61, 1), 2: (55, 1)}[strides]
 
 
@@ -269,7 +271,7 @@ def test_weights_of_few_bits_become_bytes_between_products(
     packed, _ = assert_exact(model, random_inputs(model, 1), AMX_GFNI, MAC)
     (made,) = convolutions(packed, AMX_GFNI)
     signature = made.composite.signature
-    assert signature.is_whole
+    assert signature.covers_layer
     assert (signature.code and signature.code.name) == code
 
 
@@ -278,7 +280,7 @@ def test_weights_that_no_code_stores_are_bytes() -> None:
     for levels, is_stored in (([-2, 1], True), ([-1, 2], False), ([-1, 1], True)):
         weight = np.resize(np.array(levels, np.int8), (32, 3, 3, 64))
         table = {"few": to_table(offered(Problem(2, 2, "signed"), AMX_GFNI))}
-        codes = {offer.signature.code for offer in products_for(table, 2, weight)}
+        codes = {offer.signature.code for offer in byte_candidates(table, 2, weight)}
         assert (WeightCode(2, False) in codes) == is_stored
 
 
@@ -297,7 +299,7 @@ def test_rows_in_phases_give_the_same_bits(
 ) -> None:
     """Whatever writes them, and for a window of one pixel that begins in an odd row."""
     skip_unless_runnable(hardware)
-    monkeypatch.setattr(choosing, "PHASED", inf)
+    monkeypatch.setattr(choosing, "POLYPHASE_GAIN", inf)
     net = Net((1, *size, 32), "uint8")
     x = net.x if before == "nothing" else net.conv(net.x, "first", 32, dtype="uint8")
     if before == "pool":
@@ -318,7 +320,7 @@ def test_rows_that_anything_else_reads_lie_one_below_the_other(
     monkeypatch: pytest.MonkeyPatch, hardware: Hardware, reader: str
 ) -> None:
     skip_unless_runnable(hardware)
-    monkeypatch.setattr(choosing, "PHASED", inf)
+    monkeypatch.setattr(choosing, "POLYPHASE_GAIN", inf)
     net = Net((1, 14, 14, 32), "uint8")
     x = net.conv(net.x, "first", 32, dtype="uint8")
     y = net.conv(x, "strided", 32, strides=[2, 2])
@@ -340,7 +342,7 @@ def test_rows_of_a_network_with_quantizers_lie_in_phases(
 ) -> None:
     """Beside readers with paddings of their own, which need not be even together."""
     skip_unless_runnable(hardware)
-    monkeypatch.setattr(choosing, "PHASED", inf)
+    monkeypatch.setattr(choosing, "POLYPHASE_GAIN", inf)
     source = SourceNet((1, 32, size, size))
     x = source.quant(source.x, "data", 8, 0.5)
     first = source.op(

@@ -18,10 +18,10 @@ from stages.errors import StageError
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.composites import TILES
 from stages.kernels.geometry import tile_count
-from stages.kernels.methods import WORD_BYTES
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed import WINOGRAD, parse_signature
 from stages.kernels.signature import KernelSignature
-from stages.kernels.winograd import BY_ONE, SQUARES_A_RUN, calls_a_run
+from stages.kernels.winograd_transforms import BY_ONE, SQUARES_A_RUN, calls_a_run
 from stages.kinds import Model
 from stages.numerics import onnx
 from stages.options import LegalizeOptions
