@@ -27,7 +27,7 @@ from stages.kernels.measured import Subject
 from stages.kernels.offers import Method
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, ON_BYTES, Layer, choose, layer_of, shared, subject
-from stages.legalizing.direct import legalize
+from stages.legalizing.legalize_products import legalize
 from stages.options import LegalizeOptions, is_match
 
 __all__ = ["check", "run", "subjects"]
