@@ -4,7 +4,7 @@
     direct_dense:  data [N, K], weight [K, O]
 
 Vectors then run along the output channels; padding and zero points have become operators and
-constants of their own (`stages.legalizing.direct`).
+constants of their own (`stages.legalizing.legalize_products`).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from stages.kernels.channel_groups import dense
 from stages.kernels.workloads import Subject
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, ON_BYTES, Layer, choose, layer_of, shared, subject
-from stages.legalizing.direct import legalize
+from stages.legalizing.legalize_products import legalize
 from stages.options import LegalizeOptions, is_match
 
 __all__ = ["check", "run", "subjects"]

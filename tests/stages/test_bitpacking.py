@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from stages import bitpacking
-from stages.bitpacking.choosing import choose
+from stages.bitpacking.call_graph import Graph
+from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.edges import solve
-from stages.bitpacking.graph import Graph
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.kernel_choice import choose
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import bindings_of
 from stages.kernels.candidates import from_table

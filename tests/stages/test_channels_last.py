@@ -14,7 +14,7 @@ from hw.profile import Hardware
 from stages import quantizing
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
-from stages.graph.simplifying import simplify
+from stages.graph.simplify_graph import simplify
 from stages.kinds import Model
 from stages.quantizing.channels_last import channels_last
 from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack

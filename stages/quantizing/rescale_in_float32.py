@@ -1,7 +1,7 @@
 """Fixed-point operators of TensorFlow Lite in float32, where that is exact.
 
 Their reference kernels rescale by products of 64 bits. What comes out is a byte all the same, for
-which float32 is precise enough: for each layer a line is looked for (`stages.quantizing.lines`)
+which float32 is precise enough: for each layer a line is looked for (`stages.quantizing.affine_requantization`)
 that gives the reference's result for every sum the layer can have, and for each addition two ratios
 and an offset that do so for every pair of bytes. Operators for which there are none stay.
 """
@@ -25,7 +25,7 @@ from stages.kernels.rebase import SHIFT
 from stages.kinds import Model
 from stages.numerics import onnx
 from stages.numerics.rescale import LINES
-from stages.quantizing.lines import nearby
+from stages.quantizing.affine_requantization import nearby
 from stages.quantizing.rescalings import (
     RESCALINGS,
     TRIES,

@@ -9,9 +9,9 @@ import numpy as np
 
 from hw.isa import Isa, isa_of
 from hw.profile import Hardware
-from stages.bitpacking.graph import Caller, Graph
-from stages.bitpacking.layers import Layer, layer_around, linear_name
-from stages.bitpacking.layouts import Layout, fill_of, layout_of
+from stages.bitpacking.call_graph import Caller, Graph
+from stages.bitpacking.edge_layouts import Layout, fill_of, layout_of
+from stages.bitpacking.linear_layers import Layer, layer_around, linear_name
 from stages.bitpacking.sums import most_of
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.infer import limits

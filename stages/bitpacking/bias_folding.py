@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.window import Window
 from stages.dialect.algebra import factor, numerators, offset
 from stages.kernels.packed import border_classes, class_count

@@ -11,7 +11,7 @@ from stages.dialect.calls import shape_of
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
 from stages.graph.builder import ModelBuilder
-from stages.graph.simplifying import simplify
+from stages.graph.simplify_graph import simplify
 from stages.kinds import Model
 
 RNG = np.random.default_rng(3)

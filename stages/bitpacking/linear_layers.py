@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.bitpacking.graph import ELEMENTWISE, Caller, Graph
-from stages.bitpacking.layouts import nhwc
+from stages.bitpacking.call_graph import ELEMENTWISE, Caller, Graph
+from stages.bitpacking.edge_layouts import nhwc
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import PLAIN, calls_in, has_own, is_batched, is_product

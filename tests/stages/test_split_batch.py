@@ -21,7 +21,7 @@ from stages.importing.zoo import build
 from stages.kinds import Model
 from stages.numerics.softmax import softmax
 from stages.options import ImportOptions, TensorQuantization, ZooName, ZooOptions
-from stages.quantizing.batches import always_apart, apart
+from stages.quantizing.split_batch import always_apart, apart
 
 op = relax.op
 Build = Callable[[ModelBuilder, Any], Any]

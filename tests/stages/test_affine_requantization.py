@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stages.dialect.numbers import NUMPY
 from stages.dialect.operators import OPERATORS
 from stages.numerics import tflite
-from stages.quantizing.lines import Line, fitted, stairs
+from stages.quantizing.affine_requantization import Line, fitted, stairs
 
 Array = np.ndarray[Any, Any]
 FACTORS = st.floats(2.0**-12, 2.0, exclude_max=True)

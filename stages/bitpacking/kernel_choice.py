@@ -7,9 +7,9 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from stages.bitpacking.graph import Graph
-from stages.bitpacking.layers import Layer, layers_of, linear_name
-from stages.bitpacking.layouts import fill_of, layout_of, nhwc, pictures
+from stages.bitpacking.call_graph import Graph
+from stages.bitpacking.edge_layouts import fill_of, layout_of, nhwc, pictures
+from stages.bitpacking.linear_layers import Layer, layers_of, linear_name
 from stages.bitpacking.plans import LinearPlan
 from stages.bitpacking.window import Window
 from stages.dialect.calls import attributes, dtype_of

@@ -16,7 +16,7 @@ from stages.graph.composites import PLAIN, PRODUCTS
 from stages.kinds import Model
 from stages.numerics import linear, qlinear
 from stages.numerics.grid import Grid
-from stages.quantizing.unrowing import unrowed
+from stages.quantizing.sink_reshapes import unrowed
 from tests.stages.packaging.programs import assert_exact
 from tests.targets import AVX2, skip_unless_runnable
 

@@ -20,7 +20,7 @@ from stages.dialect.calls import shape_of
 from stages.dialect.settling import settle
 from stages.graph.builder import ModelBuilder
 from stages.quantizing.chain import Steps, affine
-from stages.quantizing.quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
+from stages.quantizing.source_quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
 
 Array = np.ndarray[Any, Any]
 

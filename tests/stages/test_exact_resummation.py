@@ -19,8 +19,8 @@ from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
 from stages.quantizing.chain import Steps, evaluate, step
-from stages.quantizing.quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
-from stages.quantizing.settling import bounds_of, halves_of
+from stages.quantizing.exact_resummation import bounds_of, halves_of
+from stages.quantizing.source_quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import Executor, compile_program, pack
 from tests.stages.pipeline import assert_stages_agree

@@ -24,7 +24,7 @@ from stages.graph.bindings import bindings_of, output_names, outputs_of, variabl
 from stages.graph.collecting import collect
 from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.quantizing.collecting import first_together
+from stages.quantizing.batch_cuts import first_together
 
 SHAPED = ("relax.reshape", "relax.broadcast_to")
 """Operators that are told the shape of their result."""

@@ -25,7 +25,7 @@ from stages.quantizing import lower_quantizers as quantizers
 from stages.quantizing import lower_shapes as shapes
 from stages.quantizing.channels_last import sources_of
 from stages.quantizing.context import Context
-from stages.quantizing.staying import Floats
+from stages.quantizing.float_fallback import Floats
 from stages.quantizing.values import Known, KnownQuantized, Stayed, Value
 
 QUANTIZERS: Mapping[str, Callable[[Context, Any], Value]] = {

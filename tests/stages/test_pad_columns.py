@@ -12,7 +12,7 @@ from stages.dialect.calls import is_op, shape_of
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.quantizing.columns import even_columns
+from stages.quantizing.pad_columns import even_columns
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.standalone.test_te_kernel import Net, op
 from tests.targets import EVERY, skip_unless_runnable

@@ -12,9 +12,9 @@ from typing import Any
 
 from tvm import relax
 
-from stages.bitpacking.graph import ELEMENTWISE, Caller, Graph
-from stages.bitpacking.layouts import Layout, load, store
-from stages.bitpacking.matrices import matrices, turn_of
+from stages.bitpacking.call_graph import ELEMENTWISE, Caller, Graph
+from stages.bitpacking.computed_weights import matrices, turn_of
+from stages.bitpacking.edge_layouts import Layout, load, store
 from stages.bitpacking.plans import LinearPlan, Plans
 from stages.dialect import elementwise
 from stages.dialect.calls import dtype_of, shape_of

@@ -16,7 +16,7 @@ from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
 from stages.kinds import Model
 from stages.numerics import rescale, tflite
-from stages.quantizing.floating import floated
+from stages.quantizing.rescale_in_float32 import floated
 from stages.quantizing.rescalings import GROUP
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.standalone.test_te_kernel import Net
