@@ -75,7 +75,7 @@ def tolerance(plan: Plan) -> float:
     """How near the source graph a stage's float outputs must come."""
     if (asked := float_layers.of(plan)) != "float16":
         return CLOSE_OF_BFLOAT16 if asked == "bfloat16" else CLOSE
-    from stages.dialect.floats import departure
+    from stages.dialect.float_linear import departure
 
     return max(CLOSE, departure(float_layers.layers_of_halves(Workshop(plan))))
 
@@ -84,7 +84,7 @@ def tolerance_of_package(plan: Plan) -> float:
     """How near a package's must come: kernels of float16 round sums, which stages do not."""
     if float_layers.of(plan) != "float16":
         return tolerance(plan)
-    from stages.dialect.floats import departure_of_sums
+    from stages.dialect.float_linear import departure_of_sums
     from stages.graph import interpret
 
     workshop = Workshop(plan)

@@ -34,11 +34,12 @@ from pipelines.recipe import load, overrides
 from pipelines.recipe.recipe import Recipe
 from recipes.models import exported
 from stages import STAGES, importing
-from stages.dialect.floats import departure
+from stages.dialect.float_linear import departure
 from stages.importing import zoo
 from stages.importing.onnx import onnx_converters as onnx_operators
 from stages.importing.onnx import onnx_importer as converters
-from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
+from stages.layer_options import LayerOverride
+from stages.options import PACKAGE_FORMATS, ZooOptions
 from stages.packaging.files.client_files import example_c
 from stages.packaging.program.program import TensorSpec
 from tests import warm

@@ -22,7 +22,8 @@ from stages.errors import StageError
 from stages.importing.formats import format_of
 from stages.importing.twins import float_twin, larq_twin
 from stages.importing.zoo import build
-from stages.options import TensorQuantization, ZooOptions
+from stages.layer_options import TensorQuantization
+from stages.options import ZooOptions
 
 Precision = Literal["float32", "int8", "bipolar", "as stored"]
 QONNX_NUMERICS = "qonnx"

@@ -157,7 +157,7 @@ def _tell(path: Path, found: dict[str, Any]) -> None:
         print(f"left to the caller: {item['op']} ({item['layer']}) at the end; it is not packaged")
     islands = [_island(item) for item in found.get("islands", ())]
     if islands:
-        from stages.numerics.session import RUNTIME
+        from stages.numerics.onnx_islands import RUNTIME
 
         columns = ["layers", "such_as", "a_package_gives", "it_makes_of_them"]
         printed_tables.show(f"what the default session of {RUNTIME} fuses", islands, columns)

@@ -14,7 +14,7 @@ from pipelines.paper.cgo_kernels import SYNTHESIS
 from pipelines.recipe.overrides import Variables
 
 if TYPE_CHECKING:
-    from stages.options import Encoding
+    from stages.layer_options import Encoding
     from stages.synthesizing.survey import Carried
 
 PAPER_INSTRUCTIONS: Mapping[str, str] = {"A1W1": "24 (TVM 49)"}

@@ -14,7 +14,7 @@ from pipelines.store import keys
 if TYPE_CHECKING:
     import numpy as np
 
-    from stages.calibrating.pairing import Pair
+    from stages.calibrating.layer_pairs import Pair
 
     Array = np.ndarray[Any, Any]
 
@@ -27,7 +27,7 @@ def pair(workshop: Workshop) -> Pair | None:
     """Return the float model and the same with its quantizers; None if it was not quantized
     here."""
     from stages import calibrating
-    from stages.calibrating.pairing import Pair
+    from stages.calibrating.layer_pairs import Pair
 
     plan = workshop.plan
     if plan.calibration is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.errors import UserError, did_you_mean
-from stages.options import is_match
+from stages.layer_options import is_match
 
 ALL = "all"
 

@@ -15,7 +15,7 @@ from pipelines.remote.runner_session import Session
 from pipelines.remote.timed_turns import Timing, timed
 from pipelines.remote.worker_pool import Failed
 from pipelines.tuning.trial_libraries import Prepared
-from stages.dialect.floats import departure
+from stages.dialect.float_linear import departure
 
 BASE, TRIAL = 0, 1
 """The runner's numbers of the two sides."""

@@ -6,19 +6,21 @@ they lie in memory: bit planes or bytes with halos, weights in the order their k
 biases with every correction folded in. All models go one way (`run`):
 
 1. `Graph` (`call_graph.py`) says who gives each variable of `main` and who reads it.
-2. `choose` (`kernel_choice.py`) picks a kernel for each linear layer (`linear_layers.py`): the one measured
-   best, or predicted to be. It and the layout that it alone wants are a `LinearPlan` (`plans.py`).
+2. `choose` (`kernel_choice.py`) picks a kernel for each linear layer (`linear_layers.py`): the one
+   measured best, or predicted to be. It and the layout that it alone wants are a `LinearPlan`
+   (`plans.py`).
    A convolution of every channel on its own has a `DepthwisePlan` (`depthwise_plans.py`).
 3. `solve` (`edges.py`) decides how each edge lies. An edge is a variable between the composite that
-   gives it and those that read it; a `Layout` (`edge_layouts.py`) is its form, its halo, the padding of
-   its channels and the order of its rows. The solver joins the layouts that one tensor can serve,
-   stores levels as signed bytes where no kernel need flip them then (`rebasing.py`), and says what
-   each composite writes.
+   gives it and those that read it; a `Layout` (`edge_layouts.py`) is its form, its halo, the
+   padding of its channels and the order of its rows. The solver joins the layouts that one tensor
+   can serve, stores levels as signed bytes where no kernel need flip them then (`rebasing.py`), and
+   says what each composite writes.
 4. The walk makes each composite anew (`composing.py`), in the order of `main`: a packed convolution
-   with a bias from `bias_folding.py`; what follows sums, in as few bits as `sums.py` and `affine_thresholds.py`
-   prove to be enough; results as they are wanted. `Places` (`places.py`) knows where each variable
-   lies by then. What no composite writes as a layer wants it, such as a graph input or computed
-   weights, is laid out in front of the layer (`layout_conversions.py`, `computed_weights.py`).
+   with a bias from `bias_folding.py`; what follows sums, in as few bits as `sums.py` and
+   `affine_thresholds.py` prove to be enough; results as they are wanted. `Places` (`places.py`)
+   knows where each variable lies by then. What no composite writes as a layer wants it, such as a
+   graph input or computed weights, is laid out in front of the layer (`layout_conversions.py`,
+   `computed_weights.py`).
 
 What a composite computes has the channels there are; what fills up words and blocks is stored
 behind them. Composites of levels (`Caller.of_levels`) write layouts alone. All others beside these

@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 from tvm import relax
 
-from stages.dialect.algebra import factor
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.dialect.numerators import factor
 from stages.graph.builder import FunctionBuilder
 from stages.kernels import packed
 from stages.kernels.lut import ENTRIES, GROUP

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any
 
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
-from stages.dialect.settling import SETTLE
+from stages.dialect.resummation import SETTLE
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.composites import MOVED
 from stages.graph.simplify_graph import order_of

@@ -17,7 +17,7 @@ from tvm.ir import Call
 
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
-from stages.dialect.moving import slices_of
+from stages.dialect.movement_numpy import slices_of
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.graph.rewriting import Rewriting

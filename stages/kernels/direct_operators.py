@@ -17,8 +17,8 @@ from tvm import te
 
 from stages.dialect import infer
 from stages.dialect.calls import shape_of, tensor_type
+from stages.dialect.convolve import convolve
 from stages.dialect.registry import register
-from stages.dialect.windows import convolve
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]

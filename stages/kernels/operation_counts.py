@@ -7,7 +7,8 @@ from typing import Any
 
 from tvm import relax
 
-from stages.dialect.calls import PREFIX, attributes, is_op, shape_of, tensor_types
+from stages.dialect.calls import attributes, is_op, shape_of, tensor_types
+from stages.dialect.names import PREFIX
 from stages.kernels.packed import DEPTHWISE_CONVOLUTION, is_convolution
 
 _OUTPUT_AXIS = {

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from tvm import te, tirx
 
 from stages.dialect.calls import attributes, is_op, shape_of, storage_dtype, tensor_type
+from stages.dialect.convolve import windows
 from stages.dialect.registry import register
-from stages.dialect.windows import windows
 from stages.kernels.channel_groups import groups_of, put_back
 from stages.kernels.family_text import from_plain, to_plain
 from stages.kernels.lut import pack_lut

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stages.layer_options import Encoding
-
 from stages.kernels.operand_storage import BYTE_BITS
+from stages.layer_options import Encoding
 from stages.options import FloatPrecision
 
 

@@ -21,9 +21,9 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages.dialect import integer
-from stages.dialect.algebra import factor, numerators
 from stages.dialect.calls import attributes, dtype_of, is_op
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numerators import factor, numerators
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.composites import fits_bytes, takes_bits, takes_products
 from stages.graph.rewriting import Rewriting
@@ -32,7 +32,7 @@ from stages.kernels.rebase import SHIFT, rebase
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, choose, layer_of
 from stages.numerics.division import rounds_alike
-from stages.numerics.linear import quantize_linear
+from stages.numerics.linear_quantizers import quantize_linear
 from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]

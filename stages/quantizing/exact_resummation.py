@@ -3,7 +3,7 @@
     conv2d(x, w), a chain of steps, a quantizer ->
         quantizer(steps(settle(float_conv2d(x, w), x, w, ...)))
 
-How near to a boundary of two levels a sum must be to be settled (`stages.dialect.settling`) follows
+How near to a boundary of two levels a sum must be (`stages.dialect.resummation`) follows
 from the chain: what a float32 sum is off by, and what the steps behind it round, both in levels.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import shape_of
-from stages.dialect.settling import settle
+from stages.dialect.resummation import settle
 from stages.graph.builder import ModelBuilder
 from stages.quantizing.chain import Steps, affine
 from stages.quantizing.source_quantizers import BipolarQuantizer, Quantizer, UniformQuantizer

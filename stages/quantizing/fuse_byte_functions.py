@@ -22,7 +22,7 @@ from stages.graph import interpret
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.numerics.grid import every_byte
+from stages.numerics.quantization_grid import every_byte
 from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]

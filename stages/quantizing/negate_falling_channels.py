@@ -15,10 +15,10 @@ from tvm.ir import Call
 
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.dtypes import limits
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.rewriting import Rewriting
 from stages.kinds import Model
-from stages.numerics.grid import limits_of
 
 Array = np.ndarray[Any, Any]
 
@@ -86,7 +86,7 @@ class _Walk(Rewriting):
         stored = self.constants[binding.value.args[1]]
         weights = stored.astype(np.int32)
         weights[falling] = attributes(binding.value)["weight_zero_point_x2"] - weights[falling]
-        low, high = limits_of(dtype_of(binding.value.args[1].ty))
+        low, high = limits(dtype_of(binding.value.args[1].ty))
         fits = low <= weights.min() and weights.max() <= high
         return weights.astype(stored.dtype) if fits else None
 

@@ -1,9 +1,10 @@
 """Fixed-point operators of TensorFlow Lite in float32, where that is exact.
 
 Their reference kernels rescale by products of 64 bits. What comes out is a byte all the same, for
-which float32 is precise enough: for each layer a line is looked for (`stages.quantizing.affine_requantization`)
-that gives the reference's result for every sum the layer can have, and for each addition two ratios
-and an offset that do so for every pair of bytes. Operators for which there are none stay.
+which float32 is precise enough: for each layer a line is looked for
+(`stages.quantizing.affine_requantization`) that gives the reference's result for every sum the
+layer can have, and for each addition two ratios and an offset that do so for every pair of bytes.
+Operators for which there are none stay.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import BYTES, attributes, dtype_of, is_op
+from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.infer import limits
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.rewriting import Rewriting
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Model
-from stages.numerics import onnx
+from stages.numerics import onnx_elementwise
 from stages.numerics.rescale import LINES
 from stages.quantizing.affine_requantization import nearby
 from stages.quantizing.rescalings import (
@@ -156,7 +157,7 @@ class _Walk(Rewriting):
             self.builder.tensor(f"{name}.{part}", value)
             for part, value in zip(("lhs_ratio", "rhs_ratio", "fixed"), found, strict=True)
         ]
-        return onnx.qlinear_add(*operands, **_bounds_of_sum(attrs), fits=True)
+        return onnx_elementwise.qlinear_add(*operands, **_bounds_of_sum(attrs), fits=True)
 
 
 def _bounds_of_sum(attrs: Mapping[str, Any]) -> dict[str, int]:

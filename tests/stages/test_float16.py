@@ -12,7 +12,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages import importing, quantizing
 from stages.dialect.calls import attributes, is_op
-from stages.dialect.floats import HALF_ROUNDOFF, HALF_TERMS, departure, departure_of_sums
+from stages.dialect.float_linear import HALF_ROUNDOFF, HALF_TERMS, departure, departure_of_sums
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings

@@ -13,8 +13,8 @@ from hw.profile import Hardware
 from stages import quantizing
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.floats import HALVING, Half
-from stages.dialect.numbers import NUMPY
+from stages.dialect.float_linear import HALVING, Half
+from stages.dialect.numbers_numpy import NUMPY
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings

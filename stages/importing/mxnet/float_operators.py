@@ -19,8 +19,7 @@ from stages.importing.mxnet.mxnet_windows import (
 from stages.importing.mxnet.quantized import flattened
 from stages.importing.mxnet.symbol import Node
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import pointwise
-from stages.numerics import softmax as softmaxes
+from stages.numerics import float_elementwise, float_softmax
 
 Converter = Callable[[Walk, Node], Values]
 _LARGEST = float(np.finfo(np.float32).max)
@@ -87,8 +86,8 @@ def activation(walk: Walk, node: Node) -> Values:
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": relax.op.nn.relu,
-    "sigmoid": pointwise.sigmoid,
-    "tanh": pointwise.tanh,
+    "sigmoid": float_elementwise.sigmoid,
+    "tanh": float_elementwise.tanh,
 }
 """Functions of one float by MXNet's names."""
 
@@ -108,7 +107,7 @@ def leaky_relu(walk: Walk, node: Node) -> Values:
     if kind != "leaky":
         raise UnsupportedError(f"has act_type {kind}; leaky is accepted")
     slope = float(np.float32(node.attributes.number("slope", 0.25)))
-    return [walk.emit(pointwise.leaky_relu(walk.read(node, 0), alpha=slope), node.name)]
+    return [walk.emit(float_elementwise.leaky_relu(walk.read(node, 0), alpha=slope), node.name)]
 
 
 def softmax(walk: Walk, node: Node) -> Values:
@@ -118,12 +117,12 @@ def softmax(walk: Walk, node: Node) -> Values:
         raise UnsupportedError("has an axis other than the last")
     if node.attributes.has("temperature") or len(node.inputs) > 1:
         raise UnsupportedError("has a temperature or lengths; plain softmax is accepted")
-    return [walk.emit(softmaxes.softmax(walk.read(node, 0), beta=1.0), node.name)]
+    return [walk.emit(float_softmax.softmax(walk.read(node, 0), beta=1.0), node.name)]
 
 
 def exponential(walk: Walk, node: Node) -> Values:
     """Exp."""
-    return [walk.emit(pointwise.exp(walk.read(node, 0)), node.name)]
+    return [walk.emit(float_elementwise.exp(walk.read(node, 0)), node.name)]
 
 
 def pooling(walk: Walk, node: Node) -> Values:

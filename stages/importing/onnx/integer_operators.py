@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import BYTES
 from stages.importing.onnx.image_geometry import Picture
 from stages.importing.onnx.onnx_builder import RelaxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.quantize_linear import positive
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import qlinear
-from stages.numerics.grid import BYTES, Grid
-from stages.numerics.grid import grid as grid_of
+from stages.numerics.quantization_grid import Grid
+from stages.numerics.quantization_grid import grid as grid_of
 
 Array = np.ndarray[Any, Any]
 

@@ -25,9 +25,9 @@ from stages.importing.onnx.conv_transpose import conv_transpose
 from stages.importing.onnx.onnx_builder import RelaxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.resize import resize
-from stages.numerics import onnx, qlinear
-from stages.numerics import pointwise as functions
-from stages.numerics.softmax import log_softmax, softmax
+from stages.numerics import float_elementwise as functions
+from stages.numerics import onnx_elementwise, qlinear
+from stages.numerics.float_softmax import log_softmax, softmax
 
 Converter = Callable[[RelaxBuilder, Node], Any]
 MICROSOFT = "com.microsoft"
@@ -73,7 +73,7 @@ _ORDINARY: Mapping[str, Converter] = {
     "Sub": arithmetic.elementwise(relax.op.subtract),
     "Mul": arithmetic.elementwise(relax.op.multiply),
     "Div": pointwise.divide,
-    "Sum": pointwise.variadic(onnx.float_sum),
+    "Sum": pointwise.variadic(onnx_elementwise.float_sum),
     "Max": pointwise.variadic(relax.op.maximum),
     "Min": pointwise.variadic(relax.op.minimum),
     "Equal": arithmetic.elementwise(relax.op.equal),

@@ -34,8 +34,8 @@ from stages.importing.unsupported import (
     refusal,
 )
 from stages.kinds import Model
+from stages.numerics.onnx_islands import ATTRIBUTE, written
 from stages.numerics.qdq import to_integers
-from stages.numerics.session import ATTRIBUTE, written
 from stages.options import ImportOptions
 
 Converter = Callable[[RelaxBuilder, Node], Any]

@@ -12,7 +12,7 @@ from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.oracle_quantizers import channel_axis
 from stages.importing.onnx.source_arithmetic import ROUNDING_MODES
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 
 Array = np.ndarray[Any, Any]
 
@@ -71,7 +71,7 @@ def batch_norm(builder: RelaxBuilder, node: Node) -> Any:
     if not (variance + np.float32(epsilon) > 0).all():
         raise UnsupportedError("has a variance that is not positive")
     arguments = [builder.read(tensor) for tensor in node.inputs]
-    call = source.batch_norm(*arguments, epsilon=epsilon, channel_axis=1)
+    call = qonnx_operators.batch_norm(*arguments, epsilon=epsilon, channel_axis=1)
     return builder.emit(call, node.layer)
 
 
@@ -90,9 +90,9 @@ def quant(builder: RelaxBuilder, node: Node) -> Any:
     if bits == 1 and signed:
         if zero_point.any():
             raise UnsupportedError("has one signed bit and a zero point; only zero point 0 has one")
-        call = source.bipolar_quant(builder.read(x), scale)
+        call = qonnx_operators.bipolar_quant(builder.read(x), scale)
     else:
-        call = source.quant(
+        call = qonnx_operators.quant(
             builder.read(x),
             scale,
             builder.parameter(zero_name, zero_point),
@@ -107,7 +107,7 @@ def quant(builder: RelaxBuilder, node: Node) -> Any:
 def bipolar_quant(builder: RelaxBuilder, node: Node) -> Any:
     """QONNX BipolarQuant."""
     x, scale_name = node.inputs
-    call = source.bipolar_quant(builder.read(x), _scale(builder, scale_name, x))
+    call = qonnx_operators.bipolar_quant(builder.read(x), _scale(builder, scale_name, x))
     return builder.emit(call, node.layer)
 
 
@@ -125,7 +125,7 @@ def multi_threshold(builder: RelaxBuilder, node: Node) -> Any:
         )
     ascending = np.sort(thresholds, axis=1)  # the result counts them, whatever their order
     is_sorted = np.array_equal(ascending, thresholds)
-    call = source.multi_threshold(
+    call = qonnx_operators.multi_threshold(
         builder.read(x),
         builder.parameter(thresholds_name + ("" if is_sorted else ".ascending"), ascending),
         out_scale=float(node.attributes.get("out_scale", 1.0)),

@@ -11,8 +11,7 @@ from tvm import relax
 from stages.importing.torch_export.exported_program import Node
 from stages.importing.torch_export.torch_builder import Walk
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import pointwise
-from stages.numerics import softmax as softmaxes
+from stages.numerics import float_elementwise, float_softmax
 
 Converter = Callable[[Walk, Node], list[Any]]
 _LARGEST = float(np.finfo(np.float32).max)
@@ -73,7 +72,7 @@ def hard_sigmoid(walk: Walk, node: Node) -> list[Any]:
 def silu(walk: Walk, node: Node) -> list[Any]:
     """`x * sigmoid(x)`."""
     data = walk.read(node, "self")
-    gate = walk.emit(pointwise.sigmoid(data), f"{node.name}.gate")
+    gate = walk.emit(float_elementwise.sigmoid(data), f"{node.name}.gate")
     return [walk.emit(relax.op.multiply(data, gate), node.name)]
 
 
@@ -81,13 +80,15 @@ def gelu(walk: Walk, node: Node) -> list[Any]:
     """The error function's gelu."""
     if walk.argument(node, "approximate", "none") != "none":
         raise UnsupportedError("is approximated by tanh; approximate='none' is accepted")
-    return [walk.emit(pointwise.gelu(walk.read(node, "self")), node.name)]
+    return [walk.emit(float_elementwise.gelu(walk.read(node, "self")), node.name)]
 
 
 def leaky_relu(walk: Walk, node: Node) -> list[Any]:
     """Leaky ReLU."""
     slope = float(np.float32(walk.number(node, "negative_slope", 0.01)))
-    return [walk.emit(pointwise.leaky_relu(walk.read(node, "self"), alpha=slope), node.name)]
+    return [
+        walk.emit(float_elementwise.leaky_relu(walk.read(node, "self"), alpha=slope), node.name)
+    ]
 
 
 def softmax(walk: Walk, node: Node) -> list[Any]:
@@ -98,10 +99,10 @@ def softmax(walk: Walk, node: Node) -> list[Any]:
     rank = len(walk.shape(data))
     axis = walk.axis(walk.whole(node, "dim"), rank)
     if axis == rank - 1:
-        return [walk.emit(softmaxes.softmax(data, beta=1.0), node.name)]
+        return [walk.emit(float_softmax.softmax(data, beta=1.0), node.name)]
     order = [*(i for i in range(rank) if i != axis), axis]
     turned = walk.emit(relax.op.permute_dims(data, order), f"{node.name}.turned")
-    result = walk.emit(softmaxes.softmax(turned, beta=1.0), f"{node.name}.last")
+    result = walk.emit(float_softmax.softmax(turned, beta=1.0), f"{node.name}.last")
     back = [order.index(i) for i in range(rank)]
     return [walk.emit(relax.op.permute_dims(result, back), node.name)]
 

@@ -18,7 +18,7 @@ from stages.importing.limits import LARGEST_WEIGHT
 from stages.importing.torch_export.exported_program import Node
 from stages.importing.torch_export.torch_builder import Walk
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import linear
+from stages.numerics import linear_quantizers
 
 Array = np.ndarray[Any, Any]
 Converter = Callable[[Walk, Node], list[Any]]
@@ -56,7 +56,7 @@ def _quantize(walk: Walk, node: Node, scale: Any, point: Any, dtype: str) -> lis
     high = _limit(walk, node, "quant_max", largest)
     if not smallest <= low <= high <= largest:
         raise UnsupportedError(f"quantizes to {low} .. {high} in {dtype}")
-    call = linear.quantize_linear(
+    call = linear_quantizers.quantize_linear(
         walk.read(node, "input"), scale, point, low=low, high=high, reciprocal=True
     )
     return [_in_shape(walk, node, call)]
@@ -85,7 +85,7 @@ def _dequantize(walk: Walk, node: Node, scale: Any, point: Any) -> list[Any]:
     for name in ("out_dtype", "output_dtype"):
         if walk.argument(node, name, None) not in (None, "float32"):
             raise UnsupportedError(f"gives {walk.argument(node, name)}; float32 is accepted")
-    call = linear.dequantize_linear(walk.read(node, "input"), scale, point)
+    call = linear_quantizers.dequantize_linear(walk.read(node, "input"), scale, point)
     return [_in_shape(walk, node, call)]
 
 

@@ -21,7 +21,7 @@ from stages.importing.torch_export.exported_program import Meta, Node, Program
 from stages.importing.torch_export.torch_builder import Walk
 from stages.importing.unsupported import MISFITS, Problems, Unsupported, UnsupportedError
 from stages.kinds import Model
-from stages.numerics import pointwise, qdq
+from stages.numerics import float_elementwise, qdq
 from stages.options import ImportOptions
 
 Converter = Callable[[Walk, Node], list[Any]]
@@ -54,10 +54,10 @@ _ATEN: Mapping[str, Converter] = {
     "neg": arithmetic.unary(relax.op.negative),
     "abs": arithmetic.unary(relax.op.abs),
     "sqrt": arithmetic.unary(relax.op.sqrt),
-    "exp": arithmetic.unary(pointwise.exp),
-    "sigmoid": arithmetic.unary(pointwise.sigmoid),
-    "tanh": arithmetic.unary(pointwise.tanh),
-    "hardswish": arithmetic.unary(pointwise.hard_swish),
+    "exp": arithmetic.unary(float_elementwise.exp),
+    "sigmoid": arithmetic.unary(float_elementwise.sigmoid),
+    "tanh": arithmetic.unary(float_elementwise.tanh),
+    "hardswish": arithmetic.unary(float_elementwise.hard_swish),
     "hardsigmoid": arithmetic.hard_sigmoid,
     "silu": arithmetic.silu,
     "gelu": arithmetic.gelu,

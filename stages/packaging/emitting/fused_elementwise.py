@@ -10,7 +10,7 @@ from tvm import relax
 
 from stages.dialect.calls import shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
-from stages.dialect.expressions import scalar
+from stages.dialect.relax_te import scalar
 
 
 def is_by_element(call: Any, shape: tuple[int, ...]) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.dialect.numbers import fence
-from stages.dialect.sharing import shared
+from stages.dialect.let_bindings import shared
+from stages.dialect.numbers_tir import fence
 from stages.kernels.signature import BLOCK
 from stages.packaging.emitting.addressing import call_on
 from stages.packaging.emitting.byte_lut import looked_up_name, looked_up_text

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from stages.dialect.batched import BYTE_POINT
+from stages.dialect.batch_matmul import BYTE_POINT
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.composites import calls_in
 from stages.graph.simplify_graph import order_of

@@ -18,8 +18,8 @@ from tvm.ir import Call
 from hw.profile import Hardware
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE, element
-from stages.dialect.expressions import expression, scalar
-from stages.dialect.sharing import shared
+from stages.dialect.let_bindings import shared
+from stages.dialect.relax_te import expression, scalar
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.packaging.emitting.addressing import slice_of
 from stages.packaging.emitting.kernel import Kernel

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import s_tir, tirx
 from tvm.s_tir import ScheduleError
 
-from stages.dialect.sharing import nodes, operations
+from stages.dialect.let_bindings import nodes, operations
 
 NEIGHBOURS = (4, 5, 6, 7, 3, 2)
 """How many positions along the axis before the last share a vector of weights, best first."""

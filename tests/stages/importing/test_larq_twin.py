@@ -21,7 +21,8 @@ from stages.importing.onnx import oracle
 from stages.importing.tflite.larq import unpacked
 from stages.importing.twins import larq_twin
 from stages.importing.twins.tflite_operators import packed
-from stages.options import Encoding, ImportOptions, TensorQuantization, ZooOptions
+from stages.layer_options import Encoding, TensorQuantization
+from stages.options import ImportOptions, ZooOptions
 
 Array = np.ndarray[Any, Any]
 SIZE = 17

@@ -19,7 +19,7 @@ from stages.kernels.packing import pack_weights, raw_sums, unpack_weights
 from stages.kernels.problems import Problem
 from stages.kernels.signature import BLOCK, Flush, KernelSignature
 from stages.kernels.terms import products
-from stages.options import Encoding
+from stages.layer_options import Encoding
 from stages.synthesizing import synthesized
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove

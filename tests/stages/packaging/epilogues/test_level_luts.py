@@ -11,7 +11,7 @@ import pytest
 from hw.profile import Hardware
 from stages.codegen import compile_object
 from stages.kernels.lut import ENTRIES, pack_lut
-from stages.options import Encoding
+from stages.layer_options import Encoding
 from stages.packaging.emitting.halo import fills_of
 from stages.packaging.epilogues.block_vectors import BYTES, HALF, Vectors
 from stages.packaging.epilogues.level_packing import entries

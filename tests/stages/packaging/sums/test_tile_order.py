@@ -23,7 +23,7 @@ from stages.kernels.problems import Problem
 from stages.kernels.selection import byte_candidates
 from stages.kernels.signature import TILES_BEGIN, TILES_END
 from stages.kinds import Model
-from stages.numerics import onnx
+from stages.numerics import onnx_elementwise
 from stages.packaging.emitting.composite import Composite
 from stages.packaging.program_builder import program_of
 from stages.packaging.sums.composed_kernel import ComposedKernel
@@ -188,10 +188,12 @@ def added(size: tuple[int, int, int], is_deep: bool) -> tuple[Net, Model]:
     y = net.conv(x, "window", 32, dtype="uint8")
     numbers = {"lhs": 0.7, "rhs": 0.4, "fixed": -3.5}
     ratios = [net.builder.tensor(n, np.array(v, np.float32)) for n, v in numbers.items()]
-    total = net.emit(onnx.qlinear_add(y, x, *ratios, low=0, high=255, fits=True), "sum")
+    total = net.emit(onnx_elementwise.qlinear_add(y, x, *ratios, low=0, high=255, fits=True), "sum")
     if is_deep:  # what is added later is not what the product multiplies
         z = net.conv(total, "next", 32, kernel=1, dtype="uint8")
-        return net, net.model(net.emit(onnx.qlinear_add(z, x, *ratios, low=0, high=255), "last"))
+        return net, net.model(
+            net.emit(onnx_elementwise.qlinear_add(z, x, *ratios, low=0, high=255), "last")
+        )
     return net, net.model(total)
 
 
@@ -307,7 +309,7 @@ def test_rows_in_phases_give_the_same_bits(
         x = net.emit(integer.max_pool2d(x, **attrs), "pool")
     if before == "sum":
         ratios = [net.builder.tensor(n, np.array(0.5, np.float32)) for n in ("a", "b", "c")]
-        x = net.emit(onnx.qlinear_add(x, net.x, *ratios, low=0, high=255), "sum")
+        x = net.emit(onnx_elementwise.qlinear_add(x, net.x, *ratios, low=0, high=255), "sum")
     y = net.conv(x, "window", 40, strides=[2, 2], zero_point=3)
     z = net.conv(x, "point", 40, kernel=1, strides=[2, 2], zero_point=3) if has_point else y
     packed, _ = assert_exact(net.model(y, z) if has_point else net.model(y), net.inputs(), hardware)
@@ -328,7 +330,7 @@ def test_rows_that_anything_else_reads_lie_one_below_the_other(
         other = net.conv(x, "other", 32)
     elif reader == "sum":
         ratios = [net.builder.tensor(n, np.array(0.5, np.float32)) for n in ("a", "b", "c")]
-        other = net.emit(onnx.qlinear_add(x, net.x, *ratios, low=0, high=255), "sum")
+        other = net.emit(onnx_elementwise.qlinear_add(x, net.x, *ratios, low=0, high=255), "sum")
     else:
         other = x
     packed, _ = assert_exact(net.model(y, other), net.inputs(), hardware)
