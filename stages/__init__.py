@@ -55,7 +55,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "offering",
-        "stages.synthesizing:offer",
+        "stages.synthesizing:enumerate_kernels",
         "table",
         takes={"model": "quantizing"},
         hardware=True,

@@ -19,7 +19,7 @@ import numpy as np
 
 from hw.arm_cores import arm_core
 from hw.profile import Hardware
-from stages.bitpacking.layers import linear_name
+from stages.bitpacking.linear_layers import linear_name
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.dtypes import limits
 from stages.dialect.numbers import MAGIC_BITS, SMALL, WORD

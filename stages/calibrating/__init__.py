@@ -19,7 +19,7 @@ from stages.calibrating.roles import roles
 from stages.dialect.calls import dtype_of, tensor_types
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of
-from stages.graph.simplifying import simplify
+from stages.graph.simplify_graph import simplify
 from stages.kinds import Golden, Model
 from stages.numerics.qdq import to_integers
 from stages.options import CalibrateOptions

@@ -19,11 +19,11 @@ from stages.dialect import batch_matmul
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
 from stages.dialect.numerators import factor, numerators
 from stages.graph.bindings import bindings_of, outputs_of
-from stages.kernels.depthwise import MAX_TAPS
-from stages.kernels.methods import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
-from stages.kernels.offers import weight_limit_of
+from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
+from stages.kernels.packed_depthwise import MAX_TAPS
 from stages.kernels.packing import round_up
-from stages.kernels.widening import widened
+from stages.kernels.selection import weight_limit_of
+from stages.kernels.widened_windows import widened
 
 PLAIN = "plain"
 """The attribute `composite` of a plain composite's function."""

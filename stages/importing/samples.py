@@ -20,8 +20,9 @@ import numpy as np
 
 from stages.dialect.calls import dtype_of, storage_dtype
 from stages.dialect.dtypes import limits
-from stages.importing.arithmetic import quant_limits
-from stages.importing.onnx_reader import QONNX, Node, SourceGraph
+from stages.importing.onnx.domains import QONNX
+from stages.importing.onnx.onnx_reader import Node, SourceGraph
+from stages.importing.onnx.source_arithmetic import quant_limits
 from stages.kinds import Model
 
 Array = np.ndarray[Any, Any]

@@ -28,7 +28,7 @@ from stages.dialect.convolve import pad_spatial, windows
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.builder import ModelBuilder
 from stages.graph.rewriting import Rewriting
-from stages.kernels import direct
+from stages.kernels import direct_operators as direct
 from stages.kinds import Model
 from stages.numerics.onnx_layers import window_sum2d
 

@@ -16,7 +16,7 @@ from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.rebase import SHIFT
 from stages.numerics import tflite
 from stages.numerics.rescale import fits
-from stages.quantizing.lines import Line, fitted, joined, stairs
+from stages.quantizing.affine_requantization import Line, fitted, joined, stairs
 
 Array = np.ndarray[Any, Any]
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from pipelines import fields
-from pipelines.recipe import IMAGE_SIZES, Recipe, contradictions, flatten
-from pipelines.slicing import (
+from pipelines.documents import fields
+from pipelines.recipe.consistency import contradictions
+from pipelines.recipe.recipe import Recipe, flatten
+from pipelines.recipe.recipe_slices import (
     calibrate_options,
     golden_options,
     import_options,
@@ -18,6 +19,7 @@ from pipelines.slicing import (
     package_options,
     zoo_options,
 )
+from pipelines.recipe.sections import IMAGE_SIZES
 from stages import layer_options, options
 
 BASE: dict[str, Any] = {

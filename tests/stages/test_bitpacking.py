@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from stages import bitpacking
-from stages.bitpacking.choosing import choose
+from stages.bitpacking.call_graph import Graph
+from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.edges import solve
-from stages.bitpacking.graph import Graph
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.kernel_choice import choose
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import bindings_of
+from stages.kernels.candidates import from_table
 from stages.kernels.geometry import Geometry
-from stages.kernels.methods import WORD_BYTES
-from stages.kernels.offers import from_table
+from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packed import parse_signature
 from stages.kernels.packing import unpack_weights
 from stages.kernels.signature import Flush, KernelSignature, stored_by

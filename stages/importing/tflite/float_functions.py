@@ -10,9 +10,9 @@ from typing import Any
 
 from tvm import relax
 
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.elementwise import operands
-from stages.importing.tflite.graph import Operator
+from stages.importing.tflite.broadcast_arithmetic import operands
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import float_elementwise
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.numbers_numpy import NUMPY
-from stages.importing.tflite.builder import TfliteBuilder
-from stages.importing.tflite.graph import Array, Operator
+from stages.importing.tflite.byte_luts import BYTES
 from stages.importing.tflite.rescaling import fixed_point
-from stages.importing.tflite.tabling import BYTES
+from stages.importing.tflite.tflite_builder import TfliteBuilder
+from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import fixed_point as fixed
 from stages.numerics import float_softmax, tflite_softmax

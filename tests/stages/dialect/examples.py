@@ -8,7 +8,7 @@ from stages.dialect import batch_matmul, integer
 from stages.dialect import float_linear as products_of_floats
 from stages.dialect.resummation import resum
 from stages.graph.collecting import collect
-from stages.kernels import direct, rebase
+from stages.kernels import direct_operators, rebase
 from tests.stages.dialect.example import IMAGE, RNG, Example, floats, integers
 from tests.stages.kernels.packed_examples import PACKED
 from tests.stages.numerics.function_examples import FUNCTIONS
@@ -47,7 +47,7 @@ INTEGER: dict[str, Example] = {
         CONV,
     ),
     "direct_conv2d": Example(
-        direct.direct_conv2d,
+        direct_operators.direct_conv2d,
         (integers(-128, 127, (1, 7, 6, 4), "int8"), integers(0, 255, (3, 2, 2, 6), "uint8")),
         {
             "strides": [2, 1],
@@ -59,7 +59,7 @@ INTEGER: dict[str, Example] = {
         },
     ),
     "direct_dense": Example(
-        direct.direct_dense,
+        direct_operators.direct_dense,
         (integers(-999, 999, (2, 9), "int32"), integers(-128, 127, (9, 5), "int8")),
         {"data_zero_point": 4, "weight_zero_point": -1, "dtype": "int64"},
     ),

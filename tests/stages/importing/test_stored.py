@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.load import load_recipe
+from pipelines.recipe.load import load_recipe
 from stages import importing
 from stages.errors import StageError
 from stages.graph.bindings import quantization_of

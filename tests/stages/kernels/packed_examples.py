@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.kernels import depthwise, matrices, packed, transformed
-from stages.kernels.families import Dots, TransformedDots
+from stages.kernels import computed_weights, packed, packed_depthwise, packed_winograd
+from stages.kernels.byte_families import Dots
 from stages.kernels.packing import pack_weights
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import plain_plan
-from stages.kernels.winograd import BY_ONE
+from stages.kernels.wide_families import TransformedDots
+from stages.kernels.winograd_transforms import BY_ONE
 from tests.stages.dialect.example import RNG, Example, integers
 
 POPCOUNT = KernelSignature(
@@ -26,16 +27,19 @@ _BITS = RNG.integers(0, 2, (40, 1, 1, 32)).astype(np.uint8)
 
 PACKED: dict[str, Example] = {
     "packed_depthwise": Example(
-        depthwise.packed_depthwise,
+        packed_depthwise.packed_depthwise,
         (
             integers(-128, 127, (1, 6, 7, 5), "int8"),
-            (depthwise.pack_depthwise(RNG.integers(-128, 128, (3, 2, 5)), 2, "int16"), "int16"),
+            (
+                packed_depthwise.pack_depthwise(RNG.integers(-128, 128, (3, 2, 5)), 2, "int16"),
+                "int16",
+            ),
             integers(-999, 999, (32,), "int32"),
         ),
         {"window": [3, 2], "strides": [2, 1], "dilation": [1, 2], "offset": 128},
     ),
     "pack_matrices": Example(
-        matrices.pack_matrices,
+        computed_weights.pack_matrices,
         (integers(0, 255, (2, 40, 13), "uint8"),),
         {"signature": packed.signature_text(_PAIRS), "depth": 16},
     ),
@@ -61,7 +65,7 @@ PACKED: dict[str, Example] = {
         },
     ),
     "packed_winograd": Example(
-        transformed.packed_winograd,
+        packed_winograd.packed_winograd,
         (
             (_TILES, "int16"),
             (pack_weights(_TRANSFORMED, RNG.integers(-9, 9, (40, 3, 3, 4)), BY_ONE), "uint32"),
@@ -81,7 +85,7 @@ PACKED: dict[str, Example] = {
         },
     ),
     "to_tiles": Example(
-        transformed.to_tiles,
+        packed_winograd.to_tiles,
         (integers(0, 255, (11, 8, 2), "uint8"),),
         {"origin": [1, 2], "output": [6, 3], "strides": [1, 1], "tile": 4},
     ),

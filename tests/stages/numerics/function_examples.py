@@ -6,7 +6,7 @@ from math import exp
 
 import numpy as np
 
-from stages.importing.tflite.resizing import fixed_places, float_places
+from stages.importing.tflite.resize_operators import fixed_places, float_places
 from stages.importing.tflite.softmaxes import exponentials, lookup_table
 from stages.kinds import Array
 from stages.numerics import (
