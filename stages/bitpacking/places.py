@@ -18,12 +18,12 @@ from stages.bitpacking.plans import LinearPlan, Plan
 from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import TILES
-from stages.graph.rewriting import Rewriting
+from stages.graph.passes import Pass
 from stages.kernels.packing import round_up
 from stages.kernels.transformed import tiles_for, to_tiles
 
 
-class Places(Rewriting):
+class Places(Pass):
     """The packed model under construction; what is asked for in a layout is laid out once."""
 
     def __init__(self, graph: Graph, edges: Edges) -> None:

@@ -8,6 +8,7 @@ the float32 model with its quantizers computes without rounding and the integer 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy as np
 from stages.calibrating.observing import Ranges
 from stages.dialect.calls import is_op
 from stages.errors import StageError
-from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import needed_bindings, output_names, remap, variables_in
+from stages.graph.passes import Pass
 from stages.kinds import Model
+from stages.nodes import Expr, Var, VarBinding
 from stages.numerics import source
 from stages.options import CalibrateOptions
 
@@ -45,10 +47,12 @@ def quantized_reads(model: Model) -> list[Any]:
 
 def insert(model: Model, ranges: Ranges, options: CalibrateOptions) -> Model:
     """The model with quantizers of QONNX; it still computes in float32."""
-    return _Narrowing(model, ranges, options).run()
+    return InsertQuantizers(model, ranges, options).run()
 
 
-class _Narrowing(Rewriting):
+class InsertQuantizers(Pass):
+    """Puts quantizers of QONNX in front of what layers read."""
+
     def __init__(self, source: Model, ranges: Ranges, options: CalibrateOptions) -> None:
         super().__init__(source)
         self._ranges, self._options = ranges, options
@@ -59,16 +63,18 @@ class _Narrowing(Rewriting):
             if is_op(binding.value, CONV) or is_op(binding.value, MATMUL)
         ]
 
-    def run(self) -> Model:
-        for binding in needed_bindings(self.main):
-            self.mapping[binding.var] = self._emitted(binding.var, binding.value)
-        outputs = [self.mapping[output] for output in outputs_of(self.main)]
-        self.builder.prune(outputs)
-        attrs = {"numerics": "simulated", "quantization": "{}"}
-        return self.builder.model(outputs, output_names(self.source), attrs=attrs)
+    def bindings(self) -> Sequence[VarBinding]:
+        """Those that outputs depend on."""
+        return needed_bindings(self.main)
 
-    def _emitted(self, variable: Any, value: Any) -> Any:
-        name = str(variable.name)
+    def finish(self, results: Sequence[Var]) -> Model:
+        """The model, whose arithmetic is now that of quantizers."""
+        attrs = {"numerics": "simulated", "quantization": "{}"}
+        return self.builder.model(results, output_names(self.source), attrs=attrs)
+
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """An operator of quantized operands."""
+        variable, value = binding.var, binding.value
         if variable in self._layers:
             return self._layer(variable, value)
         operands = {each: self.read(each) for each in variables_in(value)}
@@ -77,9 +83,7 @@ class _Narrowing(Rewriting):
             operands = {each: self._activation(each, 8, scale) for each in value.args}
         elif any(is_op(value, wide) for wide in _WIDE):
             operands[value.args[0]] = self._activation(value.args[0], 8)
-        replaced = remap(value, operands)
-        is_alias = any(replaced is each for each in operands.values())
-        return replaced if is_alias else self.builder.emit(replaced, name)
+        return remap(value, operands)
 
     def _layer(self, variable: Any, call: Any) -> Any:
         """A convolution or matrix product behind the quantizers of its operands."""

@@ -24,6 +24,7 @@ from stages.kernels.methods import BYTE_LIMIT, SPAN_LIMIT, WORD_BYTES
 from stages.kernels.offers import weight_limit_of
 from stages.kernels.packing import round_up
 from stages.kernels.widening import widened
+from stages.kinds import Model
 
 PLAIN = "plain"
 """The attribute `composite` of a plain composite's function."""
@@ -42,6 +43,8 @@ FLOAT_SOURCES = ("qonnx", "simulated")
 
 MAX_PLANES = 3
 """Kernels of stored bits exist for up to three of each operand."""
+LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
+"""Convolutions and matrix products of levels or bytes, whatever computes them."""
 ON_BITS = tuple(f"relax.qnn.{a}_{n}" for a in ("bitserial", "lookup") for n in ("conv2d", "dense"))
 """Products that legalizing has given to kernels of stored bits."""
 
@@ -91,7 +94,12 @@ def pad_of(function: Any) -> Any:
     return calls[0] if is_constant and is_alone else None
 
 
-def is_plain(model: Any) -> bool:
+def is_linear(expr: Any) -> bool:
+    """Whether an expression is a convolution or matrix product of levels or bytes."""
+    return any(is_op(expr, name) for name in LINEAR)
+
+
+def is_prequantized(model: Model) -> bool:
     """Whether a model's operators are integer ones from the start."""
     numerics = model.module["main"].attrs.get("numerics")
     return numerics is not None and str(numerics) not in FLOAT_SOURCES
@@ -213,7 +221,7 @@ def _has_form(call: Any) -> bool:
     Those of int8 have a whole zero point, so that moving them by 128 keeps it one.
     """
     name = str(getattr(getattr(call, "op", None), "name", ""))
-    if name not in ("relax.qnn.conv2d", "relax.qnn.dense"):
+    if name not in LINEAR:
         return False
     attrs, data = attributes(call), dtype_of(call.args[0].ty)
     is_simple = not has_own(call) and list(attrs.get("dilation", [1, 1])) == [1, 1]

@@ -1,16 +1,9 @@
-"""Float products as kernels compute them fast: in vectors of output channels.
+"""Float layers on pictures with their channels last, as vectors of output channels compute them.
 
-    conv2d(x, w), NCHW and OIHW -> transpose(float_conv2d(pad(transpose(x)), w'))
-    matmul(x, w)                -> float_dense(x, w'), all that lies before its last axis as rows
-    max_pool2d(x)               -> transpose(qnn.max_pool2d(transpose(x)))
-    avg_pool2d(x)               -> transpose(qnn.window_sum2d(transpose(x)) / counts)
-
-Most transposes cancel when the model is simplified. The picture is padded on its own, so that no
-sum asks where it is. Convolutions of each channel on its own, or of windows with gaps, become plain
-ones (`direct_conv2d`). So do all where something is quantized later, as a sum in another order
-could end on another level: there sums stay float64, rounded once:
-
-    conv2d(x, w) -> transpose(float32(direct_conv2d(float64(pad(transpose(x))), w')))
+The picture is padded on its own, so that no sum asks where it is. Convolutions of each channel on
+its own, or of windows with gaps, become loops (`direct_conv2d`). So do all where something is
+quantized later, as a sum in another order could end on another level: there sums stay float64,
+rounded once.
 """
 
 from __future__ import annotations
@@ -25,11 +18,9 @@ from tvm import relax
 from stages.dialect import floats, integer
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
 from stages.dialect.windows import pad_spatial, windows
-from stages.graph.bindings import bindings_of, outputs_of, variables_in
+from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.builder import ModelBuilder
-from stages.graph.rewriting import Rewriting
 from stages.kernels import direct
-from stages.kinds import Model
 from stages.numerics.onnx_layers import window_sum2d
 
 Array = np.ndarray[Any, Any]
@@ -39,58 +30,13 @@ POOLS = (MAXIMUM, "relax.nn.avg_pool2d")
 """Operators that give one value for a window of neighbours."""
 
 
-def channels_last(model: Model) -> Model:
-    """The model with its float products of constant weights turned."""
-    return _Walk(model).run()
-
-
-class _Walk(Rewriting):
-    """One pass over `main`."""
-
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
-        quantized = before_integers(self.main)
-        for binding in bindings_of(self.main):
-            value, name = binding.value, str(binding.var.name)
-            if isinstance(value, relax.Var):
-                self.mapping[binding.var] = self.read(value)
-            elif is_convolution(value) and value.args[1] in self.constants:
-                weight, is_exact = self.constants[value.args[1]], binding.var in quantized
-                data = self._turned(value, name)
-                call = convolution(self.builder, value, data, weight, name, is_exact=is_exact)
-                self.mapping[binding.var] = self._back(call, name)
-            elif is_pool(value):
-                call = pool(self.builder, value, self._turned(value, name), name)
-                self.mapping[binding.var] = self._back(call, name)
-            elif (
-                is_dense(value) and value.args[1] in self.constants and binding.var not in quantized
-            ):
-                weight = self.constants[value.args[1]]
-                data = self.read(value.args[0])
-                self.mapping[binding.var] = dense(self.builder, value, data, weight, name)
-            else:
-                self.mapping[binding.var] = self.builder.emit(self.remapped(value), name)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        return self.builder.model_after(self.source, results)
-
-    def _turned(self, call: Any, name: str) -> Any:
-        """The picture that an operator reads, channels last."""
-        data = relax.op.permute_dims(self.read(call.args[0]), [0, 2, 3, 1])
-        return self.builder.emit(data, f"{name}.nhwc")
-
-    def _back(self, call: Any, name: str) -> Any:
-        """The result of a layer, channels last, turned back; it keeps the layer's name."""
-        inner = self.builder.emit(call, name)
-        return self.builder.emit(relax.op.permute_dims(inner, [0, 3, 1, 2]), f"{name}.nchw")
-
-
 def is_convolution(expr: Any) -> bool:
     """Whether an expression is a float convolution that is made one of channels last."""
     if not is_op(expr, "relax.nn.conv2d"):
         return False
     attrs = expr.attrs
-    is_plain = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
-    return is_plain and _is_float(expr)
+    is_source = str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
+    return is_source and _is_float(expr)
 
 
 def is_dense(expr: Any) -> bool:

@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call
 
 from stages.dialect import batched, integer
 from stages.dialect.calls import dtype_of, is_op, shape_of
-from stages.graph.bindings import bindings_of, outputs_of
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import bindings_of
+from stages.graph.passes import Pass
 from stages.kernels.methods import BYTE_LIMIT, SPAN_LIMIT
 from stages.kernels.offers import weight_limit_of
 from stages.kernels.rebase import SHIFT, rebase
 from stages.kinds import Model
+from stages.nodes import Call, Expr, VarBinding
 from stages.quantizing.channels_last import before_integers
 
 BYTES = ("int8", "uint8")
@@ -39,11 +39,6 @@ LEAST = 8
 """Columns of a product, and terms of its sums, at least: kernels compute blocks of 32, by words."""
 MOST_DEPTH = 1 << 14
 """Terms of a sum, at most, so that sums of bytes and what is added to them fit 32 bits."""
-
-
-def on_kernels(model: Model) -> Model:
-    """The model with products of computed matrices in the form that micro-kernels take."""
-    return _Walk(model).run()
 
 
 @dataclass(frozen=True)
@@ -56,27 +51,16 @@ class _Moved:
     """Calls that move the difference about, the first one last."""
 
 
-class _Walk(Rewriting):
-    """One pass over `main`."""
+class FitMatrixProducts(Pass):
+    """Gives products of computed matrices the form that micro-kernels take."""
 
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
-        bindings = bindings_of(self.main)
-        self.calls = {binding.var: binding.value for binding in bindings}
+    def __init__(self, source: Model) -> None:
+        super().__init__(source)
+        self.calls = {binding.var: binding.value for binding in bindings_of(self.main)}
         self.exact = before_integers(self.main)
-        for binding in bindings:
-            if isinstance(binding.value, relax.Var):
-                self.mapping[binding.var] = self.read(binding.value)
-            elif (found := self._product(binding)) is not None:
-                self.mapping[binding.var] = found
-            else:
-                self.copy(binding)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        self.builder.prune(results)
-        return self.builder.model_after(self.source, results)
 
-    def _product(self, binding: Any) -> Any | None:
-        """A product as a kernel computes it; None where it stays."""
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """A product as a kernel computes it."""
         call, name = binding.value, str(binding.var.name)
         if not is_op(call, "relax.matmul") or not _fits(call):
             return None

@@ -1,9 +1,10 @@
 """Fixed-point operators of TensorFlow Lite in float32, where that is exact.
 
 Their reference kernels rescale by products of 64 bits. What comes out is a byte all the same, for
-which float32 is precise enough: for each layer a line is looked for (`stages.quantizing.affine_requantization`)
-that gives the reference's result for every sum the layer can have, and for each addition two ratios
-and an offset that do so for every pair of bytes. Operators for which there are none stay.
+which float32 is precise enough. For each layer an affine requantization is looked for
+(`affine_requantization.py`) that gives the reference's result for every sum the layer can have, and
+for each addition two ratios and an offset that do so for every pair of bytes. Operators for which
+there are none stay.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from stages.dialect.calls import BYTES, attributes, dtype_of, is_op
 from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.infer import limits
 from stages.dialect.numbers import NUMPY
-from stages.graph.bindings import bindings_of, outputs_of
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import bindings_of
+from stages.graph.composites import is_linear
+from stages.graph.passes import Pass
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Model
+from stages.nodes import Expr, VarBinding
 from stages.numerics import onnx
 from stages.numerics.rescale import LINES
 from stages.quantizing.affine_requantization import nearby
@@ -40,7 +43,6 @@ from stages.quantizing.rescalings import (
 
 Array = np.ndarray[Any, Any]
 
-LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 ADD = "relax.qnn.tflite_add"
 SUM = "relax.qnn.qlinear_add"
 TABLE = "relax.qnn.table"
@@ -51,30 +53,16 @@ NUDGES = (0, 1, -1, 2, -2, 4, -4, 8, -8)
 NUDGE = 2.0**-20
 
 
-def floated(model: Model) -> Model:
-    """The model with float32 in place of fixed point, wherever that gives the same bytes."""
-    return _Walk(model).run()
+class RescaleInFloat32(Pass):
+    """Puts float32 in place of fixed point, wherever that gives the same bytes."""
 
-
-class _Walk(Rewriting):
-    """One pass over `main`."""
-
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
+    def __init__(self, source: Model) -> None:
+        super().__init__(source)
         self.calls = {binding.var: binding.value for binding in bindings_of(self.main)}
-        for binding in bindings_of(self.main):
-            if isinstance(binding.value, relax.Var):
-                self.mapping[binding.var] = self.read(binding.value)
-            elif (found := self._found(binding.value, str(binding.var.name))) is not None:
-                self.mapping[binding.var] = self.builder.emit(found, str(binding.var.name))
-            else:
-                self.copy(binding)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        self.builder.prune(results)
-        return self.builder.model_after(self.source, results)
 
-    def _found(self, call: Any, name: str) -> Any:
-        """An operator in float32; None where it stays."""
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """An operator in float32."""
+        call, name = binding.value, str(binding.var.name)
         if is_op(call, ADD):
             return self._addition(call, name)
         if is_op(call, TABLE):
@@ -118,7 +106,7 @@ class _Walk(Rewriting):
             bias = np.asarray(right if left is None else left, np.int64)
             variable = call.args[0 if left is None else 1]
             call = self.calls.get(variable)
-        if not any(is_op(call, name) for name in LINEAR):
+        if not is_linear(call):
             return None
         weight = self.constants.get(call.args[1])
         if weight is None or dtype_of(call.ty) != "int32" or bias.ndim > 1:

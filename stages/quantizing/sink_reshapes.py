@@ -12,14 +12,14 @@ from math import prod
 from typing import Any
 
 from tvm import relax
-from tvm.ir import Call
 
 from stages.dialect import batched
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
-from stages.graph.bindings import bindings_of, outputs_of, variables_in
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import variables_in
+from stages.graph.passes import Pass
 from stages.kinds import Model
+from stages.nodes import Call, Expr, VarBinding
 
 OF_ROWS = (
     "relax.qnn.dense",
@@ -30,13 +30,8 @@ OF_ROWS = (
 """Products whose results are rows."""
 
 
-def unrowed(model: Model) -> Model:
-    """The model with reshapes of products behind what computes element by element."""
-    return _Walk(model).run()
-
-
-class _Walk(Rewriting):
-    """One pass over `main`."""
+class SinkReshapes(Pass):
+    """Moves reshapes of products behind what computes element by element."""
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
@@ -45,32 +40,20 @@ class _Walk(Rewriting):
         self.rows: dict[Any, Any] = {}
         """New variable → that of the results that it is a reshape of."""
 
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
-        for binding in bindings_of(self.main):
-            self._binding(binding)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        self.builder.prune(results)
-        return self.builder.model_after(self.source, results)
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """An operator on the rows that its operands are reshapes of."""
+        return self._sunk(binding.value, str(binding.var.name)) if _is_each(binding.value) else None
 
-    def _binding(self, binding: Any) -> None:
-        expr, name = binding.value, str(binding.var.name)
-        if isinstance(expr, relax.Var):
-            self.mapping[binding.var] = self.read(expr)
-            return
-        is_each = isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in ELEMENTWISE
-        found = self._sunk(expr, name) if is_each else None
-        if found is not None:
-            self.mapping[binding.var] = found
-            return
-        self.copy(binding)
-        result = self.mapping[binding.var]
+    def copy(self, binding: VarBinding) -> None:
+        """Keep a binding, and note what it is of the rows of products."""
+        super().copy(binding)
+        expr, result = binding.value, self.mapping[binding.var]
         if is_op(expr, "relax.reshape"):
-            source = self.mapping.get(expr.args[0])
+            source = self.mapping[expr.args[0]]
             if source in self.results or source in self.rows:
                 self.rows[result] = self.rows.get(source, source)
             return
-        read = [self.mapping[v] for v in variables_in(expr)] if is_each else []
+        read = [self.mapping[v] for v in variables_in(expr)] if _is_each(expr) else []
         goes_on = any(v in self.results and shape_of(v.ty) == shape_of(result.ty) for v in read)
         if goes_on or any(is_op(expr, product) for product in OF_ROWS):
             self.results.add(result)
@@ -120,3 +103,8 @@ class _Walk(Rewriting):
         return self.builder.emit(
             relax.op.reshape(self.read(variable), wanted), f"{variable.name}.rows"
         )
+
+
+def _is_each(expr: Expr) -> bool:
+    """Whether an operator computes element by element."""
+    return isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in ELEMENTWISE

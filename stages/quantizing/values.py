@@ -47,7 +47,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Stayed:
+class FloatTensor:
     """A float32 tensor in the source's layout: a graph input, or what has no integer form."""
 
     variable: Any
@@ -155,4 +155,4 @@ class Chain:
         return replace(origin, scale=scale, zero_point_x2=point, flattened=self.flattened)
 
 
-Value = Known | KnownQuantized | Quantized | Chain | Stayed
+Value = Known | KnownQuantized | Quantized | Chain | FloatTensor

@@ -28,7 +28,7 @@ from tests.stages.importing.graphs import graph, node
 from tests.stages.packaging.programs import Executor, compile_program, pack
 from tests.stages.packaging.test_plain import Net, op
 from tests.stages.test_channels_last import dense_model, model_of
-from tests.stages.test_halves import residual
+from tests.stages.test_round_to_halves import residual
 from tests.targets import FP16, skip_unless_runnable
 
 HALF = QuantizeOptions(floats="float16")

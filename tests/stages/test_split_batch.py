@@ -21,7 +21,7 @@ from stages.importing.zoo import build
 from stages.kinds import Model
 from stages.numerics.softmax import softmax
 from stages.options import ImportOptions, TensorQuantization, ZooName, ZooOptions
-from stages.quantizing.split_batch import always_apart, apart
+from stages.quantizing.split_batch import SplitBatch, SplitWholeBatch
 
 op = relax.op
 Build = Callable[[ModelBuilder, Any], Any]
@@ -83,7 +83,7 @@ MEETING: dict[str, tuple[tuple[int, ...], Build]] = {
 def test_pictures_apart_give_what_they_give_together(name: str) -> None:
     shape, function = APART[name]
     model = network(shape, function)
-    alone = always_apart(model)
+    alone = SplitWholeBatch(model).run()
     assert pictures_of(alone) == 3
     assert shape_of(alone.module["main"].params[0].ty) == (1, *shape[1:])
     seen: dict[str, Any] = {}
@@ -98,19 +98,19 @@ def test_pictures_that_may_meet_are_not_taken_apart(name: str) -> None:
     shape, function = MEETING[name]
     model = network(shape, function)
     with pytest.raises(StageError, match=f"the {shape[0]} samples of a batch meet here"):
-        always_apart(model)
-    assert apart(model) is model
+        SplitWholeBatch(model).run()
+    assert SplitBatch(model).run() is model
 
 
 def test_a_vector_is_no_batch() -> None:
     model = network((3,), lambda _, x: softmax(x, beta=1.0))
-    assert apart(model) is always_apart(model) is model
+    assert SplitBatch(model).run() is SplitWholeBatch(model).run() is model
 
 
 def test_a_network_of_weights_alone_stays_a_batch() -> None:
     model = network((3, 40), lambda b, x: op.matmul(x, constant(b, 40, 40)))
-    assert apart(model) is model
-    assert pictures_of(always_apart(model)) == 3
+    assert SplitBatch(model).run() is model
+    assert pictures_of(SplitWholeBatch(model).run()) == 3
 
 
 def weighty(builder: ModelBuilder, x: Any, channels: int = 64) -> list[Any]:
@@ -143,7 +143,7 @@ BEHIND: dict[str, Callable[[ModelBuilder, list[Any]], list[Any]]] = {
 @pytest.mark.parametrize("name", BEHIND)
 def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
     model = of_weights(64, BEHIND[name])
-    alone = apart(model)
+    alone = SplitBatch(model).run()
     assert (pictures_of(alone), collected(alone)) == (3, ["sums"])
     given, seen = whole_numbers((3, 32, 64)), dict[str, Any]()
     ours = interpret.run(alone, given, observe=seen.__setitem__)
@@ -161,7 +161,7 @@ def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
 )
 def test_what_cannot_be_collected_is_computed_picture_by_picture(channels: int, build: Any) -> None:
     model = of_weights(channels, build)
-    alone = apart(model)
+    alone = SplitBatch(model).run()
     assert (pictures_of(alone), collected(alone)) == (3, [])
     given = whole_numbers((3, 32, channels))
     for name, value in interpret.run(model, given).items():
@@ -170,11 +170,11 @@ def test_what_cannot_be_collected_is_computed_picture_by_picture(channels: int, 
 
 def test_single_pictures_and_inputs_of_other_extents_stay_as_they_are() -> None:
     model = network((1, 4), lambda _, x: op.nn.relu(x))
-    assert always_apart(model) is model
+    assert SplitWholeBatch(model).run() is model
     builder = ModelBuilder()
     x, y = (builder.input(n, s, "float32") for n, s in (("x", (3, 4)), ("y", (1, 4))))
     model = builder.model([builder.emit(op.add(x, y), "z")], ["z"])
-    assert always_apart(model) is model
+    assert SplitWholeBatch(model).run() is model
 
 
 def zoo(name: ZooName, form: Any, batch: int) -> Model:

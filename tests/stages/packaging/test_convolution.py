@@ -11,7 +11,7 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages import synthesizing, tuning
-from stages.bitpacking import choosing
+from stages.bitpacking import kernel_choice
 from stages.codegen import target_of
 from stages.dialect import integer
 from stages.graph import interpret
@@ -297,7 +297,7 @@ def test_rows_in_phases_give_the_same_bits(
 ) -> None:
     """Whatever writes them, and for a window of one pixel that begins in an odd row."""
     skip_unless_runnable(hardware)
-    monkeypatch.setattr(choosing, "PHASED", inf)
+    monkeypatch.setattr(kernel_choice, "PHASED", inf)
     net = Net((1, *size, 32), "uint8")
     x = net.x if before == "nothing" else net.conv(net.x, "first", 32, dtype="uint8")
     if before == "pool":
@@ -318,7 +318,7 @@ def test_rows_that_anything_else_reads_lie_one_below_the_other(
     monkeypatch: pytest.MonkeyPatch, hardware: Hardware, reader: str
 ) -> None:
     skip_unless_runnable(hardware)
-    monkeypatch.setattr(choosing, "PHASED", inf)
+    monkeypatch.setattr(kernel_choice, "PHASED", inf)
     net = Net((1, 14, 14, 32), "uint8")
     x = net.conv(net.x, "first", 32, dtype="uint8")
     y = net.conv(x, "strided", 32, strides=[2, 2])
@@ -340,7 +340,7 @@ def test_rows_of_a_network_with_quantizers_lie_in_phases(
 ) -> None:
     """Beside readers with paddings of their own, which need not be even together."""
     skip_unless_runnable(hardware)
-    monkeypatch.setattr(choosing, "PHASED", inf)
+    monkeypatch.setattr(kernel_choice, "PHASED", inf)
     source = SourceNet((1, 32, size, size))
     x = source.quant(source.x, "data", 8, 0.5)
     first = source.op(

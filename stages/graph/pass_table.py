@@ -1,0 +1,76 @@
+"""A stage's passes as a table, and what runs it.
+
+    model = run_passes(PASSES, model)
+
+An observer is handed each pass once it has run: its name, how many bindings it rewrote, how long it
+took, and the model it gave. `doit show passes=all` prints these, `doit verify passes=all` runs each
+model. A stage that nobody observes only makes the models.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from stages.kinds import Model
+
+
+class Runnable(Protocol):
+    """A pass on its model: a `Pass`, or what runs as one."""
+
+    rewrites: int
+
+    def run(self) -> Model:
+        """The new model."""
+
+
+Make = Callable[[Model], Runnable]
+"""A class of passes, or `functools.partial` of one with what else it takes."""
+
+
+@dataclass(frozen=True)
+class PassRow:
+    """One row of a stage's table."""
+
+    make: Make
+    does: str
+    """What becomes of the graph, in a line."""
+    because: str
+    """Why the pass stands at this place, in a line."""
+
+    @property
+    def name(self) -> str:
+        """That of the class: verb and object."""
+        made = self.make.func if isinstance(self.make, partial) else self.make
+        return str(getattr(made, "__name__", made))
+
+
+Passes = tuple[PassRow, ...]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A pass that has run."""
+
+    name: str
+    rewrites: int
+    """Bindings that did not stay as they were."""
+    seconds: float
+    model: Model
+
+
+Observer = Callable[[Applied], None]
+
+
+def run_passes(passes: Sequence[PassRow], model: Model, observe: Observer | None = None) -> Model:
+    """What the passes make of a model, one after the other; `observe` is handed each of them."""
+    for row in passes:
+        started = time.monotonic()
+        work = row.make(model)
+        model = work.run()
+        if observe is not None:
+            observe(Applied(row.name, work.rewrites, time.monotonic() - started, model))
+    return model
