@@ -27,6 +27,7 @@ class OutlineComposites:
     def __init__(self, source: Model) -> None:
         self.source = source
         self.rewrites = 0
+        self.redefined: set[str] = set()
         self.main: Function = source.module["main"]
         self.builder = ModelBuilder()
         self.functions = relax.BlockBuilder()

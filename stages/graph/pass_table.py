@@ -22,6 +22,7 @@ class Runnable(Protocol):
     """A pass on its model: a `Pass`, or what runs as one."""
 
     rewrites: int
+    redefined: set[str]
 
     def run(self) -> Model:
         """The new model."""
@@ -55,11 +56,18 @@ Passes = tuple[PassRow, ...]
 class Applied:
     """A pass that has run."""
 
-    name: str
+    row: PassRow
     rewrites: int
     """Bindings that did not stay as they were."""
+    redefined: frozenset[str]
+    """Layers whose value now means something else."""
     seconds: float
     model: Model
+
+    @property
+    def name(self) -> str:
+        """That of the pass."""
+        return self.row.name
 
 
 Observer = Callable[[Applied], None]
@@ -72,5 +80,6 @@ def run_passes(passes: Sequence[PassRow], model: Model, observe: Observer | None
         work = row.make(model)
         model = work.run()
         if observe is not None:
-            observe(Applied(row.name, work.rewrites, time.monotonic() - started, model))
+            seconds, redefined = time.monotonic() - started, frozenset(work.redefined)
+            observe(Applied(row, work.rewrites, redefined, seconds, model))
     return model

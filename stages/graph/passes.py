@@ -54,6 +54,8 @@ class Pass:
         self.builder = ModelBuilder()
         self.rewrites = 0
         """How many bindings did not stay as they were."""
+        self.redefined: set[str] = set()
+        """Names of layers whose value means something else now, such as sums without an offset."""
         self.mapping: dict[Var, Var] = {}
         """Old variable → new variable."""
         self._deferred: dict[Var, Callable[[], Var]] = {}

@@ -187,6 +187,7 @@ class LegalizeProducts(Pass):
         if not is_folded:
             return call
         self.mapping[binding.var] = self.builder.emit(call, name)
+        self.redefined.add(name)  # its sums lack what the bias adds
         self._bias(binding, -point * sums)
         return None
 

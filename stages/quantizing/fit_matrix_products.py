@@ -154,6 +154,7 @@ class FitMatrixProducts(Pass):
             rows, weight, data_zero_point_x2=0, weight_zero_point_x2=2 * base
         )
         result = self.builder.emit(product, name)
+        self.redefined.add(name)  # sums whose zero points are taken off behind it
         count = shape_of(weight.ty)[0]
         if b.point != base:
             sums = self._added_up(rows, -1, f"{name}.row_sums")
@@ -182,6 +183,7 @@ class FitMatrixProducts(Pass):
         stored = self.builder.tensor(f"{name}.weight", np.ascontiguousarray(signed.T))
         product = integer.dense(rows, stored, data_zero_point_x2=0, weight_zero_point_x2=0)
         result = self.builder.emit(product, name)
+        self.redefined.add(name)
         sums = self.builder.tensor(f"{name}.sums", weight.sum(0, dtype=np.int32))
         offsets = self._times(sums, point, f"{name}.offsets")
         result = self.builder.emit(relax.op.add(result, offsets), f"{name}.moved")

@@ -18,7 +18,7 @@ from stages.dialect.elementwise import ELEMENTWISE
 from stages.graph.bindings import bindings_of, remap, variables_in
 from stages.graph.passes import Pass
 from stages.kinds import Model
-from stages.nodes import Call, Expr, Function, Var, VarBinding
+from stages.nodes import Expr, Function, Var, VarBinding
 
 _QUANTIZERS = ("relax.qnn.quant", "relax.qnn.bipolar_quant")
 _BY_CHANNEL = ("relax.qnn.batch_norm", "relax.qnn.multi_threshold")

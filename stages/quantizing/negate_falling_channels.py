@@ -50,6 +50,7 @@ class NegateFallingChannels(Pass):
             if weights is None:
                 return None
             self.sums.add(binding.var)
+            self.redefined.add(str(binding.var.name))
             name, kind = str(call.args[1].name), dtype_of(call.args[1].ty)
             negated = self.builder.tensor(name, weights, kind)
             return Call(call.op, [self.read(call.args[0]), negated], call.attrs)

@@ -64,6 +64,7 @@ class QuantizeLayers:
     def __init__(self, source: Model) -> None:
         self.source = source
         self.rewrites = 0
+        self.redefined: set[str] = set()
         self.main: Function = source.module["main"]
         self.context = Context(source)
         self.unread = only_quantized(self.main)
