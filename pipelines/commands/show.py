@@ -83,7 +83,7 @@ def _layers(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) 
 
 
 def _passes(plan: Plan, resolved: Resolved, pattern: str, variables: Variables) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "stage": stage,
             "pass": applied.name,

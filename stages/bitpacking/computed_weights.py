@@ -19,6 +19,7 @@ from stages.graph.simplify_graph import order_of
 from stages.kernels.matrices import pack_matrices
 from stages.kernels.packed import signature_text
 from stages.kernels.signature import KernelSignature
+from stages.nodes import Function, Var
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Matrix:
         return value
 
 
-def matrices(graph: Graph, plans: Sequence[LinearPlan]) -> dict[Any, Matrix]:
+def matrices(graph: Graph, plans: Sequence[LinearPlan]) -> dict[Var, Matrix]:
     """Computed weights of layers → what they are a transpose of, for those that are one which
     nothing else reads."""
     found = {}
@@ -85,7 +86,7 @@ def matrices(graph: Graph, plans: Sequence[LinearPlan]) -> dict[Any, Matrix]:
     return found
 
 
-def turn_of(function: Any) -> list[int]:
+def turn_of(function: Function) -> list[int]:
     """The axes of the transpose that a composite is; none if it is anything else."""
     first, *others = bindings_of(function)
     is_turn = is_op(first.value, "relax.permute_dims") and len(others) == 1

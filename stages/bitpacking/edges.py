@@ -33,6 +33,7 @@ from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import MOST_TAPS, calls_in, max_pool_of, pad_of
 from stages.kernels.methods import Stored
+from stages.nodes import Var
 
 BITS = Stored(1, (0b10,))
 """Single bits, set for level 1, and no sums of them."""
@@ -53,7 +54,7 @@ class Requests:
     is_read: bool = False
     """As the user sees it."""
 
-    def note(self, variable: Any, reader: Caller, plan: Plan | None) -> None:
+    def note(self, variable: Var, reader: Caller, plan: Plan | None) -> None:
         """Note that a composite, whose layer has a plan if it has one, reads the result."""
         layout, pad = _wanted(variable, plan), _padding(reader) if self.can_pad else None
         if layout is not None:
@@ -86,15 +87,15 @@ class Edges:
     """How every edge lies."""
 
     plans: Plans
-    requests: Mapping[Any, Requests]
+    requests: Mapping[Var, Requests]
     """Variable of `main` → how its composite writes it; as the user sees it if it is not here."""
 
-    def of(self, variable: Any) -> Requests:
+    def of(self, variable: Var) -> Requests:
         """How a variable of `main` is written."""
         return self.requests.get(variable, Requests(is_read=True))
 
 
-def solve(graph: Graph, chosen: Mapping[Any, LinearPlan], hardware: Hardware) -> Edges:
+def solve(graph: Graph, chosen: Mapping[Var, LinearPlan], hardware: Hardware) -> Edges:
     """The layouts of all edges of a canonicalized model, whose linear layers have kernels."""
     plans: Plans = {**chosen, **depthwise_of(graph, hardware)}
     plans = _joined(plans)
@@ -154,7 +155,7 @@ def _check_axis(plan: Plan, joined: Stored | None) -> None:
 # -- what composites write --------------------------------------------------------------------
 
 
-def _requests(graph: Graph, plans: Plans) -> dict[Any, Requests]:
+def _requests(graph: Graph, plans: Plans) -> dict[Var, Requests]:
     """Result → how it is read, for all of levels, and else for every layer or maximum pool of bytes
     with one result that is a picture."""
     found = {
@@ -187,7 +188,7 @@ def _writes_layouts(caller: Caller, plans: Plans) -> bool:
     return is_picture and (caller.variable in plans or max_pool_of(caller.function) is not None)
 
 
-def _wanted(variable: Any, plan: Plan | None) -> Layout | None:
+def _wanted(variable: Var, plan: Plan | None) -> Layout | None:
     """The layout in which a result is to be written for a layer that has it as its data: of levels
     always, else if all that it reads of a picture is the picture with a halo around it, or
     rebased."""
@@ -203,7 +204,7 @@ def _wanted(variable: Any, plan: Plan | None) -> Layout | None:
     return layout if is_bytes and is_whole and is_own and is_only else None
 
 
-def _is_added(variable: Any, reader: Caller, plan: Plan | None, layout: Layout | None) -> bool:
+def _is_added(variable: Var, reader: Caller, plan: Plan | None, layout: Layout | None) -> bool:
     """Whether what a composite reads of a result, but as a layer's data in a layout, is added to
     what it computes, position by position, or the like."""
     if reader.of_levels:
@@ -224,7 +225,7 @@ def _padding(reader: Caller) -> Any:
     return pad if len(width) == 8 and not any((*width[:2], *width[6:])) else None
 
 
-def _pool_planes(graph: Graph, requests: dict[Any, Requests]) -> None:
+def _pool_planes(graph: Graph, requests: dict[Var, Requests]) -> None:
     """Have maximum pools of single bits read planes: the largest of many bits is their OR.
 
     Their producers pack what they compare anyway, and 32 channels are pooled at once. The halo

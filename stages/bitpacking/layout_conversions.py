@@ -21,6 +21,7 @@ from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import PICTURES, PLAIN
+from stages.nodes import Function, Var
 
 
 class Conversions:
@@ -48,7 +49,7 @@ class Conversions:
         self.unread = {*self.turned, *self.fused, *packed}
         """What nothing reads any more, since it is computed on the way."""
 
-    def lies_so(self, source: Any, layout: Layout) -> bool:
+    def lies_so(self, source: Var, layout: Layout) -> bool:
         """Whether a tensor that the package computes lies in memory as a layout says."""
         # What is the user's may end where it ends: kernels read some bytes further.
         if layout.rebased or source in self.turned:
@@ -61,7 +62,7 @@ class Conversions:
             and not any(layout.halo)
         )
 
-    def to_bytes(self, source: Any, layout: Layout) -> tuple[Any, list[Any]]:
+    def to_bytes(self, source: Var, layout: Layout) -> tuple[Any, list[Any]]:
         """The composite that lays a tensor out, and the variables of `main` that it reads."""
         origin, order = self._origin(source)
         is_picture = layout.is_narrow and len(shape_of(origin.ty)) == 4
@@ -81,7 +82,7 @@ class Conversions:
         kind = PICTURES if is_picture else PLAIN
         return builder.finish([written], {"composite": kind}), arguments
 
-    def _origin(self, source: Any) -> tuple[Any, list[int]]:
+    def _origin(self, source: Var) -> tuple[Any, list[int]]:
         """What a layer's data is the transpose of, and which; itself where it is none."""
         if source not in self.turned:
             return source, []
@@ -89,7 +90,7 @@ class Conversions:
         return origin, self.turned[source]
 
 
-def to_bits(stored: Any, inner: Layout, layout: Layout) -> Any:
+def to_bits(stored: Var, inner: Layout, layout: Layout) -> Any:
     """The composite that makes planes or tables of bytes."""
     builder = FunctionBuilder()
     value = builder.param("p0", shape_of(stored.ty), dtype_of(stored.ty))
@@ -112,7 +113,7 @@ def _is_elementwise(caller: Caller) -> bool:
     return len(shape) == 4 and same and operands and names <= elementwise.ELEMENTWISE
 
 
-def _computed(function: Any, operands: list[Any], builder: FunctionBuilder) -> Any:
+def _computed(function: Function, operands: list[Any], builder: FunctionBuilder) -> Any:
     """What a composite of one result computes, in another one."""
     values = dict(zip(function.params, operands, strict=True))
     (output,) = outputs_of(function)

@@ -63,7 +63,8 @@ def copies_of(main: Function) -> set[Var]:
     shared, found = {*values, *inputs}, set[Var]()
     for value in values:
         call = made.get(value)
-        is_view = is_op(call, "relax.reshape") and call.args[0] in shared
-        if is_view and shape_of(call.ty) == shape_of(call.args[0].ty):
+        if not is_op(call, "relax.reshape") or call.args[0] not in shared:
+            continue
+        if shape_of(call.ty) == shape_of(call.args[0].ty):
             found.add(value)
     return found

@@ -1,6 +1,6 @@
 """What stays float in a network with quantizers, apart from what its composites compute.
 
-Composites of quantized layers know floats in two places: between a picture that is handed in and
+Composites of quantized layers know floats in two places: between a picture of the user's and
 its quantizer, and between an accumulator and an output. There they are steps, one value for all or
 one per channel, on tensors with their channels last, and a sum with a float picture of whole blocks
 of channels, such as a residual that nobody quantizes. Everything else in float is an island: a
@@ -25,7 +25,7 @@ STEPS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 PRODUCTS = ("conv2d", "dense")
 """How names of products end."""
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-"""Where the axes of a picture go whose channels are turned last, or back."""
+"""Where the axes of a picture go whose channels are moved last, or back."""
 
 
 def islands(function: Function) -> set[Var]:
@@ -42,7 +42,7 @@ class Islands:
         inputs, self.tensors = set(function.params[:count]), set(function.params[count:])
         self.pictures, self.heads = set(inputs), set(inputs)
         """Graph inputs, reshaped at most; what quantizers begin with, those with their channels
-        turned last or sums that are settled, and these with steps behind."""
+        moved last or exact sums, and these with steps behind."""
         self.sums: set[Var] = set()
         """Accumulators made float, and these with steps behind them."""
         self.products: set[Var] = set()
@@ -50,7 +50,7 @@ class Islands:
         self.alone: set[Var] = set()
         """Those, made float, that nothing else is computed of."""
         self.tails: set[Var] = set()
-        """Those, turned back to the source's layout or reshaped at most."""
+        """Those, moved back to the source's layout or reshaped at most."""
         self.found: set[Var] = set()
         bindings = [b for b in bindings_of(function) if b.var not in outputs_of(function)]
         self.readers = Counter(v for b in bindings_of(function) for v in variables_in(b.value))
@@ -71,8 +71,8 @@ class Islands:
                 self.products.add(variable)
             return
         is_moved = any(is_op(call, name) for name in MOVED)
-        is_turned = is_op(call, "relax.permute_dims")
-        is_back = not is_turned or order_of(call) == FIRST
+        is_transposed = is_op(call, "relax.permute_dims")
+        is_back = not is_transposed or order_of(call) == FIRST
         is_step = len(read) == 1 and self._is_step(call)
         is_real = is_op(call, "relax.qnn.dequantize")
         if is_real or (is_step and read <= self.sums) or self._is_added(call, read):
@@ -81,11 +81,11 @@ class Islands:
             before = self.products if is_real else self.alone
             if read <= before and all(self.readers[v] == 1 for v in read):
                 self.alone.add(variable)
-        elif is_moved and is_back and read <= (self.sums if is_turned else self.tails):
+        elif is_moved and is_back and read <= (self.sums if is_transposed else self.tails):
             self.tails.add(variable)
-        elif is_moved and read <= self.pictures and (not is_turned or order_of(call) == LAST):
+        elif is_moved and read <= self.pictures and (not is_transposed or order_of(call) == LAST):
             self.heads.add(variable)
-            if not is_turned:
+            if not is_transposed:
                 self.pictures.add(variable)
         elif is_step and read <= self.heads:
             self.heads.add(variable)

@@ -6,7 +6,7 @@ Nothing here runs an operator or knows which there are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from tvm import relax
@@ -32,7 +32,7 @@ def _plain(value: Any) -> Any:
     return [_plain(element) for element in value]
 
 
-def is_op(expr: Any, name: str) -> bool:
+def is_op(expr: object, name: str) -> TypeGuard[Call]:
     """Whether `expr` calls the Relax operator `name` (full name, such as `relax.qnn.conv2d`)."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name
 

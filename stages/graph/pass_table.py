@@ -2,7 +2,7 @@
 
     model = run_passes(PASSES, model)
 
-An observer is handed each pass once it has run: its name, how many bindings it rewrote, how long it
+An observer gets each pass once it has run: its name, how many bindings it rewrote, how long it
 took, and the model it gave. `doit show passes=all` prints these, `doit verify passes=all` runs each
 model. A stage that nobody observes only makes the models.
 """
@@ -74,7 +74,7 @@ Observer = Callable[[Applied], None]
 
 
 def run_passes(passes: Sequence[PassRow], model: Model, observe: Observer | None = None) -> Model:
-    """What the passes make of a model, one after the other; `observe` is handed each of them."""
+    """What the passes make of a model, one after the other; `observe` gets each of them."""
     for row in passes:
         started = time.monotonic()
         work = row.make(model)

@@ -25,7 +25,7 @@ from stages.dialect.algebra import factor, numerators
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.numbers import NUMPY
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
-from stages.graph.composites import fits_bytes, takes_bits, takes_products
+from stages.graph.composites import fits_bytes, is_linear, takes_bits, takes_products
 from stages.graph.passes import Pass
 from stages.kernels import direct
 from stages.kernels.rebase import SHIFT, rebase
@@ -74,7 +74,7 @@ class LegalizeProducts(Pass):
     def rewrite(self, binding: VarBinding) -> Expr | None:
         """A product for a kernel or for loops, and what is cheaper for knowing its operands."""
         call = binding.value
-        if is_op(call, "relax.qnn.conv2d") or is_op(call, "relax.qnn.dense"):
+        if is_linear(call):
             attrs, weight = attributes(call), self.constants.get(call.args[1])
             if takes_bits(call, weight) and (found := self._on_bits(binding)) is not None:
                 return found
@@ -113,8 +113,7 @@ class LegalizeProducts(Pass):
 
     def _takes_bytes(self, call: Expr) -> bool:
         """Whether an expression is a product that a kernel of bytes computes."""
-        is_product = is_op(call, "relax.qnn.conv2d") or is_op(call, "relax.qnn.dense")
-        return is_product and takes_products(call, self.constants.get(call.args[1]))
+        return is_linear(call) and takes_products(call, self.constants.get(call.args[1]))
 
     def _on_bits(self, binding: VarBinding) -> Expr | None:
         """A product for a kernel of stored bits, if that is what is chosen for it."""
@@ -166,9 +165,10 @@ class LegalizeProducts(Pass):
         dtype = str(attrs.get("dtype", "int32"))
         is_conv = is_op(call, "relax.qnn.conv2d")
         if is_conv and any(attrs["padding"]):
-            data = self._padded(data, attrs["padding"], point + attrs["pad_value"], name)
-        if data is None:  # what surrounds the picture has no stored value
-            return None
+            padded = self._padded(data, attrs["padding"], point + attrs["pad_value"], name)
+            if padded is None:  # what surrounds the picture has no stored value
+                return None
+            data = padded
         levels = weight.astype(np.int64) - weight_point
         sums = levels.reshape(len(levels), -1).sum(axis=1)
         is_folded = bool(point) and self._fits(levels, dtype_of(data.ty), dtype)

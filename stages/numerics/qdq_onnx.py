@@ -102,9 +102,9 @@ def _sums(graph: Rewriting, variable: Any, call: Any, out: Grid) -> Any | None:
             return qlinear.nchw(graph.builder, result, product.layer)
     else:
         _note(graph, product.layer, "QLinearConv" if product.is_conv else "QLinearMatMul or QGemm")
-    if bias is not None:
-        bias = graph.builder.tensor(f"{product.layer}.bias_values", bias)
-    sums = product.sums(graph, bias)
+    name = f"{product.layer}.bias_values"
+    stored = None if bias is None else graph.builder.tensor(name, bias)
+    sums = product.sums(graph, stored)
     factor = qlinear.output_factor(product.data.grid, product.weight.grid, out)
     result = qlinear.rescaled(graph.builder, product.layer, sums, factor, out)
     return qlinear.nchw(graph.builder, result, product.layer) if product.is_conv else result

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from tvm import relax
@@ -21,6 +21,7 @@ from stages.dialect.windows import pad_spatial, windows
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.builder import ModelBuilder
 from stages.kernels import direct
+from stages.nodes import Call, Expr, Function, Var, VarBinding
 from stages.numerics.onnx_layers import window_sum2d
 
 Array = np.ndarray[Any, Any]
@@ -30,7 +31,7 @@ POOLS = (MAXIMUM, "relax.nn.avg_pool2d")
 """Operators that give one value for a window of neighbours."""
 
 
-def is_convolution(expr: Any) -> bool:
+def is_convolution(expr: Expr) -> TypeGuard[Call]:
     """Whether an expression is a float convolution that is made one of channels last."""
     if not is_op(expr, "relax.nn.conv2d"):
         return False
@@ -39,7 +40,7 @@ def is_convolution(expr: Any) -> bool:
     return is_source and _is_float(expr)
 
 
-def is_dense(expr: Any) -> bool:
+def is_dense(expr: Expr) -> TypeGuard[Call]:
     """Whether an expression is a product of floats, of one matrix on the right."""
     if not is_op(expr, "relax.matmul") or not _is_float(expr):
         return False
@@ -47,7 +48,7 @@ def is_dense(expr: Any) -> bool:
     return left >= 2 and right == 2
 
 
-def dense(builder: ModelBuilder, call: Any, data: Any, weight: Array, name: str) -> Any:
+def dense(builder: ModelBuilder, call: Call, data: Var, weight: Array, name: str) -> Any:
     """Emit a float product (`is_dense`) of data [..., K]; `weight` is its matrix [K, O]."""
     *outer, depth = shape_of(data.ty)
     if len(outer) > 1:
@@ -59,13 +60,13 @@ def dense(builder: ModelBuilder, call: Any, data: Any, weight: Array, name: str)
     return builder.emit(relax.op.reshape(product, shape_of(call.ty)), f"{name}.unrowed")
 
 
-def is_simple(call: Any) -> bool:
+def is_simple(call: Call) -> bool:
     """Whether a convolution adds up several channels, of windows without gaps."""
     is_own = int(call.attrs.groups) > 1 and shape_of(call.args[1].ty)[1] == 1
     return not is_own and [int(n) for n in call.attrs.dilation] == [1, 1]
 
 
-def padded(builder: ModelBuilder, call: Any, data: Any, name: str) -> Any:
+def padded(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
     """What a float convolution reads of a picture with its channels last."""
     top, left, bottom, right = (int(count) for count in call.attrs.padding)
     if not any((top, left, bottom, right)):
@@ -75,7 +76,7 @@ def padded(builder: ModelBuilder, call: Any, data: Any, name: str) -> Any:
 
 
 def convolution(
-    builder: ModelBuilder, call: Any, data: Any, weight: Array, name: str, *, is_exact: bool
+    builder: ModelBuilder, call: Call, data: Var, weight: Array, name: str, *, is_exact: bool
 ) -> Any:
     """What a float convolution is of a picture with its channels last, and gives so.
 
@@ -85,15 +86,15 @@ def convolution(
     data = padded(builder, call, data, name)
     strides, dilation = ([int(n) for n in pair] for pair in (attrs.strides, attrs.dilation))
     if is_simple(call) and not is_exact:
-        turned = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
-        tensor = builder.tensor(f"{weights}.ohwi", turned)
+        ohwi = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
+        tensor = builder.tensor(f"{weights}.ohwi", ohwi)
         return floats.float_conv2d(data, tensor, strides=strides, groups=int(attrs.groups))
     if is_exact:
         data = builder.emit(relax.op.astype(data, "float64"), f"{name}.wide")
-    turned = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))
+    hwio = np.ascontiguousarray(weight.transpose(2, 3, 1, 0))
     sums = direct.direct_conv2d(
         data,
-        builder.tensor(f"{weights}.hwio", turned),
+        builder.tensor(f"{weights}.hwio", hwio),
         strides=strides,
         dilation=dilation,
         groups=int(attrs.groups),
@@ -106,7 +107,7 @@ def convolution(
     return sums
 
 
-def pool(builder: ModelBuilder, call: Any, data: Any, name: str) -> Any:
+def pool(builder: ModelBuilder, call: Call, data: Var, name: str) -> Any:
     """What a float pool (`is_pool`) is of a picture with its channels last, and gives so."""
     sizes = {
         "kernel": [int(n) for n in call.attrs.pool_size],
@@ -134,9 +135,11 @@ def _counts(
     return counts[0, 0, 0] if np.all(counts == counts[0, 0, 0]) else counts
 
 
-def is_pool(expr: Any) -> bool:
+def is_pool(expr: Expr) -> TypeGuard[Call]:
     """Whether an expression is a pool over neighbours in a float picture."""
-    if not any(is_op(expr, name) for name in POOLS) or not _is_float(expr):
+    if not isinstance(expr, Call) or getattr(expr.op, "name", "") not in POOLS:
+        return False
+    if not _is_float(expr):
         return False
     attrs = expr.attrs
     is_simple = not bool(attrs.ceil_mode) and [int(n) for n in attrs.dilation] == [1, 1]
@@ -145,23 +148,23 @@ def is_pool(expr: Any) -> bool:
     return is_simple and is_reached and str(attrs.layout) == "NCHW"
 
 
-def _is_float(call: Any) -> bool:
+def _is_float(call: Call) -> bool:
     """Whether an operator reads float32 and gives it."""
     return dtype_of(call.args[0].ty) == dtype_of(call.ty) == "float32"
 
 
-def before_integers(main: Any) -> set[Any]:
+def before_integers(main: Function) -> set[Var]:
     """The variables from which an integer is computed, however much later."""
 
-    def is_integer(binding: Any) -> bool:
+    def is_integer(binding: VarBinding) -> bool:
         return not all(dtype_of(k).startswith("float") for k in tensor_types(binding.var.ty))
 
     return sources_of(main, is_integer)
 
 
-def sources_of(main: Any, is_wanted: Callable[[Any], bool]) -> set[Any]:
+def sources_of(main: Function, is_wanted: Callable[[Any], bool]) -> set[Var]:
     """The variables that some bindings depend on."""
-    found: set[Any] = set()
+    found: set[Var] = set()
     for binding in reversed(bindings_of(main)):
         if binding.var in found or is_wanted(binding):
             found.update(variables_in(binding.value))

@@ -41,7 +41,7 @@ INPUT_INTEGERS = {"UINT8": (0, 255), "INT8": (-128, 127)}
 
 
 class Context:
-    """The state of one walk; the accessors turn what is not supported into a StageError."""
+    """The state of one walk; the accessors raise StageError for what is not supported."""
 
     def __init__(self, source: Model) -> None:
         self.source = source

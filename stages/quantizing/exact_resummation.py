@@ -5,8 +5,9 @@ Of float convolutions between quantizers:
     conv2d(x, w), a chain of steps, a quantizer ->
         quantizer(steps(settle(float_conv2d(x, w), x, w, ...)))
 
-How near to a boundary of two levels a sum must be to be settled (`stages.dialect.settling`) follows
-from the chain: what a float32 sum is off by, and what the steps behind it round, both in levels.
+How near to a boundary of two levels a sum must be to be taken again (`stages.dialect.settling`)
+follows from the chain: what a float32 sum is off by, and what the steps behind it round, both in
+levels.
 """
 
 from __future__ import annotations

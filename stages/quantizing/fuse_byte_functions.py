@@ -56,12 +56,12 @@ class FuseByteFunctions(Pass):
         values = self.builder.tensor(f"{binding.var.name}.table", found.values)
         return table(self.read(found.of), values)
 
-    def _function(self, call: Any) -> Function | None:
+    def _function(self, call: Call) -> Function | None:
         """What an operator gives as a function of one byte, if it is."""
         name = str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
         if name not in ELEMENTWISE or not isinstance(call.ty, relax.TensorType):
             return None
-        whole, operands, roots = WHOLE.get(name, ()), list[Array](), set[Any]()
+        whole, operands, roots = WHOLE.get(name, ()), list[Array](), set[Var]()
         for position, argument in enumerate(call.args):
             constant = self.constants.get(argument)
             if constant is not None and (constant.size == 1 or position in whole):
@@ -76,7 +76,7 @@ class FuseByteFunctions(Pass):
             return None
         return Function(roots.pop(), np.ascontiguousarray(interpret.by_element(call, operands)))
 
-    def _read(self, variable: Any) -> Function | None:
+    def _read(self, variable: Var) -> Function | None:
         """An operand as a function of a byte: of itself, if it is no other's."""
         if variable in self.functions:
             return self.functions[variable]
@@ -84,10 +84,10 @@ class FuseByteFunctions(Pass):
             return None
         return Function(variable, every_byte(dtype_of(variable.ty)))
 
-    def _is_joined(self, call: Any) -> bool:
+    def _is_joined(self, call: Call) -> bool:
         """Whether an operator reads several tensors, each a function of the same byte, or floats.
 
-        What integers alone make of a byte is cheap, and drawn into what reads it.
+        What integers alone make of a byte is cheap, and fused into what reads it.
         """
         read = [each for each in variables_in(call) if each not in self.constants]
         return len(read) > 1 or dtype_of(read[0].ty) == "float32"

@@ -8,8 +8,6 @@ between two of them computes position by position, so it can as well be done on 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
@@ -18,7 +16,7 @@ from stages.dialect.elementwise import ELEMENTWISE
 from stages.graph.bindings import bindings_of, remap, variables_in
 from stages.graph.passes import Pass
 from stages.kinds import Model
-from stages.nodes import Expr, Function, Var, VarBinding
+from stages.nodes import Call, Expr, Function, Var, VarBinding
 
 _QUANTIZERS = ("relax.qnn.quant", "relax.qnn.bipolar_quant")
 _BY_CHANNEL = ("relax.qnn.batch_norm", "relax.qnn.multi_threshold")
@@ -34,11 +32,11 @@ def _picture(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-1], 1, shape[-1])
 
 
-def _is_opening(call: Any) -> bool:
+def _is_opening(call: Call) -> bool:
     return is_op(call, "relax.reshape") and shape_of(call.ty) == _picture(shape_of(call.args[0].ty))
 
 
-def _is_closing(call: Any) -> bool:
+def _is_closing(call: Call) -> bool:
     return is_op(call, "relax.reshape") and shape_of(call.args[0].ty) == _picture(shape_of(call.ty))
 
 

@@ -6,8 +6,8 @@
     avg_pool2d(x)               -> transpose(qnn.window_sum2d(transpose(x)) / counts)
 
 Most transposes cancel when the model is simplified. The picture is padded on its own, so that no
-sum asks where it is. Convolutions of each channel on its own, or of windows with gaps, become plain
-ones (`direct_conv2d`). So do all where something is quantized later, as a sum in another order
+sum asks where it is. Convolutions of each channel on its own, or of windows with gaps, become
+loops (`direct_conv2d`). So do all where something is quantized later, as a sum in another order
 could end on another level: there sums stay float64, rounded once:
 
     conv2d(x, w) -> transpose(float32(direct_conv2d(float64(pad(transpose(x))), w')))

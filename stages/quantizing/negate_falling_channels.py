@@ -1,4 +1,4 @@
-"""Channels that fall, turned: the weights are negated, so that no comparison has to be.
+"""Negating channels whose thresholds fall: weights are negated, so that no comparison has to be.
 
     conv2d(x, w) < t   is   conv2d(x, -w) >= 1 - t
 
@@ -18,7 +18,7 @@ from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import is_linear
 from stages.graph.passes import Pass
 from stages.kinds import Model
-from stages.nodes import Call, Expr, VarBinding
+from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics.grid import limits_of
 
 Array = np.ndarray[Any, Any]
@@ -35,12 +35,12 @@ class NegateFallingChannels(Pass):
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
-        self.readers: dict[Any, list[Any]] = {}
+        self.readers: dict[Var, list[Any]] = {}
         for binding in bindings_of(self.main):
             for variable in variables_in(binding.value):
                 self.readers.setdefault(variable, []).append(binding.value)
-        self.sums: set[Any] = set()
-        """Old variables whose falling channels have been turned."""
+        self.sums: set[Var] = set()
+        """Old variables whose falling channels have been negated."""
 
     def rewrite(self, binding: VarBinding) -> Expr | None:
         """A layer with negated channels, or the thresholds behind it."""
@@ -58,8 +58,8 @@ class NegateFallingChannels(Pass):
             return self._rising(call)
         return None
 
-    def _weights(self, binding: Any) -> Array | None:
-        """A layer's weights with falling channels negated; None where there is nothing to turn."""
+    def _weights(self, binding: VarBinding) -> Array | None:
+        """A layer's weights with falling channels negated; None where none is negated."""
         readers = self.readers[binding.var]
         if not all(is_op(reader, "relax.qnn.threshold") for reader in readers):
             return None
@@ -76,14 +76,14 @@ class NegateFallingChannels(Pass):
         fits = low <= weights.min() and weights.max() <= high
         return weights.astype(stored.dtype) if fits else None
 
-    def _falling(self, call: Any) -> Array:
+    def _falling(self, call: Call) -> Array:
         return self.constants[call.args[2]] != 0
 
-    def _limits(self, call: Any) -> Array:
+    def _limits(self, call: Call) -> Array:
         return self.constants[call.args[1]]
 
-    def _rising(self, call: Any) -> Any:
-        """Thresholds of a turned layer."""
+    def _rising(self, call: Call) -> Any:
+        """Thresholds of a negated layer."""
         falling, limits = self._falling(call), self._limits(call)
         name, flips = (str(operand.name) for operand in call.args[1:])
         return integer.threshold(

@@ -11,8 +11,6 @@ for what is computed of every value alone (f).
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import relax
 
 from stages.dialect.calls import is_op, shape_of
@@ -55,7 +53,7 @@ class PadColumns(Pass):
     def _more(self, expr: Expr, name: str) -> Var | None:
         """A product, or what is computed of one alone, with more columns; None to leave it."""
         missing = self._missing(expr)
-        if missing:
+        if missing and isinstance(expr, Call):
             left, right = map(self.read, expr.args)
             width = [0, 0] * (len(shape_of(right.ty)) - 1) + [0, missing]
             wide = self.builder.emit(relax.op.nn.pad(right, width), f"{name}.columns")
@@ -70,12 +68,12 @@ class PadColumns(Pass):
             remap(expr, {**known, computed[0]: self._wider[computed[0]]}), name
         )
 
-    def _is_alike(self, call: Any) -> bool:
+    def _is_alike(self, call: Call) -> bool:
         """Whether every position is computed in the same way."""
         read = (each for each in variables_in(call) if each in self.constants)
         return not WHOLE.get(str(call.op.name)) and all(self.constants[v].size == 1 for v in read)
 
-    def _missing(self, expr: Any) -> int:
+    def _missing(self, expr: Expr) -> int:
         """How many columns to add to the right operand of a product, 0 to leave it as it is."""
         if not is_op(expr, "relax.matmul") or expr.args[1] in self.constants:
             return 0

@@ -25,7 +25,7 @@ from stages.graph.composites import is_linear
 from stages.graph.passes import Pass
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Model
-from stages.nodes import Expr, VarBinding
+from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import onnx
 from stages.numerics.rescale import LINES
 from stages.quantizing.affine_requantization import nearby
@@ -34,10 +34,10 @@ from stages.quantizing.rescalings import (
     TRIES,
     Rescaling,
     Sums,
+    affine_fits,
     bounds_of,
     centre_of,
     has_signs,
-    line_fits,
     searched,
 )
 
@@ -75,27 +75,27 @@ class RescaleInFloat32(Pass):
         if sums is None or len(factors) < len(call.args) - 1:
             return None
         rescaled = rescaling(factors, sums)
-        return None if rescaled is None else self._line(call, sums, rescaled, name)
+        return None if rescaled is None else self._requantized(call, sums, rescaled, name)
 
-    def _line(self, call: Any, sums: Sums, rescaling: Rescaling, name: str) -> Any:
-        """Rescaled sums as a line."""
+    def _requantized(self, call: Call, sums: Sums, rescaling: Rescaling, name: str) -> Any:
+        """Rescaled sums as an affine requantization."""
         attrs = attributes(call)
         found = searched(sums, rescaling, attrs)
         if found is None:
             return None
-        moved, line = found
+        moved, affine = found
         tensor = self.builder.tensor
         bias = tensor(f"{name}.bias", (sums.bias - moved).astype(np.int32))
         data = self.builder.emit(relax.op.add(self.read(sums.product), bias), f"{name}.moved")
-        parts = (line.scale, line.offset, *line.low, *line.high)
+        parts = (affine.scale, affine.offset, *affine.low, *affine.high)
         operands = [tensor(f"{name}.line{i}", part) for i, part in enumerate(parts)]
         kept = {name: attrs[name] for name in ("low", "high", "dtype")}
         return LINES[len(operands) - 2](
-            data, *operands, low_misses=len(line.low), is_odd=has_signs(attrs),
-            zero_point=centre_of(attrs), fits=line_fits(line, sums, moved), **kept,
+            data, *operands, low_misses=len(affine.low), is_odd=has_signs(attrs),
+            zero_point=centre_of(attrs), fits=affine_fits(affine, sums, moved), **kept,
         )  # fmt: skip
 
-    def _sums(self, variable: Any) -> Sums | None:
+    def _sums(self, variable: Var) -> Sums | None:
         """Sums of products with constants, plus a constant; None for what is not that."""
         call: Any = self.calls.get(variable)
         bias: Array = np.zeros((), np.int64)
@@ -116,7 +116,7 @@ class RescaleInFloat32(Pass):
         is_whole = max(-low.min(), high.max(), (high - low).max()) < FAR
         return Sums(variable, np.broadcast_to(bias, low.shape), low, high) if is_whole else None
 
-    def _shift(self, call: Any, name: str) -> Any:
+    def _shift(self, call: Call, name: str) -> Any:
         """A table that adds one number to all bytes, as those between types of bytes do."""
         data, values = call.args[0], self.constants.get(call.args[1])
         if values is None or dtype_of(call.ty) not in BYTES:
@@ -130,7 +130,7 @@ class RescaleInFloat32(Pass):
         moved = self.builder.emit(relax.op.add(wide, shift), f"{name}.moved")
         return relax.op.astype(moved, dtype_of(call.ty))
 
-    def _addition(self, call: Any, name: str) -> Any:
+    def _addition(self, call: Call, name: str) -> Any:
         """A sum of two tensors of bytes as ratios of both."""
         attrs = attributes(call)
         dtypes = {dtype_of(operand.ty) for operand in call.args} | {attrs["dtype"]}

@@ -32,13 +32,13 @@ _HINT = "leave floats out of the recipe"
 PAD = "relax.nn.pad"
 
 
-def _is_rounded(expr: Any) -> bool:
+def _is_rounded(expr: Expr) -> bool:
     """Whether an expression is a product that may round what it reads."""
     is_rounded = is_float_product(expr) and not is_batched(expr)
     return is_rounded and not attributes(expr).get("is_direct")
 
 
-def is_own(expr: Any) -> bool:
+def is_own(expr: Expr) -> bool:
     """Whether an expression multiplies each channel on its own, by few enough weights to add their
     products up in float16."""
     if not is_op(expr, "relax.qnn.direct_conv2d") or attributes(expr)["dtype"] != "float32":
@@ -55,22 +55,24 @@ class RoundToHalves(Pass):
         self.half = half
         self.to, self.back = HALVING[half]
         self.bound = {binding.var: binding for binding in bindings_of(self.main)}
-        self.pads: set[Any] = set()
+        self.pads: set[Var] = set()
         """Paddings that nothing but products reads."""
         self.rounded = self._read_by_products()
         """Variables that products read, or paddings in front of them."""
-        self.halves: dict[Any, Any] = {}
+        self.halves: dict[Var, Any] = {}
         """Old variable → its float of 16 bits in the new model."""
+        for variable in list(self.mapping):
+            self._round(variable, str(variable.name))
 
-    def _takes(self, expr: Any) -> bool:
+    def _takes(self, expr: Expr) -> bool:
         return _is_rounded(expr) or (self.half == "float16" and is_own(expr))
 
-    def _read_by_products(self) -> set[Any]:
-        readers: dict[Any, list[Any]] = {}
+    def _read_by_products(self) -> set[Var]:
+        readers: dict[Var, list[Any]] = {}
         for binding in self.bound.values():
             for variable in variables_in(binding.value):
                 readers.setdefault(variable, []).append(binding.value)
-        found: set[Any] = set()
+        found: set[Var] = set()
         for binding in self.bound.values():
             if self._takes(binding.value):
                 variable = binding.value.args[0]
@@ -82,9 +84,6 @@ class RoundToHalves(Pass):
         if not found:
             raise StageError(f"no layer is left in float to be rounded to {self.half}", hint=_HINT)
         return found
-
-        for variable in list(self.mapping):
-            self._round(variable, str(variable.name))
 
     def rewrite(self, binding: VarBinding) -> Expr | None:
         """A product of rounded operands, and what is rounded as soon as it is computed."""

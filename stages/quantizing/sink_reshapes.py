@@ -19,7 +19,7 @@ from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.graph.bindings import variables_in
 from stages.graph.passes import Pass
 from stages.kinds import Model
-from stages.nodes import Call, Expr, VarBinding
+from stages.nodes import Call, Expr, Var, VarBinding
 
 OF_ROWS = (
     "relax.qnn.dense",
@@ -35,9 +35,9 @@ class SinkReshapes(Pass):
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
-        self.results: set[Any] = set()
+        self.results: set[Var] = set()
         """New variables that are a product, or computed of one element by element."""
-        self.rows: dict[Any, Any] = {}
+        self.rows: dict[Var, Any] = {}
         """New variable → that of the results that it is a reshape of."""
 
     def rewrite(self, binding: VarBinding) -> Expr | None:
@@ -58,7 +58,7 @@ class SinkReshapes(Pass):
         if goes_on or any(is_op(expr, product) for product in OF_ROWS):
             self.results.add(result)
 
-    def _sunk(self, call: Any, name: str) -> Any | None:
+    def _sunk(self, call: Call, name: str) -> Any | None:
         """The operator on the rows themselves, reshaped; None where that is not possible."""
         shape = shape_of(call.ty)
         read = [self.mapping.get(v) for v in variables_in(call) if shape_of(v.ty) == shape]
@@ -81,10 +81,10 @@ class SinkReshapes(Pass):
         self.rows[result] = inner
         return result
 
-    def _operand(self, variable: Any, shape: tuple[int, ...], rows: tuple[int, ...]) -> Any | None:
+    def _operand(self, variable: Var, shape: tuple[int, ...], rows: tuple[int, ...]) -> Var | None:
         """An operand, which broadcasts to a shape, for rows of another one; None if it cannot."""
         own = shape_of(variable.ty)
-        source = self.rows.get(self.mapping.get(variable))
+        source = self.rows.get(self.mapping[variable]) if variable in self.mapping else None
         if source is not None and own == shape and shape_of(source.ty) == rows:
             return source
         if prod(own) == 1:

@@ -31,7 +31,7 @@ def cuts() -> list[int]:
     model = simplify(MoveChannelsLast(simplify(block())).run())
     found = Cuts(model, BATCH)
     places = range(1, len(found.bindings))
-    return [at for at in places if found.is_possible(at) and found.bytes_handed_over(at)]
+    return [at for at in places if found.is_possible(at) and found.collected_bytes(at)]
 
 
 @pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda profile: profile.name)
