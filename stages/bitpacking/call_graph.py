@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax
 
 from stages.graph.bindings import bindings_of, calls_of, variables_in
-from stages.graph.composites import is_apart, is_reshape
+from stages.graph.composites import is_of_levels, is_reshape
 from stages.kinds import Model
 from stages.nodes import Var
 
@@ -44,7 +44,7 @@ class Caller:
     def of_levels(self) -> bool:
         """Whether it is of levels, so that its results lie as readers want them; results of others
         also lie as the user sees them."""
-        return not is_apart(self.function)
+        return is_of_levels(self.function)
 
     def reads(self, variable: Var) -> int:
         """How many operators inside read a variable of `main`."""

@@ -1,4 +1,4 @@
-"""Weights that a package computes: what packs them, turned on the way where a transpose is all that
+"""Weights that a package computes: what packs them, transposed on the way where that is all that
 comes before."""
 
 from __future__ import annotations
@@ -75,19 +75,19 @@ def matrices(graph: Graph, plans: Sequence[LinearPlan]) -> dict[Var, Matrix]:
             continue
         weights = plan.layer.actual[plan.layer.call.args[1]]
         passed = graph.viewed(weights)
-        turn = graph.callers.get(passed[-1])
-        order = turn_of(turn.function) if turn else []
-        if turn is None or not order or any(graph.readings[each] > 1 for each in passed):
+        transpose = graph.callers.get(passed[-1])
+        order = transpose_of(transpose.function) if transpose else []
+        if transpose is None or not order or any(graph.readings[each] > 1 for each in passed):
             continue
         shape = shape_of(weights.ty)
         if shape_of(passed[-1].ty)[-2:] == shape[-2:]:
-            (source,) = turn.actual.values()
+            (source,) = transpose.actual.values()
             found[weights] = Matrix(source, order, shape, tuple(passed))
     return found
 
 
-def turn_of(function: Function) -> list[int]:
+def transpose_of(function: Function) -> list[int]:
     """The axes of the transpose that a composite is; none if it is anything else."""
     first, *others = bindings_of(function)
-    is_turn = is_op(first.value, "relax.permute_dims") and len(others) == 1
-    return list(order_of(first.value)) if is_turn else []
+    is_transpose = is_op(first.value, "relax.permute_dims") and len(others) == 1
+    return list(order_of(first.value)) if is_transpose else []

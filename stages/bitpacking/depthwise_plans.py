@@ -94,7 +94,7 @@ def _on_levels(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
 
 
 def _on_bytes(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
-    """The convolution that a plain composite begins with; None where no kernel can have it."""
+    """The convolution that a TE composite begins with; None where no kernel can have it."""
     inner = bindings_of(caller.function)[0]
     is_alone = caller.kind == PLAIN and _is_depthwise(inner.value)
     if not is_alone or not _is_by_position(caller.function, inner):

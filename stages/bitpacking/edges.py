@@ -40,7 +40,7 @@ BITS = Stored(1, (0b10,))
 
 
 @dataclass
-class Requests:
+class LayoutRequests:
     """How the readers of a result want it."""
 
     can_pad: bool = True
@@ -87,12 +87,12 @@ class Edges:
     """How every edge lies."""
 
     plans: Plans
-    requests: Mapping[Var, Requests]
+    requests: Mapping[Var, LayoutRequests]
     """Variable of `main` → how its composite writes it; as the user sees it if it is not here."""
 
-    def of(self, variable: Var) -> Requests:
+    def of(self, variable: Var) -> LayoutRequests:
         """How a variable of `main` is written."""
-        return self.requests.get(variable, Requests(is_read=True))
+        return self.requests.get(variable, LayoutRequests(is_read=True))
 
 
 def solve(graph: Graph, chosen: Mapping[Var, LinearPlan], hardware: Hardware) -> Edges:
@@ -155,11 +155,11 @@ def _check_axis(plan: Plan, joined: Stored | None) -> None:
 # -- what composites write --------------------------------------------------------------------
 
 
-def _requests(graph: Graph, plans: Plans) -> dict[Var, Requests]:
+def _requests(graph: Graph, plans: Plans) -> dict[Var, LayoutRequests]:
     """Result → how it is read, for all of levels, and else for every layer or maximum pool of bytes
     with one result that is a picture."""
     found = {
-        variable: Requests(can_pad=not caller.of_levels)
+        variable: LayoutRequests(can_pad=not caller.of_levels)
         for variable, caller in graph.producers.items()
         if isinstance(variable.ty, relax.TensorType)
         and (caller.of_levels or _writes_layouts(caller, plans))
@@ -178,7 +178,7 @@ def _requests(graph: Graph, plans: Plans) -> dict[Var, Requests]:
         wanted.sort(key=lambda one: FORMS.index(one.form))
         is_pool = not of_levels and variable not in plans
         if is_pool and (requests.as_user or requests.pads or len(wanted) > 1):
-            found[variable] = Requests(is_read=True)  # a pool writes one result
+            found[variable] = LayoutRequests(is_read=True)  # a pool writes one result
     return found
 
 
@@ -217,7 +217,7 @@ def _is_added(variable: Var, reader: Caller, plan: Plan | None, layout: Layout |
 
 
 def _padding(reader: Caller) -> Any:
-    """The padding of height and width that a plain composite is, if it is nothing else."""
+    """The padding of height and width that a TE composite is, if it is nothing else."""
     pad = pad_of(reader.function)
     if pad is None or len(calls_in(reader.function)) > 1:
         return None
@@ -225,7 +225,7 @@ def _padding(reader: Caller) -> Any:
     return pad if len(width) == 8 and not any((*width[:2], *width[6:])) else None
 
 
-def _pool_planes(graph: Graph, requests: dict[Var, Requests]) -> None:
+def _pool_planes(graph: Graph, requests: dict[Var, LayoutRequests]) -> None:
     """Have maximum pools of single bits read planes: the largest of many bits is their OR.
 
     Their producers pack what they compare anyway, and 32 channels are pooled at once. The halo

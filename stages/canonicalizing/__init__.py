@@ -1,6 +1,6 @@
 """Canonicalizing: the graph becomes calls of composites, one main operator with its epilogue each.
 
-Afterwards `main` only calls private functions marked `composite` and takes their outputs apart.
+Afterwards `main` only calls private functions marked `composite` and picks among their outputs.
 A composite is one kernel, one unit of tuning and of caching: its tensors are parameters, and two
 layers of equal form call the same function.
 """

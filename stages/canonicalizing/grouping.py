@@ -60,8 +60,8 @@ def operator_name(expr: Expr) -> str:
     return str(expr.op.name)
 
 
-def group(function: Function, apart: Collection[Var] = ()) -> list[Group]:
-    """The composites of a legalized `main`, in execution order, without what is computed apart."""
+def group(function: Function, elsewhere: Collection[Var] = ()) -> list[Group]:
+    """The composites of a legalized `main`, in execution order, without what is elsewhere."""
     outputs = outputs_of(function)
     readers: dict[Var, list[Var]] = {}
     for binding in bindings_of(function):
@@ -70,7 +70,7 @@ def group(function: Function, apart: Collection[Var] = ()) -> list[Group]:
     groups: list[Group] = []
     home: dict[Var, Group] = {}
     for binding in bindings_of(function):
-        if binding.var in outputs or binding.var in apart:
+        if binding.var in outputs or binding.var in elsewhere:
             continue
         name = operator_name(binding.value)
         sources = [home[v] for v in variables_in(binding.value) if v in home]
@@ -79,8 +79,8 @@ def group(function: Function, apart: Collection[Var] = ()) -> list[Group]:
             place = Group(kind, str(binding.var.name))
             groups.append(place)
         else:
-            place = _last(groups, sources, home, readers, apart)
-            if any(v in apart for v in variables_in(binding.value)):
+            place = _last(groups, sources, home, readers, elsewhere)
+            if any(v in elsewhere for v in variables_in(binding.value)):
                 # It runs where that is ready; nothing else waits for what it has made before.
                 groups.remove(place)
                 groups.append(place)
@@ -94,7 +94,7 @@ def _last(
     sources: Sequence[Group],
     home: Mapping[Var, Group],
     readers: Mapping[Var, Sequence[Var]],
-    apart: Collection[Var],
+    elsewhere: Collection[Var],
 ) -> Group:
     """The last of some groups, once the one that multiplies most is put there, if it can be."""
     last = max(sources, key=groups.index)
@@ -105,7 +105,7 @@ def _last(
     read = [home.get(v) for one in between for b in one.bindings for v in variables_in(b.value)]
     sums = [v for v in last.defined if dtype_of(v.ty) == "int32"]
     stays = all(home.get(reader) is last for v in sums for reader in readers.get(v, ()))
-    stays &= not any(reader in apart for v in heavy.defined for reader in readers.get(v, ()))
+    stays &= not any(reader in elsewhere for v in heavy.defined for reader in readers.get(v, ()))
     if heavy in read or not stays:
         return last
     groups.remove(heavy)

@@ -1,4 +1,4 @@
-"""What stays float in a network with quantizers, apart from what its composites compute.
+"""What stays float in a network with quantizers, beside what its composites compute.
 
 Composites of quantized layers know floats in two places: between a picture of the user's and
 its quantizer, and between an accumulator and an output. There they are steps, one value for all or

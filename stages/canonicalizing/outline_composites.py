@@ -52,7 +52,7 @@ class OutlineComposites:
         return self.builder.model_after(self.source, results, functions)
 
     def _outline(self, each: Group, results: Sequence[Var]) -> None:
-        """Call the function of a group, and take its results apart."""
+        """Call the function of a group, and take single ones out of its results."""
         arguments = _arguments(each)
         function = _composite(each, arguments, results)
         # Adding a function equal to an earlier one gives the earlier one's name.
@@ -71,9 +71,9 @@ def groups_of(model: Model) -> list[Group | VarBinding]:
     main = model.module["main"]
     if is_prequantized(model):
         return group_single_readers(main)
-    apart = islands(main) | copies_of(main)
-    items: list[Group | VarBinding] = [*group(main, apart)]
-    return in_order([*items, *group_single_readers(main, apart)]) if apart else items
+    elsewhere = islands(main) | copies_of(main)
+    items: list[Group | VarBinding] = [*group(main, elsewhere)]
+    return in_order([*items, *group_single_readers(main, elsewhere)]) if elsewhere else items
 
 
 def _declared(builder: ModelBuilder, model: Model) -> dict[Var, Var]:

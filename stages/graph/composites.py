@@ -1,6 +1,6 @@
 """Kinds of composite, and what decides them.
 
-A plain composite computes on tensors as the user sees them and is compiled from the tensor
+A TE composite computes on tensors as the user sees them and is compiled from the tensor
 expressions of its operators. Composites of products have a synthesized micro-kernel inside; in a
 model that comes with integer operators they still write tensors as the user sees them, and are
 called `products`.
@@ -29,7 +29,7 @@ from stages.nodes import Call, Expr, Function
 Array = np.ndarray[Any, Any]
 
 PLAIN = "plain"
-"""The attribute `composite` of a plain composite's function."""
+"""The attribute `composite` of a TE composite's function, compiled from tensor expressions."""
 PRODUCTS = "products"
 """That of a function whose sums a micro-kernel of 8-bit products computes."""
 DEPTHWISE = "depthwise"
@@ -85,7 +85,7 @@ def max_pool_of(function: Function) -> Any:
 
 
 def pad_of(function: Function) -> Any:
-    """The padding with a constant that a plain composite is, whatever type it gives; else None."""
+    """The padding with a constant that a TE composite is, whatever type it gives; else None."""
     calls = calls_in(function)
     if str(function.attrs["composite"]) != PLAIN or not is_op(calls[0], "relax.nn.pad"):
         return None
@@ -112,9 +112,9 @@ def is_reshape(expr: Expr) -> bool:
     return isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in RESHAPES
 
 
-def is_apart(function: Function) -> bool:
-    """Whether a composite of a network with quantizers is of what stays float in it."""
-    return str(function.attrs["composite"]) in (PLAIN, PRODUCTS)
+def is_of_levels(function: Function) -> bool:
+    """Whether a composite is one of levels, not of bytes with their own arithmetic or floats."""
+    return str(function.attrs["composite"]) not in (PLAIN, PRODUCTS)
 
 
 def takes_depthwise(call: Call, weight: Array | None) -> bool:

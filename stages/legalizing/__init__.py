@@ -56,7 +56,7 @@ def passes(
                     choices=choices,
                     hardware=hardware,
                 ),
-                "gives each product unsigned bytes, stored bits, or plain loops",
+                "gives each product unsigned bytes, stored bits, or loops",
                 "the operators come with their arithmetic: only the form of operands is open",
             ),
         )

@@ -2,7 +2,7 @@
 
 Where a micro-kernel of 8-bit products can compute one, it gets unsigned activations and signed
 weights; where both are stored in a few bits, popcounts may be cheaper. The others become products
-for plain kernels. The four terms of a convolution with zero points (Jain et al. 2020, section IV-A,
+for TE kernels. The four terms of a convolution with zero points (Jain et al. 2020, section IV-A,
 equation 4) are
 
     sum (a - za) (w - zw) = sum a (w - zw) - za * sum (w - zw)
@@ -46,7 +46,7 @@ INT32_MAX = np.iinfo(np.int32).max
 
 
 class LegalizeProducts(Pass):
-    """Gives products of constant weights the form that a kernel takes, or that of plain loops.
+    """Gives products of constant weights the form that a kernel takes, or that of loops.
 
     Some layers are `on_bytes` whatever is predicted for them.
     """
@@ -157,7 +157,7 @@ class LegalizeProducts(Pass):
         return self.rebased[variable]
 
     def _in_loops(self, binding: VarBinding, attrs: dict[str, Any]) -> Expr | None:
-        """A product for plain loops, with its zero point in the bias where that fits."""
+        """A product for loops, with its zero point in the bias where that fits."""
         call, name = binding.value, str(binding.var.name)
         data, weight = self.read(call.args[0]), self.constants[call.args[1]]
         weight_name = str(call.args[1].name)

@@ -74,7 +74,7 @@ PREQUANTIZED: Passes = (
     ),
     PassRow(
         PadColumns,
-        "adds columns to products of computed matrices that stay in plain loops",
+        "adds columns to products of computed matrices that stay in loops",
         "only those are left that no kernel computes",
     ),
     PassRow(

@@ -47,7 +47,7 @@ class Footprint:
 
 
 def footprint(model: Model) -> Footprint:
-    """The memory of a model at any stage whose `main` holds plain operators."""
+    """The memory of a model at any stage whose `main` holds operators, no composites."""
     main = model.module["main"]
     steps = _Steps(main)
     needed_until: dict[Var, int] = {}

@@ -1,4 +1,4 @@
-"""Products of two computed matrices that stay in plain loops, as vectors compute them fast.
+"""Products of two computed matrices that stay in loops, as vectors compute them fast.
 
 Those are exact sums of floats, integers of 16 bits, and matrices that several others share. A
 vector holds neighbouring columns of the result. Where their number has no divisor that a vector

@@ -1,4 +1,4 @@
-"""Passes of a true recipe through the front door: the column, and the one after which it departs."""
+"""Passes of a true recipe through the front door: the column, and the one that breaks it."""
 
 from __future__ import annotations
 

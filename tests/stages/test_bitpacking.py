@@ -260,9 +260,6 @@ def test_zero_points_that_no_byte_holds(bias: float, name: Algorithm) -> None:
     assert_stages_agree(model, options=algorithm(name))
 
 
-# -- signatures ----------------------------------------------------------------------------------
-
-
 # -- tensors -------------------------------------------------------------------------------------
 
 
