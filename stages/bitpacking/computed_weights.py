@@ -12,10 +12,10 @@ from tvm import relax
 from stages.bitpacking.call_graph import Graph
 from stages.bitpacking.plans import LinearPlan
 from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import MATRICES, PLAIN
-from stages.graph.simplify_graph import order_of
 from stages.kernels.matrices import pack_matrices
 from stages.kernels.packed import signature_text
 from stages.kernels.signature import KernelSignature

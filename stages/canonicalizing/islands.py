@@ -13,9 +13,9 @@ from collections import Counter
 
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
 from stages.dialect.settling import SETTLE
+from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.composites import MOVED
-from stages.graph.simplify_graph import order_of
 from stages.kernels.signature import BLOCK
 from stages.nodes import Call, Function, Var, VarBinding
 

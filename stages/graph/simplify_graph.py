@@ -8,7 +8,6 @@ the two undo each other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,13 @@ from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.dialect.moving import slices_of
 from stages.graph import interpret
+from stages.graph.axes import Order, keeps_memory, order_of, parts_of
 from stages.graph.bindings import bindings_of, needed_bindings, variables_in
 from stages.graph.passes import Pass
 from stages.kinds import Model
 from stages.nodes import Call, Expr, TupleGetItem, Var, VarBinding
 
 Array = np.ndarray[Any, Any]
-Order = tuple[int, ...]
 TRANSPOSE, RESHAPE = "relax.permute_dims", "relax.reshape"
 REDUCTIONS = {
     f"relax.{build.__name__}": build
@@ -106,7 +105,7 @@ class SimplifyGraph(Pass):
     def _joined(self, call: Call, name: str) -> Var | None:
         """A transpose and the one before it; None where it stays as it is."""
         value, order = self.read(call.args[0]), order_of(call)
-        is_idle = _keeps_memory(shape_of(value.ty), order)
+        is_idle = keeps_memory(shape_of(value.ty), order)
         return self._transpose(value, order, name) if value in self.transposed or is_idle else None
 
     def _transpose(self, value: Var, order: Order, name: str) -> Var:
@@ -117,7 +116,7 @@ class SimplifyGraph(Pass):
         if order == tuple(range(len(order))):
             return value
         shape = shape_of(value.ty)
-        if _keeps_memory(shape, order):
+        if keeps_memory(shape, order):
             target = tuple(shape[axis] for axis in order)
             result = self._shaped(value, target, name)
         else:
@@ -270,35 +269,3 @@ def _is_whole(call: Call, parameter: Var) -> bool:
     """Whether an operator reads an operand as a whole, such as a table."""
     positions = WHOLE.get(str(call.op.name), ())
     return any(call.args[position].same_as(parameter) for position in positions)
-
-
-def order_of(call: Call) -> Order:
-    """Where the axes of a transpose come from."""
-    rank = len(call.args[0].ty.shape)
-    axes = call.attrs.axes
-    if axes is None:
-        return tuple(range(rank))[::-1]
-    return tuple(int(axis) % rank for axis in axes)
-
-
-def parts_of(shape: Sequence[int], target: Sequence[int]) -> list[list[int]] | None:
-    """The axes of a target that each axis of a shape is split into, but for those of extent 1.
-
-    None where it merges some.
-    """
-    places = [axis for axis, extent in enumerate(target) if extent != 1]
-    found: list[list[int]] = []
-    for extent in (n for n in shape if n != 1):
-        part: list[int] = []
-        while prod(target[axis] for axis in part) < extent:
-            part.append(places.pop(0))
-        if prod(target[axis] for axis in part) > extent:
-            return None
-        found.append(part)
-    return found
-
-
-def _keeps_memory(shape: Sequence[int], order: Order) -> bool:
-    """Whether a transpose moves extents of 1 alone."""
-    moved = [axis for axis in order if shape[axis] != 1]
-    return moved == sorted(moved)

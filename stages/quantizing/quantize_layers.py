@@ -16,40 +16,40 @@ from stages.graph.bindings import (
 )
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Function, Var, VarBinding
-from stages.quantizing import lower_elementwise as elementwise
-from stages.quantizing import lower_linear as linear
-from stages.quantizing import lower_quantizers as quantizers
-from stages.quantizing import lower_shapes as shapes
 from stages.quantizing.channels_last import sources_of
 from stages.quantizing.context import Context
 from stages.quantizing.float_fallback import FloatFallback
+from stages.quantizing.lower_elementwise import STEPS, arithmetic, batch_norm, clip, relu
+from stages.quantizing.lower_linear import conv2d, matmul
+from stages.quantizing.lower_quantizers import bipolar_quant, multi_threshold, quant
+from stages.quantizing.lower_shapes import average_pool, max_pool, mean, permute, reshape
 from stages.quantizing.values import FloatTensor, Known, KnownQuantized, Value
 
 QUANTIZERS: Mapping[str, Callable[[Context, Call], Value]] = {
-    "relax.qnn.quant": quantizers.quant,
-    "relax.qnn.bipolar_quant": quantizers.bipolar_quant,
-    "relax.qnn.multi_threshold": quantizers.multi_threshold,
+    "relax.qnn.quant": quant,
+    "relax.qnn.bipolar_quant": bipolar_quant,
+    "relax.qnn.multi_threshold": multi_threshold,
 }
 LOWERINGS: Mapping[str, Callable[[Context, Call], Value]] = {
-    "relax.qnn.batch_norm": elementwise.batch_norm,
-    "relax.nn.conv2d": linear.conv2d,
-    "relax.matmul": linear.matmul,
-    "relax.nn.relu": elementwise.relu,
-    "relax.clip": elementwise.clip,
-    "relax.nn.max_pool2d": shapes.max_pool,
-    "relax.nn.avg_pool2d": shapes.average_pool,
-    "relax.mean": shapes.mean,
-    "relax.reshape": shapes.reshape,
-    "relax.squeeze": shapes.reshape,
-    "relax.expand_dims": shapes.reshape,
-    "relax.flatten": shapes.reshape,
-    "relax.permute_dims": shapes.permute,
-    **{name: elementwise.arithmetic for name in elementwise.STEPS},
+    "relax.qnn.batch_norm": batch_norm,
+    "relax.nn.conv2d": conv2d,
+    "relax.matmul": matmul,
+    "relax.nn.relu": relu,
+    "relax.clip": clip,
+    "relax.nn.max_pool2d": max_pool,
+    "relax.nn.avg_pool2d": average_pool,
+    "relax.mean": mean,
+    "relax.reshape": reshape,
+    "relax.squeeze": reshape,
+    "relax.expand_dims": reshape,
+    "relax.flatten": reshape,
+    "relax.permute_dims": permute,
+    **{name: arithmetic for name in STEPS},
 }
 """Operator of the source → what it becomes; NoIntegerFormError where that can only be float."""
 CHAINED = {
     *("relax.qnn.batch_norm", "relax.nn.relu", "relax.clip", "relax.nn.max_pool2d"),
-    *elementwise.STEPS,
+    *STEPS,
 }
 """Operators that a quantizer takes along."""
 
