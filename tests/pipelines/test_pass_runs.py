@@ -17,6 +17,8 @@ from stages.nodes import Call, Expr, VarBinding
 from stages.quantizing.negate_falling_channels import NegateFallingChannels
 from tests.pipelines.fake_clone import ROOT, doit
 
+LAYER = "layer1.0.conv1.input_quant"
+"""Of the first thresholds."""
 RECIPE = "recipes/ci/residual_block_a2w1_rpi3.yaml"
 
 
@@ -85,6 +87,7 @@ def test_verify_names_the_pass_and_the_layer_that_it_breaks(
     with pytest.raises(CheckError) as error:
         verify.run(**given(layer="all", passes="all"))
     said = str(error.value)
+    assert said.startswith(f"layer '{LAYER}' ")
     assert "is the first to depart, in quantizing after NegateFallingChannels: differs from" in said
     assert "of quantizing, QuantizeLayers" in said
     assert capsys.readouterr().out.count(" departs") > 1  # what is computed from it departs, too
