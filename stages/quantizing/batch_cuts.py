@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.ir.attrs import DictAttrs
 
 from stages.dialect.calls import attributes, shape_of
-from stages.graph.bindings import bindings_of, outputs_of, variables_in
+from stages.graph.bindings import bindings_of, variables_in
 from stages.kernels.signature import ALIGNMENT
 from stages.kinds import Model
 from stages.nodes import Var, VarBinding
@@ -62,14 +62,11 @@ class Cuts:
     def __init__(self, model: Model, batch: int) -> None:
         main = model.module["main"]
         self.batch, self.bindings, self.stored = batch, bindings_of(main), stored(model)
-        outputs = outputs_of(main)
-        self.returned = {binding.value for binding in self.bindings if binding.var in outputs}
         self._known = dict.fromkeys(main.params[: int(main.attrs["num_input"])], -1)
         self._read: dict[Var, int] = {}
         for at, binding in enumerate(self.bindings):
             self._known[binding.var] = at
-            if binding.var not in outputs:
-                self._read |= dict.fromkeys(variables_in(binding.value), at)
+            self._read |= dict.fromkeys(variables_in(binding.value), at)  # outputs, too
 
     def is_possible(self, place: int) -> bool:
         """Whether the bindings from a place on can have what they read of all pictures at once."""
@@ -84,7 +81,7 @@ class Cuts:
 
     def _may_be_collected(self, variable: Var) -> bool:
         """Whether pictures of it can be stored one behind the other, each of them aligned."""
-        if variable not in self.stored or variable in self.returned:
+        if variable not in self.stored:
             return False
         is_tensor = isinstance(variable.ty, relax.TensorType)
         is_batch = is_tensor and shape_of(variable.ty)[:1] == (self.batch,)

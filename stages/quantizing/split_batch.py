@@ -117,16 +117,26 @@ class SplitBatch(Pass):
 
     def finish(self, results: Sequence[Var]) -> Model:
         """The new model, whose `main` runs once for each of the pictures."""
-        if not self.varying.issuperset(outputs_of(self.main)):
+        outputs = outputs_of(self.main)
+        if not self.varying.issuperset(outputs):
             raise self.error
+        if self.together:
+            values = {b.var: b.value for b in bindings_of(self.main) if b.var in outputs}
+            self._gather([values[output] for output in outputs])
+            results = [self.mapping[values[output]] for output in outputs]
         attrs = {**self.main.attrs, "pictures": self.batch}
         return self.builder.model(results, output_names(self.source), attrs=attrs)
 
     def _of_all(self, binding: VarBinding) -> Expr | None:
         """What a binding is for all pictures: what it reads of one is collected first."""
+        is_first = self._gather(variables_in(binding.value))
+        return self.remapped(binding.value) if is_first else None
+
+    def _gather(self, variables: Sequence[Var]) -> bool:
+        """Collect those of some variables that are of one picture; whether there were any."""
         if self.single is None:
             self.single = set(self.mapping) - self.constants.keys()
-        read = [v for v in dict.fromkeys(variables_in(binding.value)) if v in self.single]
+        read = [variable for variable in dict.fromkeys(variables) if variable in self.single]
         for variable in read:
             if variable not in self.varying:
                 raise self.error
@@ -134,7 +144,7 @@ class SplitBatch(Pass):
             collected = collect(self.mapping[variable], pictures=self.batch)
             name = f"{variable.name}.collected"
             self.mapping[variable] = self.builder.emit(collected, name)
-        return self.remapped(binding.value) if read else None
+        return bool(read)
 
     def _one(self, binding: VarBinding) -> Var:
         """What a binding is for one picture."""

@@ -136,7 +136,7 @@ def collected(model: Model) -> list[str]:
 BEHIND: dict[str, Callable[[ModelBuilder, list[Any]], list[Any]]] = {
     "nothing": lambda _, values: values[2:],
     "pictures meet": lambda b, values: [b.emit(op.mean(values[2], [0], True), "mean")],
-    "a result of single pictures": lambda _, values: [values[0], values[2]],
+    "the sums are the user's": lambda _, values: values[1:],
 }
 
 
@@ -156,7 +156,7 @@ def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
     ("channels", "build"),
     [
         (63, BEHIND["nothing"]),  # a picture's sums would begin anywhere
-        (64, lambda _, values: values[1:]),  # the sums are the user's
+        (64, lambda _, values: [values[0], values[2]]),  # so much would be collected for the user
     ],
 )
 def test_what_cannot_be_collected_is_computed_picture_by_picture(channels: int, build: Any) -> None:
