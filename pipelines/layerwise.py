@@ -11,6 +11,7 @@ departs is named by stage and pass. A pass may say that a layer's value means so
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,8 @@ class Layer:
     stage: str
     layer: str
     after_pass: str = ""
-    """The pass of the stage after which this is; none for after all of them."""
+    """The pass of the stage after which this is, `Name 2` where it has run for a second time; empty
+    for after all of them."""
     like: str = ""
     """The layer, as it was called there, with whose value it was compared."""
     since: str = ""
@@ -51,6 +53,11 @@ class Layer:
     largest_value: float = 0.0
     """Of floats; 0 for integers, which are equal or not."""
     tolerance: float = CLOSE
+
+    @property
+    def pass_name(self) -> str:
+        """The pass, whichever time it ran."""
+        return self.after_pass.partition(" ")[0]
 
     @property
     def verdict(self) -> str:
@@ -120,11 +127,12 @@ def _modules(workshop: Workshop, passes: str | None) -> list[_Module]:
     found: list[_Module] = []
     for step in (step for step in workshop.plan.steps if step.stage.gives == "model"):
         applied = [] if passes is None else pass_runs.of_stage(workshop, step.name)
-        found += [
-            _Module(step.name, each.name, each.model, each.redefined)
-            for each in applied
-            if each.rewrites
-        ]
+        times: Counter[str] = Counter()
+        for each in applied:
+            times[each.name] += 1
+            name = each.name if times[each.name] == 1 else f"{each.name} {times[each.name]}"
+            if each.rewrites:
+                found.append(_Module(step.name, name, each.model, each.redefined))
         if not applied:
             found.append(_Module(step.name, "", workshop.load(step)))
     return found
@@ -164,9 +172,9 @@ def by_layer(workshop: Workshop, pattern: str, passes: str | None = None) -> lis
     rows = list(found.values())
     matched = set(matching(pattern, [row.layer for row in rows], "layer"))
     if passes is not None:
-        named = [row.after_pass for row in rows if row.after_pass]
+        named = [row.pass_name for row in rows if row.after_pass]
         after = {"", *matching(passes, named, "pass that rewrites anything", "passes")}
-        rows = [row for row in rows if row.after_pass in after]
+        rows = [row for row in rows if row.pass_name in after]
     return [row for row in rows if row.layer in matched]
 
 
