@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipelines import pass_runs
-from pipelines.execute import Workshop
-from pipelines.patterns import matching
+from pipelines.builds.execution import Workshop
+from pipelines.recipe.layer_patterns import matching
 from pipelines.verifying import CLOSE, GOLDEN, tolerance
 
 if TYPE_CHECKING:

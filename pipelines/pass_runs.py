@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipelines.execute import Workshop, call
+from pipelines.builds.execution import Workshop
+from pipelines.builds.stage_calls import call
 
 if TYPE_CHECKING:
     from stages.graph.pass_table import Applied

@@ -38,7 +38,7 @@ from stages.bitpacking.pack_composites import PackComposites
 from stages.dialect.calls import dtype_of, storage_dtype, tensor_types
 from stages.graph.bindings import bindings_of
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
-from stages.kernels.measured import Subject
+from stages.kernels.workloads import Subject
 from stages.kinds import Model, Table
 from stages.options import LegalizeOptions
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.window import Window
-from stages.dialect.algebra import factor, numerators, offset
+from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.packed import border_classes, class_count
-from stages.kernels.packing import raw_sums, round_up, stack_rows
+from stages.kernels.packing import pack_rows, raw_sums, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
 
 Array = np.ndarray[Any, Any]
@@ -79,4 +79,4 @@ def widened(q: Array, edge: Layout) -> Array:
     """Weights [O, KH, KW, C] with the channels and stacks of rows of an edge, zeros between."""
     rows = round_up(q.shape[1], edge.stacked) - q.shape[1]
     width = [(0, 0), (0, rows), (0, 0), (0, edge.padded_channels - q.shape[3])]
-    return stack_rows(np.pad(q, width), edge.stacked)
+    return pack_rows(np.pad(q, width), edge.stacked)

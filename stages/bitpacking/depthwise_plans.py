@@ -14,10 +14,10 @@ from stages.bitpacking.edge_layouts import Layout, fill_of, layout_of
 from stages.bitpacking.linear_layers import Layer, layer_around, linear_name
 from stages.bitpacking.sums import most_of
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
-from stages.dialect.infer import limits
+from stages.dialect.dtypes import limits
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import PLAIN, has_own
-from stages.kernels.depthwise import (
+from stages.kernels.packed_depthwise import (
     MAX_TAPS,
     PAIR_LIMIT,
     pack_depthwise,

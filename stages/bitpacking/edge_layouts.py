@@ -10,15 +10,16 @@ from typing import Any, get_args
 
 from tvm import relax
 
-from stages.dialect.algebra import factor
 from stages.dialect.calls import dtype_of, shape_of, storage_dtype
+from stages.dialect.numerators import factor
 from stages.graph.builder import FunctionBuilder
 from stages.kernels import packed
-from stages.kernels.methods import WORD_BITS, WORD_BYTES, Stored
+from stages.kernels.lut import ENTRIES, GROUP
+from stages.kernels.operand_storage import WORD_BITS, WORD_BYTES, Stored
 from stages.kernels.packing import round_up
 from stages.kernels.rebase import SHIFT, less_shift
-from stages.kernels.signature import BLOCK, Form
-from stages.kernels.tables import ENTRIES, GROUP
+from stages.kernels.signature import BLOCK
+from stages.kernels.signature_traits import Form
 from stages.nodes import Expr, TensorType, Var
 
 FORMS: tuple[Form, ...] = get_args(Form)

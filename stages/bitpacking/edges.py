@@ -32,7 +32,7 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import MOST_TAPS, calls_in, max_pool_of, pad_of
-from stages.kernels.methods import Stored
+from stages.kernels.operand_storage import Stored
 from stages.nodes import Var
 
 BITS = Stored(1, (0b10,))
@@ -134,7 +134,7 @@ def _shares(plan: Plan) -> bool:
     """
     if plan.layer.of_levels or not isinstance(plan, LinearPlan):
         return True
-    return not plan.kernel.is_float and not plan.kernel.is_whole
+    return not plan.kernel.is_float and not plan.kernel.covers_layer
 
 
 def _check_axis(plan: Plan, joined: Stored | None) -> None:

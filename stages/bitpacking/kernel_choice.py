@@ -16,20 +16,14 @@ from stages.dialect.calls import attributes, dtype_of
 from stages.errors import StageError
 from stages.graph.bindings import variables_in
 from stages.graph.composites import ON_BITS, is_batched, is_float_product
-from stages.kernels.geometry import PHASED, PHASES, Geometry
-from stages.kernels.groups import groups_of
-from stages.kernels.measured import Subject, Workload, pick, products_problem
-from stages.kernels.offers import (
-    FLOAT_PROBLEMS,
-    Offer,
-    Problem,
-    from_table,
-    on_bytes,
-    products_for,
-    weight_limit_of,
-)
-from stages.kernels.packings import packed_as, packing_text
+from stages.kernels.candidates import KernelCandidate, from_table
+from stages.kernels.channel_groups import groups_of
+from stages.kernels.geometry import PHASES, POLYPHASE_GAIN, Geometry
+from stages.kernels.packing_choices import packed_as, packing_text
+from stages.kernels.problems import FLOAT_PROBLEMS, Problem
+from stages.kernels.selection import byte_algorithms, byte_candidates, weight_limit_of
 from stages.kernels.terms import encoding_of
+from stages.kernels.workloads import Subject, Workload, pick, products_problem
 from stages.kinds import Table
 from stages.nodes import Call, Var
 from stages.options import LegalizeOptions
@@ -94,11 +88,11 @@ def _gains(readers: Sequence[Layer | None], offers: Table) -> bool:
         if layer is None or not _is_strided(layer.call):
             return False
         subject = subject_of(layer, offers)
-        if (geometry := subject.workload.geometry.as_phased) is None:
+        if (geometry := subject.workload.geometry.as_polyphase) is None:
             return False
         mine += _least(subject)
         other += _least(_laid(subject, geometry))
-    return other < PHASED * mine
+    return other < POLYPHASE_GAIN * mine
 
 
 def _is_strided(call: Call) -> bool:
@@ -138,7 +132,9 @@ def subject_of(layer: Layer, offers: Table, phased: Collection[Var] = ()) -> Sub
     return _cheapest(subject) if layer.lies_freely else subject
 
 
-def _offered(layer: Layer, geometry: Geometry, offers: Table) -> tuple[str, Sequence[Offer]]:
+def _offered(
+    layer: Layer, geometry: Geometry, offers: Table
+) -> tuple[str, Sequence[KernelCandidate]]:
     """What a layer's problem is called, and the kernels for it that the recipe leaves."""
     data, stored = (dtype_of(argument.ty) for argument in layer.call.args)
     if is_float_product(layer.call):
@@ -150,8 +146,8 @@ def _offered(layer: Layer, geometry: Geometry, offers: Table) -> tuple[str, Sequ
         problem = Problem(bits, int(stored.lstrip("uint")), encoding).name
         offered = [o for o in from_table(offers[problem]) if o.algorithm == algorithm]
         return problem, _of_packing(layer, geometry, offered)
-    algorithms = on_bytes(weights, geometry.strides, layer.algorithm)
-    offered = products_for(offers, bits, weights, algorithms)
+    algorithms = byte_algorithms(weights, geometry.strides, layer.algorithm)
+    offered = byte_candidates(offers, bits, weights, algorithms)
     problem = products_problem(bits, weight_limit_of(weights))
     return problem, _of_algorithm(layer, geometry, offered)
 
@@ -163,12 +159,14 @@ def _padded(subject: Subject) -> list[Subject]:
     is the next pixel's, and multiplied with weights of 0.
     """
     geometry = replace(subject.workload.geometry, is_unpadded=False)
-    longer = [o.signature for o in subject.offers if o.signature.step > 1]
+    longer = [o.signature for o in subject.candidates if o.signature.step > 1]
     units = sorted({signature.step * signature.channels_per_word for signature in longer})
     return [_laid(subject, replace(geometry, unit=unit)) for unit in units]
 
 
-def _of_algorithm(layer: Layer, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
+def _of_algorithm(
+    layer: Layer, geometry: Geometry, offered: Sequence[KernelCandidate]
+) -> Sequence[KernelCandidate]:
     """Those offers of products that the recipe's algorithm leaves; StageError if none fits."""
     if attributes(layer.call).get("is_direct"):
         return [o for o in offered if not o.signature.is_transformed]
@@ -182,7 +180,9 @@ def _of_algorithm(layer: Layer, geometry: Geometry, offered: Sequence[Offer]) ->
     return found
 
 
-def _of_packing(layer: Layer, geometry: Geometry, offered: Sequence[Offer]) -> Sequence[Offer]:
+def _of_packing(
+    layer: Layer, geometry: Geometry, offered: Sequence[KernelCandidate]
+) -> Sequence[KernelCandidate]:
     """Those offers of popcounts that the recipe's packing leaves; StageError if none fits."""
     found = packed_as(offered, layer.packing)
     if not any(geometry.takes(offer.signature) for offer in found):
@@ -199,7 +199,7 @@ def _cheapest(subject: Subject) -> Subject:
     """The same with rows of its data stacked, or its pixels close together, if that is predicted to
     be cheaper."""
     mine = subject.workload.geometry
-    others = [_laid(subject, g) for g in (mine.as_stacked, mine.as_unpadded) if g is not None]
+    others = [_laid(subject, g) for g in (mine.as_row_packed, mine.as_unpadded) if g is not None]
     return min((subject, *others), key=_least)
 
 
@@ -216,7 +216,10 @@ def _least(subject: Subject) -> float:
 
 def _planned(layer: Layer, subject: Subject, choices: Table) -> LinearPlan:
     """What is picked for a layer, on data that lie as this kernel alone wants them."""
-    picked, geometry = pick(subject.offers, subject.workload, choices), subject.workload.geometry
+    picked, geometry = (
+        pick(subject.candidates, subject.workload, choices),
+        subject.workload.geometry,
+    )
     kernel, attrs = picked.fitted(geometry), attributes(layer.call)
     outputs = subject.workload.outputs
     window = Window(

@@ -12,10 +12,11 @@ from stages.bitpacking.edge_layouts import nhwc
 from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import PLAIN, calls_in, has_own, is_batched, is_product
-from stages.kernels.methods import BYTE_LIMIT, WORD_BYTES
+from stages.kernels.operand_storage import BYTE_LIMIT, WORD_BYTES
 from stages.kernels.signature import BLOCK
+from stages.layer_options import Algorithm, Packing
 from stages.nodes import Call, Var, VarBinding
-from stages.options import Algorithm, LegalizeOptions, Packing
+from stages.options import LegalizeOptions
 
 Array = np.ndarray[Any, Any]
 LINEAR = tuple(

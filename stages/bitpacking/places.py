@@ -18,8 +18,8 @@ from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import TILES
 from stages.graph.passes import Pass
+from stages.kernels.packed_winograd import tiles_for, to_tiles
 from stages.kernels.packing import round_up
-from stages.kernels.transformed import tiles_for, to_tiles
 from stages.nodes import Call, Function, TupleGetItem, Var
 
 

@@ -17,10 +17,10 @@ from stages.bitpacking.window import Window
 from stages.dialect.calls import attributes
 from stages.graph.composites import is_batched
 from stages.kernels import packed
-from stages.kernels.groups import Groups, dense, taken
+from stages.kernels.channel_groups import Groups, dense, taken
+from stages.kernels.packed_winograd import packed_winograd
 from stages.kernels.packing import pack_weights, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.kernels.transformed import packed_winograd
 from stages.nodes import Var
 
 Array = np.ndarray[Any, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 from stages.bitpacking.edge_layouts import Halo
 from stages.kernels.packing import round_up
-from stages.kernels.winograd import Transform
+from stages.kernels.winograd_transforms import Transform
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 
 from stages.dialect.calls import dtype_of, is_op, shape_of, tensor_types
-from stages.dialect.settling import SETTLE
+from stages.dialect.resummation import SETTLE
 from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of, outputs_of, variables_in
 from stages.graph.composites import MOVED

@@ -16,14 +16,14 @@ from collections.abc import Collection
 from stages.canonicalizing.grouping import Group
 from stages.dialect.calls import is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
-from stages.dialect.floats import WIDENINGS
-from stages.dialect.reductions import REDUCTIONS
-from stages.dialect.settling import SETTLE
+from stages.dialect.float_linear import WIDENINGS
+from stages.dialect.reductions_te import REDUCTIONS
+from stages.dialect.resummation import SETTLE
 from stages.graph.bindings import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.graph.collecting import is_collect
 from stages.graph.composites import PLAIN, PRODUCTS, is_batched, is_product, is_reshape
 from stages.nodes import Call, Function, Var, VarBinding
-from stages.numerics.near_ties import NEAR_TIES
+from stages.numerics.onnx_pointwise_conv import NEAR_TIES
 
 MAX_MEMBERS = 24
 """Longest chain of operators in one composite."""

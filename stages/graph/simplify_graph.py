@@ -15,7 +15,7 @@ from tvm import relax
 
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
-from stages.dialect.moving import slices_of
+from stages.dialect.movement_numpy import slices_of
 from stages.graph import interpret
 from stages.graph.axes import Order, keeps_memory, order_of, parts_of
 from stages.graph.bindings import bindings_of, needed_bindings, variables_in

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from hw.profile import Hardware
-from stages.dialect import batched
+from stages.dialect import batch_matmul
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of
@@ -25,17 +25,18 @@ from stages.graph.composites import (
     takes_depthwise,
 )
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
-from stages.kernels.measured import Subject
+from stages.kernels.workloads import Subject
 from stages.kinds import Model, Table
+from stages.layer_options import Algorithm, LayerAlgorithm, is_match
 from stages.legalizing.choice import ON_BYTES, layer_of, subject
 from stages.legalizing.choose_algorithms import ChooseAlgorithms
 from stages.legalizing.legalize_products import LegalizeProducts
 from stages.nodes import Call, Function
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions, is_match
+from stages.options import LegalizeOptions
 
 __all__ = ["check", "passes", "run", "subjects"]
 
-NAMED = (*LINEAR, *ON_FLOATS, batched.BATCH_DENSE)
+NAMED = (*LINEAR, *ON_FLOATS, batch_matmul.BATCH_DENSE)
 """Operators whose algorithm a recipe may name."""
 
 

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import integer
-from stages.dialect.algebra import numerators
 from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.numerators import numerators
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import has_own, is_linear, takes_depthwise
 from stages.graph.passes import Pass
-from stages.kernels.groups import dense
-from stages.kernels.offers import Method
+from stages.kernels.candidates import Method
+from stages.kernels.channel_groups import dense
 from stages.kinds import Model, Table
+from stages.layer_options import Algorithm
 from stages.legalizing.choice import BUILDERS, Layer, choose, layer_of, shared
 from stages.nodes import Call, Expr, Var, VarBinding
-from stages.options import Algorithm
 
 
 class ChooseAlgorithms(Pass):

@@ -21,19 +21,19 @@ from tvm import relax
 
 from hw.profile import Hardware
 from stages.dialect import integer
-from stages.dialect.algebra import factor, numerators
 from stages.dialect.calls import attributes, dtype_of, is_op
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numerators import factor, numerators
 from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
 from stages.graph.composites import fits_bytes, is_linear, takes_bits, takes_products
 from stages.graph.passes import Pass
-from stages.kernels import direct
+from stages.kernels import direct_operators as direct
 from stages.kernels.rebase import SHIFT, rebase
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, choose, layer_of
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics.division import rounds_alike
-from stages.numerics.linear import quantize_linear
+from stages.numerics.linear_quantizers import quantize_linear
 from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from stages.dialect.floats import Half
+from stages.dialect.float_linear import Half
 from stages.graph.composites import is_prequantized
 from stages.graph.pass_table import Observer, Passes, PassRow, run_passes
 from stages.graph.simplify_graph import SimplifyGraph

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.numerics.rescale import MOST_MISSED
 from stages.quantizing.chain import breakpoints
 

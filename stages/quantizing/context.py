@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tvm import relax
 
-from stages.dialect.floats import float_conv2d
+from stages.dialect.float_linear import float_conv2d
 from stages.errors import NoIntegerFormError, StageError
 from stages.graph import interpret
 from stages.graph.bindings import variables_in

@@ -5,7 +5,7 @@ Of float convolutions between quantizers:
     conv2d(x, w), a chain of steps, a quantizer ->
         quantizer(steps(settle(float_conv2d(x, w), x, w, ...)))
 
-How near to a boundary of two levels a sum must be to be taken again (`stages.dialect.settling`)
+How near to a boundary of two levels a sum must be to be taken again (`stages.dialect.resummation`)
 follows from the chain: what a float32 sum is off by, and what the steps behind it round, both in
 levels.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import shape_of
-from stages.dialect.settling import settle
+from stages.dialect.resummation import settle
 from stages.graph.builder import ModelBuilder
 from stages.nodes import Var
 from stages.quantizing.chain import Steps, affine

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.dialect import batched, integer
+from stages.dialect import batch_matmul, integer
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.graph.bindings import bindings_of
 from stages.graph.passes import Pass
-from stages.kernels.methods import BYTE_LIMIT, SPAN_LIMIT
-from stages.kernels.offers import weight_limit_of
+from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT
 from stages.kernels.rebase import SHIFT, rebase
+from stages.kernels.selection import weight_limit_of
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Var, VarBinding
 from stages.quantizing.channels_last import before_integers
@@ -68,7 +68,7 @@ class FitMatrixProducts(Pass):
         if dtype_of(call.ty) == "float32" and not is_constant and binding.var not in self.exact:
             left, right = map(self.read, call.args)
             data, weight = self._rows(left, right, name), self._columns(right, name)
-            product = self.builder.emit(batched.float_batch_dense(data, weight), name)
+            product = self.builder.emit(batch_matmul.float_batch_dense(data, weight), name)
             return self._whole(product, call, name)
         if dtype_of(call.ty) != "int32" or call.args[0] in self.constants:
             return None
@@ -148,9 +148,9 @@ class FitMatrixProducts(Pass):
             return None
         data, point = self._unsigned(a, f"{name}.lhs")
         right = self._stored(b, f"{name}.rhs")
-        base = 0 if dtype_of(right.ty) == "int8" else batched.BYTE_POINT
+        base = 0 if dtype_of(right.ty) == "int8" else batch_matmul.BYTE_POINT
         rows, weight = self._rows(data, right, name), self._columns(right, name)
-        product = batched.batch_dense(
+        product = batch_matmul.batch_dense(
             rows, weight, data_zero_point_x2=0, weight_zero_point_x2=2 * base
         )
         result = self.builder.emit(product, name)

@@ -17,10 +17,10 @@ from stages.dialect import integer
 from stages.dialect.calls import attributes, is_op, shape_of, tensor_types
 from stages.dialect.elementwise import ELEMENTWISE
 from stages.dialect.operators import OPERATORS
-from stages.dialect.standard import STANDARD
+from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import remap, variables_in
 from stages.nodes import Call, Expr, Var, VarBinding
-from stages.numerics.source import quant_range
+from stages.numerics.qonnx_operators import quant_range
 from stages.quantizing.chain import Step
 from stages.quantizing.channels_last import (
     convolution,

@@ -22,7 +22,7 @@ from stages.graph.bindings import variables_in
 from stages.graph.passes import Pass
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Op, Var, VarBinding
-from stages.numerics.grid import every_byte
+from stages.numerics.quantization_grid import every_byte
 from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]

@@ -14,12 +14,12 @@ import numpy as np
 
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, is_op
+from stages.dialect.dtypes import limits
 from stages.graph.bindings import bindings_of, variables_in
 from stages.graph.composites import is_linear
 from stages.graph.passes import Pass
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Var, VarBinding
-from stages.numerics.grid import limits_of
 
 Array = np.ndarray[Any, Any]
 
@@ -72,7 +72,7 @@ class NegateFallingChannels(Pass):
         stored = self.constants[binding.value.args[1]]
         weights = stored.astype(np.int32)
         weights[falling] = attributes(binding.value)["weight_zero_point_x2"] - weights[falling]
-        low, high = limits_of(dtype_of(binding.value.args[1].ty))
+        low, high = limits(dtype_of(binding.value.args[1].ty))
         fits = low <= weights.min() and weights.max() <= high
         return weights.astype(stored.dtype) if fits else None
 

@@ -17,16 +17,16 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect.calls import BYTES, attributes, dtype_of, is_op
+from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.infer import limits
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import is_linear
 from stages.graph.passes import Pass
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Var, VarBinding
-from stages.numerics import onnx
+from stages.numerics import onnx_elementwise
 from stages.numerics.rescale import LINES
 from stages.quantizing.affine_requantization import nearby
 from stages.quantizing.rescalings import (
@@ -144,7 +144,7 @@ class RescaleInFloat32(Pass):
             self.builder.tensor(f"{name}.{part}", value)
             for part, value in zip(("lhs_ratio", "rhs_ratio", "fixed"), found, strict=True)
         ]
-        return onnx.qlinear_add(*operands, **_bounds_of_sum(attrs), fits=True)
+        return onnx_elementwise.qlinear_add(*operands, **_bounds_of_sum(attrs), fits=True)
 
 
 def _bounds_of_sum(attrs: Mapping[str, Any]) -> dict[str, int]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.algebra import factor, numerators, offset
 from stages.dialect.calls import attributes, dtype_of
-from stages.dialect.infer import limits
-from stages.dialect.numbers import NUMPY
+from stages.dialect.dtypes import limits
+from stages.dialect.numbers_numpy import NUMPY
+from stages.dialect.numerators import factor, numerators, offset
 from stages.kernels.rebase import SHIFT
 from stages.nodes import Call
 from stages.numerics import tflite

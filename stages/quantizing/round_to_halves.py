@@ -18,13 +18,13 @@ from tvm import relax
 
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.floats import HALF_TERMS, HALVING, LARGEST_HALF, Half
-from stages.dialect.numbers import NUMPY
+from stages.dialect.float_linear import HALF_TERMS, HALVING, LARGEST_HALF, Half
+from stages.dialect.numbers_numpy import NUMPY
 from stages.errors import StageError
 from stages.graph.bindings import bindings_of, remap, variables_in
 from stages.graph.composites import is_batched, is_float_product
 from stages.graph.passes import Pass
-from stages.kernels.direct import direct_conv2d
+from stages.kernels.direct_operators import direct_conv2d
 from stages.kinds import Model
 from stages.nodes import Call, Expr, Var, VarBinding
 

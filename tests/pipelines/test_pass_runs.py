@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from pipelines import load, plan
+from pipelines.builds import plan
 from pipelines.commands import show, verify
 from pipelines.errors import CheckError, UserError
-from pipelines.overrides import Variables
+from pipelines.recipe import load
+from pipelines.recipe.overrides import Variables
 from stages.graph.passes import Pass
 from stages.nodes import Call, Expr, VarBinding
 from stages.quantizing.negate_falling_channels import NegateFallingChannels

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.operators import OPERATORS
 from stages.numerics import tflite
 from stages.quantizing.affine_requantization import Affine, fitted, stairs

@@ -6,8 +6,9 @@ import pytest
 from tvm import relax
 
 from stages import bitpacking
-from stages.kernels.methods import WORD_BYTES
-from stages.options import Algorithm, LegalizeOptions
+from stages.kernels.operand_storage import WORD_BYTES
+from stages.layer_options import Algorithm
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet
 from tests.stages.pipeline import (
     algorithm,

@@ -13,8 +13,8 @@ from tvm import relax
 from hw.profile import Hardware
 from stages import quantizing
 from stages.dialect.calls import is_op
-from stages.dialect.settling import SETTLE, settle
-from stages.dialect.windows import convolve
+from stages.dialect.convolve import convolve
+from stages.dialect.resummation import SETTLE, settle
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model

@@ -9,7 +9,7 @@ import pytest
 from tvm import relax
 
 from stages.dialect.calls import dtype_of
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 from tests.stages.networks import SourceNet
 from tests.stages.test_quantizing_chains import (
     CHANNELS,
@@ -27,7 +27,7 @@ def test_finn_graphs(datatype: str) -> None:
     hidden = net.op(relax.op.matmul(net.x, first), "fc1")
     thresholds = np.sort(net.rng.integers(-400, 400, (9, 3)), axis=1)
     hidden = net.op(
-        source.multi_threshold(
+        qonnx_operators.multi_threshold(
             hidden, net.constant("t", thresholds), out_scale=1.0, out_bias=-1.0, channel_axis=1
         ),
         "act",

@@ -17,7 +17,7 @@ from stages.dialect.calls import is_op
 from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.composites import calls_in
 from stages.kinds import Model
-from stages.numerics import pointwise, source
+from stages.numerics import float_elementwise, qonnx_operators
 from tests.stages.layers import (
     activation_quant,
     added,
@@ -72,7 +72,7 @@ def shortcut(net: SourceNet) -> Any:
     """A sum of floats, and what a function makes of it, between two quantized layers."""
     data = net.quant(net.x, "data", 2, 0.5)
     value = net.op(relax.op.add(net.conv(data, "conv1", 4), net.x), "sum")
-    value = net.op(pointwise.sigmoid(value), "sigmoid")
+    value = net.op(float_elementwise.sigmoid(value), "sigmoid")
     again = net.conv(net.quant(value, "middle", 2, 0.25), "conv2", 4)
     return net.quant(net.op(relax.op.add(again, value), "out"), "end", 2, 0.5)
 
@@ -82,13 +82,15 @@ def residual(net: SourceNet) -> Any:
     weight = real(net, "w", 32, 3, 3, 3)
     value = net.op(relax.op.nn.conv2d(net.x, weight, padding=1), "stem")
     for number in range(2):
-        bits = net.op(source.bipolar_quant(value, net.constant(f"s{number}", 1.0)), f"b{number}")
+        bits = net.op(
+            qonnx_operators.bipolar_quant(value, net.constant(f"s{number}", 1.0)), f"b{number}"
+        )
         scaled = net.batch_norm(net.conv(bits, f"conv{number}", 32), f"bn{number}", 0.125)
         value = net.op(relax.op.add(scaled, value), f"sum{number}")
-    bits = net.op(source.bipolar_quant(value, net.constant("s2", 1.0)), "b2")
+    bits = net.op(qonnx_operators.bipolar_quant(value, net.constant("s2", 1.0)), "b2")
     side = net.batch_norm(net.conv(bits, "side", 64, stride=2), "side.bn", 0.125)
     pooled = net.op(relax.op.nn.avg_pool2d(value, (2, 2), (2, 2)), "pool")
-    bits = net.op(source.bipolar_quant(pooled, net.constant("s3", 1.0)), "b3")
+    bits = net.op(qonnx_operators.bipolar_quant(pooled, net.constant("s3", 1.0)), "b3")
     main = net.batch_norm(net.conv(bits, "main", 64, kernel=1), "main.bn", 0.125)
     total = net.op(relax.op.add(main, side), "total")
     weight = real(net, "fc.w", 64 * 16, 10)
@@ -137,7 +139,7 @@ def joined(net: SourceNet) -> Any:
 
 def shuffled(net: SourceNet) -> Any:
     """Channels of bits in another order, as ShuffleNet has them."""
-    data = net.op(source.bipolar_quant(net.x, net.constant("s", 0.75)), "data")
+    data = net.op(qonnx_operators.bipolar_quant(net.x, net.constant("s", 0.75)), "data")
     split = net.op(relax.op.reshape(data, (1, 2, 2, 6, 6)), "split")
     turned = net.op(relax.op.permute_dims(split, [0, 2, 1, 3, 4]), "turned")
     value = net.op(relax.op.reshape(turned, (1, 4, 6, 6)), "shuffled")

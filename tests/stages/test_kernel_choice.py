@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stages.kernels.candidates import from_table
 from stages.kernels.geometry import Geometry
-from stages.kernels.offers import from_table
 from stages.kernels.packed import parse_signature
 from stages.kernels.signature import Flush, stored_by
 from stages.kinds import Model

@@ -16,7 +16,8 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.layer_options import Algorithm, LayerAlgorithm
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import algorithm, assert_same, board, offers_of, random_inputs
 

@@ -13,8 +13,8 @@ from hw.profile import Hardware
 from stages import quantizing
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.elementwise import ARITHMETIC
-from stages.dialect.floats import HALVING, Half
-from stages.dialect.numbers import NUMPY
+from stages.dialect.float_linear import HALVING, Half
+from stages.dialect.numbers_numpy import NUMPY
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
@@ -23,7 +23,7 @@ from stages.kernels.packed import parse_signature
 from stages.kinds import Model
 from stages.options import QuantizeOptions
 from tests.stages.packaging.programs import assert_exact
-from tests.stages.packaging.test_plain import Net, op
+from tests.stages.packaging.standalone.test_te_kernel import Net, op
 from tests.stages.test_channels_last import dense_model, operators
 from tests.targets import AMX, PROFILES, skip_unless_runnable
 

@@ -14,8 +14,8 @@ from stages.graph.bindings import bindings_of, calls_of
 from stages.graph.builder import ModelBuilder
 from stages.graph.composites import PLAIN, PRODUCTS
 from stages.kinds import Model
-from stages.numerics import linear, qlinear
-from stages.numerics.grid import Grid
+from stages.numerics import linear_quantizers, qlinear
+from stages.numerics.quantization_grid import Grid
 from stages.quantizing.sink_reshapes import SinkReshapes
 from tests.stages.packaging.programs import assert_exact
 from tests.targets import AVX2, skip_unless_runnable
@@ -103,7 +103,7 @@ def test_a_kernel_computes_what_follows() -> None:
     y = net.emit(op.add(net.y, net.tensor((8,), "int32")))
     scale = net.builder.tensor("scale", np.linspace(0.1, 1, 8).astype(np.float32))
     zero = net.builder.tensor("zero", np.zeros((), np.int32))
-    y = net.emit(linear.dequantize_linear(y, scale, zero))
+    y = net.emit(linear_quantizers.dequantize_linear(y, scale, zero))
     model, inputs = net.model(net.emit(op.nn.relu(y))), net.inputs()
     packed, _ = assert_exact(model, inputs, AVX2)
     kinds = [str(function.attrs["composite"]) for _, function in calls_of(packed)]

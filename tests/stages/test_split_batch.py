@@ -19,8 +19,9 @@ from stages.graph.collecting import is_collect, pictures_of
 from stages.importing import run as imported
 from stages.importing.zoo import build
 from stages.kinds import Model
-from stages.numerics.softmax import softmax
-from stages.options import ImportOptions, TensorQuantization, ZooName, ZooOptions
+from stages.layer_options import TensorQuantization
+from stages.numerics.float_softmax import softmax
+from stages.options import ImportOptions, ZooName, ZooOptions
 from stages.quantizing.split_batch import SplitBatch, SplitWholeBatch
 
 op = relax.op
