@@ -51,6 +51,7 @@ STAGES: tuple[Stage, ...] = (
         "model",
         takes={"model": "calibrating"},
         options={"options": "QuantizeOptions"},
+        has_passes=True,
         tools=_TVM,
     ),
     Stage(
@@ -69,6 +70,7 @@ STAGES: tuple[Stage, ...] = (
         takes={"model": "quantizing", "offers": "offering", "choices": "measuring"},
         options={"options": "LegalizeOptions"},
         hardware=True,
+        has_passes=True,
         tools=_TVM,
     ),
     Stage(
@@ -76,6 +78,7 @@ STAGES: tuple[Stage, ...] = (
         "stages.canonicalizing:run",
         "model",
         takes={"model": "legalizing"},
+        has_passes=True,
         tools=_TVM,
     ),
     Stage(
@@ -85,6 +88,7 @@ STAGES: tuple[Stage, ...] = (
         takes={"model": "canonicalizing", "offers": "offering", "choices": "measuring"},
         options={"options": "LegalizeOptions"},
         hardware=True,
+        has_passes=True,
         tools=_TVM,
     ),
     Stage(

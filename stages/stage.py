@@ -24,5 +24,7 @@ class Stage:
     """Whether the hardware profile is handed in as `hardware`."""
     items: bool = False
     """Whether the item store is handed in as `memo`."""
+    has_passes: bool = False
+    """Whether it is a table of passes, and hands each of them to an `observe` that it is given."""
     tools: tuple[str, ...] = ()
     """Distributions whose versions belong to the key."""

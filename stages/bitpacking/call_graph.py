@@ -11,8 +11,9 @@ import numpy as np
 from tvm import relax
 
 from stages.graph.bindings import bindings_of, calls_of, variables_in
-from stages.graph.composites import is_apart, is_reshape
+from stages.graph.composites import is_of_levels, is_reshape
 from stages.kinds import Model
+from stages.nodes import Var
 
 Array = np.ndarray[Any, Any]
 ELEMENTWISE = "elementwise"
@@ -26,7 +27,7 @@ class Caller:
     variable: Any
     """What the call gives."""
     function: Any
-    actual: Mapping[Any, Any]
+    actual: Mapping[Var, Any]
     """The composite's parameter → what `main` hands in."""
 
     @property
@@ -43,9 +44,9 @@ class Caller:
     def of_levels(self) -> bool:
         """Whether it is of levels, so that its results lie as readers want them; results of others
         also lie as the user sees them."""
-        return not is_apart(self.function)
+        return is_of_levels(self.function)
 
-    def reads(self, variable: Any) -> int:
+    def reads(self, variable: Var) -> int:
         """How many operators inside read a variable of `main`."""
         inside = [p for p, a in self.actual.items() if a.same_as(variable)]
         values = (b.value for b in bindings_of(self.function))
@@ -68,9 +69,9 @@ class Graph:
         """Variable → the call of a composite that gives it, in order."""
         self.results = {variable: [variable] for variable in self.callers}
         """The same → its results: itself, or what `main` takes out of it."""
-        self.views: dict[Any, Any] = {}
+        self.views: dict[Var, Any] = {}
         """Variable → what it names the memory of anew."""
-        parts: dict[Any, dict[int, Any]] = {}
+        parts: dict[Var, dict[int, Any]] = {}
         for binding in self.bindings:
             value = binding.value
             if isinstance(value, relax.TupleGetItem):
@@ -86,21 +87,21 @@ class Graph:
         }
         """Result → the call that gives it, alone or among others."""
 
-    def tensor(self, variable: Any) -> Array | None:
+    def tensor(self, variable: Var) -> Array | None:
         """The value of a variable, if it is known when the package is built."""
         return self.model.params.get(str(variable.name))
 
-    def readers(self, variable: Any) -> list[Caller]:
+    def readers(self, variable: Var) -> list[Caller]:
         """The calls of composites that read a variable."""
         return [caller for caller in self.callers.values() if caller.reads(variable)]
 
-    def viewed(self, variable: Any) -> list[Any]:
+    def viewed(self, variable: Var) -> list[Any]:
         """What a variable names the memory of, step by step: itself at first."""
         passed = [variable]
         while passed[-1] in self.views:
             passed.append(self.views[passed[-1]])
         return passed
 
-    def is_given(self, variable: Any) -> bool:
+    def is_given(self, variable: Var) -> bool:
         """Whether what a variable names is the user's, or a tensor."""
         return self.viewed(variable)[-1] in list(self.main.params)

@@ -1,4 +1,4 @@
-"""Weights that a package computes: what packs them, turned on the way where a transpose is all that
+"""Weights that a package computes: what packs them, transposed on the way where that is all that
 comes before."""
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from tvm import relax
 from stages.bitpacking.call_graph import Graph
 from stages.bitpacking.plans import LinearPlan
 from stages.dialect.calls import dtype_of, is_op, shape_of
+from stages.graph.axes import order_of
 from stages.graph.bindings import bindings_of
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import MATRICES, PLAIN
-from stages.graph.simplify_graph import order_of
 from stages.kernels.computed_weights import pack_matrices
 from stages.kernels.packed import signature_text
 from stages.kernels.signature import KernelSignature
+from stages.nodes import Function, Var
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Matrix:
         return value
 
 
-def matrices(graph: Graph, plans: Sequence[LinearPlan]) -> dict[Any, Matrix]:
+def matrices(graph: Graph, plans: Sequence[LinearPlan]) -> dict[Var, Matrix]:
     """Computed weights of layers → what they are a transpose of, for those that are one which
     nothing else reads."""
     found = {}
@@ -74,19 +75,19 @@ def matrices(graph: Graph, plans: Sequence[LinearPlan]) -> dict[Any, Matrix]:
             continue
         weights = plan.layer.actual[plan.layer.call.args[1]]
         passed = graph.viewed(weights)
-        turn = graph.callers.get(passed[-1])
-        order = turn_of(turn.function) if turn else []
-        if turn is None or not order or any(graph.readings[each] > 1 for each in passed):
+        transpose = graph.callers.get(passed[-1])
+        order = transpose_of(transpose.function) if transpose else []
+        if transpose is None or not order or any(graph.readings[each] > 1 for each in passed):
             continue
         shape = shape_of(weights.ty)
         if shape_of(passed[-1].ty)[-2:] == shape[-2:]:
-            (source,) = turn.actual.values()
+            (source,) = transpose.actual.values()
             found[weights] = Matrix(source, order, shape, tuple(passed))
     return found
 
 
-def turn_of(function: Any) -> list[int]:
+def transpose_of(function: Function) -> list[int]:
     """The axes of the transpose that a composite is; none if it is anything else."""
     first, *others = bindings_of(function)
-    is_turn = is_op(first.value, "relax.permute_dims") and len(others) == 1
-    return list(order_of(first.value)) if is_turn else []
+    is_transpose = is_op(first.value, "relax.permute_dims") and len(others) == 1
+    return list(order_of(first.value)) if is_transpose else []

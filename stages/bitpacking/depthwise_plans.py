@@ -26,6 +26,7 @@ from stages.kernels.packed_depthwise import (
 )
 from stages.kernels.rebase import SHIFT
 from stages.kernels.signature import BLOCK
+from stages.nodes import Call, Function, Var, VarBinding
 
 Array = np.ndarray[Any, Any]
 
@@ -60,13 +61,13 @@ class DepthwisePlan:
         bias = np.pad(self.correction, (0, -len(self.correction) % BLOCK))
         return bias, {**place, "dilation": attrs.get("dilation", [1, 1])}
 
-    def convolve(self, data: Any, weights: Any, bias: Any, **attrs: Any) -> Any:
+    def convolve(self, data: Var, weights: Var, bias: Var, **attrs: Any) -> Any:
         """The call of the kernel."""
         window = list(self.layer.weights.shape[1:3])
         return packed_depthwise(data, weights, bias, window=window, **attrs)
 
 
-def depthwise_of(graph: Graph, hardware: Hardware) -> dict[Any, DepthwisePlan]:
+def depthwise_of(graph: Graph, hardware: Hardware) -> dict[Var, DepthwisePlan]:
     """Variable of `main` → the depthwise convolution that gives it, for those kernels can have."""
     isa = isa_of(hardware)
     found = {
@@ -93,7 +94,7 @@ def _on_levels(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
 
 
 def _on_bytes(graph: Graph, caller: Caller, isa: Isa) -> DepthwisePlan | None:
-    """The convolution that a plain composite begins with; None where no kernel can have it."""
+    """The convolution that a TE composite begins with; None where no kernel can have it."""
     inner = bindings_of(caller.function)[0]
     is_alone = caller.kind == PLAIN and _is_depthwise(inner.value)
     if not is_alone or not _is_by_position(caller.function, inner):
@@ -136,7 +137,7 @@ def _taps(isa: Isa, q: Array) -> Array | None:
     return _packed(q, weights.lanes // dot.result.lanes, f"int{weights.bits}")
 
 
-def _is_depthwise(call: Any) -> bool:
+def _is_depthwise(call: Call) -> bool:
     """Whether a call is a convolution of every channel with weights of its own."""
     if not is_op(call, "relax.qnn.direct_conv2d"):
         return False
@@ -147,7 +148,7 @@ def _is_depthwise(call: Any) -> bool:
     return is_simple and is_byte and attrs["groups"] == channels == weight[3] and weight[2] == 1
 
 
-def _is_by_position(function: Any, inner: Any) -> bool:
+def _is_by_position(function: Function, inner: VarBinding) -> bool:
     """Whether what follows a convolution computes position by position."""
     outputs = outputs_of(function)
     return all(

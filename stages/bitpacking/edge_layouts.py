@@ -20,6 +20,7 @@ from stages.kernels.packing import round_up
 from stages.kernels.rebase import SHIFT, less_shift
 from stages.kernels.signature import BLOCK
 from stages.kernels.signature_traits import Form
+from stages.nodes import Expr, TensorType, Var
 
 FORMS: tuple[Form, ...] = get_args(Form)
 Halo = tuple[int, int, int, int]
@@ -103,19 +104,19 @@ class Layout:
         return "uint32" if self.form == "planes" else "uint8"
 
 
-def nhwc(tensor_type: Any) -> tuple[int, int, int]:
+def nhwc(tensor_type: TensorType) -> tuple[int, int, int]:
     """(H, W, C) of an activation of rank 4, or of rank 2 as a row of pixels."""
     shape = shape_of(tensor_type)
     return (1, shape[0], shape[1]) if len(shape) == 2 else (shape[1], shape[2], shape[3])
 
 
-def pictures(tensor_type: Any) -> int:
+def pictures(tensor_type: TensorType) -> int:
     """N of an activation of rank 4; rows of rank 2 are pixels of one picture."""
     shape = shape_of(tensor_type)
     return shape[0] if len(shape) == 4 else 1
 
 
-def layout_of(variable: Any, form: Form, stored: Stored | None = None, **more: Any) -> Layout:
+def layout_of(variable: Var, form: Form, stored: Stored | None = None, **more: Any) -> Layout:
     """A layout of the values of a variable."""
     dtype = dtype_of(variable.ty)
     is_float = form == "floats"
@@ -125,7 +126,7 @@ def layout_of(variable: Any, form: Form, stored: Stored | None = None, **more: A
     return Layout(form, *size, bits, stored, pictures=count, element=element, **more)
 
 
-def store(builder: FunctionBuilder, value: Any, layout: Layout) -> Any:
+def store(builder: FunctionBuilder, value: Expr, layout: Layout) -> Any:
     """Emit what writes levels [N, H, W, C] as an edge is laid out.
 
     Floats lie as they are, but for channels that fill up words, and pixels that fill up tiles.
@@ -141,7 +142,7 @@ def store(builder: FunctionBuilder, value: Any, layout: Layout) -> Any:
     return builder.emit(_stored(value, layout), layout.form)
 
 
-def load(builder: FunctionBuilder, stored: Any, layout: Layout) -> Any:
+def load(builder: FunctionBuilder, stored: Var, layout: Layout) -> Any:
     """Emit what gives the levels inside an edge of bytes or planes."""
     place = {"origin": list(layout.halo[:2]), "size": [layout.height, layout.width]}
     if layout.stored is not None:
@@ -153,7 +154,7 @@ def load(builder: FunctionBuilder, stored: Any, layout: Layout) -> Any:
     return builder.emit(less_shift(value), "levels") if layout.rebased else value
 
 
-def _stored(value: Any, layout: Layout) -> Any:
+def _stored(value: Expr, layout: Layout) -> Any:
     """The call that writes what is stored of levels."""
     halo = list(layout.halo)
     if layout.form == "floats":

@@ -25,6 +25,7 @@ from stages.kernels.selection import byte_algorithms, byte_candidates, weight_li
 from stages.kernels.terms import encoding_of
 from stages.kernels.workloads import Subject, Workload, pick, products_problem
 from stages.kinds import Table
+from stages.nodes import Call, Var
 from stages.options import LegalizeOptions
 
 WINOGRADS = (
@@ -39,7 +40,7 @@ _HINT = "leave algorithm out, or write mac8"
 
 def choose(
     graph: Graph, options: LegalizeOptions, offers: Table, choices: Table
-) -> dict[Any, LinearPlan]:
+) -> dict[Var, LinearPlan]:
     """Variable of `main` → the linear layer that gives it, and its kernel."""
     layers = layers_of(graph, options)
     phased = in_phases(graph, layers, offers)
@@ -64,13 +65,13 @@ def subjects(graph: Graph, options: LegalizeOptions, offers: Table) -> dict[str,
     }
 
 
-def in_phases(graph: Graph, layers: Mapping[Any, Layer], offers: Table) -> set[Any]:
+def in_phases(graph: Graph, layers: Mapping[Var, Layer], offers: Table) -> set[Var]:
     """The data of linear layers whose rows are to lie in phases.
 
     Nothing reads them but layers whose windows move by two pixels, and that are predicted to take
     less time so, all together.
     """
-    readers: dict[Any, list[Layer | None]] = {}
+    readers: dict[Var, list[Layer | None]] = {}
     for binding in graph.bindings:
         layer, read = layers.get(binding.var), variables_in(binding.value)
         for variable in read:
@@ -94,14 +95,14 @@ def _gains(readers: Sequence[Layer | None], offers: Table) -> bool:
     return other < POLYPHASE_GAIN * mine
 
 
-def _is_strided(call: Any) -> bool:
+def _is_strided(call: Call) -> bool:
     """Whether a product of bytes moves by as many pixels as there may be phases."""
     strides = tuple(attributes(call).get("strides", ()))
     is_bytes = linear_name(call) == "conv2d" and not is_float_product(call)
     return is_bytes and strides == (PHASES, PHASES)
 
 
-def subject_of(layer: Layer, offers: Table, phased: Collection[Any] = ()) -> Subject:
+def subject_of(layer: Layer, offers: Table, phased: Collection[Var] = ()) -> Subject:
     """The kernels there are for a layer whose algorithm is chosen, with some data in phases."""
     call, weight, attrs = layer.call, layer.weights, attributes(layer.call)
     height, width, outputs = nhwc(call.ty)

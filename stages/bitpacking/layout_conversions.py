@@ -13,7 +13,7 @@ from typing import Any
 from tvm import relax
 
 from stages.bitpacking.call_graph import ELEMENTWISE, Caller, Graph
-from stages.bitpacking.computed_weights import matrices, turn_of
+from stages.bitpacking.computed_weights import matrices, transpose_of
 from stages.bitpacking.edge_layouts import Layout, load, store
 from stages.bitpacking.plans import LinearPlan, Plans
 from stages.dialect import elementwise
@@ -21,6 +21,7 @@ from stages.dialect.calls import dtype_of, shape_of
 from stages.graph.bindings import bindings_of, outputs_of, remap
 from stages.graph.builder import FunctionBuilder
 from stages.graph.composites import PICTURES, PLAIN
+from stages.nodes import Function, Var
 
 
 class Conversions:
@@ -31,8 +32,8 @@ class Conversions:
         layers = [p for p in plans.values() if isinstance(p, LinearPlan) and not p.layer.of_levels]
         once = [plan for plan in layers if plan.layer.reads_once]
         data = {plan.layer.data for plan in once}
-        turns = {v: turn_of(c.function) for v, c in self.callers.items() if v in data}
-        self.turned = {v: axes for v, axes in turns.items() if axes and readings[v] == 1}
+        transposes = {v: transpose_of(c.function) for v, c in self.callers.items() if v in data}
+        self.transposed = {v: axes for v, axes in transposes.items() if axes and readings[v] == 1}
         """Transposes that only one layer reads, as its data → their order."""
         narrow = [plan for plan in once if plan.layout.is_narrow]
         made = [p.layer.data for p in narrow if not self.lies_so(p.layer.data, p.layout)]
@@ -45,13 +46,13 @@ class Conversions:
         """What gives a picture of few channels, and is computed where that is laid out."""
         self.matrices = matrices(graph, layers)
         packed = (variable for matrix in self.matrices.values() for variable in matrix.passed)
-        self.unread = {*self.turned, *self.fused, *packed}
+        self.unread = {*self.transposed, *self.fused, *packed}
         """What nothing reads any more, since it is computed on the way."""
 
-    def lies_so(self, source: Any, layout: Layout) -> bool:
+    def lies_so(self, source: Var, layout: Layout) -> bool:
         """Whether a tensor that the package computes lies in memory as a layout says."""
         # What is the user's may end where it ends: kernels read some bytes further.
-        if layout.rebased or source in self.turned:
+        if layout.rebased or source in self.transposed:
             return False
         is_whole = dtype_of(source.ty) == layout.dtype and layout.padded_channels == layout.channels
         return (
@@ -61,7 +62,7 @@ class Conversions:
             and not any(layout.halo)
         )
 
-    def to_bytes(self, source: Any, layout: Layout) -> tuple[Any, list[Any]]:
+    def to_bytes(self, source: Var, layout: Layout) -> tuple[Any, list[Any]]:
         """The composite that lays a tensor out, and the variables of `main` that it reads."""
         origin, order = self._origin(source)
         is_picture = layout.is_narrow and len(shape_of(origin.ty)) == 4
@@ -81,15 +82,15 @@ class Conversions:
         kind = PICTURES if is_picture else PLAIN
         return builder.finish([written], {"composite": kind}), arguments
 
-    def _origin(self, source: Any) -> tuple[Any, list[int]]:
+    def _origin(self, source: Var) -> tuple[Any, list[int]]:
         """What a layer's data is the transpose of, and which; itself where it is none."""
-        if source not in self.turned:
+        if source not in self.transposed:
             return source, []
         (origin,) = self.callers[source].actual.values()
-        return origin, self.turned[source]
+        return origin, self.transposed[source]
 
 
-def to_bits(stored: Any, inner: Layout, layout: Layout) -> Any:
+def to_bits(stored: Var, inner: Layout, layout: Layout) -> Any:
     """The composite that makes planes or tables of bytes."""
     builder = FunctionBuilder()
     value = builder.param("p0", shape_of(stored.ty), dtype_of(stored.ty))
@@ -112,7 +113,7 @@ def _is_elementwise(caller: Caller) -> bool:
     return len(shape) == 4 and same and operands and names <= elementwise.ELEMENTWISE
 
 
-def _computed(function: Any, operands: list[Any], builder: FunctionBuilder) -> Any:
+def _computed(function: Function, operands: list[Any], builder: FunctionBuilder) -> Any:
     """What a composite of one result computes, in another one."""
     values = dict(zip(function.params, operands, strict=True))
     (output,) = outputs_of(function)

@@ -15,6 +15,7 @@ from stages.graph.composites import PLAIN, calls_in, has_own, is_batched, is_pro
 from stages.kernels.operand_storage import BYTE_LIMIT, WORD_BYTES
 from stages.kernels.signature import BLOCK
 from stages.layer_options import Algorithm, Packing
+from stages.nodes import Call, Var, VarBinding
 from stages.options import LegalizeOptions
 
 Array = np.ndarray[Any, Any]
@@ -61,7 +62,7 @@ class Layer(Caller):
         return self.reads(self.data) == 1
 
 
-def layers_of(graph: Graph, options: LegalizeOptions) -> dict[Any, Layer]:
+def layers_of(graph: Graph, options: LegalizeOptions) -> dict[Var, Layer]:
     """Variable of `main` → the linear layer that gives it, if a kernel is chosen for it."""
     found = {}
     for variable, caller in graph.callers.items():
@@ -77,7 +78,7 @@ def layers_of(graph: Graph, options: LegalizeOptions) -> dict[Any, Layer]:
 def layer_around(
     graph: Graph,
     caller: Caller,
-    inner: Any,
+    inner: VarBinding,
     weights: Array,
     algorithm: Algorithm | None = None,
     packing: Packing | None = None,
@@ -98,7 +99,7 @@ def layer_around(
     )
 
 
-def linear_name(call: Any) -> str:
+def linear_name(call: Call) -> str:
     """The name of a convolution or matrix product in the dialect, else nothing."""
     name = str(getattr(getattr(call, "op", None), "name", "")).removeprefix("relax.qnn.")
     return name if name in LINEAR else ""
@@ -110,12 +111,12 @@ def _linear_in(caller: Caller) -> Any:
     return next((b for b in bindings if linear_name(b.value) or is_product(b.value)), None)
 
 
-def _has_kernel(call: Any) -> bool:
+def _has_kernel(call: Call) -> bool:
     """Whether a kernel is chosen for a linear operator: unless each channel is on its own."""
     return is_product(call) or not has_own(call)
 
 
-def _weights(graph: Graph, call: Any, variable: Any) -> Array:
+def _weights(graph: Graph, call: Call, variable: Var) -> Array:
     if is_batched(call):
         _, outputs, depth = shape_of(variable.ty)
         any_byte = np.arange(-BYTE_LIMIT, BYTE_LIMIT, dtype=np.int8)
@@ -124,7 +125,7 @@ def _weights(graph: Graph, call: Any, variable: Any) -> Array:
     return q.reshape(q.shape[0], 1, 1, -1) if q.ndim == 2 else q
 
 
-def _is_narrow_input(graph: Graph, data: Any) -> bool:
+def _is_narrow_input(graph: Graph, data: Var) -> bool:
     """Whether levels of a float input have less than a block of channels, and layers alone read
     them: as bytes they are padded to words."""
     producer = graph.producers.get(data)
@@ -139,7 +140,7 @@ def _is_narrow_input(graph: Graph, data: Any) -> bool:
     )
 
 
-def _is_fused(graph: Graph, data: Any) -> bool:
+def _is_fused(graph: Graph, data: Var) -> bool:
     """Whether a pass that does nothing else makes a picture of few channels, for one layer."""
     producer = graph.producers[data]
     source = producer.function.params[0].ty

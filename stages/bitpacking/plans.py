@@ -21,6 +21,7 @@ from stages.kernels.channel_groups import Groups, dense, taken
 from stages.kernels.packed_winograd import packed_winograd
 from stages.kernels.packing import pack_weights, round_up
 from stages.kernels.signature import BLOCK, KernelSignature
+from stages.nodes import Var
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +88,7 @@ class LinearPlan:
         )
         return bias, {"scale": scale, "border": border}
 
-    def convolve(self, data: Any, weights: Any, bias: Any, **attrs: Any) -> Any:
+    def convolve(self, data: Var, weights: Var, bias: Var, **attrs: Any) -> Any:
         """The call of the kernel: the first window begins at `origin` of data that lie so, and
         with the first tile of tiles."""
         count = self.groups.count
@@ -104,5 +105,5 @@ class LinearPlan:
 
 
 Plan = LinearPlan | DepthwisePlan
-Plans = Mapping[Any, Plan]
+Plans = Mapping[Var, Plan]
 """Variable of `main` → how the layer that gives it is computed."""

@@ -8,6 +8,7 @@ product with one bias, which is what is quantized.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,9 +20,9 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.dialect.operators import OPERATORS
 from stages.dialect.relax_numpy import STANDARD
 from stages.graph.bindings import needed_bindings, output_names, outputs_of, variables_in
-from stages.graph.rewriting import Rewriting
+from stages.graph.passes import Pass
 from stages.kinds import Array, Model
-from stages.nodes import Call, Expr, Op, Var
+from stages.nodes import Call, Expr, Op, Var, VarBinding
 from stages.numerics.qonnx_operators import batch_norm
 
 
@@ -55,8 +56,8 @@ def fold(model: Model) -> Model:
     return FoldIntoLayers(model).run()
 
 
-class FoldIntoLayers(Rewriting):
-    """Folds what scales or shifts the channels of a layer into its weights and bias."""
+class FoldIntoLayers(Pass):
+    """Computes what is constant, and has layers take in what acts on their channels."""
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
@@ -66,39 +67,32 @@ class FoldIntoLayers(Rewriting):
         )
         self._readers.update(outputs_of(self.main))
 
-    def run(self) -> Model:
-        """The new model."""
-        for binding in needed_bindings(self.main):
-            self._visit(binding.var, binding.value)
-        outputs = [self.read(output) for output in outputs_of(self.main)]
-        self.builder.prune(outputs)
+    def bindings(self) -> Sequence[VarBinding]:
+        """Those that outputs depend on."""
+        return needed_bindings(self.main)
+
+    def finish(self, results: Sequence[Var]) -> Model:
+        """The model with all attributes of the source."""
         attrs = {
             str(key): value
             for key, value in self.main.attrs.items()
             if key not in ("global_symbol", "num_input", "output_names")
         }
-        return self.builder.model(outputs, output_names(self.source), attrs=attrs)
+        return self.builder.model(results, output_names(self.source), attrs=attrs)
 
-    def _visit(self, variable: Var, value: Expr) -> None:
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """A constant, a layer that waits for what acts on its channels, or a layer in NCHW."""
+        variable, value = binding.var, binding.value
         constant = self._computed(value)
         if constant is not None:
             self.constants[variable] = constant
-            return
+            return None
         linear = self._linear(variable, value) or self._folded(value)
-        if linear is not None:
-            self._pending[variable] = linear
-            return
-        name = str(variable.name)
-        if isinstance(value, relax.Var):
-            self.mapping[variable] = self.read(value)
-            return
-        self.mapping[variable] = on_nchw(self.builder, self.remapped(value), name)
-
-    def read(self, variable: Var) -> Var:
-        """The new variable for an old one, emitted when first asked for."""
-        if variable in self._pending and variable not in self.mapping:
-            self.mapping[variable] = self._emit(self._pending[variable])
-        return super().read(variable)
+        if linear is None:
+            return on_nchw(self.builder, self.remapped(value), str(variable.name))
+        self._pending[variable] = linear
+        self.defer(variable, lambda: self._emit(linear))
+        return None
 
     def _emit(self, linear: Linear) -> Var:
         data = self.read(linear.call.args[0])
@@ -115,8 +109,6 @@ class FoldIntoLayers(Rewriting):
 
     def _computed(self, value: Expr) -> Array | None:
         """The value of an expression over constants alone."""
-        if isinstance(value, relax.Var):
-            return self.constants.get(value)
         if not (isinstance(value, Call) and isinstance(value.op, Op)):
             return None
         operands = variables_in(value)

@@ -8,16 +8,18 @@ the float32 model with its quantizers computes without rounding and the integer 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stages.calibrating.observe_ranges import Ranges
 from stages.dialect import names
 from stages.dialect.calls import is_op
 from stages.errors import StageError
-from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import needed_bindings, output_names, remap, variables_in
+from stages.graph.passes import Pass
 from stages.kinds import Array, Model
-from stages.nodes import Call, Expr, Var
+from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import qonnx_operators
 from stages.options import CalibrateOptions
 
@@ -46,8 +48,8 @@ def insert(model: Model, ranges: Ranges, options: CalibrateOptions) -> Model:
     return InsertLowBitQuantizers(model, ranges, options).run()
 
 
-class InsertLowBitQuantizers(Rewriting):
-    """Puts QONNX quantizers in front of the layers, and of the operators that keep 8 bits."""
+class InsertLowBitQuantizers(Pass):
+    """Puts quantizers of QONNX in front of what layers read."""
 
     def __init__(self, source: Model, ranges: Ranges, options: CalibrateOptions) -> None:
         super().__init__(source)
@@ -59,17 +61,18 @@ class InsertLowBitQuantizers(Rewriting):
             if is_op(binding.value, CONV, MATMUL)
         ]
 
-    def run(self) -> Model:
-        """The new model."""
-        for binding in needed_bindings(self.main):
-            self.mapping[binding.var] = self._emitted(binding.var, binding.value)
-        outputs = [self.mapping[output] for output in outputs_of(self.main)]
-        self.builder.prune(outputs)
-        attrs = {"numerics": "simulated", "quantization": "{}"}
-        return self.builder.model(outputs, output_names(self.source), attrs=attrs)
+    def bindings(self) -> Sequence[VarBinding]:
+        """Those that outputs depend on."""
+        return needed_bindings(self.main)
 
-    def _emitted(self, variable: Var, value: Expr) -> Var:
-        name = str(variable.name)
+    def finish(self, results: Sequence[Var]) -> Model:
+        """The model, whose arithmetic is now that of quantizers."""
+        attrs = {"numerics": "simulated", "quantization": "{}"}
+        return self.builder.model(results, output_names(self.source), attrs=attrs)
+
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """An operator of quantized operands."""
+        variable, value = binding.var, binding.value
         if variable in self._layers and isinstance(value, Call):
             return self._layer(variable, value)
         operands = {each: self.read(each) for each in variables_in(value)}
@@ -78,9 +81,7 @@ class InsertLowBitQuantizers(Rewriting):
             operands = {each: self._activation(each, 8, scale) for each in value.args}
         elif is_op(value, *_WIDE):
             operands[value.args[0]] = self._activation(value.args[0], 8)
-        replaced = remap(value, operands)
-        is_alias = any(replaced is each for each in operands.values())
-        return replaced if is_alias else self.builder.emit(replaced, name)
+        return remap(value, operands)
 
     def _layer(self, variable: Var, call: Call) -> Var:
         """A convolution or matrix product behind the quantizers of its operands."""

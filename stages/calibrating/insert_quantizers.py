@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 from tvm import relax
 
-from stages.calibrating.grids import (
-    activation_grid,
-    quantized,
-    smallest_weight_scale,
-    weight_grid,
-)
+from stages.calibrating.grids import activation_grid, quantized, smallest_weight_scale, weight_grid
 from stages.calibrating.observe_ranges import Ranges
 from stages.calibrating.roles import Roles
 from stages.dialect import names
 from stages.dialect.calls import is_op
-from stages.graph.bindings import needed_bindings, output_names, outputs_of, remap, variables_in
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import needed_bindings, output_names, remap, variables_in
+from stages.graph.passes import Pass
 from stages.kinds import Array, Model
-from stages.nodes import Call, Expr, Var
+from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import linear_quantizers
 from stages.numerics.quantization_grid import Grid
 from stages.options import CalibrateOptions
@@ -38,8 +34,8 @@ def insert(model: Model, found: Roles, ranges: Ranges, options: CalibrateOptions
     return InsertQuantizers(model, found, ranges, options).run()
 
 
-class InsertQuantizers(Rewriting):
-    """Puts a quantizer and a dequantizer behind every tensor that gets a grid."""
+class InsertQuantizers(Pass):
+    """Puts a pair of quantize_linear and dequantize_linear behind what gets a grid."""
 
     def __init__(
         self, source: Model, found: Roles, ranges: Ranges, options: CalibrateOptions
@@ -53,6 +49,8 @@ class InsertQuantizers(Rewriting):
             for each in variables_in(binding.value):
                 self._readers[each].append(binding.value)
         self._grids = {each: self._grid(each, ranges) for each in found.quantized}
+        for parameter, variable in list(self.mapping.items()):
+            self.mapping[parameter] = self._through_grid(parameter, variable)
 
     def _grid(self, variable: Var, ranges: Ranges) -> Grid:
         encoding = self._options.activations.encoding
@@ -61,17 +59,18 @@ class InsertQuantizers(Rewriting):
             owner = self._roles.shared[owner]
         return activation_grid(*ranges[str(owner.name)](LEVELS, encoding == "symmetric"), encoding)
 
-    def run(self) -> Model:
-        """The new model."""
-        for parameter, variable in list(self.mapping.items()):
-            self.mapping[parameter] = self._through_grid(parameter, variable)
-        for binding in needed_bindings(self.main):
-            variable, value = binding.var, binding.value
-            self.mapping[variable] = self._through_grid(variable, self._emitted(variable, value))
-        outputs = [self.mapping[output] for output in outputs_of(self.main)]
-        self.builder.prune(outputs)
+    def bindings(self) -> Sequence[VarBinding]:
+        """Those that outputs depend on."""
+        return needed_bindings(self.main)
+
+    def finish(self, results: Sequence[Var]) -> Model:
+        """The model, whose arithmetic is now that of ONNX."""
         attrs = {"numerics": "onnx", "quantization": "{}"}
-        return self.builder.model(outputs, output_names(self.source), attrs=attrs)
+        return self.builder.model(results, output_names(self.source), attrs=attrs)
+
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """What a binding gives, rounded to its grid if it has one."""
+        return self._through_grid(binding.var, self._emitted(binding.var, binding.value))
 
     def _emitted(self, variable: Var, value: Expr) -> Var:
         """The new variable for an old binding, in float."""
@@ -79,8 +78,6 @@ class InsertQuantizers(Rewriting):
             result = rule(variable, value) if isinstance(value, Call) else None
             if result is not None:
                 return result
-        if isinstance(value, relax.Var):
-            return self.mapping[value]
         operands = {each: self._operand(each, value) for each in variables_in(value)}
         return self.builder.emit(remap(value, operands), str(variable.name))
 

@@ -1,4 +1,6 @@
-"""Which bindings of an integer model form one plain composite.
+"""Which bindings form one composite where operators join by their single readers.
+
+So they do in pre-quantized models, and in what stays float in others.
 
 A composite ends where its value has several readers or is a graph output. What computes position
 by position joins the composite its operand comes from, so a convolution takes its bias, rounding
@@ -10,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Any
 
 from tvm.ir import Call
 
@@ -23,13 +24,16 @@ from stages.dialect.reductions_te import REDUCTIONS
 from stages.graph.bindings import bindings_of, needed_bindings, outputs_of, variables_in
 from stages.graph.collecting import is_collect
 from stages.graph.composites import PLAIN, PRODUCTS, is_batched, is_product, is_reshape
+from stages.nodes import Function, Var, VarBinding
 from stages.numerics.onnx_pointwise_conv import near_ties
 
 MAX_MEMBERS = 24
 """Longest chain of operators in one composite."""
 
 
-def group_plain(function: Any, among: Collection[Any] | None = None) -> list[Group | Any]:
+def group_single_readers(
+    function: Function, among: Collection[Var] | None = None
+) -> list[Group | VarBinding]:
     """Composites and, between them, the bindings of reshapes, in execution order.
 
     `among` are the variables to compute; all, if there are none.
@@ -38,9 +42,9 @@ def group_plain(function: Any, among: Collection[Any] | None = None) -> list[Gro
     returned = {b.value for b in bindings_of(function) if b.var in outputs}
     readers, params = _readers(function), set(function.params)
     elsewhere = _read_elsewhere(function, among)
-    items: list[Group | Any] = []
-    home: dict[Any, Group] = {}
-    widened: dict[Any, Any] = {}
+    items: list[Group | VarBinding] = []
+    home: dict[Var, Group] = {}
+    widened: dict[Var, VarBinding] = {}
     for binding in needed_bindings(function):
         if binding.var in outputs or (among is not None and binding.var not in among):
             continue
@@ -70,13 +74,13 @@ def group_plain(function: Any, among: Collection[Any] | None = None) -> list[Gro
     return items
 
 
-def _read(widened: dict[Any, Any], binding: Any) -> list[Any]:
+def _read(widened: dict[Var, VarBinding], binding: VarBinding) -> list[VarBinding]:
     """The widenings that a binding reads."""
     return [widened[v] for v in variables_in(binding.value) if v in widened]
 
 
 def _host(
-    binding: Any, home: dict[Any, Group], readers: Counter[Any], returned: set[Any]
+    binding: VarBinding, home: dict[Var, Group], readers: Counter[Var], returned: set[Var]
 ) -> Group | None:
     """The composite that a binding may join: that of an operand nobody else reads."""
     call = binding.value
@@ -108,7 +112,7 @@ def _is_by_position(group: Group) -> bool:
     return names <= ELEMENTWISE and len(group.bindings) < MAX_MEMBERS
 
 
-def _read_elsewhere(function: Any, among: Collection[Any] | None) -> set[Any]:
+def _read_elsewhere(function: Function, among: Collection[Var] | None) -> set[Var]:
     """The variables that composites of other kinds read, which cannot widen them."""
     if among is None:
         return set()
@@ -116,6 +120,6 @@ def _read_elsewhere(function: Any, among: Collection[Any] | None) -> set[Any]:
     return {v for binding in others for v in variables_in(binding.value)}
 
 
-def _readers(function: Any) -> Counter[Any]:
+def _readers(function: Function) -> Counter[Var]:
     """How often each variable is read."""
     return Counter(v for b in needed_bindings(function) for v in variables_in(b.value))

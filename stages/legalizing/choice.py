@@ -25,8 +25,9 @@ from stages.kernels.terms import encoding_of
 from stages.kernels.workloads import Subject, Workload, pick, products_problem
 from stages.kinds import Table
 from stages.layer_options import Algorithm, Packing
+from stages.nodes import VarBinding
 
-_ON_BITS: dict[Algorithm | None, str] = {
+_ON_BITS: dict[Method | None, str] = {
     "bitserial": "be bit-serial",
     "lookup": "look products up",
 }
@@ -117,7 +118,7 @@ def bitserial_obstacle(layer: Layer) -> str | None:
     return bits_obstacle(layer.data_dtype, layer.weight_dtype, layer.attrs)
 
 
-def layer_of(binding: Any, weight: np.ndarray[Any, Any]) -> Layer:
+def layer_of(binding: VarBinding, weight: np.ndarray[Any, Any]) -> Layer:
     """What the choice depends on, of the binding of a convolution or matrix product."""
     call = binding.value
     height, width = shape_of(call.ty)[1:3] if is_op(call, "relax.qnn.conv2d") else (1, 1)
@@ -126,8 +127,8 @@ def layer_of(binding: Any, weight: np.ndarray[Any, Any]) -> Layer:
     return Layer(name, data, stored, attributes(call), weight, (height, width))
 
 
-def choose(layer: Layer, wanted: Algorithm | None, offers: Table, choices: Table) -> Method:
-    """The recipe's wish where there is one, else the algorithm of the kernel picked."""
+def choose(layer: Layer, wanted: Method | None, offers: Table, choices: Table) -> Method:
+    """The recipe's override where there is one, else the algorithm of the kernel picked."""
     obstacle = bitserial_obstacle(layer)
     if wanted in _ON_BITS and obstacle:
         raise StageError(
@@ -156,9 +157,9 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     """
     if any(map(bitserial_obstacle, readers)):
         return None
-    works = [layer.workload(layer.problem.name) for layer in readers]
+    candidates = [layer.workload(layer.problem.name) for layer in readers]
     offered = [layer.offered(offers) for layer in readers]
-    costs = list(map(_costs, works, offered))
+    costs = list(map(_costs, candidates, offered))
     own = [min(cost, key=lambda algorithm: cost[algorithm]) for cost in costs]
     if len(set(own)) == 1:
         return None
@@ -169,7 +170,7 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
     totals = {algorithm: sum(cost[algorithm] for cost in costs) for algorithm in sorted(common)}
     if (
         "mac8" in totals
-        and (phased := _in_phases(works, offered)) < POLYPHASE_GAIN * totals["mac8"]
+        and (phased := _in_phases(candidates, offered)) < POLYPHASE_GAIN * totals["mac8"]
     ):
         totals["mac8"] = phased
     best = min(totals, key=lambda algorithm: totals[algorithm])
@@ -177,7 +178,7 @@ def shared(readers: Sequence[Layer], offers: Table) -> Method | None:
 
 
 def _table_line(layer: Layer, offers: Sequence[KernelCandidate]) -> float:
-    """Cycles for 64 bytes of tables; those that the second cache does not hold go to memory, and
+    """Cycles for 64 bytes of tables; those that the L2 cache does not hold go to memory, and
     come from there."""
     is_far = any(layer.table_lines * LINE > offer.l2_bytes for offer in offers)
     return TABLE_LINE + is_far * 2 * max(
@@ -185,10 +186,12 @@ def _table_line(layer: Layer, offers: Sequence[KernelCandidate]) -> float:
     )
 
 
-def _in_phases(works: Sequence[Workload], offered: Sequence[Sequence[KernelCandidate]]) -> float:
+def _in_phases(
+    candidates: Sequence[Workload], offered: Sequence[Sequence[KernelCandidate]]
+) -> float:
     """Cycles of all layers on bytes that lie in phases; infinitely many where these cannot."""
     total = 0.0
-    for work, offers in zip(works, offered, strict=True):
+    for work, offers in zip(candidates, offered, strict=True):
         if (geometry := work.geometry.as_polyphase) is None:
             return inf
         total += _costs(replace(work, geometry=geometry), offers).get("mac8", inf)

@@ -1,4 +1,4 @@
-"""Functions that follow a line step by step, as one fused multiply-add of float32 that is rounded.
+"""Affine requantization: functions of integers as one fused multiply-add of float32, rounded.
 
 Fixed-point arithmetic rescales a sum by a product of 64 bits and rounds twice, which takes a vector
 processor several times as long as float32 does. Both rise, so they are the same function of
@@ -24,12 +24,12 @@ from stages.quantizing.chain import breakpoints
 Array = np.ndarray[Any, Any]
 
 LINE = "relax.qnn.line0"
-"""The operator that computes a line which misses nothing."""
+"""The operator that requantizes so and misses nothing."""
 ULPS = (0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6)
 """How far a scale may be from the nearest float32, in units of its last place."""
 STEEPER = (2, 4, 8, 16, 32, 64)
-"""How many times as much as its function a line may rise that has a step or two: from one integer
-to the next by more than what float32 loses."""
+"""How many times as much as its function a multiply-add may rise that has a step or two: from one
+integer to the next by more than what float32 loses."""
 SLOPES = (*((1, ulps) for ulps in ULPS), *((times, 0) for times in STEEPER))
 PLACES = (None, 0.5, 0.0625, 0.125, 0.25, 0.75, 0.875)
 """Where an offset may lie: amid those that suit all steps (None), or so far from those that are too
@@ -37,12 +37,12 @@ low towards those that are too high."""
 NEAR = 2.0**-16
 """What is further from a step than this is on its side however it is rounded."""
 MOST_TRIES = 1 << 14
-"""Lines tried for all channels together; where it takes more, they miss too much."""
+"""Multiply-adds tried for all channels together; where it takes more, they miss too much."""
 NOWHERE = np.iinfo(np.int32).min
 
 
 @dataclass(frozen=True)
-class Line:
+class Affine:
     """`round_half_even(fma(float32(x), scale, offset))`, and 1 more where x is in `low`, 1 less
     where it is in `high`.
 
@@ -62,7 +62,7 @@ class Stairs:
     At `steps` [K, C] it comes to be `halves` [K] + 1/2; `reached` [K, C] says which of them its
     domain holds. `points` [P, C] are what is two and one before all steps, the steps, what is one
     behind, and the ends of the domain; `values` [P, C] are the function there. It `is_odd` if a
-    line's offset is to have the sign of x.
+    the offset is to have the sign of x.
     """
 
     steps: Array
@@ -109,8 +109,8 @@ def stairs(
     return Stairs(steps, halves, reached, points, clipped(points), odd)
 
 
-def fitted(function: Stairs, slope: Array) -> Line | None:
-    """The line of about a `slope` (float64 [C]) that is a function; None if it misses too much."""
+def fitted(function: Stairs, slope: Array) -> Affine | None:
+    """The multiply-add of about a `slope` (float64 [C]) that is a function, if there is one."""
     scale, offset = np.zeros((2, slope.size), np.float32)
     misses = np.full(slope.size, 2 * MOST_MISSED + 1)
     missed: list[tuple[Array, Array]] = [(np.zeros(0, int), np.zeros(0, int))] * slope.size
@@ -132,22 +132,23 @@ def fitted(function: Stairs, slope: Array) -> Line | None:
             missed[channel] = np.unique(steps[low[:, index]]), np.unique(steps[high[:, index]] - 1)
     rows = [_rows([each[side] for each in missed]) for side in (0, 1)]
     is_close = misses.max(initial=0) <= 2 * MOST_MISSED and sum(map(len, rows)) <= MOST_MISSED
-    return Line(scale, offset, *rows) if is_close else None
+    return Affine(scale, offset, *rows) if is_close else None
 
 
-def joined(lines: Sequence[Line]) -> Line | None:
-    """The lines of some channels and others, as one; None if it misses too much."""
+def joined(parts: Sequence[Affine]) -> Affine | None:
+    """Those of some channels and others, as one; None if it misses too much."""
 
     def rows(missed: Sequence[Array]) -> Array:
         most = max(map(len, missed))
         padded = [np.pad(m, [(0, most - len(m)), (0, 0)], constant_values=NOWHERE) for m in missed]
         return np.concatenate(padded, axis=1)
 
-    low, high = rows([line.low for line in lines]), rows([line.high for line in lines])
+    low, high = rows([part.low for part in parts]), rows([part.high for part in parts])
     scale, offset = (
-        np.concatenate(parts) for parts in zip(*((i.scale, i.offset) for i in lines), strict=True)
+        np.concatenate(each)
+        for each in zip(*((part.scale, part.offset) for part in parts), strict=True)
     )
-    return Line(scale, offset, low, high) if len(low) + len(high) <= MOST_MISSED else None
+    return Affine(scale, offset, low, high) if len(low) + len(high) <= MOST_MISSED else None
 
 
 def nearby(slope: Array, ulps: int) -> Array:
@@ -197,7 +198,7 @@ def _offset(function: Stairs, scale: Array, place: float | None) -> Array:
 
 @dataclass(frozen=True)
 class _Limit:
-    """By how much a line without an offset is away from values it is to have, [K + 1, C].
+    """By how much a multiply-add without an offset is away from values it is to have, [K + 1, C].
 
     An offset `rises` towards some of them and `falls` from others; some matter in neither way.
     """
@@ -221,8 +222,8 @@ def _largest(values: Array, where: Array) -> Array:
 
 
 def _missed(function: Stairs, scale: Array, offset: Array) -> tuple[Array, Array, Array]:
-    """The steps [K, C] at which a line is one too low, and those before which it is one too high;
-    how many, where the latter count twice, or too many if it is wrong otherwise."""
+    """The steps [K, C] at which a multiply-add is one too low, and those before which it is one too
+    high; how many, where the latter count twice, or too many if it is wrong otherwise."""
     first, last = function.bounds
     lacks = function.values - ARITHMETIC[LINE](
         NUMPY, function.points, scale, offset, low_misses=0, is_odd=function.is_odd, zero_point=0,

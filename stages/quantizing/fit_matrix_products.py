@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call
 
 from stages.dialect import batch_matmul, integer
 from stages.dialect.calls import dtype_of, is_op, shape_of
-from stages.graph.bindings import bindings_of, outputs_of
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import bindings_of
+from stages.graph.passes import Pass
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT
 from stages.kernels.rebase import SHIFT, rebase
 from stages.kernels.selection import weight_limit_of
 from stages.kinds import Model
+from stages.nodes import Call, Expr, Var, VarBinding
 from stages.quantizing.channels_last import before_integers
 
 BYTES = ("int8", "uint8")
@@ -39,11 +39,6 @@ LEAST = 8
 """Columns of a product, and terms of its sums, at least: kernels compute blocks of 32, by words."""
 MOST_DEPTH = 1 << 14
 """Terms of a sum, at most, so that sums of bytes and what is added to them fit 32 bits."""
-
-
-def on_kernels(model: Model) -> Model:
-    """The model with products of computed matrices in the form that micro-kernels take."""
-    return _Walk(model).run()
 
 
 @dataclass(frozen=True)
@@ -56,27 +51,16 @@ class _Moved:
     """Calls that move the difference about, the first one last."""
 
 
-class _Walk(Rewriting):
-    """One pass over `main`."""
+class FitMatrixProducts(Pass):
+    """Gives products of computed matrices the form that micro-kernels take."""
 
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
-        bindings = bindings_of(self.main)
-        self.calls = {binding.var: binding.value for binding in bindings}
+    def __init__(self, source: Model) -> None:
+        super().__init__(source)
+        self.calls = {binding.var: binding.value for binding in bindings_of(self.main)}
         self.exact = before_integers(self.main)
-        for binding in bindings:
-            if isinstance(binding.value, relax.Var):
-                self.mapping[binding.var] = self.read(binding.value)
-            elif (found := self._product(binding)) is not None:
-                self.mapping[binding.var] = found
-            else:
-                self.copy(binding)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        self.builder.prune(results)
-        return self.builder.model_after(self.source, results)
 
-    def _product(self, binding: Any) -> Any | None:
-        """A product as a kernel computes it; None where it stays."""
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """A product as a kernel computes it."""
         call, name = binding.value, str(binding.var.name)
         if not is_op(call, "relax.matmul") or not _fits(call):
             return None
@@ -98,7 +82,7 @@ class _Walk(Rewriting):
 
     # -- operands ----------------------------------------------------------------------------
 
-    def _moved(self, variable: Any) -> _Moved | None:
+    def _moved(self, variable: Var) -> _Moved | None:
         """Bytes less a zero point that a variable is, moved about or not; None if it is none."""
         moves = []
         call: Any = self.calls.get(variable)
@@ -136,14 +120,14 @@ class _Walk(Rewriting):
         value = self.builder.emit(rebase(value), f"{name}.rebased")
         return value, self._sum(point, SHIFT, f"{name}.shifted")
 
-    def _sum(self, value: Any, number: int, name: str) -> Any:
+    def _sum(self, value: Expr, number: int, name: str) -> Any:
         """A number, or a tensor, and another number."""
         if isinstance(value, int):
             return value + number
         other = self.builder.tensor(name, np.asarray(number, np.int32))
         return self.builder.emit(relax.op.add(value, other), f"{name}.sum") if number else value
 
-    def _times(self, value: Any, factor: Any, name: str) -> Any:
+    def _times(self, value: Expr, factor: Any, name: str) -> Any:
         """A tensor multiplied with what is to be taken off, a number or a scalar: its negative."""
         if isinstance(factor, int):
             factor = self.builder.tensor(f"{name}.factor", np.asarray(-factor, np.int32))
@@ -151,14 +135,14 @@ class _Walk(Rewriting):
         negative = self.builder.emit(relax.op.negative(factor), f"{name}.factor")
         return self.builder.emit(relax.op.multiply(value, negative), name)
 
-    def _added_up(self, value: Any, axis: int, name: str) -> Any:
+    def _added_up(self, value: Expr, axis: int, name: str) -> Any:
         """Emit sums of integers along an axis, which stays: int32."""
         wide = self.builder.emit(relax.op.astype(value, "int32"), f"{name}.wide")
         return self.builder.emit(relax.op.sum(wide, [axis], keepdims=True), name)
 
     # -- products ----------------------------------------------------------------------------
 
-    def _by_bytes(self, call: Any, a: _Moved, b: _Moved, name: str) -> Any | None:
+    def _by_bytes(self, call: Call, a: _Moved, b: _Moved, name: str) -> Any | None:
         """The product of two computed matrices of bytes."""
         if not isinstance(b.point, int):
             return None
@@ -170,6 +154,7 @@ class _Walk(Rewriting):
             rows, weight, data_zero_point_x2=0, weight_zero_point_x2=2 * base
         )
         result = self.builder.emit(product, name)
+        self.redefined.add(name)  # sums whose zero points are taken off behind it
         count = shape_of(weight.ty)[0]
         if b.point != base:
             sums = self._added_up(rows, -1, f"{name}.row_sums")
@@ -185,7 +170,7 @@ class _Walk(Rewriting):
             result = self.builder.emit(relax.op.add(result, sums), f"{name}.columns_moved")
         return self._whole(result, call, name)
 
-    def _by_weights(self, call: Any, a: _Moved, name: str) -> Any | None:
+    def _by_weights(self, call: Call, a: _Moved, name: str) -> Any | None:
         """The product of bytes whose zero point is computed with constant weights [K, N]."""
         weight = self.constants[call.args[1]]
         if isinstance(a.point, int) or weight.ndim != 2 or np.abs(weight).max() > SPAN_LIMIT:
@@ -198,12 +183,13 @@ class _Walk(Rewriting):
         stored = self.builder.tensor(f"{name}.weight", np.ascontiguousarray(signed.T))
         product = integer.dense(rows, stored, data_zero_point_x2=0, weight_zero_point_x2=0)
         result = self.builder.emit(product, name)
+        self.redefined.add(name)
         sums = self.builder.tensor(f"{name}.sums", weight.sum(0, dtype=np.int32))
         offsets = self._times(sums, point, f"{name}.offsets")
         result = self.builder.emit(relax.op.add(result, offsets), f"{name}.moved")
         return self._whole(result, call, name)
 
-    def _rows(self, left: Any, right: Any, name: str) -> Any:
+    def _rows(self, left: Var, right: Var, name: str) -> Any:
         """Emit a left operand [..., M, K] as pictures [N, 1, M, K] of rows, one of every matrix on
         the right."""
         count, depth = prod(shape_of(right.ty)[:-2]), shape_of(left.ty)[-1]
@@ -211,25 +197,25 @@ class _Walk(Rewriting):
         view = relax.op.reshape(left, (count, 1, rows, depth))
         return self.builder.emit(view, f"{name}.rows")
 
-    def _columns(self, right: Any, name: str) -> Any:
+    def _columns(self, right: Var, name: str) -> Any:
         """Emit a right operand [..., K, N] as weights [N, O, K]."""
         *outer, depth, columns = shape_of(right.ty)
         order = [*range(len(outer)), len(outer) + 1, len(outer)]
-        turned = self.builder.emit(relax.op.permute_dims(right, order), f"{name}.turned")
-        view = relax.op.reshape(turned, (prod(outer), columns, depth))
+        transposed = self.builder.emit(relax.op.permute_dims(right, order), f"{name}.turned")
+        view = relax.op.reshape(transposed, (prod(outer), columns, depth))
         return self.builder.emit(view, f"{name}.columns")
 
-    def _whole(self, result: Any, call: Any, name: str) -> Any:
+    def _whole(self, result: Var, call: Call, name: str) -> Any:
         """Emit a result in its own shape."""
         return self.builder.emit(relax.op.reshape(result, shape_of(call.ty)), f"{name}.unrowed")
 
 
-def _is_idle(call: Any) -> bool:
+def _is_idle(call: Call) -> bool:
     """Whether an operator gives what it reads."""
     return is_op(call, "relax.astype") and dtype_of(call.args[0].ty) == dtype_of(call.ty)
 
 
-def _fits(call: Any) -> bool:
+def _fits(call: Call) -> bool:
     """Whether a product has matrices enough for all pictures of rows, and is large enough."""
     left, right = (shape_of(argument.ty) for argument in call.args)
     if len(left) < 2 or len(right) < 2:

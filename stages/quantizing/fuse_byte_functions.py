@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call, Op
 
 from stages.dialect.calls import BYTES, dtype_of, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
 from stages.graph import interpret
-from stages.graph.bindings import bindings_of, outputs_of, variables_in
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import variables_in
+from stages.graph.passes import Pass
 from stages.kinds import Model
+from stages.nodes import Call, Expr, Op, Var, VarBinding
 from stages.numerics.quantization_grid import every_byte
 from stages.numerics.rescale import table
 
@@ -38,44 +38,30 @@ class Function:
     """Of any type."""
 
 
-def of_one_byte(model: Model) -> Model:
-    """The model with a table for what several operands make of the same byte."""
-    return _Walk(model).run()
-
-
-class _Walk(Rewriting):
-    """One pass over `main`."""
+class FuseByteFunctions(Pass):
+    """Puts one table in place of what several operands make of the same byte."""
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
-        self.functions: dict[Any, Function] = {}
+        self.functions: dict[Var, Function] = {}
 
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
-        for binding in bindings_of(self.main):
-            found = self._function(binding.value)
-            if found is None:
-                self.copy(binding)
-                continue
-            self.functions[binding.var] = found
-            name = str(binding.var.name)
-            if dtype_of(binding.value.ty) in BYTES and self._is_joined(binding.value):
-                values = self.builder.tensor(f"{name}.table", found.values)
-                self.mapping[binding.var] = self.builder.emit(
-                    table(self.read(found.of), values), name
-                )
-            else:
-                self.copy(binding)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        self.builder.prune(results)
-        return self.builder.model_after(self.source, results)
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """A table, at the end of what depends on one byte."""
+        found = self._function(binding.value)
+        if found is None:
+            return None
+        self.functions[binding.var] = found
+        if dtype_of(binding.value.ty) not in BYTES or not self._is_joined(binding.value):
+            return None
+        values = self.builder.tensor(f"{binding.var.name}.table", found.values)
+        return table(self.read(found.of), values)
 
-    def _function(self, call: Any) -> Function | None:
+    def _function(self, call: Call) -> Function | None:
         """What an operator gives as a function of one byte, if it is."""
         name = str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
         if name not in ELEMENTWISE or not isinstance(call.ty, relax.TensorType):
             return None
-        whole, operands, roots = WHOLE.get(name, ()), list[Array](), set[Any]()
+        whole, operands, roots = WHOLE.get(name, ()), list[Array](), set[Var]()
         for position, argument in enumerate(call.args):
             constant = self.constants.get(argument)
             if constant is not None and (constant.size == 1 or position in whole):
@@ -90,7 +76,7 @@ class _Walk(Rewriting):
             return None
         return Function(roots.pop(), np.ascontiguousarray(interpret.by_element(call, operands)))
 
-    def _read(self, variable: Any) -> Function | None:
+    def _read(self, variable: Var) -> Function | None:
         """An operand as a function of a byte: of itself, if it is no other's."""
         if variable in self.functions:
             return self.functions[variable]
@@ -98,10 +84,10 @@ class _Walk(Rewriting):
             return None
         return Function(variable, every_byte(dtype_of(variable.ty)))
 
-    def _is_joined(self, call: Any) -> bool:
+    def _is_joined(self, call: Call) -> bool:
         """Whether an operator reads several tensors, each a function of the same byte, or floats.
 
-        What integers alone make of a byte is cheap, and drawn into what reads it.
+        What integers alone make of a byte is cheap, and fused into what reads it.
         """
         read = [each for each in variables_in(call) if each not in self.constants]
         return len(read) > 1 or dtype_of(read[0].ty) == "float32"

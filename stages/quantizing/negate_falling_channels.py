@@ -1,4 +1,4 @@
-"""Channels that fall, turned: the weights are negated, so that no comparison has to be.
+"""Negating channels whose thresholds fall: weights are negated, so that no comparison has to be.
 
     conv2d(x, w) < t   is   conv2d(x, -w) >= 1 - t
 
@@ -11,69 +11,55 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm.ir import Call
 
 from stages.dialect import integer
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.dialect.dtypes import limits
-from stages.graph.bindings import bindings_of, outputs_of, variables_in
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import bindings_of, variables_in
+from stages.graph.composites import is_linear
+from stages.graph.passes import Pass
 from stages.kinds import Model
+from stages.nodes import Call, Expr, Var, VarBinding
 
 Array = np.ndarray[Any, Any]
 
-LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 LOWEST = 1 - np.iinfo(np.int32).max
 """The lowest limit `t` whose `1 - t` is an int32."""
 
 
-def turned(model: Model) -> Model:
-    """The model with thresholds that rise in every channel, behind all weights that can be negated.
+class NegateFallingChannels(Pass):
+    """Has thresholds rise in every channel, behind all weights that can be negated.
 
-    Only sums that nothing but thresholds read are turned, a layer's falling channels all or none.
+    Only sums that nothing but thresholds read are negated, a layer's falling channels all or none.
     """
-    return _Walk(model).run()
-
-
-class _Walk(Rewriting):
-    """One pass over `main`."""
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
-        self.readers: dict[Any, list[Any]] = {}
+        self.readers: dict[Var, list[Any]] = {}
         for binding in bindings_of(self.main):
             for variable in variables_in(binding.value):
                 self.readers.setdefault(variable, []).append(binding.value)
-        self.sums: set[Any] = set()
-        """Old variables whose falling channels have been turned."""
+        self.sums: set[Var] = set()
+        """Old variables whose falling channels have been negated."""
 
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
-        for binding in bindings_of(self.main):
-            if isinstance(binding.value, Call):
-                value = self._value(binding)
-                self.mapping[binding.var] = self.builder.emit(value, str(binding.var.name))
-            else:  # an output
-                self.mapping[binding.var] = self.read(binding.value)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        return self.builder.model_after(self.source, results)
-
-    def _value(self, binding: Any) -> Any:
-        """What a binding's call is behind, or in front of, turned channels."""
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """A layer with negated channels, or the thresholds behind it."""
         call = binding.value
-        if str(call.op.name) in LINEAR:
+        if is_linear(call):
             weights = self._weights(binding)
-            if weights is not None:
-                self.sums.add(binding.var)
-                name, kind = str(call.args[1].name), dtype_of(call.args[1].ty)
-                negated = self.builder.tensor(name, weights, kind)
-                return Call(call.op, [self.read(call.args[0]), negated], call.attrs)
+            if weights is None:
+                return None
+            self.sums.add(binding.var)
+            self.redefined.add(str(binding.var.name))
+            name, kind = str(call.args[1].name), dtype_of(call.args[1].ty)
+            negated = self.builder.tensor(name, weights, kind)
+            return Call(call.op, [self.read(call.args[0]), negated], call.attrs)
         if is_op(call, "relax.qnn.threshold") and call.args[0] in self.sums:
             return self._rising(call)
-        return self.remapped(call)
+        return None
 
-    def _weights(self, binding: Any) -> Array | None:
-        """A layer's weights with falling channels negated; None where there is nothing to turn."""
+    def _weights(self, binding: VarBinding) -> Array | None:
+        """A layer's weights with falling channels negated; None where none is negated."""
         readers = self.readers[binding.var]
         if not all(is_op(reader, "relax.qnn.threshold") for reader in readers):
             return None
@@ -90,14 +76,14 @@ class _Walk(Rewriting):
         fits = low <= weights.min() and weights.max() <= high
         return weights.astype(stored.dtype) if fits else None
 
-    def _falling(self, call: Any) -> Array:
+    def _falling(self, call: Call) -> Array:
         return self.constants[call.args[2]] != 0
 
-    def _limits(self, call: Any) -> Array:
+    def _limits(self, call: Call) -> Array:
         return self.constants[call.args[1]]
 
-    def _rising(self, call: Any) -> Any:
-        """Thresholds of a turned layer."""
+    def _rising(self, call: Call) -> Any:
+        """Thresholds of a negated layer."""
         falling, limits = self._falling(call), self._limits(call)
         name, flips = (str(operand.name) for operand in call.args[1:])
         return integer.threshold(

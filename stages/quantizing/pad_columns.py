@@ -1,4 +1,4 @@
-"""Products of two computed matrices that stay in plain loops, as vectors compute them fast.
+"""Products of two computed matrices that stay in loops, as vectors compute them fast.
 
 Those are exact sums of floats, integers of 16 bits, and matrices that several others share. A
 vector holds neighbouring columns of the result. Where their number has no divisor that a vector
@@ -11,16 +11,14 @@ for what is computed of every value alone (f).
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import relax
-from tvm.ir import Call
 
 from stages.dialect.calls import is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
-from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import remap, variables_in
+from stages.graph.passes import Pass
 from stages.kinds import Model
+from stages.nodes import Call, Expr, Var, VarBinding
 
 FITTING = 16
 """What the columns are made a multiple of."""
@@ -28,45 +26,34 @@ NARROW, WIDE = 8, 64
 """Columns that one vector, or some beside each other, hold."""
 
 
-def even_columns(model: Model) -> Model:
-    """The model with columns of products added where too few would fit a vector."""
-    return _Walk(model).run()
-
-
-class _Walk(Rewriting):
-    """One pass over `main`."""
+class PadColumns(Pass):
+    """Adds columns to products where too few would fit a vector."""
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
-        self._wider: dict[Any, Any] = {}
+        self._wider: dict[Var, Var] = {}
         """Old variable → the new one that has its columns and more."""
 
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
-        for binding in bindings_of(self.main):
-            wider = self._more(binding.value, str(binding.var.name))
-            if wider is not None:
-                self._wider[binding.var] = wider
-            elif isinstance(binding.value, relax.Var):
-                self.mapping[binding.var] = self.read(binding.value)
-            else:
-                self.copy(binding)
-        results = [self.read(output) for output in outputs_of(self.main)]
-        return self.builder.model_after(self.source, results)
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """A product, or what is computed of one, whose own columns are cut out when it is read."""
+        variable = binding.var
+        wider = self._more(binding.value, str(variable.name))
+        if wider is not None:
+            self._wider[variable] = wider
+            self.defer(variable, lambda: self._kept(variable))
+        return None
 
-    def read(self, variable: Any) -> Any:
-        """The new variable for an old one, without the columns that were added."""
-        if variable in self._wider and variable not in self.mapping:
-            columns, wider = shape_of(variable.ty)[-1], self._wider[variable]
-            last = len(shape_of(wider.ty)) - 1
-            kept = relax.op.strided_slice(wider, [last], [0], [columns])
-            self.mapping[variable] = self.builder.emit(kept, f"{variable.name}.kept")
-        return super().read(variable)
+    def _kept(self, variable: Var) -> Var:
+        """The columns that a variable had."""
+        columns, wider = shape_of(variable.ty)[-1], self._wider[variable]
+        last = len(shape_of(wider.ty)) - 1
+        kept = relax.op.strided_slice(wider, [last], [0], [columns])
+        return self.builder.emit(kept, f"{variable.name}.kept")
 
-    def _more(self, expr: Any, name: str) -> Any | None:
+    def _more(self, expr: Expr, name: str) -> Var | None:
         """A product, or what is computed of one alone, with more columns; None to leave it."""
         missing = self._missing(expr)
-        if missing:
+        if missing and isinstance(expr, Call):
             left, right = map(self.read, expr.args)
             width = [0, 0] * (len(shape_of(right.ty)) - 1) + [0, missing]
             wide = self.builder.emit(relax.op.nn.pad(right, width), f"{name}.columns")
@@ -81,12 +68,12 @@ class _Walk(Rewriting):
             remap(expr, {**known, computed[0]: self._wider[computed[0]]}), name
         )
 
-    def _is_alike(self, call: Any) -> bool:
+    def _is_alike(self, call: Call) -> bool:
         """Whether every position is computed in the same way."""
         read = (each for each in variables_in(call) if each in self.constants)
         return not WHOLE.get(str(call.op.name)) and all(self.constants[v].size == 1 for v in read)
 
-    def _missing(self, expr: Any) -> int:
+    def _missing(self, expr: Expr) -> int:
         """How many columns to add to the right operand of a product, 0 to leave it as it is."""
         if not is_op(expr, "relax.matmul") or expr.args[1] in self.constants:
             return 0

@@ -1,10 +1,10 @@
 """Fixed-point operators of TensorFlow Lite in float32, where that is exact.
 
 Their reference kernels rescale by products of 64 bits. What comes out is a byte all the same, for
-which float32 is precise enough: for each layer a line is looked for
-(`stages.quantizing.affine_requantization`) that gives the reference's result for every sum the
-layer can have, and for each addition two ratios and an offset that do so for every pair of bytes.
-Operators for which there are none stay.
+which float32 is precise enough. For each layer an affine requantization is looked for
+(`affine_requantization.py`) that gives the reference's result for every sum the layer can have, and
+for each addition two ratios and an offset that do so for every pair of bytes. Operators for which
+there are none stay.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from stages.dialect.calls import BYTES, attributes, dtype_of, is_op
 from stages.dialect.dtypes import limits
 from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.numbers_numpy import NUMPY
-from stages.graph.bindings import bindings_of, outputs_of
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import bindings_of
+from stages.graph.composites import is_linear
+from stages.graph.passes import Pass
 from stages.kernels.rebase import SHIFT
 from stages.kinds import Model
+from stages.nodes import Call, Expr, Var, VarBinding
 from stages.numerics import onnx_elementwise
 from stages.numerics.rescale import AFFINE_RESCALES
 from stages.quantizing.affine_requantization import nearby
@@ -32,16 +34,15 @@ from stages.quantizing.rescalings import (
     TRIES,
     Rescaling,
     Sums,
+    affine_fits,
     bounds_of,
     centre_of,
     has_signs,
-    line_fits,
     searched,
 )
 
 Array = np.ndarray[Any, Any]
 
-LINEAR = ("relax.qnn.conv2d", "relax.qnn.dense")
 ADD = "relax.qnn.tflite_add"
 SUM = "relax.qnn.qlinear_add"
 TABLE = "relax.qnn.table"
@@ -52,30 +53,16 @@ NUDGES = (0, 1, -1, 2, -2, 4, -4, 8, -8)
 NUDGE = 2.0**-20
 
 
-def floated(model: Model) -> Model:
-    """The model with float32 in place of fixed point, wherever that gives the same bytes."""
-    return _Walk(model).run()
+class RescaleInFloat32(Pass):
+    """Puts float32 in place of fixed point, wherever that gives the same bytes."""
 
-
-class _Walk(Rewriting):
-    """One pass over `main`."""
-
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
+    def __init__(self, source: Model) -> None:
+        super().__init__(source)
         self.calls = {binding.var: binding.value for binding in bindings_of(self.main)}
-        for binding in bindings_of(self.main):
-            if isinstance(binding.value, relax.Var):
-                self.mapping[binding.var] = self.read(binding.value)
-            elif (found := self._found(binding.value, str(binding.var.name))) is not None:
-                self.mapping[binding.var] = self.builder.emit(found, str(binding.var.name))
-            else:
-                self.copy(binding)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        self.builder.prune(results)
-        return self.builder.model_after(self.source, results)
 
-    def _found(self, call: Any, name: str) -> Any:
-        """An operator in float32; None where it stays."""
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """An operator in float32."""
+        call, name = binding.value, str(binding.var.name)
         if is_op(call, ADD):
             return self._addition(call, name)
         if is_op(call, TABLE):
@@ -88,27 +75,27 @@ class _Walk(Rewriting):
         if sums is None or len(factors) < len(call.args) - 1:
             return None
         rescaled = rescaling(factors, sums)
-        return None if rescaled is None else self._line(call, sums, rescaled, name)
+        return None if rescaled is None else self._requantized(call, sums, rescaled, name)
 
-    def _line(self, call: Any, sums: Sums, rescaling: Rescaling, name: str) -> Any:
-        """Rescaled sums as a line."""
+    def _requantized(self, call: Call, sums: Sums, rescaling: Rescaling, name: str) -> Any:
+        """Rescaled sums as an affine requantization."""
         attrs = attributes(call)
         found = searched(sums, rescaling, attrs)
         if found is None:
             return None
-        moved, line = found
+        moved, affine = found
         tensor = self.builder.tensor
         bias = tensor(f"{name}.bias", (sums.bias - moved).astype(np.int32))
         data = self.builder.emit(relax.op.add(self.read(sums.product), bias), f"{name}.moved")
-        parts = (line.scale, line.offset, *line.low, *line.high)
+        parts = (affine.scale, affine.offset, *affine.low, *affine.high)
         operands = [tensor(f"{name}.line{i}", part) for i, part in enumerate(parts)]
         kept = {name: attrs[name] for name in ("low", "high", "dtype")}
         return AFFINE_RESCALES[len(operands) - 2](
-            data, *operands, low_misses=len(line.low), is_odd=has_signs(attrs),
-            zero_point=centre_of(attrs), fits=line_fits(line, sums, moved), **kept,
+            data, *operands, low_misses=len(affine.low), is_odd=has_signs(attrs),
+            zero_point=centre_of(attrs), fits=affine_fits(affine, sums, moved), **kept,
         )  # fmt: skip
 
-    def _sums(self, variable: Any) -> Sums | None:
+    def _sums(self, variable: Var) -> Sums | None:
         """Sums of products with constants, plus a constant; None for what is not that."""
         call: Any = self.calls.get(variable)
         bias: Array = np.zeros((), np.int64)
@@ -119,7 +106,7 @@ class _Walk(Rewriting):
             bias = np.asarray(right if left is None else left, np.int64)
             variable = call.args[0 if left is None else 1]
             call = self.calls.get(variable)
-        if not any(is_op(call, name) for name in LINEAR):
+        if not is_linear(call):
             return None
         weight = self.constants.get(call.args[1])
         if weight is None or dtype_of(call.ty) != "int32" or bias.ndim > 1:
@@ -129,7 +116,7 @@ class _Walk(Rewriting):
         is_whole = max(-low.min(), high.max(), (high - low).max()) < FAR
         return Sums(variable, np.broadcast_to(bias, low.shape), low, high) if is_whole else None
 
-    def _shift(self, call: Any, name: str) -> Any:
+    def _shift(self, call: Call, name: str) -> Any:
         """A table that adds one number to all bytes, as those between types of bytes do."""
         data, values = call.args[0], self.constants.get(call.args[1])
         if values is None or dtype_of(call.ty) not in BYTES:
@@ -143,7 +130,7 @@ class _Walk(Rewriting):
         moved = self.builder.emit(relax.op.add(wide, shift), f"{name}.moved")
         return relax.op.astype(moved, dtype_of(call.ty))
 
-    def _addition(self, call: Any, name: str) -> Any:
+    def _addition(self, call: Call, name: str) -> Any:
         """A sum of two tensors of bytes as ratios of both."""
         attrs = attributes(call)
         dtypes = {dtype_of(operand.ty) for operand in call.args} | {attrs["dtype"]}

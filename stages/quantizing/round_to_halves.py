@@ -21,29 +21,25 @@ from stages.dialect.elementwise import ARITHMETIC
 from stages.dialect.float_linear import HALF_TERMS, HALVING, LARGEST_HALF, Half
 from stages.dialect.numbers_numpy import NUMPY
 from stages.errors import StageError
-from stages.graph.bindings import bindings_of, outputs_of, remap, variables_in
+from stages.graph.bindings import bindings_of, remap, variables_in
 from stages.graph.composites import is_batched, is_float_product
-from stages.graph.rewriting import Rewriting
+from stages.graph.passes import Pass
 from stages.kernels.direct_operators import direct_conv2d
 from stages.kinds import Model
+from stages.nodes import Call, Expr, Var, VarBinding
 
 _HINT = "leave floats out of the recipe"
 PAD = "relax.nn.pad"
 
 
-def halved(model: Model, half: Half) -> Model:
-    """The model with floats of 16 bits between its layers; StageError for one without float
-    products."""
-    return _Walk(model, half).run()
-
-
-def _is_rounded(expr: Any) -> bool:
+def _is_rounded(expr: Expr) -> bool:
     """Whether an expression is a product that may round what it reads."""
-    is_rounded = is_float_product(expr) and not is_batched(expr)
-    return is_rounded and not attributes(expr).get("is_direct")
+    if not isinstance(expr, Call) or not is_float_product(expr):
+        return False
+    return not is_batched(expr) and not attributes(expr).get("is_direct")
 
 
-def is_own(expr: Any) -> bool:
+def is_own(expr: Expr) -> bool:
     """Whether an expression multiplies each channel on its own, by few enough weights to add their
     products up in float16."""
     if not is_op(expr, "relax.qnn.direct_conv2d") or attributes(expr)["dtype"] != "float32":
@@ -52,34 +48,36 @@ def is_own(expr: Any) -> bool:
     return depth == 1 and height * width <= HALF_TERMS
 
 
-class _Walk(Rewriting):
-    """One pass over `main`."""
+class RoundToHalves(Pass):
+    """Keeps floats of 16 bits between layers; StageError for a model without float products."""
 
     def __init__(self, source: Model, half: Half) -> None:
         super().__init__(source)
         self.half = half
         self.to, self.back = HALVING[half]
-        self.bindings = {binding.var: binding for binding in bindings_of(self.main)}
-        self.pads: set[Any] = set()
+        self.bound = {binding.var: binding for binding in bindings_of(self.main)}
+        self.pads: set[Var] = set()
         """Paddings that nothing but products reads."""
         self.rounded = self._read_by_products()
         """Variables that products read, or paddings in front of them."""
-        self.halves: dict[Any, Any] = {}
+        self.halves: dict[Var, Any] = {}
         """Old variable → its float of 16 bits in the new model."""
+        for variable in list(self.mapping):
+            self._round(variable, str(variable.name))
 
-    def _takes(self, expr: Any) -> bool:
+    def _takes(self, expr: Expr) -> bool:
         return _is_rounded(expr) or (self.half == "float16" and is_own(expr))
 
-    def _read_by_products(self) -> set[Any]:
-        readers: dict[Any, list[Any]] = {}
-        for binding in self.bindings.values():
+    def _read_by_products(self) -> set[Var]:
+        readers: dict[Var, list[Any]] = {}
+        for binding in self.bound.values():
             for variable in variables_in(binding.value):
                 readers.setdefault(variable, []).append(binding.value)
-        found: set[Any] = set()
-        for binding in self.bindings.values():
+        found: set[Var] = set()
+        for binding in self.bound.values():
             if self._takes(binding.value):
                 variable = binding.value.args[0]
-                origin: Any = self.bindings[variable].value if variable in self.bindings else None
+                origin: Any = self.bound[variable].value if variable in self.bound else None
                 if is_op(origin, PAD) and all(map(self._takes, readers[variable])):
                     self.pads.add(variable)
                     variable = origin.args[0]
@@ -88,39 +86,38 @@ class _Walk(Rewriting):
             raise StageError(f"no layer is left in float to be rounded to {self.half}", hint=_HINT)
         return found
 
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
-        for variable in list(self.mapping):
-            self._round(variable, str(variable.name))
-        for variable, binding in self.bindings.items():
-            name = str(variable.name)
-            if isinstance(binding.value, relax.Var):
-                self.mapping[variable] = self.read(binding.value)
-            elif variable in self.pads:
-                half = {binding.value.args[0]: self.halves[binding.value.args[0]]}
-                self.halves[variable] = self.builder.emit(remap(binding.value, half), name)
-            else:
-                self.mapping[variable] = self.builder.emit(self._value(binding.value, name), name)
-                self._round(variable, name)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        return self.builder.model_after(self.source, results)
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """A product of rounded operands, and what is rounded as soon as it is computed."""
+        variable, expr, name = binding.var, binding.value, str(binding.var.name)
+        if variable in self.pads:
+            half = {expr.args[0]: self.halves[expr.args[0]]}
+            self.halves[variable] = self.builder.emit(remap(expr, half), name)
+            return self.halves[variable]
+        if self._takes(expr):
+            product = self.builder.emit(self._product(expr, name), name)
+        elif variable in self.rounded or any(v in self.halves for v in variables_in(expr)):
+            product = self.builder.emit(self.remapped(expr), name)
+        else:
+            return None
+        self.mapping[variable] = product
+        self._round(variable, name)
+        return product
 
-    def _round(self, variable: Any, name: str) -> None:
+    def _round(self, variable: Var, name: str) -> None:
         """From here on a variable that products read is known by its rounded form."""
         if variable in self.rounded:
-            half = self.to(self.mapping.pop(variable))
+            half = self.to(self.mapping[variable])
             self.halves[variable] = self.builder.emit(half, f"{name}.{self.half}")
 
-    def read(self, variable: Any) -> Any:
+    def read(self, variable: Var) -> Var:
         """The new variable for an old one; of one that is rounded anew for every reader."""
         if variable in self.halves:
             wide = self.back(self.halves[variable])
             return self.builder.emit(wide, f"{variable.name}.float32")
         return super().read(variable)
 
-    def _value(self, expr: Any, name: str) -> Any:
-        if not self._takes(expr):
-            return self.remapped(expr)
+    def _product(self, expr: Call, name: str) -> Expr:
+        """A product of operands that are rounded."""
         data, weight = expr.args
         rounded = ARITHMETIC[f"relax.qnn.to_{self.half}"](NUMPY, self.constants[weight])
         if self.half == "float16" and not np.isfinite(rounded).all():

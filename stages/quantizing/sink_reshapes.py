@@ -12,14 +12,14 @@ from math import prod
 from typing import Any
 
 from tvm import relax
-from tvm.ir import Call
 
 from stages.dialect import batch_matmul
 from stages.dialect.calls import dtype_of, is_op, shape_of
 from stages.dialect.elementwise import ELEMENTWISE, WHOLE
-from stages.graph.bindings import bindings_of, outputs_of, variables_in
-from stages.graph.rewriting import Rewriting
+from stages.graph.bindings import variables_in
+from stages.graph.passes import Pass
 from stages.kinds import Model
+from stages.nodes import Call, Expr, Var, VarBinding
 
 OF_ROWS = (
     "relax.qnn.dense",
@@ -30,52 +30,35 @@ OF_ROWS = (
 """Products whose results are rows."""
 
 
-def unrowed(model: Model) -> Model:
-    """The model with reshapes of products behind what computes element by element."""
-    return _Walk(model).run()
-
-
-class _Walk(Rewriting):
-    """One pass over `main`."""
+class SinkReshapes(Pass):
+    """Moves reshapes of products behind what computes element by element."""
 
     def __init__(self, source: Model) -> None:
         super().__init__(source)
-        self.results: set[Any] = set()
+        self.results: set[Var] = set()
         """New variables that are a product, or computed of one element by element."""
-        self.rows: dict[Any, Any] = {}
+        self.rows: dict[Var, Any] = {}
         """New variable → that of the results that it is a reshape of."""
 
-    def run(self) -> Model:
-        """Walk, and build the model anew."""
-        for binding in bindings_of(self.main):
-            self._binding(binding)
-        results = [self.mapping[output] for output in outputs_of(self.main)]
-        self.builder.prune(results)
-        return self.builder.model_after(self.source, results)
+    def rewrite(self, binding: VarBinding) -> Expr | None:
+        """An operator on the rows that its operands are reshapes of."""
+        return self._sunk(binding.value, str(binding.var.name)) if _is_each(binding.value) else None
 
-    def _binding(self, binding: Any) -> None:
-        expr, name = binding.value, str(binding.var.name)
-        if isinstance(expr, relax.Var):
-            self.mapping[binding.var] = self.read(expr)
-            return
-        is_each = isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in ELEMENTWISE
-        found = self._sunk(expr, name) if is_each else None
-        if found is not None:
-            self.mapping[binding.var] = found
-            return
-        self.copy(binding)
-        result = self.mapping[binding.var]
+    def copy(self, binding: VarBinding) -> None:
+        """Keep a binding, and note what it is of the rows of products."""
+        super().copy(binding)
+        expr, result = binding.value, self.mapping[binding.var]
         if is_op(expr, "relax.reshape"):
-            source = self.mapping.get(expr.args[0])
+            source = self.mapping[expr.args[0]]
             if source in self.results or source in self.rows:
                 self.rows[result] = self.rows.get(source, source)
             return
-        read = [self.mapping[v] for v in variables_in(expr)] if is_each else []
+        read = [self.mapping[v] for v in variables_in(expr)] if _is_each(expr) else []
         goes_on = any(v in self.results and shape_of(v.ty) == shape_of(result.ty) for v in read)
         if goes_on or any(is_op(expr, product) for product in OF_ROWS):
             self.results.add(result)
 
-    def _sunk(self, call: Any, name: str) -> Any | None:
+    def _sunk(self, call: Call, name: str) -> Any | None:
         """The operator on the rows themselves, reshaped; None where that is not possible."""
         shape = shape_of(call.ty)
         read = [self.mapping.get(v) for v in variables_in(call) if shape_of(v.ty) == shape]
@@ -98,10 +81,10 @@ class _Walk(Rewriting):
         self.rows[result] = inner
         return result
 
-    def _operand(self, variable: Any, shape: tuple[int, ...], rows: tuple[int, ...]) -> Any | None:
+    def _operand(self, variable: Var, shape: tuple[int, ...], rows: tuple[int, ...]) -> Var | None:
         """An operand, which broadcasts to a shape, for rows of another one; None if it cannot."""
         own = shape_of(variable.ty)
-        source = self.rows.get(self.mapping.get(variable))
+        source = self.rows.get(self.mapping[variable]) if variable in self.mapping else None
         if source is not None and own == shape and shape_of(source.ty) == rows:
             return source
         if prod(own) == 1:
@@ -120,3 +103,8 @@ class _Walk(Rewriting):
         return self.builder.emit(
             relax.op.reshape(self.read(variable), wanted), f"{variable.name}.rows"
         )
+
+
+def _is_each(expr: Expr) -> bool:
+    """Whether an operator computes element by element."""
+    return isinstance(expr, Call) and str(getattr(expr.op, "name", "")) in ELEMENTWISE

@@ -23,7 +23,7 @@ from stages.graph.bindings import bindings_of
 from stages.graph.composites import (
     fits_bytes,
     is_float_product,
-    is_plain,
+    is_prequantized,
     takes_bits,
     takes_depthwise,
     takes_products,
@@ -135,7 +135,7 @@ def _problems(model: Model) -> set[Problem]:
     values = [binding.value for binding in bindings_of(model.module["main"])]
     calls = [value for value in values if any(is_op(value, name) for name in LINEAR)]
     on_floats = {FLOAT_PROBLEMS[dtype_of(c.args[0].ty)] for c in values if is_float_product(c)}
-    if is_plain(model):
+    if is_prequantized(model):
         weights = [(call, model.params.get(str(call.args[1].name))) for call in calls]
         constants = [(call, weight) for call, weight in weights if weight is not None]
         on_bits = {_problem(call) for call, weight in constants if takes_bits(call, weight)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stages.dialect.numbers_numpy import NUMPY
 from stages.dialect.operators import OPERATORS
 from stages.numerics import tflite
-from stages.quantizing.affine_requantization import Line, fitted, stairs
+from stages.quantizing.affine_requantization import Affine, fitted, stairs
 
 Array = np.ndarray[Any, Any]
 FACTORS = st.floats(2.0**-12, 2.0, exclude_max=True)
@@ -26,7 +26,9 @@ def fixed_point(factors: list[float]) -> tuple[Array, Array, Array]:
     return multiplier, shift, multiplier * 2.0 ** (shift - 31)
 
 
-def line_of(factors: list[float], bounds: tuple[int, int], is_odd: bool, reach: int) -> Line | None:
+def line_of(
+    factors: list[float], bounds: tuple[int, int], is_odd: bool, reach: int
+) -> Affine | None:
     """The line of `x * factor` in fixed point, for x of at most `reach` in size."""
     multiplier, shift, slope = fixed_point(factors)
     ends = np.full(len(factors), reach, np.int64)
@@ -36,7 +38,7 @@ def line_of(factors: list[float], bounds: tuple[int, int], is_odd: bool, reach: 
     return fitted(found, slope)
 
 
-def meaning(line: Line, x: Array, low: int, high: int, is_odd: bool) -> Array:
+def meaning(line: Affine, x: Array, low: int, high: int, is_odd: bool) -> Array:
     """What the operator makes of integers."""
     misses = [*line.low, *line.high]
     result: Array = OPERATORS[f"relax.qnn.line{len(misses)}"].meaning(
@@ -89,7 +91,7 @@ def test_a_line_that_misses_is_right_where_it_does_and_beside_it() -> None:
         x = (missed[:, None] + np.arange(-3, 4)).reshape(-1, 1).astype(np.int64)
         wanted = np.clip(tflite.multiply(NUMPY, x, multiplier, shift), 0, 255)
         assert np.array_equal(meaning(line, x, 0, 255, False), wanted)
-        without = Line(line.scale, line.offset, line.low[:0], line.high[:0])
+        without = Affine(line.scale, line.offset, line.low[:0], line.high[:0])
         assert not np.array_equal(meaning(without, x, 0, 255, False), wanted)
     assert tried > 5
 

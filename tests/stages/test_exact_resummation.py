@@ -20,7 +20,7 @@ from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
 from stages.quantizing.chain import Steps, evaluate, step
-from stages.quantizing.exact_resummation import bounds_of, halves_of
+from stages.quantizing.exact_resummation import boundaries_of, bounds_of
 from stages.quantizing.source_quantizers import BipolarQuantizer, Quantizer, UniformQuantizer
 from tests.stages.networks import SourceNet
 from tests.stages.packaging.programs import Executor, compile_program, pack
@@ -83,7 +83,7 @@ def test_levels_are_those_of_exact_sums(name: str, seed: int, size: float, digit
         step("add", drawn(8)),
         step("maximum", 0.0),
     )
-    halves = halves_of(quantizer)
+    halves = boundaries_of(quantizer)
     assert halves is not None
     bounds = bounds_of(weight, steps, halves)
     assert bounds is not None
@@ -146,7 +146,7 @@ def test_every_sum_can_be_near() -> None:
 
 @pytest.mark.parametrize("rounding", ["FLOOR", "CEIL"])
 def test_other_boundaries_take_exact_sums(rounding: str) -> None:
-    assert halves_of(uniform(0, 3, 0.5, rounding)) is None
+    assert boundaries_of(uniform(0, 3, 0.5, rounding)) is None
 
 
 def test_what_is_added_to_exact_sums_is_exact() -> None:

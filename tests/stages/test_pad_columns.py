@@ -12,7 +12,7 @@ from stages.dialect.calls import is_op, shape_of
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.kinds import Model
-from stages.quantizing.pad_columns import even_columns
+from stages.quantizing.pad_columns import PadColumns
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.standalone.test_te_kernel import Net, op
 from tests.targets import EVERY, skip_unless_runnable
@@ -47,7 +47,7 @@ def test_bits_stay(end: str, dtype: str, hardware: Hardware) -> None:
     net, model = attention(67, dtype, end)
     inputs = net.inputs()
     (expected,) = interpret.run(model, inputs).values()
-    (found,) = interpret.run(even_columns(model), inputs).values()
+    (found,) = interpret.run(PadColumns(model).run(), inputs).values()
     np.testing.assert_array_equal(found, expected)
     assert_exact(model, inputs, hardware, tasks=(1, 2))
 
@@ -56,11 +56,11 @@ def test_bits_stay(end: str, dtype: str, hardware: Hardware) -> None:
     ("tokens", "expected"), [(67, 80), (197, 208), (37, 37), (130, 130), (64, 64), (5, 5), (22, 22)]
 )
 def test_columns_are_added_where_none_fit(tokens: int, expected: int) -> None:
-    assert columns(even_columns(attention(tokens, "int32")[1])) == expected
+    assert columns(PadColumns(attention(tokens, "int32")[1]).run()) == expected
 
 
 def test_matrices_of_weights_stay() -> None:
     net = Net((3, 5))
     weight: Any = net.builder.tensor("w", np.ones((5, 67), np.float32))
     x = net.emit(op.astype(net.x, "float32"), "real")
-    assert columns(even_columns(net.model(net.emit(op.matmul(x, weight), "product")))) == 67
+    assert columns(PadColumns(net.model(net.emit(op.matmul(x, weight), "product"))).run()) == 67

@@ -16,7 +16,7 @@ from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
 from stages.kinds import Model
 from stages.numerics import rescale, tflite
-from stages.quantizing.rescale_in_float32 import floated
+from stages.quantizing.rescale_in_float32 import RescaleInFloat32
 from stages.quantizing.rescalings import GROUP
 from tests.stages.packaging.programs import assert_exact
 from tests.stages.packaging.standalone.test_te_kernel import Net
@@ -85,7 +85,7 @@ def equal(net: Lite, before: Model, after: Model) -> None:
 @pytest.mark.parametrize("dtype", sorted(BYTES))
 def test_layers_and_sums_are_in_float_and_give_the_same_bytes(dtype: str) -> None:
     net, model = residual(dtype)
-    found = floated(model)
+    found = RescaleInFloat32(model).run()
     left = operators(found)
     assert not any(name.startswith("tflite") for name in left)
     assert sum(count for name, count in left.items() if name.startswith("line")) == 3
@@ -97,7 +97,7 @@ def test_results_without_a_sign_move_to_where_float32_is_most_precise() -> None:
     net = Lite((1, 5, 5, 64))
     sums = net.emit(_sums_of(net, net.x, "conv", 300), "sums")
     model = net.model(net.rescaled(sums, "conv", 1e-3, "int8", -128))
-    found = floated(model)
+    found = RescaleInFloat32(model).run()
     line = needed_bindings(found.module["main"])[-2].value
     attrs = attributes(line)
     assert attrs["zero_point"] == 0 and not attrs["is_odd"]
@@ -130,42 +130,42 @@ def _biased(bias: list[int], factors: list[float], outputs: int = 4) -> tuple[Li
 def test_channels_that_are_dead_have_their_sums_far_from_zero() -> None:
     """As converters write them: a bias of 2^30, times what makes nearly nothing of it."""
     net, model = _biased([1 << 30, 77, -(1 << 30), 5], [1e-7, 1e-3, 1e-9, 2e-3])
-    found = floated(model)
+    found = RescaleInFloat32(model).run()
     assert not any(name.startswith("tflite") for name in operators(found))
     equal(net, model, found)
 
 
 def test_many_channels_are_looked_at_some_after_others() -> None:
     net, model = _biased([0, 9, -99], [1e-3, 2e-3, 5e-3], GROUP + 76)
-    found = floated(model)
+    found = RescaleInFloat32(model).run()
     assert not any(name.startswith("tflite") for name in operators(found))
     equal(net, model, found)
 
 
 def test_sums_that_may_overflow_stay_in_fixed_point() -> None:
     _, model = _biased([(1 << 31) - 9, 0], [1e-9, 1e-3])
-    assert operators(floated(model))["tflite_requantize"] == 1
+    assert operators(RescaleInFloat32(model).run())["tflite_requantize"] == 1
 
 
 def test_sums_that_are_not_known_stay_in_fixed_point() -> None:
     """A graph input is not a product of constants: any int32 may come."""
     net = Lite((1, 4, 4, 8), "int32")
     model = net.model(net.requantize(net.x, "free"))
-    assert operators(floated(model)) == {"tflite_requantize": 1}
+    assert operators(RescaleInFloat32(model).run()) == {"tflite_requantize": 1}
 
 
 def test_factors_that_overflow_stay_in_fixed_point() -> None:
     net = Lite((1, 4, 4, 512))
     sums = net.emit(_sums_of(net, net.x, "conv", 8), "sums")
     model = net.model(net.rescaled(sums, "conv", 9000.0, "int8", 0))
-    assert operators(floated(model))["tflite_requantize"] == 1
+    assert operators(RescaleInFloat32(model).run())["tflite_requantize"] == 1
 
 
 def test_sums_whose_halves_go_both_ways_stay_in_fixed_point() -> None:
     """Equal scales, a result of twice them: every second sum is a half, rounded away from zero."""
     net = Lite((1, 4, 4, 8))
     model = net.model(net.sum(net.x, net.x, "sum", (0.5, 0.5, 1.0)))
-    found = floated(model)
+    found = RescaleInFloat32(model).run()
     assert operators(found) == {"tflite_add": 1}
 
 
@@ -176,7 +176,7 @@ def test_a_table_that_moves_all_bytes_alike_is_an_addition(kinds: tuple[str, str
     values = np.arange(256) + np.iinfo(target).min
     table = net.builder.tensor("table", values.astype(target))
     model = net.model(net.emit(rescale.table(net.x, table), "moved"))
-    found = floated(model)
+    found = RescaleInFloat32(model).run()
     assert "table" not in operators(found)
     equal(net, model, found)
 
@@ -185,11 +185,11 @@ def test_other_tables_stay() -> None:
     net = Lite((1, 3, 5, 2), "uint8")
     table = net.builder.tensor("table", np.minimum(np.arange(256), 200).astype(np.uint8))
     model = net.model(net.emit(rescale.table(net.x, table), "bounded"))
-    assert operators(floated(model)) == {"table": 1}
+    assert operators(RescaleInFloat32(model).run()) == {"table": 1}
 
 
 @EVERY
 def test_lines_are_compiled(hardware: Hardware) -> None:
     skip_unless_runnable(hardware)
     net, model = residual()
-    assert_exact(floated(model), net.inputs(), hardware)
+    assert_exact(RescaleInFloat32(model).run(), net.inputs(), hardware)

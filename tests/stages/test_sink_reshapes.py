@@ -16,7 +16,7 @@ from stages.graph.composites import PLAIN, PRODUCTS
 from stages.kinds import Model
 from stages.numerics import linear_quantizers, qlinear
 from stages.numerics.quantization_grid import Grid
-from stages.quantizing.sink_reshapes import unrowed
+from stages.quantizing.sink_reshapes import SinkReshapes
 from tests.stages.packaging.programs import assert_exact
 from tests.targets import AVX2, skip_unless_runnable
 
@@ -58,7 +58,7 @@ def shapes(model: Model) -> list[tuple[int, ...]]:
 
 
 def assert_in_rows(model: Model, inputs: dict[str, np.ndarray[Any, Any]]) -> None:
-    found = unrowed(model)
+    found = SinkReshapes(model).run()
     assert all(shape[-1:] != (8,) or len(shape) == 2 for shape in shapes(found)), shapes(found)
     expected = interpret.run(model, inputs)
     for name, value in interpret.run(found, inputs).items():
@@ -81,8 +81,8 @@ def test_computed_tensors_go_along() -> None:
     largest = net.emit(op.max(wide, [0, 1, 2], keepdims=True))
     y = net.emit(op.add(net.emit(op.add(net.y, every)), largest))
     model, inputs = net.model(net.emit(op.multiply(y, net.y))), net.inputs()
-    assert shapes(unrowed(model)).count((6, 8)) == 4
-    found, expected = (interpret.run(m, inputs)["y0"] for m in (unrowed(model), model))
+    assert shapes(SinkReshapes(model).run()).count((6, 8)) == 4
+    found, expected = (interpret.run(m, inputs)["y0"] for m in (SinkReshapes(model).run(), model))
     np.testing.assert_array_equal(found, expected)
 
 
@@ -91,9 +91,9 @@ def test_what_broadcasts_along_other_axes_stays() -> None:
     y = net.emit(op.add(net.y, net.tensor((2, 1, 1), "int32")))
     model = net.model(y)
     inputs = net.inputs()
-    assert (2, 3, 8) in shapes(unrowed(model))
+    assert (2, 3, 8) in shapes(SinkReshapes(model).run())
     np.testing.assert_array_equal(
-        interpret.run(unrowed(model), inputs)["y0"], interpret.run(model, inputs)["y0"]
+        interpret.run(SinkReshapes(model).run(), inputs)["y0"], interpret.run(model, inputs)["y0"]
     )
 
 

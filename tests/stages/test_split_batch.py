@@ -22,7 +22,7 @@ from stages.kinds import Model
 from stages.layer_options import TensorQuantization
 from stages.numerics.float_softmax import softmax
 from stages.options import ImportOptions, ZooName, ZooOptions
-from stages.quantizing.split_batch import always_apart, apart
+from stages.quantizing.split_batch import SplitBatch, SplitWholeBatch
 
 op = relax.op
 Build = Callable[[ModelBuilder, Any], Any]
@@ -84,7 +84,7 @@ MEETING: dict[str, tuple[tuple[int, ...], Build]] = {
 def test_pictures_apart_give_what_they_give_together(name: str) -> None:
     shape, function = APART[name]
     model = network(shape, function)
-    alone = always_apart(model)
+    alone = SplitWholeBatch(model).run()
     assert pictures_of(alone) == 3
     assert shape_of(alone.module["main"].params[0].ty) == (1, *shape[1:])
     seen: dict[str, Any] = {}
@@ -99,19 +99,19 @@ def test_pictures_that_may_meet_are_not_taken_apart(name: str) -> None:
     shape, function = MEETING[name]
     model = network(shape, function)
     with pytest.raises(StageError, match=f"the {shape[0]} samples of a batch meet here"):
-        always_apart(model)
-    assert apart(model) is model
+        SplitWholeBatch(model).run()
+    assert SplitBatch(model).run() is model
 
 
 def test_a_vector_is_no_batch() -> None:
     model = network((3,), lambda _, x: softmax(x, beta=1.0))
-    assert apart(model) is always_apart(model) is model
+    assert SplitBatch(model).run() is SplitWholeBatch(model).run() is model
 
 
 def test_a_network_of_weights_alone_stays_a_batch() -> None:
     model = network((3, 40), lambda b, x: op.matmul(x, constant(b, 40, 40)))
-    assert apart(model) is model
-    assert pictures_of(always_apart(model)) == 3
+    assert SplitBatch(model).run() is model
+    assert pictures_of(SplitWholeBatch(model).run()) == 3
 
 
 def weighty(builder: ModelBuilder, x: Any, channels: int = 64) -> list[Any]:
@@ -137,14 +137,14 @@ def collected(model: Model) -> list[str]:
 BEHIND: dict[str, Callable[[ModelBuilder, list[Any]], list[Any]]] = {
     "nothing": lambda _, values: values[2:],
     "pictures meet": lambda b, values: [b.emit(op.mean(values[2], [0], True), "mean")],
-    "a result of single pictures": lambda _, values: [values[0], values[2]],
+    "the sums are the user's": lambda _, values: values[1:],
 }
 
 
 @pytest.mark.parametrize("name", BEHIND)
 def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
     model = of_weights(64, BEHIND[name])
-    alone = apart(model)
+    alone = SplitBatch(model).run()
     assert (pictures_of(alone), collected(alone)) == (3, ["sums"])
     given, seen = whole_numbers((3, 32, 64)), dict[str, Any]()
     ours = interpret.run(alone, given, observe=seen.__setitem__)
@@ -157,12 +157,12 @@ def test_last_layers_of_weights_compute_all_pictures_at_once(name: str) -> None:
     ("channels", "build"),
     [
         (63, BEHIND["nothing"]),  # a picture's sums would begin anywhere
-        (64, lambda _, values: values[1:]),  # the sums are the user's
+        (64, lambda _, values: [values[0], values[2]]),  # so much would be collected for the user
     ],
 )
 def test_what_cannot_be_collected_is_computed_picture_by_picture(channels: int, build: Any) -> None:
     model = of_weights(channels, build)
-    alone = apart(model)
+    alone = SplitBatch(model).run()
     assert (pictures_of(alone), collected(alone)) == (3, [])
     given = whole_numbers((3, 32, channels))
     for name, value in interpret.run(model, given).items():
@@ -171,11 +171,11 @@ def test_what_cannot_be_collected_is_computed_picture_by_picture(channels: int, 
 
 def test_single_pictures_and_inputs_of_other_extents_stay_as_they_are() -> None:
     model = network((1, 4), lambda _, x: op.nn.relu(x))
-    assert always_apart(model) is model
+    assert SplitWholeBatch(model).run() is model
     builder = ModelBuilder()
     x, y = (builder.input(n, s, "float32") for n, s in (("x", (3, 4)), ("y", (1, 4))))
     model = builder.model([builder.emit(op.add(x, y), "z")], ["z"])
-    assert always_apart(model) is model
+    assert SplitWholeBatch(model).run() is model
 
 
 def zoo(name: ZooName, form: Any, batch: int) -> Model:

@@ -12,9 +12,9 @@ from stages.graph.simplify_graph import simplify
 from stages.importing.zoo import build
 from stages.kinds import Model
 from stages.options import ImportOptions, ZooOptions
-from stages.quantizing import split_batch as batches
+from stages.quantizing import split_batch
 from stages.quantizing.batch_cuts import Cuts
-from stages.quantizing.channels_last import channels_last
+from stages.quantizing.move_channels_last import MoveChannelsLast
 from tests.stages.packaging.programs import assert_exact
 from tests.targets import AARCH64, AVX2, skip_unless_runnable
 
@@ -28,10 +28,10 @@ def block() -> Model:
 
 def cuts() -> list[int]:
     """Where the block may be cut."""
-    model = simplify(channels_last(simplify(block())))
+    model = simplify(MoveChannelsLast(simplify(block())).run())
     found = Cuts(model, BATCH)
     places = range(1, len(found.bindings))
-    return [at for at in places if found.is_possible(at) and found.bytes_handed_over(at)]
+    return [at for at in places if found.is_possible(at) and found.collected_bytes(at)]
 
 
 @pytest.mark.parametrize("hardware", (AVX2, AARCH64), ids=lambda profile: profile.name)
@@ -41,7 +41,7 @@ def test_pictures_that_are_collected_anywhere_give_the_same(
 ) -> None:
     skip_unless_runnable(hardware)
     first = cuts()[place]
-    monkeypatch.setattr(batches, "first_together", lambda *_: first)
+    monkeypatch.setattr(split_batch, "first_together", lambda *_: first)
     given = np.random.default_rng(0).integers(0, 256, (BATCH, 3, 16, 16)).astype(np.float32) / 256
     packed, program = assert_exact(block(), {"data": given}, hardware)
     assert pictures_of(packed) == program.pictures == BATCH
