@@ -6,9 +6,9 @@ A register of floats is one of lanes that hold their bits, as every other regist
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from hw.isa.instruction import Instruction, Meaning, Vector, each, helper, pairs
+from hw.isa.lane import Lane, Lanes
 
 
 def fused(name: str, lanes: int) -> Instruction:
@@ -111,7 +111,7 @@ def vdpbf16ps(product: Instruction) -> Instruction:
 
 
 def _of_pairs(product: Instruction) -> Meaning:
-    def meaning(total: Any, x: Any, y: Any) -> list[Any]:
+    def meaning(total: Lanes, x: Lanes, y: Lanes) -> list[Lane]:
         wide = [[lane.bfloat16() for lane in register] for register in (x, y)]
         low, high = ([register[half::2] for register in wide] for half in (0, 1))
         return product.meaning(product.meaning(total, *high), *low)
@@ -124,7 +124,7 @@ def _floats(kind: Vector) -> str:
 
 
 def _row(
-    name: str, kind: Vector, lines: list[str], meaning: Callable[..., Any], declares: str = ""
+    name: str, kind: Vector, lines: list[str], meaning: Callable[..., Lane], declares: str = ""
 ) -> Instruction:
     floats = _floats(kind)
     seen = [f"bitcast {kind.llvm} %{number} to {floats}" for number in range(3)]

@@ -8,9 +8,8 @@ which repeats a sign; and it can set bits.
 
 from __future__ import annotations
 
-from typing import Any
-
 from hw.isa.instruction import Instruction, Meaning, Vector
+from hw.isa.lane import Lane, Lanes
 from hw.isa.part import Part
 
 REGISTER = Vector(64, 8)
@@ -54,7 +53,7 @@ def _meaning(bits: int, is_odd: bool) -> Meaning:
     """Every byte has a number for each copy of the source in a register; a lane takes its own."""
     source = 8 * bits
 
-    def meaning(x: Any) -> list[Any]:
+    def meaning(x: Lanes) -> list[Lane]:
         found = []
         for place, lane in enumerate(x):
             number = lane.split(bits)[place // source].extend(8, True)

@@ -49,9 +49,9 @@ _ESTIMATES: Mapping[Core, tuple[Mapping[str, float], Mapping[str, str]]] = {
         {"exposed_epilogue": 1.5, "overlap_window": 8},
         {
             "exposed_epilogue": "estimated from times on an AMD EPYC at 3.7 GHz: convolutions of "
-            "1x1 by VPDPBUSD, 24 to 192 channels, tiles of 3 to 14 pixels by 32 channels, whose sums are "
-            "scaled, rounded and narrowed: beyond its products a pixel took 2.2 to 2.9 cycles in "
-            "tiles of 3, 2.7 to 4.2 of 4, 3.8 to 4.1 of 7, 5.0 to 5.5 of 14",
+            "1x1 by VPDPBUSD, 24 to 192 channels, tiles of 3 to 14 pixels by 32 channels, whose "
+            "sums are scaled, rounded and narrowed: beyond its products a pixel took 2.2 to 2.9 "
+            "cycles in tiles of 3, 2.7 to 4.2 of 4, 3.8 to 4.1 of 7, 5.0 to 5.5 of 14",
         },
     ),
 }

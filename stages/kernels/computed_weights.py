@@ -10,9 +10,9 @@ import numpy as np
 from stages.dialect.batched import BYTE_POINT
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
 from stages.dialect.registry import register
-from stages.kernels.packed import parse_signature
 from stages.kernels.packing import pack_weights, round_up
 from stages.kernels.signature import BLOCK
+from stages.kernels.signature_text import parse_signature
 
 Array = np.ndarray[Any, Any]
 

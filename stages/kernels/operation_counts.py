@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax
 
 from stages.dialect.calls import PREFIX, attributes, is_op, shape_of, tensor_types
-from stages.kernels.packed import DEPTHWISE_CONVOLUTION, is_convolution
+from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
 
 _OUTPUT_AXIS = {
     "relax.qnn.direct_conv2d": -1,

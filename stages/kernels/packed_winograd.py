@@ -9,9 +9,10 @@ import numpy as np
 
 from stages.dialect.calls import attributes, dtype_of, shape_of, tensor_type
 from stages.dialect.registry import register
-from stages.kernels.packed import border_rows, parse_signature
+from stages.kernels.packed_conv2d import border_rows
 from stages.kernels.packing import round_up
 from stages.kernels.signature import BLOCK
+from stages.kernels.signature_text import parse_signature
 from stages.kernels.winograd_transforms import APART, WINDOW, transform_for, unpack_transformed
 
 Array = np.ndarray[Any, Any]

@@ -17,7 +17,7 @@ from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.dialect.numbers import MAGIC
 from stages.dialect.unstored import LONGEST_WORD
 from stages.errors import StageError
-from stages.kernels.packed import CONVOLUTION
+from stages.kernels.packed_conv2d import CONVOLUTION
 from stages.packaging.finishing import SAME
 from stages.packaging.thresholds import FEW, THRESHOLD
 from stages.packaging.vectors import HALF, MOST, Vectors, packing

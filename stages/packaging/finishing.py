@@ -13,7 +13,7 @@ from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_
 from stages.dialect.elementwise import ELEMENTWISE
 from stages.dialect.expressions import saturates
 from stages.dialect.infer import limits
-from stages.kernels.packed import stored_row
+from stages.kernels.packed_conv2d import stored_row
 from stages.packaging.byte_tables import gives_bytes, looks_up
 from stages.packaging.composite import Composite
 from stages.packaging.halo import fill_halo, fills_of

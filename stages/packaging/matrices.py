@@ -17,7 +17,7 @@ from stages.dialect.batched import BYTE_POINT
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
 from stages.graph.composites import calls_in
 from stages.graph.simplifying import order_of
-from stages.kernels.packed import parse_signature
+from stages.kernels.signature_text import parse_signature
 from stages.packaging.addressing import divided
 from stages.packaging.kernel import Kernel
 from stages.packaging.rows import line_kernel

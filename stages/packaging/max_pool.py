@@ -18,7 +18,7 @@ from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, shape_of, storage_dtype
 from stages.graph.composites import calls_in, max_pool_of
 from stages.kernels.operand_storage import WORD_BYTES
-from stages.kernels.packed import stored_row
+from stages.kernels.packed_conv2d import stored_row
 from stages.packaging.kernel import Kernel
 from stages.packaging.plain import with_vectors
 from stages.packaging.rows import row_kernel

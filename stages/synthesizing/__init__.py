@@ -29,10 +29,11 @@ from stages.graph.composites import (
     takes_products,
 )
 from stages.kernels.candidates import to_table
-from stages.kernels.packed import is_convolution, parse_signature, rows_of, signature_text
+from stages.kernels.packed_conv2d import is_convolution, rows_of
 from stages.kernels.packed_winograd import inputs_of
 from stages.kernels.problems import FLOAT16, FLOAT_PROBLEMS, Problem
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature, signature_text
 from stages.kernels.terms import encoding_of
 from stages.kinds import Model, Table
 from stages.synthesizing.bodies import body_of

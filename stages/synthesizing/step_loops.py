@@ -5,7 +5,8 @@ from __future__ import annotations
 from hw.isa import Isa
 from stages.kernels.operand_storage import BYTE_BITS, WORD_BYTES
 from stages.kernels.signature import COUPLE, KernelSignature
-from stages.synthesizing.software_pipeline import CrowdedError, Load, Loop
+from stages.synthesizing.loop_schedule import CrowdedError, Load
+from stages.synthesizing.software_pipeline import Loop
 from stages.synthesizing.vector_program import Program
 
 POINTERS = 18

@@ -20,9 +20,9 @@ from stages.graph.bindings import bindings_of
 from stages.kernels.candidates import from_table
 from stages.kernels.geometry import Geometry
 from stages.kernels.operand_storage import WORD_BYTES
-from stages.kernels.packed import parse_signature
 from stages.kernels.packing import unpack_weights
 from stages.kernels.signature import Flush, KernelSignature, stored_by
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.numerics import source
 from stages.options import Algorithm, LegalizeOptions

@@ -17,8 +17,8 @@ from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
 from stages.kernels.families import FloatDots
-from stages.kernels.packed import parse_signature
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 from stages.options import ImportOptions, QuantizeOptions
 from stages.synthesizing.bodies import body_of

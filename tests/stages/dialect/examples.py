@@ -11,14 +11,16 @@ from stages.graph.collecting import collect
 from stages.kernels import (
     computed_weights,
     direct_operators,
-    packed,
+    packed_conv2d,
     packed_depthwise,
+    packed_edges,
     packed_winograd,
     rebase,
 )
 from stages.kernels.families import Dots, TransformedDots
 from stages.kernels.packing import pack_weights
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import signature_text
 from stages.kernels.terms import plain_plan
 from stages.kernels.winograd_transforms import BY_ONE
 from stages.numerics import linear, onnx, onnx_layers, rescale, source
@@ -305,7 +307,7 @@ OTHERS: dict[str, Example] = {
     "pack_matrices": Example(
         computed_weights.pack_matrices,
         (integers(0, 255, (2, 40, 13), "uint8"),),
-        {"signature": packed.signature_text(_PAIRS), "depth": 16},
+        {"signature": signature_text(_PAIRS), "depth": 16},
     ),
     "to_bfloat16": Example(products_of_floats.to_bfloat16, (_PICTURE,), {}),
     "from_bfloat16": Example(
@@ -320,14 +322,14 @@ OTHERS: dict[str, Example] = {
         {},
     ),
     "packed_conv2d": Example(
-        packed.packed_conv2d,
+        packed_conv2d.packed_conv2d,
         (
             (RNG.integers(0, 2**32, (2, 3, 3, 1)).astype(np.uint32), "uint32"),
             (pack_weights(POPCOUNT, _BITS), "uint32"),
             integers(-99, 99, (1, 64), "int32"),
         ),
         {
-            "signature": packed.signature_text(POPCOUNT),
+            "signature": signature_text(POPCOUNT),
             "scale": -1,
             "channels": [32, 40],
             "window": [1, 1],
@@ -348,7 +350,7 @@ OTHERS: dict[str, Example] = {
             integers(-99, 99, (1, 64), "int32"),
         ),
         {
-            "signature": packed.signature_text(_TRANSFORMED),
+            "signature": signature_text(_TRANSFORMED),
             "scale": -1,
             "channels": [4, 40],
             "window": [3, 3],
@@ -366,35 +368,35 @@ OTHERS: dict[str, Example] = {
         {"origin": [1, 2], "output": [6, 3], "strides": [1, 1], "tile": 4},
     ),
     "to_bytes": Example(
-        packed.to_bytes,
+        packed_edges.to_bytes,
         (integers(0, 7, (1, 2, 3, 8), "uint3"),),
         {"halo": [1, 0, 3, 3], "channels": 8, "fill": 5, "stacked": 2, "phases": 1},
     ),
     "bitpack": Example(
-        packed.bitpack,
+        packed_edges.bitpack,
         (integers(0, 7, (1, 2, 3, 40), "uint3"),),
         {"halo": [1, 0, 2, 3], "bits": 3, "planes": [2, 204, 15], "sums": [[0, 1, 0, -1] * 2]},
     ),
     "to_tables": Example(
-        packed.to_tables,
+        packed_edges.to_tables,
         (integers(0, 7, (1, 2, 3, 40), "uint3"),),
         {"halo": [1, 0, 2, 3], "bits": 3, "balanced": True},
     ),
     "from_bytes": Example(
-        packed.from_bytes,
+        packed_edges.from_bytes,
         (integers(0, 7, (5, 6, 4), "uint8"),),
         {"origin": [1, 2], "size": [3, 2], "dtype": "uint3"},
     ),
     "from_planes": Example(
-        packed.from_planes,
+        packed_edges.from_planes,
         (integers(0, 1 << 31, (2, 5, 6, 2), "uint32"),),
         {"origin": [1, 2], "size": [3, 2], "bits": 2, "planes": [10, 12]},
     ),
     "take_channels": Example(
-        packed.take_channels, (integers(0, 7, (1, 2, 3, 8), "uint3"),), {"channels": 5}
+        packed_edges.take_channels, (integers(0, 7, (1, 2, 3, 8), "uint3"),), {"channels": 5}
     ),
     "pad_channels": Example(
-        packed.pad_channels, (integers(0, 7, (1, 2, 3, 8), "uint3"),), {"channels": 32}
+        packed_edges.pad_channels, (integers(0, 7, (1, 2, 3, 8), "uint3"),), {"channels": 32}
     ),
 }
 """Operators of source graphs and of packed ones."""
