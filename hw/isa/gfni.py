@@ -40,6 +40,11 @@ def code_name(bits: int, is_odd: bool) -> str:
     return f"{'odd' if is_odd else 'signed'}{bits}"
 
 
+def part_for(code: str) -> Part:
+    """The part of the row that makes bytes of numbers of a code."""
+    return Part(f"expand.{code}")
+
+
 def _matrix(bits: int, copy: int, is_odd: bool) -> list[int]:
     """Which bits of a byte each bit of its `copy`-th number sums, that of the highest bit first."""
     rows = []
@@ -64,7 +69,7 @@ def _meaning(bits: int, is_odd: bool) -> Meaning:
 
 
 EXPANSIONS = {
-    Part.of("expand", code_name(bits, is_odd)): _expanding(bits, is_odd)
+    part_for(code_name(bits, is_odd)): _expanding(bits, is_odd)
     for bits in WIDTHS
     for is_odd in (False, True)
 }

@@ -84,17 +84,17 @@ def _widening(name: str, size: int, bits: int, prefix: str, adalp: str) -> dict[
     signed = f"{prefix}addl" if "arm." in prefix else f"{prefix}addlp"
     signed = signed.replace(".vpaddl", ".vpaddls").replace(".uaddlp", ".saddlp")
     return {
-        Part.of("pair_widen_signed", bits): call(
+        Part.PAIR_WIDEN_SIGNED_8.for_lanes(bits): call(
             f"{name}addlp.s{bits}",
             f"{signed}.{wide.suffix}.{narrow.suffix}",
             (narrow,),
             wide,
             widened_pairs(bits, signed=True),
         ),
-        Part.of("pair_widen", bits): pairwise,
-        Part.of("pair_widen_add", bits): accumulating,
-        Part.of("widen_add", bits): added,
-        Part.of("widen_scale_add", bits): scaled,
+        Part.PAIR_WIDEN_8.for_lanes(bits): pairwise,
+        Part.PAIR_WIDEN_ADD_8.for_lanes(bits): accumulating,
+        Part.WIDEN_ADD_8.for_lanes(bits): added,
+        Part.WIDEN_SCALE_ADD_8.for_lanes(bits): scaled,
     }
 
 
@@ -117,8 +117,10 @@ def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[
     }
     for bits in (8, 16, 32):
         kind = Vector(8 * size // bits, bits)
-        rows[Part.of("add", bits)] = operator(f"{name}add.{bits}", "add", kind, lambda x, y: x + y)
-        rows[Part.of("scale_add", bits)] = scaled_sum(
+        rows[Part.ADD_8.for_lanes(bits)] = operator(
+            f"{name}add.{bits}", "add", kind, lambda x, y: x + y
+        )
+        rows[Part.SCALE_ADD_8.for_lanes(bits)] = scaled_sum(
             f"{name}mla_k.{bits}", kind, FACTORS, opaque=True
         )
     for bits in (8, 16):
@@ -126,7 +128,7 @@ def _register(name: str, size: int, prefix: str, adalp: str, addp: str) -> dict[
         if addp:
             kind = Vector(8 * size // bits, bits)
             intrinsic = f"{addp}.{kind.suffix}"
-            rows[Part.of("pair_add", bits)] = call(
+            rows[Part.PAIR_ADD_8.for_lanes(bits)] = call(
                 f"{name}addp.{bits}", intrinsic, (kind, kind), kind, pair_sums
             )
     return rows
@@ -186,7 +188,7 @@ def _extended(name: str) -> dict[Part, Instruction]:
     rows = {}
     for bits in (8, 16):
         narrow, wide = Vector(64 // bits, bits), Vector(64 // bits, 2 * bits)
-        rows[Part.of("widen", bits)] = Instruction(
+        rows[Part.WIDEN_8.for_lanes(bits)] = Instruction(
             f"{name}.u{bits}",
             (narrow,),
             wide,

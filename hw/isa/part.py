@@ -98,7 +98,6 @@ class Part(StrEnum):
     HALF_WIDEN_LOW = "half_widen_low", "The first half of a register of 16 bits, as floats of 32."
     HALF_WIDEN_HIGH = "half_widen_high", "The last half of a register of 16 bits, as floats of 32."
 
-    @classmethod
-    def of(cls, what: str, width: int | str) -> Part:
-        """The part of a name for lanes of so many bits, or of another name behind the dot."""
-        return cls(f"{what}.{width}")
+    def for_lanes(self, bits: int) -> Part:
+        """The same part for lanes of so many bits; ValueError if there is none."""
+        return Part(f"{self.value.partition('.')[0]}.{bits}")

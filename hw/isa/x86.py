@@ -71,7 +71,7 @@ def _common(prefix: str, lanes: int) -> dict[Part, Instruction]:
     }
     for bits, letter in ((8, "b"), (16, "w"), (32, "d")):
         kind = Vector(32 * lanes // bits, bits)
-        rows[Part.of("add", bits)] = operator(
+        rows[Part.ADD_8.for_lanes(bits)] = operator(
             f"{prefix}padd{letter}", "add", kind, lambda x, y: x + y
         )
     return rows

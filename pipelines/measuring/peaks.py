@@ -137,7 +137,9 @@ def popcounts_text(isa: Isa) -> list[str]:
         both = code.apply(isa[Part.AND], unknown("a"), unknown("w"))
         bits = code.bitcast(both, word.llvm, counter.llvm)
         return [
-            code.apply(isa[Part.of("add", counter.bits)], total, code.apply(isa[Part.COUNT], bits))
+            code.apply(
+                isa[Part.ADD_8.for_lanes(counter.bits)], total, code.apply(isa[Part.COUNT], bits)
+            )
         ]
 
     return _chains("bk_popcount", counter, (word, word), step)

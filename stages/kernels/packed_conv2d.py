@@ -23,6 +23,7 @@ from stages.kernels.packing import (
 )
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kernels.signature_text import parse_signature
+from stages.nodes import Call, Expr, TensorType
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
@@ -41,7 +42,7 @@ def stored_row(y: Any, height: Any, phases: int) -> Any:
     return y if phases == 1 else y % phases * (height // phases) + y // phases
 
 
-def is_convolution(call: Any) -> bool:
+def is_convolution(call: Expr) -> bool:
     """Whether a call is of an operator whose sums a micro-kernel of a signature computes."""
     return is_op(call, CONVOLUTION) or is_op(call, WINOGRAD)
 
@@ -51,7 +52,7 @@ def reads_of(attrs: Attrs, signature: KernelSignature) -> tuple[int, ...]:
     return groups_of(attrs["groups"], attrs["channels"]).reads(signature)
 
 
-def rows_of(call: Any, signature: KernelSignature) -> tuple[int, int]:
+def rows_of(call: Call, signature: KernelSignature) -> tuple[int, int]:
     """Rows of a packed convolution's window, and the words that a kernel reads of each, the last
     one in part where pixels lie close together.
 
@@ -92,13 +93,13 @@ def border_rows(output: Sequence[int], border: Sequence[int]) -> Array:
     return rows
 
 
-def _conv_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _conv_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     oh, ow = attrs["output"]
     channels = round_up(attrs["channels"][1], BLOCK)
-    return tensor_type((pictures_in(types[0]), oh, ow, channels), str(types[2].dtype))
+    return tensor_type((images_in(types[0]), oh, ow, channels), str(types[2].dtype))
 
 
-def pictures_in(kind: Any) -> int:
+def images_in(kind: TensorType) -> int:
     """How many pictures an edge of a type holds: several only as bytes or floats, N first."""
     shape = shape_of(kind)
     return shape[0] if len(shape) == 4 and str(kind.dtype) != "uint32" else 1

@@ -20,6 +20,7 @@ from stages.dialect.registry import register
 from stages.dialect.windows import convolve
 from stages.kernels.packing import round_up
 from stages.kernels.signature import BLOCK
+from stages.nodes import TensorType
 
 Array = np.ndarray[Any, Any]
 MAX_TAPS = 49
@@ -49,7 +50,7 @@ def unpack_depthwise(packed: Array, window: Sequence[int], channels: int) -> Arr
     return columns.transpose(1, 0, 2)[:kh, :, :channels].astype(np.int32)
 
 
-def _type(types: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def _type(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> Any:
     *pictures, height, width, channels = shape_of(types[0])
     top, left = attrs.get("origin", [0, 0])
     data = tensor_type((*(pictures or [1]), height - top, width - left, channels), "uint8")

@@ -23,12 +23,13 @@ from stages.kernels.packing import (
     round_up,
     unpack_planes,
 )
+from stages.nodes import Index, Scalar, Tensor, TensorType
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
 
 
-def _bytes_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _bytes_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     pictures, h, w, _ = shape_of(types[0])
     top, left, bottom, right = attrs["halo"]
     stacked = attrs["stacked"]
@@ -37,12 +38,12 @@ def _bytes_type(types: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _bytes_expression(
-    levels: Any, *, halo: Sequence[int], channels: int, fill: int, stacked: int, phases: int
+    levels: Tensor, *, halo: Sequence[int], channels: int, fill: int, stacked: int, phases: int
 ) -> Any:
     top, left, bottom, right = halo
     pictures, height, width, own = (int(extent) for extent in levels.shape)
 
-    def at(n: Any, line: Any, x: Any, place: Any) -> Any:
+    def at(n: Index, line: Index, x: Index, place: Index) -> Scalar:
         row = stored_row(line, rows, rows // phases) if phases > 1 else line
         y, c = row * stacked + place // channels, place % channels
         value = levels[n, y - top, x - left, c]
@@ -88,7 +89,7 @@ def stored_of(attrs: Attrs) -> Stored:
     return Stored(attrs["bits"], tuple(attrs["planes"]), sums, attrs.get("inner", 0))
 
 
-def _planes_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _planes_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     _, h, w, c = shape_of(types[0])
     top, left, bottom, right = attrs["halo"]
     stored, size = stored_of(attrs), (h + top + bottom, w + left + right)
@@ -123,7 +124,7 @@ def bitpack(
     return pack_activations(stored_of(attrs), padded)
 
 
-def _tables_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _tables_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     _, h, w, c = shape_of(types[0])
     top, left, bottom, right = attrs["halo"]
     return tensor_type((h + top + bottom, w + left + right, 4 * round_up(c, 32)), "uint8")
@@ -137,7 +138,7 @@ def to_tables(levels: Array, *, halo: Sequence[int], bits: int, balanced: bool) 
     return pack_lut(padded, bits, bool(balanced))
 
 
-def _cropped_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _cropped_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     h, w = attrs["size"]
     return tensor_type((1, h, w, shape_of(types[0])[2]), attrs["dtype"])
 
@@ -149,7 +150,7 @@ def from_bytes(data: Array, *, origin: Sequence[int], size: Sequence[int], dtype
     return data[None, rows, columns].astype(storage_dtype(dtype))
 
 
-def _unpacked_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _unpacked_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     h, w = attrs["size"]
     return tensor_type((1, h, w, WORD_BITS * shape_of(types[0])[3]), f"uint{attrs['bits']}")
 
@@ -163,7 +164,7 @@ def from_planes(
     return unpack_planes(data[:, rows, columns], planes, bits)[None]
 
 
-def _channels_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _channels_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     return tensor_type((*shape_of(types[0])[:-1], attrs["channels"]), str(types[0].dtype))
 
 

@@ -14,6 +14,7 @@ from stages.kernels.packing import round_up
 from stages.kernels.signature import BLOCK
 from stages.kernels.signature_text import parse_signature
 from stages.kernels.winograd_transforms import APART, WINDOW, transform_for, unpack_transformed
+from stages.nodes import Call, TensorType
 
 Array = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
@@ -24,7 +25,7 @@ def tiles_for(layer: str) -> str:
     return f"{layer}.tiles"
 
 
-def _tiles_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _tiles_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     *pictures, _, _, channels = shape_of(types[0])
     transform = transform_for(attrs["strides"], attrs["tile"])
     count = transform.tiles_in(attrs["output"]) * (pictures[0] if pictures else 1)
@@ -51,13 +52,13 @@ def to_tiles(
     return np.pad(squares.reshape(transform.products, -1), [(0, 0), (0, APART)])
 
 
-def inputs_of(call: Any) -> int:
+def inputs_of(call: Call) -> int:
     """Channels of the tiles of a convolution, with those of padding: words of its weights."""
     signature = parse_signature(attributes(call)["signature"])
     return signature.channels_per_word * shape_of(call.args[1].ty)[2]
 
 
-def _sums_type(types: Sequence[Any], attrs: Attrs) -> Any:
+def _sums_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     output, outputs = attrs["output"], round_up(attrs["channels"][1], BLOCK)
     inputs = parse_signature(attrs["signature"]).channels_per_word * shape_of(types[1])[2]
     count = (shape_of(types[0])[1] - APART) // inputs

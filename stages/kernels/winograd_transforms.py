@@ -26,13 +26,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from stages.kernels.signature import BLOCK, KernelSignature
 
 Array = np.ndarray[Any, Any]
+
+
+class Value(Protocol):
+    """Whatever has additions and products with powers of two: an array, a vector of a kernel."""
+
+    def __add__(self, other: Self, /) -> Self: ...
+    def __sub__(self, other: Self, /) -> Self: ...
+    def __mul__(self, factor: int, /) -> Self: ...
+
+
+V = TypeVar("V", bound=Value)
 Column = Callable[[Sequence[Any]], list[Any]]
 """A transform of some values, by additions and powers of two, of whatever has these."""
 WINDOW = 3
@@ -108,11 +119,11 @@ class Transform:
         """Pixels along an axis that the tiles of so many sums are of."""
         return (self.tiles_of(extent) * self.outputs - 1) * self.stride + WINDOW
 
-    def of_data(self, square: Sequence[Any]) -> list[Any]:
+    def of_data(self, square: Sequence[V]) -> list[V]:
         """What is multiplied of the pixels of a tile, row by row."""
         return both_ways(self.data_column, square, self.pixels)
 
-    def of_products(self, square: Sequence[Any]) -> list[Any]:
+    def of_products(self, square: Sequence[V]) -> list[V]:
         """The sums of a tile from its products, row by row, some times too large."""
         return both_ways(self.sums_column, square, self.outputs)
 
@@ -140,7 +151,8 @@ class Transform:
         squares = view[:, ::step, ::step].transpose(4, 5, 0, 1, 2, 3)
         kind = np.float32 if levels.dtype.kind == "f" else np.int16
         flat = squares.reshape(self.products, -1, levels.shape[-1]).astype(kind)
-        return np.stack(self.of_data(list(flat)))
+        pixels: list[Any] = list(flat)  # an array a pixel of a tile
+        return np.stack(self.of_data(pixels))
 
     def sums_of(self, tiles: Array, weights: Array, output: Sequence[int]) -> Array:
         """Sums int32 [N, OH, OW, O] of tiles int16 [products, T, C] and weights int16 [products, O,
@@ -165,7 +177,7 @@ class Transform:
         return (multiple * self.inverse).astype(np.uint32).view(np.int32) >> shift
 
 
-def both_ways(column: Column, square: Sequence[Any], size: int) -> list[Any]:
+def both_ways(column: Callable[[Sequence[V]], list[V]], square: Sequence[V], size: int) -> list[V]:
     """A transform of the columns of a square, row by row, then of the rows of what that gives,
     `size` values each."""
     side = round(len(square) ** 0.5)
@@ -174,7 +186,7 @@ def both_ways(column: Column, square: Sequence[Any], size: int) -> list[Any]:
     return [value for row in rows for value in column(row)]
 
 
-def _data_by_one(d: Sequence[Any]) -> list[Any]:
+def _data_by_one(d: Sequence[V]) -> list[V]:
     even, odd = d[4] - d[2], d[3] - d[1]
     near, far = d[4] - d[2] * 4, d[3] - d[1] * 4
     twice = odd + odd
@@ -182,7 +194,7 @@ def _data_by_one(d: Sequence[Any]) -> list[Any]:
     return [first, near + far, near - far, even + twice, even - twice, last]
 
 
-def _sums_by_one(m: Sequence[Any]) -> list[Any]:
+def _sums_by_one(m: Sequence[V]) -> list[V]:
     ones, more = m[1] + m[2], m[2] - m[1]
     twos, fewer = m[3] + m[4], m[3] - m[4]
     first, last = m[0] * 4 + m[0] * 2, m[5] * 4 + m[5] * 2
@@ -194,19 +206,19 @@ def _sums_by_one(m: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _data_by_one_small(d: Sequence[Any]) -> list[Any]:
+def _data_by_one_small(d: Sequence[V]) -> list[V]:
     return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
 
 
-def _sums_by_one_small(m: Sequence[Any]) -> list[Any]:
+def _sums_by_one_small(m: Sequence[V]) -> list[V]:
     return [m[0] + m[0] + (m[1] + m[2]), m[1] - m[2] - (m[3] + m[3])]
 
 
-def _data_by_two(d: Sequence[Any]) -> list[Any]:
+def _data_by_two(d: Sequence[V]) -> list[V]:
     return [d[0] - d[2], d[2], d[2] - d[4], d[1], d[3]]
 
 
-def _sums_by_two(m: Sequence[Any]) -> list[Any]:
+def _sums_by_two(m: Sequence[V]) -> list[V]:
     return [m[0] + m[1] + m[3], m[1] - m[2] + m[4]]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from hw.core_costs import core_costs
 from hw.isa import isa_of
@@ -36,6 +35,7 @@ from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import parse_signature, signature_text
 from stages.kernels.terms import encoding_of
 from stages.kinds import Model, Table
+from stages.nodes import Call
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import certify
 from stages.synthesizing.enumeration import candidates_for
@@ -152,13 +152,13 @@ def _problems(model: Model) -> set[Problem]:
     return {_problem(call) for call in calls if call not in own} | on_floats
 
 
-def _problem(call: Any) -> Problem:
+def _problem(call: Call) -> Problem:
     data, weight = (dtype_of(argument.ty) for argument in call.args)
     encoding = encoding_of(weight, attributes(call)["weight_zero_point_x2"])
     return Problem(int(data.lstrip("uint")), int(weight.lstrip("uint")), encoding)
 
 
-def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
+def _uses(model: Model) -> list[tuple[Call, KernelSignature]]:
     """Every packed convolution with its kernel, and once more with that kernel's fallback."""
     uses = [
         (binding.value, parse_signature(attributes(binding.value)["signature"]))
@@ -171,7 +171,7 @@ def _uses(model: Model) -> list[tuple[Any, KernelSignature]]:
     return uses + [(call, fallback) for call, fallback in fallbacks if fallback is not None]
 
 
-def _words(call: Any, signature: KernelSignature) -> tuple[int, int]:
+def _words(call: Call, signature: KernelSignature) -> tuple[int, int]:
     """Words of a window, and how many of them are counted before counters are emptied."""
     if signature.is_transformed:
         words = inputs_of(call) // signature.channels_per_word

@@ -84,7 +84,8 @@ def widened(
     program: Program, isa: Isa, value: Register, bits: int, signed: bool = False
 ) -> Register:
     """Counters of `bits` bits as 32-bit lanes, by pairwise additions."""
+    pair = Part.PAIR_WIDEN_SIGNED_8 if signed else Part.PAIR_WIDEN_8
     while bits < WORD_BITS:
-        value = program.apply(isa[Part.of("pair_widen" + "_signed" * signed, bits)], value)
+        value = program.apply(isa[pair.for_lanes(bits)], value)
         bits *= 2
     return value

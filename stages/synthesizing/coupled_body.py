@@ -19,7 +19,7 @@ other."""
 def coupled_steps(plan: TermPlan, isa: Isa, word_bits: int = WORD_BITS) -> list[int]:
     """Words of 32 bits that a step may have: none but on Arm as yet, whose choice overwrites what
     chooses."""
-    if isa.name != "neon_aarch64" or not is_coupled(plan):
+    if isa.architecture != "aarch64" or not is_coupled(plan):
         return []
     return [step * word_bits // WORD_BITS for step in STEPS if step * word_bits >= WORD_BITS]
 

@@ -65,7 +65,7 @@ def _counted_step(signature: KernelSignature, terms: Sequence[Term], isa: Isa) -
     channels."""
     program, step = Program(part=isa.bytes), signature.words_per_step
     counter, word = isa[Part.COUNT].result, Vector(isa.lanes, 32)
-    add = isa[Part.of("add", counter.bits)]
+    add = isa[Part.ADD_8.for_lanes(counter.bits)]
     registers = registers_of(signature.channels, signature.word_bits, isa)
     tile = [(m, n) for m in range(signature.rows) for n in range(registers)]
     counters = {(m, n): program.input(f"c{m}.{n}", counter) for m, n in tile}

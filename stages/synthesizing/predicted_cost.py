@@ -89,7 +89,7 @@ def _is_loaded(name: str, signature: KernelSignature) -> bool:
 
 def _copying(isa: Isa, copies: float, costs: CoreCosts) -> float:
     """Cycles of copies: ARM's is an `orr` of a register with itself, x86 cores rename."""
-    if isa.name.startswith("neon"):
+    if isa.is_arm:
         return costs.cycles({isa[Part.OR].name: copies})
     return copies / costs.issue
 

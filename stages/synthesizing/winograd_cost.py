@@ -94,4 +94,4 @@ def _around_floats(transform: Transform, isa: Isa, costs: CoreCosts) -> tuple[fl
 
 def stream_of(isa: Isa) -> float:
     """Cycles for 64 bytes of weights from beyond the second cache."""
-    return STREAM_OF_BOARDS if isa.name.startswith("neon") else STREAM
+    return STREAM_OF_BOARDS if isa.is_arm else STREAM

@@ -13,7 +13,6 @@ gain most have most of its products, or none.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from hw.profile import Hardware
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of, storage_dtype
@@ -24,6 +23,7 @@ from stages.kernels.signature_text import parse_signature
 from stages.kernels.winograd_transforms import calls_a_run, transform_for
 from stages.kernels.workloads import schedule_of, shape_name
 from stages.kinds import Model, Table
+from stages.nodes import Call, Function, TensorType
 
 __all__ = ["ORDERS", "run"]
 
@@ -65,14 +65,14 @@ def run(*, model: Model, hardware: Hardware, choices: Table) -> Table:
     return schedules
 
 
-def _main(function: Any) -> Any:
+def _main(function: Function) -> Call | None:
     """The convolution of a composite, depthwise or not; None where it has none."""
     names = CONVOLUTION, WINOGRAD, DEPTHWISE_CONVOLUTION
     calls = (binding.value for binding in bindings_of(function))
     return next((call for call in calls if any(is_op(call, name) for name in names)), None)
 
 
-def _gaining(function: Any) -> tuple[int, bool]:
+def _gaining(function: Function) -> tuple[int, bool]:
     """Products of a composite, with those of padding, and whether their kernel would gain much."""
     call = _main(function)
     if call is None or is_op(call, DEPTHWISE_CONVOLUTION):
@@ -88,7 +88,7 @@ def _gaining(function: Any) -> tuple[int, bool]:
     return macs, signature.is_tiled and slots >= SLOTS_A_PIXEL * signature.rows
 
 
-def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
+def _schedule(function: Function, hardware: Hardware, choices: Table) -> Table:
     call = _main(function)
     if call is None:
         return {"order": ORDERS[0], "spread": 0.0}
@@ -105,7 +105,7 @@ def _schedule(function: Any, hardware: Hardware, choices: Table) -> Table:
     return {**predicted, "spread": spread, **schedule_of(*_known_by(call), choices)}
 
 
-def _known_by(call: Any) -> tuple[str, str]:
+def _known_by(call: Call) -> tuple[str, str]:
     """The kernel and the shape of a convolution, as measurements call them."""
     attrs, (pictures, height, width, _) = attributes(call), shape_of(call.ty)
     output = (pictures * height, width)
@@ -114,7 +114,7 @@ def _known_by(call: Any) -> tuple[str, str]:
     return parse_signature(attrs["signature"]).alone.name, shape
 
 
-def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
+def _order(call: Call, data: TensorType, weights: TensorType, hardware: Hardware) -> str:
     """`rows_inner` keeps a block's weights in cache; `blocks_inner` keeps rows of activations."""
     attrs = attributes(call)
     blocks = -(-attrs["channels"][1] // 32)
@@ -137,5 +137,5 @@ def _order(call: Any, data: Any, weights: Any, hardware: Hardware) -> str:
     return "rows_inner" if rows_inner <= blocks_inner else "blocks_inner"
 
 
-def _bytes(kind: Any) -> int:
+def _bytes(kind: TensorType) -> int:
     return prod(shape_of(kind)) * storage_dtype(dtype_of(kind)).itemsize
