@@ -136,14 +136,14 @@ def _predicted(signature: KernelSignature, offers: list[KernelCandidate]) -> str
 
 def _full_kernel(name: str, hardware: Hardware) -> list[str]:
     from stages.synthesizing.explanation import derivation, program_text
-    from stages.synthesizing.survey import full
+    from stages.synthesizing.survey import full_reduction_survey
 
     match = _FULL.fullmatch(name)
     assert match is not None
     if not hardware.isa.startswith("neon"):
         raise UserError(f"kernel={name}: only NEON kernels reduce in one call, not {hardware.isa}")
     chunk = int(match.group(1))
-    found = full(_problem(match), hardware, chunk=chunk)
+    found = full_reduction_survey(_problem(match), hardware, chunk=chunk)
     after = found.after_llvm
     return [
         f"{name} on {hardware.core}: 8x{chunk} bytes of weights by {chunk} bytes of activations",

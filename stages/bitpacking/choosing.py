@@ -114,7 +114,7 @@ def subject_of(layer: Layer, offers: Table, phased: Collection[Any] = ()) -> Sub
         batch * height,
         strides,
         unit=1 if is_batched(call) or is_float_product(call) else layer.unit,
-        pictures=batch,
+        images=batch,
         in_blocks=layer.of_levels or is_float_product(call),
         groups=groups_of(count, (channels, outputs)),
         has_matrices=is_batched(call),

@@ -82,7 +82,7 @@ def direct_conv2d(
     weight_zero_point: int,
     dtype: str,
 ) -> Array:
-    """Convolution of an already padded picture; accumulators are int32, int64 or, of floats,
+    """Convolution of an already padded image; accumulators are int32, int64 or, of floats,
     float16, float32 or float64."""
     kind = np.float64 if dtype.startswith("float") else np.int32
     filters = weight.transpose(3, 0, 1, 2).astype(kind) - weight_zero_point

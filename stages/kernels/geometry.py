@@ -32,13 +32,13 @@ class Geometry:
     channels: int
     output_width: int
     height: int = 1
-    """Rows of the output, those of all pictures of a batch."""
+    """Rows of the output, those of all images of a batch."""
     strides: tuple[int, int] = (1, 1)
     unit: int = BLOCK
     """What bytes are padded to: channels of a multiple of it. Narrow graph inputs alone are padded
     to words, whatever else is."""
-    pictures: int = 1
-    """Pictures of a batch."""
+    images: int = 1
+    """Images of a batch."""
     stacked: int = 1
     """Rows of the input that lie one behind the other, as channels of one; window, strides and
     height count these."""
@@ -51,11 +51,11 @@ class Geometry:
     groups: Groups = WHOLE
     """Which channels are multiplied with which."""
     has_matrices: bool = False
-    """Whether each picture has weights of its own."""
+    """Whether each image has weights of its own."""
 
     @property
     def as_unpadded(self) -> Geometry | None:
-        """The same layer on a picture of few channels whose pixels lie close together.
+        """The same layer on an image of few channels whose pixels lie close together.
 
         None where padding adds nothing to a row of a window.
         """
@@ -66,7 +66,7 @@ class Geometry:
 
     @property
     def as_row_packed(self) -> Geometry | None:
-        """The same layer on a picture of few channels whose rows are stacked by two.
+        """The same layer on an image of few channels whose rows are stacked by two.
 
         Its windows have fewer and longer rows, as steps of matrix tiles want them. None where a
         window may begin within two rows.
@@ -85,13 +85,13 @@ class Geometry:
 
     @property
     def as_polyphase(self) -> Geometry | None:
-        """The same layer on a picture whose rows lie in as many phases as windows move by.
+        """The same layer on an image whose rows lie in as many phases as windows move by.
 
         The rows of a window's next position then follow those of this one, so that no positions
         between two rows of the output are computed in vain. None where windows do not move alike
-        along both axes, and for a batch, whose pictures would lie too far apart.
+        along both axes, and for a batch, whose images would lie too far apart.
         """
-        if self.strides != (PHASES, PHASES) or self.pictures > 1 or self.is_grouped:
+        if self.strides != (PHASES, PHASES) or self.images > 1 or self.is_grouped:
             return None
         if self.channels <= WORD_BYTES:
             return None
@@ -160,23 +160,23 @@ class Geometry:
         rest = tile_count(self._positions, rows) * rows - self._positions
         return rows == self._positions or (rows < self._positions <= 2 * rows and rest <= rows // 4)
 
-    def tiles(self, rows: int, turns: bool = False) -> float:
+    def tiles(self, rows: int, spans_rows: bool = False) -> float:
         """Tiles of so many pixels that an output row needs, on average.
 
         Rows are joined where that takes fewer, as if nobody else needed a wider halo. Where a tile
-        `turns` it goes on from the last pixel of a row to the next one's first.
+        `spans_rows` it goes on from the last pixel of a row to the next one's first.
         """
         by_rows = tile_count(self.output_width, rows) if rows <= self.output_width else inf
-        if turns and not self.has_matrices:
+        if spans_rows and not self.has_matrices:
             by_rows = tile_count(self.height * self.output_width, rows) / self.height
         if rows > self._positions:
             return by_rows
         return min(by_rows, tile_count(self._positions, rows) / self.height)
 
     def squares(self, transform: Transform) -> int:
-        """Tiles of one of Winograd's, of all pictures."""
-        output = self.height // self.pictures, self.output_width
-        return self.pictures * transform.tiles_in(output)
+        """Tiles of one of Winograd's, of all images."""
+        output = self.height // self.images, self.output_width
+        return self.images * transform.tiles_in(output)
 
     def transforms(self, signature: KernelSignature) -> list[Transform]:
         """Those of Winograd's that give a kernel of transformed products enough tiles."""
@@ -187,7 +187,7 @@ class Geometry:
     def _positions(self) -> int:
         """Positions of rows that are joined, as many of input to a row as windows move by; 0 where
         rows cannot be joined (`are_joinable`)."""
-        joinable = are_joinable(self.window, self.strides, self.pictures, self.phases)
+        joinable = are_joinable(self.window, self.strides, self.images, self.phases)
         if self.has_matrices or not joinable:
             return 0
         pitch = (self.output_width - 1) * self.strides[1] + self.window[1]
@@ -195,17 +195,17 @@ class Geometry:
 
 
 def are_joinable(
-    window: Sequence[int], strides: Sequence[int], pictures: int, phases: int = 1
+    window: Sequence[int], strides: Sequence[int], images: int, phases: int = 1
 ) -> bool:
     """Whether the windows of an output row follow those of the row before, at one distance.
 
-    By more than single pixels they do in a single picture: between two lies what is no multiple.
+    By more than single pixels they do in a single image: between two lies what is no multiple.
     Windows that do not overlap have too much in between, unless rows lie in phases.
     """
     down, right = strides
     if down != right or down == 1:
         return down == right
-    return pictures == 1 and (down < min(window) or phases == down)
+    return images == 1 and (down < min(window) or phases == down)
 
 
 def tile_count(pixels: int, rows: int) -> int:

@@ -29,7 +29,7 @@ class Lut:
     """How a kernel looks products up, and which byte of its registers belongs to which channel.
 
     A register of `groups * channels` bytes holds sums of `channels` output channels, for `groups`
-    groups of input channels side by side, 16 bytes of one beside 16 of the next. Emptying counters
+    groups of input channels side by side, 16 bytes of one beside 16 of the next. Flushing counters
     pulls `interleave` neighbouring bytes apart: they are channels `channels / interleave` apart.
     Entries of `words` words of a window are added up in bytes before they are widened.
     """

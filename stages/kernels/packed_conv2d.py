@@ -1,6 +1,6 @@
 """Convolutions of packed data, as micro-kernels compute them.
 
-A batch of 1 is left out. An edge has a halo, rows and columns around the picture that its producer
+A batch of 1 is left out. An edge has a halo, rows and columns around the image that its producer
 fills, so that no kernel tests for borders; channels are padded to whole words or blocks.
 """
 
@@ -30,12 +30,12 @@ Attrs = Mapping[str, Any]
 CONVOLUTION, WINOGRAD = "relax.qnn.packed_conv2d", "relax.qnn.packed_winograd"
 DEPTHWISE_CONVOLUTION = "relax.qnn.packed_depthwise"
 WEIGHTS_RANK = 4
-"""Of weights for all pictures: blocks of channels, planes, words, channels. Where every picture has
+"""Of weights for all images: blocks of channels, planes, words, channels. Where every image has
 its own, there is an axis more in front."""
 
 
 def stored_row(y: Any, height: Any, phases: int) -> Any:
-    """Where row `y` of a padded picture lies: those of equal number modulo `phases` are together.
+    """Where row `y` of a padded image lies: those of equal number modulo `phases` are together.
 
     Of what is stored so, `stored_row(y, height, height // phases)` is the row that lies at `y`.
     """
@@ -100,7 +100,7 @@ def _conv_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
 
 
 def images_in(kind: TensorType) -> int:
-    """How many pictures an edge of a type holds: several only as bytes or floats, N first."""
+    """How many images an edge of a type holds: several only as bytes or floats, N first."""
     shape = shape_of(kind)
     return shape[0] if len(shape) == 4 and str(kind.dtype) != "uint32" else 1
 
@@ -125,9 +125,9 @@ def packed_conv2d(
 ) -> Array:
     """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
 
-    Of the picture, whose rows may be stacked or lie in phases, a window has `rows`; other weights
+    Of the image, whose rows may be stacked or lie in phases, a window has `rows`; other weights
     are 0. Of several groups, a tile of output channels may read some channels only. Weights with
-    an axis more are matrices, one for each picture.
+    an axis more are matrices, one for each image.
 
     `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables), uint8
     [Hp, Wp, Cp] or, of a batch, uint8 [N, Hp, Wp, Cp]; `bias` is int32 [classes, OCp]. Floats come

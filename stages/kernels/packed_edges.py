@@ -30,18 +30,18 @@ Attrs = Mapping[str, Any]
 
 
 def _bytes_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
-    pictures, h, w, _ = shape_of(types[0])
+    images, h, w, _ = shape_of(types[0])
     top, left, bottom, right = attrs["halo"]
     stacked = attrs["stacked"]
     size = ((h + top + bottom) // stacked, w + left + right, stacked * attrs["channels"])
-    return tensor_type((pictures, *size) if pictures > 1 else size, "uint8")
+    return tensor_type((images, *size) if images > 1 else size, "uint8")
 
 
 def _bytes_expression(
     levels: Tensor, *, halo: Sequence[int], channels: int, fill: int, stacked: int, phases: int
 ) -> Any:
     top, left, bottom, right = halo
-    pictures, height, width, own = (int(extent) for extent in levels.shape)
+    images, height, width, own = (int(extent) for extent in levels.shape)
 
     def at(n: Index, line: Index, x: Index, place: Index) -> Scalar:
         row = stored_row(line, rows, rows // phases) if phases > 1 else line
@@ -56,8 +56,8 @@ def _bytes_expression(
 
     rows = height + top + bottom
     shape = (rows // stacked, width + left + right, stacked * channels)
-    if pictures > 1:
-        return te.compute((pictures, *shape), at, name="to_bytes")
+    if images > 1:
+        return te.compute((images, *shape), at, name="to_bytes")
     return te.compute(shape, lambda *i: at(0, *i), name="to_bytes")
 
 
@@ -65,7 +65,7 @@ def _bytes_expression(
 def to_bytes(
     levels: Array, *, halo: Sequence[int], channels: int, fill: int, stacked: int, phases: int
 ) -> Array:
-    """Levels [N, H, W, C] as uint8 [N, Hp, Wp, channels] with a halo of `fill`; of one picture
+    """Levels [N, H, W, C] as uint8 [N, Hp, Wp, channels] with a halo of `fill`; of one image
     without N.
 
     Of rows that are `stacked`, [N, Hp / stacked, Wp, stacked * channels]: the channels of a pixel,
@@ -97,7 +97,7 @@ def _planes_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
 
 
 def stored_shape(stored: Stored, size: tuple[int, int], words: int) -> tuple[int, ...]:
-    """Shape of an edge of planes, of pictures of so many pixels with their halo."""
+    """Shape of an edge of planes, of images of so many pixels with their halo."""
     if stored.inner:
         return (1, *size, words * stored.words)
     return (stored.words, *size, words)
@@ -145,7 +145,7 @@ def _cropped_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
 
 @register("from_bytes", ["data"], _cropped_type)
 def from_bytes(data: Array, *, origin: Sequence[int], size: Sequence[int], dtype: str) -> Array:
-    """The picture inside a padded uint8 [Hp, Wp, Cp] edge: [1, H, W, Cp]."""
+    """The image inside a padded uint8 [Hp, Wp, Cp] edge: [1, H, W, Cp]."""
     rows, columns = (slice(o, o + s) for o, s in zip(origin, size, strict=True))
     return data[None, rows, columns].astype(storage_dtype(dtype))
 
@@ -159,7 +159,7 @@ def _unpacked_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
 def from_planes(
     data: Array, *, origin: Sequence[int], size: Sequence[int], bits: int, planes: Sequence[int]
 ) -> Array:
-    """The picture inside an edge of planes, uint32 [planes, Hp, Wp, CW]: levels [1, H, W, Cp]."""
+    """The image inside an edge of planes, uint32 [planes, Hp, Wp, CW]: levels [1, H, W, Cp]."""
     rows, columns = (slice(o, o + s) for o, s in zip(origin, size, strict=True))
     return unpack_planes(data[:, rows, columns], planes, bits)[None]
 

@@ -1,4 +1,4 @@
-"""Operators around Winograd's products: pictures as tiles, and sums of these with their bias."""
+"""Operators around Winograd's products: images as tiles, and sums of these with their bias."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def tiles_for(layer: str) -> str:
 
 
 def _tiles_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
-    *pictures, _, _, channels = shape_of(types[0])
+    *images, _, _, channels = shape_of(types[0])
     transform = transform_for(attrs["strides"], attrs["tile"])
-    count = transform.tiles_in(attrs["output"]) * (pictures[0] if pictures else 1)
+    count = transform.tiles_in(attrs["output"]) * (images[0] if images else 1)
     kind = "int16" if dtype_of(types[0]) == "uint8" else "float32"
     return tensor_type((transform.products, count * channels + APART), kind)
 
@@ -37,7 +37,7 @@ def _tiles_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
 def to_tiles(
     data: Array, *, origin: Sequence[int], output: Sequence[int], strides: Sequence[int], tile: int
 ) -> Array:
-    """Padded pictures uint8 [Hp, Wp, C] or [N, Hp, Wp, C] as tiles, int16 [products, N * tiles * C
+    """Padded images uint8 [Hp, Wp, C] or [N, Hp, Wp, C] as tiles, int16 [products, N * tiles * C
     + 32]; float32 as float32. A `tile` gives so many sums along each axis.
 
     The first window begins at `origin`; they are as many, down and across, as the `output` has
@@ -62,9 +62,9 @@ def _sums_type(types: Sequence[TensorType], attrs: Attrs) -> Any:
     output, outputs = attrs["output"], round_up(attrs["channels"][1], BLOCK)
     inputs = parse_signature(attrs["signature"]).channels_per_word * shape_of(types[1])[2]
     count = (shape_of(types[0])[1] - APART) // inputs
-    pictures = count // transform_for(attrs["strides"], attrs["tile"]).tiles_in(output)
+    images = count // transform_for(attrs["strides"], attrs["tile"]).tiles_in(output)
     kind = "float32" if dtype_of(types[0]) == "float32" else "int32"
-    return tensor_type((pictures, *output, outputs), kind)
+    return tensor_type((images, *output, outputs), kind)
 
 
 @register("packed_winograd", ["data", "weights", "bias"], _sums_type)

@@ -109,7 +109,7 @@ def pack_weights(signature: KernelSignature, q: Array, transform: Transform | No
 
     Popcount weights are planes of the stored patterns (two's complement for signed ones), those
     that are looked up indices of them; mac8 weights are int8, or int16 where pixels are widened,
-    and rows of a window are whole words. Those of mac16 are transformed (`winograd.py`).
+    and rows of a window are whole words. Those of mac16 are transformed (`winograd_transforms.py`).
     Padded channels, input and output, are 0. Floats stay floats: float32 instead of uint32. Of
     bfloat16, bits in uint16, and of float16 two neighbours are a word.
     """

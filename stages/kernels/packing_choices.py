@@ -1,4 +1,4 @@
-"""How popcount kernels pack bits, as recipes wish it and as people read it."""
+"""How popcount kernels pack bits, as recipes choose and people read it."""
 
 from __future__ import annotations
 

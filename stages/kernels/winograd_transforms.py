@@ -6,7 +6,7 @@ matrices hold fractions. Here rows of G are multiplied by 4, -6, -6, 24, 24 and 
 24 over that, and what then divides a row of A is taken out of it. So every number is an integer,
 and a sum comes out as some power of two times 9 too large.
 
-A small picture has few such tiles, and waits for their weights, of which there are four times as
+A small image has few such tiles, and waits for their weights, of which there are four times as
 many as before. There F(2x2, 3x3) may take less time: 16 products for 36, and 1.8 times the weights.
 
 Where windows move by two, the first and last pixel of each are convolved with pixels of even
@@ -112,7 +112,7 @@ class Transform:
         return -(-extent // self.outputs)
 
     def tiles_in(self, output: Sequence[int]) -> int:
-        """Tiles of a picture of so many sums, down and across."""
+        """Tiles of an image of so many sums, down and across."""
         return prod(map(self.tiles_of, output))
 
     def reach(self, extent: int) -> int:
@@ -144,7 +144,7 @@ class Transform:
         return most * TOP < limit and least * TOP >= -limit
 
     def squares_of(self, levels: Array) -> Array:
-        """Padded pictures [N, Hp, Wp, C], as high and wide as tiles reach, as what is multiplied:
+        """Padded images [N, Hp, Wp, C], as high and wide as tiles reach, as what is multiplied:
         int16, or float32 of floats, [products, N * tiles, C], of all tiles row by row."""
         size, step = self.pixels, self.outputs * self.stride
         view = np.lib.stride_tricks.sliding_window_view(levels, (size, size), (1, 2))
@@ -290,7 +290,7 @@ def unpack_transformed(signature: KernelSignature, packed: Array) -> Array:
 def calls_a_run(squares: int, rows: int) -> int:
     """Calls of a kernel of `rows` tiles, one behind another, for the weights of one product.
 
-    Weights that come from the second cache are taken to cost an eighth of a call: for that much a
+    Weights that come from the L2 cache are taken to cost an eighth of a call: for that much a
     last run may repeat some of the tiles before it.
     """
     calls = -(-squares // rows)

@@ -172,7 +172,7 @@ def _uses(model: Model) -> list[tuple[Call, KernelSignature]]:
 
 
 def _words(call: Call, signature: KernelSignature) -> tuple[int, int]:
-    """Words of a window, and how many of them are counted before counters are emptied."""
+    """Words of a window, and how many of them are counted before counters are flushed."""
     if signature.is_transformed:
         words = inputs_of(call) // signature.channels_per_word
         return words, words

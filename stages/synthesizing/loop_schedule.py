@@ -1,11 +1,11 @@
 """The schedule of a loop that is pipelined in software: order, loads, registers.
 
-LLVM's scheduler sees one turn of a loop, so that on a core without renaming each turn begins by
-waiting for what it loads. Here arithmetic stands in the order in which results are ready, one
-instruction a cycle, and beside each, where one is left to do, a load. What the first instructions
-of a turn read is loaded in the turn before it; the last turn loads nothing for a next one. Vectors
-of weights come in halves: a load of 128 bits would keep arithmetic waiting for two cycles, one of
-64 bits does not (see `hw/timing/cortex-a53.yaml`).
+LLVM's scheduler sees one iteration of a loop, so that on a core without renaming each iteration
+begins by waiting for what it loads. Here arithmetic stands in the order in which results are ready,
+one instruction a cycle, and beside each, where one is left to do, a load: the two are issued as a
+pair. What the first instructions of an iteration read is loaded in the iteration before it; the
+last one loads nothing for a next one. Vectors of weights come in halves: a load of 128 bits would
+keep arithmetic waiting for two cycles, one of 64 bits does not (see `hw/timing/cortex-a53.yaml`).
 """
 
 from __future__ import annotations
@@ -56,29 +56,29 @@ class Moment:
     """What starts in a cycle."""
 
     arithmetic: Step | None = None
-    beside: Beside | None = None
+    paired: PairedInstruction | None = None
 
 
 @dataclass(frozen=True)
-class Beside:
+class PairedInstruction:
     """An instruction beside arithmetic: of a load, its low half, address or high half."""
 
     value: int
     kind: str
     is_next: bool = False
-    """Whether it is for the next turn."""
+    """Whether it is for the next iteration."""
     address: int = 0
 
 
 @dataclass
 class LoopSchedule:
-    """Which instruction of a step's program starts in which cycle of a turn, and in which register
-    its result is; loads of inputs are given by name."""
+    """Which instruction of a step's program starts in which cycle of an iteration, and in which
+    register its result is; loads of inputs are given by name."""
 
     program: Program
     loads: Mapping[str, Load]
     step_bytes: Mapping[str, int]
-    """How far pointers to vectors go on with a turn."""
+    """How far pointers to vectors go on with an iteration."""
     moments: list[Moment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class LoopSchedule:
 
     @property
     def length(self) -> int:
-        """Cycles of a turn."""
+        """Cycles of an iteration."""
         return len(self.moments)
 
     def _uses(self) -> dict[int, list[int]]:
@@ -153,8 +153,8 @@ class LoopSchedule:
                 busy |= held
                 for now in (at, high):
                     moment = self.moments[now % self.length]
-                    assert moment.beside is not None
-                    moment.beside = replace(moment.beside, address=register)
+                    assert moment.paired is not None
+                    moment.paired = replace(moment.paired, address=register)
                 return
         raise CrowdedError("more addresses at a time than registers")
 
@@ -166,8 +166,8 @@ class LoopSchedule:
         """Put an instruction beside arithmetic, in a cycle at or before the latest one."""
         for at in range(latest, latest - self.length, -1):
             moment = self.moments[at % self.length]
-            if moment.beside is None:
-                moment.beside = Beside(value, kind, at < 0)
+            if moment.paired is None:
+                moment.paired = PairedInstruction(value, kind, at < 0)
                 return at
         raise CrowdedError("more loads than arithmetic")
 
@@ -185,7 +185,7 @@ class LoopSchedule:
         for value, at in self.start.items():
             lives[value] = {t % self.length for t in range(at + 1, uses[value][-1] + 1)}
             if uses[value][-1] - at >= self.length:
-                raise CrowdedError("a load is further ahead than a turn is long")
+                raise CrowdedError("a load is further ahead than an iteration is long")
         for now, moment in enumerate(self.moments):
             if (step := moment.arithmetic) is None:
                 continue

@@ -4,7 +4,7 @@ A word is 32 input channels of one digit of the weights. The entries of its tabl
 while, so those of a few words are added up in bytes first and then in counters of 16 bits. Where
 widening bytes in place is cheap (ARM), counters are in the order of channels; elsewhere one counter
 gains whole words of two bytes and another the odd bytes alone, which are taken off when counters
-are emptied.
+are flushed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _widens_in_order(isa: Isa) -> bool:
 
 
 def words_between(lut: Lut) -> int:
-    """Words after which counters of 16 bits must be emptied."""
+    """Words after which counters of 16 bits must be flushed."""
     most = COUNTER_MAX // (WORD_BITS // lut.groups * lut.largest)
     return most - most % lut.words
 
@@ -67,7 +67,7 @@ def lookup_body(signature: KernelSignature, isa: Isa) -> Body:
         Pass(coefficient, _Word(signature, lut, digit, isa).program, 0, True)
         for digit, coefficient in enumerate(lut.coefficients)
     )
-    return Body(passes, _emptied(lut, isa))
+    return Body(passes, _flush_program(lut, isa))
 
 
 class _Word:
@@ -124,7 +124,7 @@ class _Word:
                 self.counters[place] = program.apply(add, self.counters[place], half)
 
 
-def _emptied(lut: Lut, isa: Isa) -> Program:
+def _flush_program(lut: Lut, isa: Isa) -> Program:
     """The two counters of a register of bytes as 32-bit lanes, in the order of channels."""
     in_order = _widens_in_order(isa)
     program = Program(part=isa.bytes // 2 if in_order else isa.bytes)

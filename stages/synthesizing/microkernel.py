@@ -4,7 +4,7 @@
 at the window of the tile's first pixel, `weights` at the block of channels, `sums` at int32
 [rows][32]; `kh` rows of `kw` words each, `row`, `pixel` and `plane` are strides in bytes, and after
 every `per` rows the next one lies `wrap` bytes further on. Where registers are long, `share` bytes
-a word are fetched, from `later` on, into the second cache: nobody needs them yet.
+a word are fetched, from `later` on, into the L2 cache: nobody needs them yet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from hw.isa import Isa
 from stages.kernels.signature import KernelSignature
 from stages.synthesizing.addresses import row_start
-from stages.synthesizing.bias_preload import BEGIN, from_nothing
+from stages.synthesizing.bias_preload import PRELOAD, without_preload
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.body import Body, Pass
 from stages.synthesizing.step_loops import loop_of
@@ -70,8 +70,8 @@ class MicroKernel(SumStores):
         self.code.do("ret void")
         if not self.signature.preloads_bias:
             return self.code.function(self.signature.name, PARAMETERS), list(self.code.declarations)
-        outer, declarations = from_nothing(self.signature, PARAMETERS)
-        inner = self.code.function(self.signature.preload_name, (*PARAMETERS, BEGIN))
+        outer, declarations = without_preload(self.signature, PARAMETERS)
+        inner = self.code.function(self.signature.preload_name, (*PARAMETERS, PRELOAD))
         return f"{inner}\n{outer}", [*self.code.declarations, *declarations]
 
     # -- passes ------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class MicroKernel(SumStores):
                 self.code.load(self.word.llvm, "%begin", 4, n * self.isa.bytes)
                 for n in range(self.vectors)
             ]
-            parts = [part for value in first for part in self._begun(value)]
+            parts = [part for value in first for part in self._preloaded(value)]
             return [parts[n] for _, n in self.tile]
         if factor == 0:
             return ["zeroinitializer"] * len(self.tile)
@@ -93,8 +93,8 @@ class MicroKernel(SumStores):
             for kind, c in zip(self.kinds, counters, strict=True)
         ]
 
-    def _begun(self, first: str) -> list[str]:
-        """Counters that are emptied to what sums begin with: half of their lanes begin with 0, or
+    def _preloaded(self, first: str) -> list[str]:
+        """Counters that are flushed to what sums begin with: half of their lanes begin with 0, or
         the same of every pixel."""
         together, lanes, kind = self.body.together, self.isa.lanes, self.word.llvm
         if together == 1:
@@ -143,7 +143,7 @@ class MicroKernel(SumStores):
         return []
 
     def _chunks(self, one: Pass, window: str, ky: str) -> list[str]:
-        """Runs of at most `flush_period` words, each emptied before a counter can overflow."""
+        """Runs of at most `flush_period` words, each flushed before a counter can overflow."""
         code, period = self.code, self.signature.flush_period
         # In 32 bits, because 32-bit ARM divides longer numbers in a library.
         last = code.let(f"trunc i64 {code.let(f'add i64 %kw, {period - 1}')} to i32")
@@ -229,8 +229,8 @@ class MicroKernel(SumStores):
         data = code.pointer("%data", code.let(f"add i64 {row}, {moved}"))
         word = code.let(f"add nuw nsw i64 {first}, {row_words}")
         places = [self.place(name, data, word, window) for name in loop.pointers]
-        turns = code.let(f"udiv exact i64 {count}, {self.signature.step}")
-        done = code.let(loop.call([kind.llvm for kind in self.kinds], counters, places, turns))
+        iterations = code.let(f"udiv exact i64 {count}, {self.signature.step}")
+        done = code.let(loop.call([kind.llvm for kind in self.kinds], counters, places, iterations))
         return [code.let(f"extractvalue {loop.result} {done}, {n}") for n in range(len(counters))]
 
     def _typed(self, counters: Sequence[str]) -> list[tuple[str, str]]:

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stages.synthesizing.loop_schedule import ADDRESSES, ARRANGEMENTS, Beside, LoopSchedule
+from stages.synthesizing.loop_schedule import (
+    ADDRESSES,
+    ARRANGEMENTS,
+    LoopSchedule,
+    PairedInstruction,
+)
 
 VECTOR = "<16 x i8>"
 TEXTS = {
@@ -25,8 +30,8 @@ class Loop(LoopSchedule):
     def text(self) -> tuple[str, str]:
         """The loop as inline assembly, and its constraints.
 
-        Operands are counters and other vectors, pointers as `pointers` has them, how many turns
-        there are, general registers for addresses, and how far words are apart if they are.
+        Operands are counters and other vectors, pointers as `pointers` has them, the number of
+        iterations, general registers for addresses, and how far words are apart if they are.
         """
         vectors = len(self.counters) + self.temporaries
         general = len(self.pointers) + 1
@@ -37,7 +42,7 @@ class Loop(LoopSchedule):
         self.first_stride = len(outputs) + len(tied)
         lines = list(self._ahead())
         lines += [f"subs ${self.count}, ${self.count}, #1", "b.eq 2f"]
-        lines += ["1:", *self._turn(False), "b.ne 1b", "2:", *self._turn(True)]
+        lines += ["1:", *self._iteration(False), "b.ne 1b", "2:", *self._iteration(True)]
         constraints = ",".join([*outputs, *map(str, tied), *["r"] * len(self.strides), "~{cc}"])
         return "\\0A".join(lines), constraints
 
@@ -49,13 +54,13 @@ class Loop(LoopSchedule):
         return f"{{ {', '.join([*vectors, *numbers])} }}"
 
     def call(
-        self, kinds: Sequence[str], counters: Sequence[str], places: Sequence[str], turns: str
+        self, kinds: Sequence[str], counters: Sequence[str], places: Sequence[str], iterations: str
     ) -> str:
         """The right-hand side of the loop in LLVM IR, from counters, where pointers begin, and how
-        many turns there are, one at least."""
+        many iterations there are, one at least."""
         text, constraints = self.text()
         given = [f"{kind} {count}" for kind, count in zip(kinds, counters, strict=True)]
-        given += [*(f"ptr {place}" for place in places), f"i64 {turns}"]
+        given += [*(f"ptr {place}" for place in places), f"i64 {iterations}"]
         given += [f"i64 {stride}" for stride in self.strides]
         asm = f'asm "{text}", "{constraints}"'
         return f"call {self.result} {asm}({', '.join(given)}) memory(argmem: read) nounwind"
@@ -73,13 +78,13 @@ class Loop(LoopSchedule):
         return [*far]
 
     def _ahead(self) -> Iterable[str]:
-        """What the first turn reads that a turn before it would have loaded."""
+        """What the first iteration reads that an iteration before it would have loaded."""
         for moment in self.moments:
-            if moment.beside is not None and moment.beside.is_next:
-                yield from self._beside(moment.beside, 0)
+            if moment.paired is not None and moment.paired.is_next:
+                yield from self._paired(moment.paired, 0)
 
-    def _turn(self, is_last: bool) -> Iterable[str]:
-        """A turn; pointers to vectors go on at its end."""
+    def _iteration(self, is_last: bool) -> Iterable[str]:
+        """An iteration; pointers to vectors go on at its end."""
         ends: list[str] = []
         if not is_last:
             vectors = ((name, by) for name, by in self.step_bytes.items() if name in self.pointers)
@@ -89,22 +94,22 @@ class Loop(LoopSchedule):
             if (step := moment.arithmetic) is not None:
                 registers = [self._vector(x) for (x,) in (step.result, *step.operands)]
                 yield TEXTS[step.instruction.name].format(*registers)
-            if (beside := moment.beside) is not None and not (is_last and beside.is_next):
-                yield from self._beside(beside, 1 if beside.is_next else 0)
+            if (paired := moment.paired) is not None and not (is_last and paired.is_next):
+                yield from self._paired(paired, 1 if paired.is_next else 0)
         yield from ends
 
-    def _beside(self, beside: Beside, turn: int) -> Iterable[str]:
-        load, register = self.load_of(beside.value), self._vector(beside.value)
-        pointer, address = self._pointer(load.pointer), f"${self.first_address + beside.address}"
-        offset = load.offset + turn * self.step_bytes.get(load.pointer, 0)
-        if beside.kind == "word":
+    def _paired(self, paired: PairedInstruction, iteration: int) -> Iterable[str]:
+        load, register = self.load_of(paired.value), self._vector(paired.value)
+        pointer, address = self._pointer(load.pointer), f"${self.first_address + paired.address}"
+        offset = load.offset + iteration * self.step_bytes.get(load.pointer, 0)
+        if paired.kind == "word":
             lanes = ARRANGEMENTS[load.bytes]
             is_near = load.apart == load.bytes
             moved = f"#{load.bytes}" if is_near else f"${self.first_stride}"
             yield f"ld1r {{{register}.{lanes}}}, [{pointer}], {moved}"
-        elif beside.kind == "low":
+        elif paired.kind == "low":
             yield f"ldr ${{{register[1:]}:d}}, [{pointer}, #{offset}]"
-        elif beside.kind == "address":
+        elif paired.kind == "address":
             yield f"add {address}, {pointer}, #{offset + 8}"
         else:
             yield f"ld1 {{{register}.d}}[1], [{address}]"

@@ -1,4 +1,4 @@
-"""Where counters go: emptied, times a coefficient, into the sums of a tile."""
+"""Where counters go: flushed, times a coefficient, into the sums of a tile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stages.synthesizing.operands import Operands
 
 
 class SumStores(Operands):
-    """Emits what empties counters of one signature into `%sums`, int32 or float [rows][32]."""
+    """Emits what flushes counters of one signature into `%sums`, int32 or float [rows][32]."""
 
     def __init__(self, signature: KernelSignature, isa: Isa, body: Body) -> None:
         super().__init__(signature, isa)
@@ -48,12 +48,12 @@ class SumStores(Operands):
         self.store(m, n, code.bitcast(total, floats, kind))
 
     def add(self, coefficient: int, counters: Sequence[str], is_first: bool = False) -> None:
-        """Empty counters into the sums, times their coefficient."""
+        """Flush counters into the sums, times their coefficient."""
         together, registers = self.body.together, self.body.registers
         for first in range(0, len(counters), together):
             m, n = self.tile[first]
             inputs = {f"c{i}": counters[first + i] for i in range(together)}
-            for name, total in self.body.empty.emit(self.code, inputs.__getitem__).items():
+            for name, total in self.body.flush.emit(self.code, inputs.__getitem__).items():
                 if coefficient != 1:
                     factor = self.word.splat(coefficient)
                     total = self.code.let(f"mul {self.word.llvm} {total}, {factor}")

@@ -1,6 +1,6 @@
 """Weights that are stored in fewer bits than they are multiplied in, made bytes on the way.
 
-A layer that waits for its weights to come from beyond the second cache waits less for fewer bytes.
+A layer that waits for its weights to come from beyond the L2 cache waits less for fewer bytes.
 """
 
 from __future__ import annotations

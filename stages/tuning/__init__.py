@@ -1,7 +1,7 @@
 """Tuning: the loops of every composite, as measured or from the cost model (deterministic).
 
 A kernel's work items are pairs (block of 32 output channels, output row). Whichever operand is
-larger than the first-level cache should stay put while the other streams past it. Row blocks
+larger than the L1 cache should stay put while the other streams past it. Row blocks
 (`stages.tuning.row_blocks`) lie between the two orders; only measuring chooses them.
 
 Matrix tiles (AMX) are a unit of their own, which need not wait for an epilogue: that of a tile can
@@ -93,7 +93,7 @@ def _schedule(function: Function, hardware: Hardware, choices: Table) -> Table:
     if call is None:
         return {"order": ORDERS[0], "spread": 0.0}
     if is_op(call, DEPTHWISE_CONVOLUTION):
-        # A few rows of the picture fit the cache, and its lines hold several blocks.
+        # A few rows of the image fit the cache, and its lines hold several blocks.
         return {"order": "blocks_inner", "spread": 0.0}
     data, weights, _ = call.args
     predicted = {"order": _order(call, data.ty, weights.ty, hardware)}
@@ -107,8 +107,8 @@ def _schedule(function: Function, hardware: Hardware, choices: Table) -> Table:
 
 def _known_by(call: Call) -> tuple[str, str]:
     """The kernel and the shape of a convolution, as measurements call them."""
-    attrs, (pictures, height, width, _) = attributes(call), shape_of(call.ty)
-    output = (pictures * height, width)
+    attrs, (images, height, width, _) = attributes(call), shape_of(call.ty)
+    output = (images * height, width)
     known = attrs["window"], attrs["strides"], attrs["channels"], output
     shape = shape_name(*known, attrs.get("groups", 1))
     return parse_signature(attrs["signature"]).alone.name, shape

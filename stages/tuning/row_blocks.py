@@ -24,7 +24,7 @@ KIB = 1024
 def row_blocks(workload: Workload, candidate: KernelCandidate, hardware: Hardware) -> list[int]:
     """Numbers of output rows for which row blocks of a layer fill half of a cache, largest first.
 
-    The first cache with a block's weights or without them, as they stream by; the second one with
+    The L1 cache with a block's weights or without them, as they stream by; the second one with
     all weights or a block's. They are between 1 and all rows, both of which orders give.
     """
     height = workload.geometry.height

@@ -173,9 +173,9 @@ def test_a_kernel_that_multiplies_or_empties_something_else_is_not_proved(way: F
         word = replace(one.word, steps=[replace(first, operands=tuple(read)), *others])
         with pytest.raises(ProofError):
             prove(kernel, isa, replace(body, passes=(replace(one, word=word),)))
-    outputs = dict(zip(body.empty.outputs, reversed(body.empty.outputs.values()), strict=True))
+    outputs = dict(zip(body.flush.outputs, reversed(body.flush.outputs.values()), strict=True))
     with pytest.raises(ProofError):
-        prove(kernel, isa, replace(body, empty=replace(body.empty, outputs=outputs)))
+        prove(kernel, isa, replace(body, flush=replace(body.flush, outputs=outputs)))
 
 
 def test_whole_numbers_are_added_up_exactly() -> None:

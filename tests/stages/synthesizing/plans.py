@@ -44,7 +44,7 @@ def popcount(
 ) -> KernelSignature:
     """A popcount signature of a step of so many words.
 
-    Its byte counters are emptied once a window if nothing else is said.
+    Its byte counters are flushed once a window if nothing else is said.
     """
     isa = isa_of(hardware)
     problem = Problem(plan.activation_bits, plan.weight_bits, plan.weights)

@@ -190,8 +190,8 @@ def test_products_of_words_at_their_extremes(
 def test_every_plan_with_every_flush(hardware: Hardware, flush: Flush) -> None:
     skip_unless_runnable(hardware)
     if flush != "window" and not isa_of(hardware).counts_bytes:
-        pytest.skip("never empties its counters")
-    # In turn where counters are emptied more often: what differs is the loop around them.
+        pytest.skip("never flushes its counters")
+    # In turn where counters are flushed more often: what differs is the loop around them.
     part = slice(None) if flush == "window" else slice(FLUSHES.index(flush), None, 3)
     plans = list(enumerate(PLANS))[part]
     check([filled(of_plan(hardware, plan, 1 + n % 3), flush) for n, plan in plans], hardware)
@@ -274,7 +274,7 @@ def test_one_plan_with_counters_that_overflow_is_wrong(hardware: Hardware) -> No
     signatures += [popcount(hardware, FULL, words=words) for words in steps]
     cases = [filled(s, "window") for s in signatures if s.flush_period]
     if not cases:
-        pytest.skip("never empties its counters")
+        pytest.skip("never flushes its counters")
     longer = [replace(case, words=case.words + case.signature.step) for case in cases]
     library = compile_cases(longer, hardware)
     for case in longer:

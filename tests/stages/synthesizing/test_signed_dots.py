@@ -121,10 +121,10 @@ def test_a_wrong_order_of_sums_is_refused() -> None:
     isa = isa_of(I8MM)
     kernel = replace(mac8(I8MM, 2, 1), products=MatrixDots(8, 2))
     body = body_of(kernel, isa)
-    (first, second), empty = body.empty.inputs.values(), replace(body.empty)
+    (first, second), empty = body.flush.inputs.values(), replace(body.flush)
     empty.steps, empty.outputs = [], {"s0": (*first, *second)}
     with pytest.raises(ProofError, match="row 2, pixel 0: counts"):
-        prove(kernel, isa, replace(body, empty=empty))
+        prove(kernel, isa, replace(body, flush=empty))
 
 
 def test_a_lane_of_a_register_of_pixels_is_multiplied() -> None:
