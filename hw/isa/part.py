@@ -101,3 +101,14 @@ class Part(StrEnum):
     def for_lanes(self, bits: int) -> Part:
         """The same part for lanes of so many bits; ValueError if there is none."""
         return Part(f"{self.value.partition('.')[0]}.{bits}")
+
+
+REQUIRED = frozenset(
+    (
+        *(Part.AND, Part.OR, Part.XOR, Part.SELECT, Part.COUNT),
+        *(Part.ADD_8, Part.ADD_16, Part.ADD_32, Part.SCALE_ADD_32),
+        *(Part.PAIR_WIDEN_8, Part.PAIR_WIDEN_16),
+        *(Part.DOT, Part.DOT_16, Part.FLOAT_MAC, Part.BFLOAT16_DOT),
+    )
+)
+"""Parts that every instruction set has; each other part adds the kernels that use it."""

@@ -1,4 +1,4 @@
-"""Lut of activations: what four channels add to a sum, for every pattern of four weight bits.
+"""LUTs of activations: what four channels add to a sum, for every pattern of four weight bits.
 
 One digit of the weights of four channels is the index of an entry, so one look-up takes the place
 of four products (T-MAC, arXiv 2407.00088). Unipolar and signed weights are sums of digits 0 and 1,

@@ -3,9 +3,9 @@
 In the layout with the reduction axis in lanes, every term leaves bytes of counts: `lanes` a row,
 all with one coefficient. Streams of such counts are added up pairwise, widened, and merged, until
 each row is one 16-bit lane of the accumulator. A uniform-cost search over multisets of streams
-finds the cheapest way under a core's costs; widening 8 to 16 bits is a move like any other (`method.md`,
-"Reduction along lanes"). Independent moves commute, so only the first stream of the highest level
-is ever moved: without that order the search is a hundred times as long.
+finds the cheapest way under a core's costs; widening 8 to 16 bits is a move like any other.
+Independent moves commute, so only the first stream of the highest level is ever moved: without that
+order the search is a hundred times as long (`method.md`, "Reduction along lanes").
 """
 
 from __future__ import annotations

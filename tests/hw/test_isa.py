@@ -10,6 +10,7 @@ import pytest
 from hw.isa import ISAS, Instruction, Isa, Part, isa_of
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.gfni import EXPANSIONS
+from hw.isa.part import REQUIRED
 from hw.profile import VECTOR_BITS, Hardware
 from tests.hw.isa_code import assembly, cases_of, function_of, library
 from tests.hw.row_operands import FLOAT16_ROWS, ROUNDS, operands
@@ -195,6 +196,7 @@ def test_a_power_of_two_is_multiplied_by_only_where_it_is_opaque(factor: int) ->
 )
 def test_an_instruction_set_is_consistent(isa: Isa) -> None:
     assert isa.lanes * 32 == VECTOR_BITS[isa.name]
+    assert set(isa.parts) >= REQUIRED
     whole = [(part, row, isa.bytes) for part, row in isa.parts.items()]
     for part, row, size in whole + [(p, r, isa.bytes // 2) for p, r in isa.halves.items()]:
         # A widening operation takes half registers.
