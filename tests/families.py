@@ -28,7 +28,7 @@ from stages.kernels.problems import BFLOAT16, FLOAT16, FLOAT32, Problem
 from stages.kernels.signature import KernelSignature
 from stages.options import Encoding
 from stages.synthesizing import BYTES, WIDE_WEIGHTS, wanted
-from stages.synthesizing.signatures import signatures_for, tiles_of
+from stages.synthesizing.sketches import signatures_for, tiles_of
 
 KEPT = Path(__file__).with_suffix(".json")
 ENCODING: Encoding = "bipolar"

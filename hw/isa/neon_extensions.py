@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hw.isa.dot_products import dot_product, matrix_product
-from hw.isa.float_rows import added_halves, fused_halves, widened_half
+from hw.isa.float_rows import added_float16, fused_float16, widened_float16
 from hw.isa.instruction import Instruction, Vector, call
 from hw.isa.instruction_set import Dot, Extension
 from hw.isa.lane import Lane, Lanes
@@ -54,11 +54,11 @@ FP16 = Extension(
     "products of floats of 16 bits",
     (("+fullfp16",),),
     {
-        Part.HALF_MAC: fused_halves("fmla.8h", 8),
-        Part.HALF_ADD: added_halves("fadd.8h", neighbours=False),
-        Part.HALF_PAIR_ADD: added_halves("faddp.8h", neighbours=True),
-        Part.HALF_WIDEN_LOW: widened_half("fcvtl", 0),
-        Part.HALF_WIDEN_HIGH: widened_half("fcvtl2", 1),
+        Part.FLOAT16_MAC: fused_float16("fmla.8h", 8),
+        Part.FLOAT16_ADD: added_float16("fadd.8h", neighbours=False),
+        Part.FLOAT16_PAIR_ADD: added_float16("faddp.8h", neighbours=True),
+        Part.FLOAT16_WIDEN_LOW: widened_float16("fcvtl", 0),
+        Part.FLOAT16_WIDEN_HIGH: widened_float16("fcvtl2", 1),
     },
 )
 I8MM = Extension(

@@ -92,11 +92,17 @@ class Part(StrEnum):
     DOT_16 = "dot.16", "32 bits increased by products of signed 16 bits."
     FLOAT_MAC = "float_mac", "Floats increased by products of floats."
     BFLOAT16_DOT = "bfloat16_dot", "Floats increased by two products of bfloat16."
-    HALF_MAC = "half_mac", "Floats of 16 bits increased by products of such."
-    HALF_ADD = "half_add", "Sums of floats of 16 bits."
-    HALF_PAIR_ADD = "half_pair_add", "Sums of neighbours of two registers of floats of 16 bits."
-    HALF_WIDEN_LOW = "half_widen_low", "The first half of a register of 16 bits, as floats of 32."
-    HALF_WIDEN_HIGH = "half_widen_high", "The last half of a register of 16 bits, as floats of 32."
+    FLOAT16_MAC = "half_mac", "Floats of 16 bits increased by products of such."
+    FLOAT16_ADD = "half_add", "Sums of floats of 16 bits."
+    FLOAT16_PAIR_ADD = "half_pair_add", "Sums of neighbours of two registers of floats of 16 bits."
+    FLOAT16_WIDEN_LOW = (
+        "half_widen_low",
+        "The first half of a register of 16 bits, as floats of 32.",
+    )
+    FLOAT16_WIDEN_HIGH = (
+        "half_widen_high",
+        "The last half of a register of 16 bits, as floats of 32.",
+    )
 
     def for_lanes(self, bits: int) -> Part:
         """The same part for lanes of so many bits; ValueError if there is none."""

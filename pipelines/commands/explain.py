@@ -13,7 +13,7 @@ from pipelines.overrides import Variables
 
 if TYPE_CHECKING:
     from hw.isa import Isa
-    from stages.kernels.candidates import KernelCandidate
+    from stages.kernels.kernel_candidates import KernelCandidate
     from stages.kernels.problems import Problem
     from stages.kernels.signature import KernelSignature
 
@@ -89,7 +89,7 @@ def _carried(name: str, hardware: Hardware) -> list[str]:
 
 def _smallest(signature: KernelSignature, problem: Problem, isa: Isa) -> KernelSignature:
     """The tile of one pixel and fewest channels, whose program a larger tile's repeats."""
-    from stages.synthesizing.signatures import signatures_for, tiles_of
+    from stages.synthesizing.sketches import signatures_for, tiles_of
 
     known = (*signatures_for(problem, isa), *tiles_of(problem, isa))
     alike = [s for s in known if s.method == signature.method]
@@ -100,7 +100,7 @@ def _named(name: str, hardware: Hardware) -> tuple[KernelSignature, Problem]:
     """The candidate of a name, of whichever problem; UserError if there is none."""
     from stages.kernels.problems import FLOAT_PROBLEMS, Problem
     from stages.synthesizing import BYTES, WIDE_WEIGHTS
-    from stages.synthesizing.signatures import signatures_for, tiles_of
+    from stages.synthesizing.sketches import signatures_for, tiles_of
     from stages.synthesizing.survey import PRECISIONS
 
     isa = isa_of(hardware)

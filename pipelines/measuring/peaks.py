@@ -44,7 +44,7 @@ def peaks(hardware: Hardware) -> dict[str, float]:
     from stages.kernels.operand_storage import WORD_BITS
     from stages.kernels.signature import KernelSignature
     from stages.synthesizing.bodies import TOGETHER
-    from stages.synthesizing.signatures import whole_products
+    from stages.synthesizing.sketches import whole_products
 
     isa = isa_of(hardware)
     tile = 1, TOGETHER * isa.lanes

@@ -19,9 +19,9 @@ from stages.options import Encoding
 
 Array = np.ndarray[Any, Any]
 GROUP = 4
-"""Channels of a table."""
+"""Channels of a LUT."""
 ENTRIES = 1 << GROUP
-"""Entries of a table, a byte each: what TBL and VPSHUFB look up at once."""
+"""Entries of a LUT, a byte each: what TBL and VPSHUFB look up at once."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def entry_bits(channel: int) -> list[int]:
 
 
 def pack_lut(levels: Array, bits: int, balanced: bool) -> Array:
-    """Levels [..., C] as uint8 [..., 4 * Cp]: one table after the other, Cp a multiple of 32."""
+    """Levels [..., C] as uint8 [..., 4 * Cp]: one LUT after the other, Cp a multiple of 32."""
     added = additions(bits, balanced)
     padding = [(0, 0)] * (levels.ndim - 1) + [(0, -levels.shape[-1] % 32)]
     grouped = np.pad(levels, padding).reshape(*levels.shape[:-1], -1, GROUP)

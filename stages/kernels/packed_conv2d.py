@@ -125,11 +125,11 @@ def packed_conv2d(
 ) -> Array:
     """Convolution by a micro-kernel: `scale * raw + bias[border class, channel]`, int32.
 
-    Of the image, whose rows may be stacked or lie in phases, a window has `rows`; other weights
+    Of the image, whose rows may be packed or in polyphase order, a window has `rows`; other weights
     are 0. Of several groups, a tile of output channels may read some channels only. Weights with
     an axis more are matrices, one for each image.
 
-    `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (tables), uint8
+    `data` is uint32 [words, Hp, Wp, CW] (planes), uint8 [Hp, Wp, 4 * Cp] (LUTs), uint8
     [Hp, Wp, Cp] or, of a batch, uint8 [N, Hp, Wp, Cp]; `bias` is int32 [classes, OCp]. Floats come
     as float32 or bfloat16 [Hp, Wp, C] or [N, Hp, Wp, C]; then bias and result are float32.
     """

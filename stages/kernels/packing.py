@@ -216,7 +216,7 @@ def raw_sums(signature: KernelSignature, data: Array, weights: Array) -> Array:
     """What a kernel computes over one window, activation sums included: int32 [..., O].
 
     `data` holds unsigned levels [..., K] and `weights` stored integers [O, K]. This is the meaning
-    of the term plan or the tables themselves, level pair by level pair, less what coupled words
+    of the term plan or the LUTs themselves, level pair by level pair, less what coupled words
     leave out. Sums of floats are float32 of sums in float64: kernels round after every product.
     """
     if signature.products is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hw.isa import ISAS
-from stages.kernels.candidates import KernelCandidate
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import BYTE_BITS
 from stages.kernels.signature import KernelSignature
 from stages.options import BitAxis, Packing, ReductionAxis

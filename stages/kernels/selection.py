@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.kernels.candidates import KernelCandidate, Method, from_table
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import KernelCandidate, Method, from_table
 from stages.kernels.operand_storage import BYTE_LIMIT
 from stages.kernels.signature import BLOCK
 from stages.kernels.winograd_transforms import WINDOW, transforms_of

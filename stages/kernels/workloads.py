@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import BYTE_LIMIT, SPAN_LIMIT
 from stages.kernels.selection import best, ranked
 from stages.kinds import Table

@@ -22,8 +22,8 @@ from stages.errors import StageError
 from stages.graph.bindings import bindings_of, outputs_of
 from stages.graph.composites import ON_FLOATS, has_own, is_float_product, is_plain, takes_depthwise
 from stages.graph.rewriting import Rewriting
-from stages.kernels.candidates import Method
 from stages.kernels.channel_groups import dense
+from stages.kernels.kernel_candidates import Method
 from stages.kernels.workloads import Subject
 from stages.kinds import Model, Table
 from stages.legalizing.choice import BUILDERS, ON_BYTES, Layer, choose, layer_of, shared, subject

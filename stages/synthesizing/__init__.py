@@ -27,7 +27,7 @@ from stages.graph.composites import (
     takes_depthwise,
     takes_products,
 )
-from stages.kernels.candidates import to_table
+from stages.kernels.kernel_candidates import to_table
 from stages.kernels.packed_conv2d import is_convolution, rows_of
 from stages.kernels.packed_winograd import inputs_of
 from stages.kernels.problems import FLOAT16, FLOAT_PROBLEMS, Problem
@@ -59,7 +59,7 @@ def enumerate_kernels(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
     for problem in sorted(_problems(model), key=lambda problem: problem.name):
         ingredients = {
             "problem": problem.name,
-            "instructions": fingerprint(isa, halves=problem == FLOAT16),
+            "instructions": fingerprint(isa, float16=problem == FLOAT16),
             "costs": core_costs(hardware.core).ingredients(),
             # Offers are counted as LLVM compiles them.
             "target": [hardware.triple, hardware.cpu, list(hardware.features)],
@@ -82,7 +82,7 @@ def run(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
         return _encoded(entry)
 
     for signature in wanted(model):
-        rows = fingerprint(isa, halves=signature.accumulates_float16)
+        rows = fingerprint(isa, float16=signature.accumulates_float16)
         ingredients = {"kernel": signature_text(signature), "instructions": rows}
         table[signature.name] = json.loads(memo("body", ingredients, partial(proved, signature)))
     check(table, model, hardware, fresh)

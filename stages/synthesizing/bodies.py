@@ -60,7 +60,7 @@ _ELEMENTS: dict[str, tuple[tuple[Part, ...], ...]] = {
     "int16": (_WORDS, (Part.DOT_16,)),
     "float32": ((Part.FLOAT_MAC,),),
     "bfloat16": ((Part.BFLOAT16_DOT,),),
-    "float16": ((Part.HALF_MAC,),),
+    "float16": ((Part.FLOAT16_MAC,),),
 }
 """What is multiplied, if not bytes → rows that add its products up."""
 TOGETHER = 2

@@ -1,7 +1,7 @@
 """Proof that a kernel computes the products it stands for, for all inputs.
 
 A body's programs are run in the exact domain (`hw.isa.exact`) with every position holding an
-unknown pair of levels, the entries of tables being sums over four positions. What a word adds to
+unknown pair of levels, the entries of LUTs being sums over four positions. What a word adds to
 each counter, what flushing makes of it, and the factors of the passes give one integer vector per
 lane; it must be the plan's table for the lane's own row and pixel, and nothing else. The plan's
 table must be the product up to a term of the weight alone. Ranges are proved where lanes are
@@ -48,7 +48,7 @@ def certify(signature: KernelSignature, isa: Isa, body: Body, text: str) -> Tabl
     return {
         "kernel": signature.name,
         "proved": prove(signature, isa, body),
-        "instructions": fingerprint(isa, halves=signature.accumulates_float16),
+        "instructions": fingerprint(isa, float16=signature.accumulates_float16),
         "text": digest(text),
     }
 

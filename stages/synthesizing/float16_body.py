@@ -26,20 +26,20 @@ WORDS = 4
 """Words of a pixel in a register."""
 ALTERNATING = 2
 """Registers of counters of the same output channels."""
-_WIDENED = Part.HALF_WIDEN_LOW, Part.HALF_WIDEN_HIGH
+_WIDENED = Part.FLOAT16_WIDEN_LOW, Part.FLOAT16_WIDEN_HIGH
 
 
 def float16_products(isa: Isa, channels: int) -> Iterator[FloatDots]:
     """Ways to multiply float16 in tiles of so many output channels."""
-    if Part.HALF_MAC in isa:
+    if Part.FLOAT16_MAC in isa:
         yield FloatDots(2, "float16")
-        if channels % isa[Part.HALF_MAC].result.lanes == 0:
+        if channels % isa[Part.FLOAT16_MAC].result.lanes == 0:
             yield FloatDots(1, "float16", WORDS)
 
 
 def halves_body(signature: KernelSignature, isa: Isa) -> Body:
     """The body of products by lanes: a step is all words of a register of a pixel."""
-    row = isa[Part.HALF_MAC]
+    row = isa[Part.FLOAT16_MAC]
     program = Program(part=isa.bytes)
     tile = [
         (m, n) for m in range(signature.rows) for n in range(signature.channels // row.result.lanes)
@@ -64,7 +64,7 @@ def halves_body(signature: KernelSignature, isa: Isa) -> Body:
 def _flush_program(isa: Isa) -> Program:
     """Counters of the same eight output channels as two registers of float32."""
     program = Program(part=isa.bytes)
-    row = isa[Part.HALF_ADD]
+    row = isa[Part.FLOAT16_ADD]
     both = program.apply(
         row, *(program.input(f"c{t}", row.operands[0]) for t in range(ALTERNATING))
     )
@@ -74,7 +74,7 @@ def _flush_program(isa: Isa) -> Program:
 
 def flush_of_pairs(isa: Isa, together: int) -> Program:
     """Counters, two of each output channel, as float32: of one register, or of two `together`."""
-    add = isa[Part.HALF_PAIR_ADD]
+    add = isa[Part.FLOAT16_PAIR_ADD]
     program = Program(part=isa.bytes)
     counters = [program.input(f"c{i}", add.operands[0]) for i in range(together)]
     both = program.apply(add, counters[0], counters[-1])

@@ -1,6 +1,6 @@
 """Bodies that look products up: a byte is one output channel, an index four bits of its weights.
 
-A word is 32 input channels of one digit of the weights. The entries of its tables fit a byte for a
+A word is 32 input channels of one digit of the weights. The entries of its LUTs fit a byte for a
 while, so those of a few words are added up in bytes first and then in counters of 16 bits. Where
 widening bytes in place is cheap (ARM), counters are in the order of channels; elsewhere one counter
 gains whole words of two bytes and another the odd bytes alone, which are taken off when counters
@@ -25,7 +25,7 @@ TOGETHER = (2, 3)
 
 
 def luts_for(problem: Problem, isa: Isa) -> list[Lut]:
-    """The tables for a problem on an instruction set: none where it looks nothing up.
+    """The LUTs for a problem on an instruction set: none where it looks nothing up.
 
     Of several words as many are added up in bytes as fit, and divide the rows of common windows.
     """
@@ -60,7 +60,7 @@ def words_between(lut: Lut) -> int:
 
 
 def lookup_body(signature: KernelSignature, isa: Isa) -> Body:
-    """The body of a signature with tables: a pass for every digit of the weights."""
+    """The body of a signature with a LUT: a pass for every digit of the weights."""
     lut = signature.lut
     assert lut is not None
     passes = tuple(

@@ -30,7 +30,7 @@ class Operands:
         """Where the words of a step are, and pixel → registers of them."""
 
     def activations(self, name: str, data: str, kind: Vector) -> str:
-        """The word of plane or part `a{plane}.{m}` in every lane, or its tables.
+        """The word of plane or part `a{plane}.{m}` in every lane, or its LUTs.
 
         Words of a step have several parts to a plane.
         """

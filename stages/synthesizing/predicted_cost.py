@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from hw.core_costs import CoreCosts
 from hw.isa import Isa, Part
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import BytePairs
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.lut import ENTRIES
 from stages.kernels.packing_choices import reduction_axis
 from stages.kernels.signature import BLOCK, KernelSignature
@@ -116,7 +116,7 @@ def _copied(signature: KernelSignature) -> int:
 
 
 def _filling(signature: KernelSignature, isa: Isa) -> str:
-    """How activations fill a register: words, or tables, which may fit once or twice."""
+    """How activations fill a register: words, or LUTs, which may fit once or twice."""
     is_whole = reduction_axis(signature) == "lanes"
     if signature.multiplies_by_lane or signature.pixels > 1 or is_whole:
         return "load"

@@ -11,7 +11,7 @@ from typing import TypeVar
 from hw.core_costs import core_costs
 from hw.isa import Instruction, Isa, Part, isa_of
 from hw.profile import Hardware
-from stages.kernels.candidates import KernelCandidate
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.problems import Problem
 from stages.kernels.terms import TermPlan
 from stages.synthesizing.bodies import body_of

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from hw.core_costs import CoreCosts
 from hw.isa import Isa, Vector, tile_registers
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import TileDots, TileElement
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import WORD_BYTES, WeightCode
 from stages.kernels.signature import BLOCK, TILES_BEGIN, TILES_END, KernelSignature
 from stages.synthesizing.body import Body, Pass
@@ -28,7 +28,7 @@ PIXELS = (7, 8, 14, 16, 28, 32)
 WHOLE = (52, 55, 61)
 """Pixels of a tile of half a block's channels, in four registers: of images of 7 x 7 for windows
 of 3 x 3, with what lies between rows; of the same where windows move by two pixels, half of these
-or, if rows lie in phases, all. Those of 1 x 1 took 1.1 to 1.2 of the time so: data, which such
+or, in polyphase layout, all. Those of 1 x 1 took 1.1 to 1.2 of the time so: data, which such
 layers have more of, are read twice as often."""
 SUMS = 4
 """Registers of sums, at most."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from hw.isa import Isa, tile_registers
 from hw.isa.gfni import REGISTER
-from stages.kernels.candidates import LINE
+from stages.kernels.kernel_candidates import LINE
 from stages.kernels.llvm import NEAREST, SECOND, FunctionText
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK, RING, RING_BYTES, KernelSignature

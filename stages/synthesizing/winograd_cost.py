@@ -8,7 +8,7 @@ from typing import Any
 
 from hw.core_costs import CoreCosts
 from hw.isa import Isa, Part
-from stages.kernels.candidates import KernelCandidate
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.signature import BLOCK
 from stages.kernels.winograd_transforms import TRANSFORMS, Transform
 

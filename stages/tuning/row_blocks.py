@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 
 from hw.profile import Hardware
-from stages.kernels.candidates import KernelCandidate
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK
 from stages.kernels.workloads import Workload

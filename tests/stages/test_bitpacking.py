@@ -17,8 +17,8 @@ from stages.bitpacking.graph import Graph
 from stages.bitpacking.layouts import Layout
 from stages.dialect.calls import attributes, is_op, shape_of
 from stages.graph.bindings import bindings_of
-from stages.kernels.candidates import from_table
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import from_table
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.packing import unpack_weights
 from stages.kernels.signature import Flush, KernelSignature, stored_by

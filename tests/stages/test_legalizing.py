@@ -17,8 +17,8 @@ from stages.dialect.calls import attributes, dtype_of, shape_of
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import bindings_of
-from stages.kernels.candidates import KernelCandidate, Method, from_table, to_table
 from stages.kernels.families import Dots
+from stages.kernels.kernel_candidates import KernelCandidate, Method, from_table, to_table
 from stages.kernels.lut import Lut
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import plain_plan

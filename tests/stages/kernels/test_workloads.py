@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stages.kernels.candidates import KernelCandidate
 from stages.kernels.families import Dots
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.signature import KernelSignature
 from stages.kernels.workloads import Subject, Workload, pick, products_problem, schedule_of
 

@@ -11,7 +11,7 @@ from stages.kernels.signature import Flush, KernelSignature
 from stages.kernels.terms import TermPlan
 from stages.options import Encoding
 from stages.synthesizing.plan_discovery import plans
-from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.sketches import signatures_for
 
 ENCODINGS: tuple[Encoding, ...] = ("unipolar", "bipolar", "signed")
 PROBLEMS = [

@@ -10,7 +10,7 @@ from hw.profile import Hardware
 from stages.kernels.problems import Problem
 from stages.kernels.signature import KernelSignature, stored_by
 from stages.synthesizing.microkernel import MicroKernel
-from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.sketches import signatures_for
 from tests.stages.synthesizing.bodies import (
     FLUSHES,
 )

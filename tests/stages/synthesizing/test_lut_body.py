@@ -19,7 +19,7 @@ from stages.kernels.problems import Problem
 from stages.kernels.signature import BLOCK, Flush, KernelSignature
 from stages.kernels.terms import products
 from stages.synthesizing.microkernel import MicroKernel
-from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.sketches import signatures_for
 from tests.compiled import Library
 from tests.stages.synthesizing.bodies import Case, compile_cases, expected_sums, same
 from tests.stages.synthesizing.plans import PROBLEMS

@@ -27,7 +27,7 @@ from stages.synthesizing.bodies import (
 from stages.synthesizing.carry_save_body import WORDS, steps_of
 from stages.synthesizing.coupled_body import STEPS
 from stages.synthesizing.microkernel import MicroKernel
-from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.sketches import signatures_for
 from stages.synthesizing.step_loops import fits
 from tests.stages.synthesizing.bodies import (
     FLUSHES,

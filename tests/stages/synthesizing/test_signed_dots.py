@@ -21,7 +21,7 @@ from stages.synthesizing.enumeration import candidates_for
 from stages.synthesizing.explanation import explanation
 from stages.synthesizing.matrix_body import matrix_dots
 from stages.synthesizing.microkernel import MicroKernel, kernel_text
-from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.sketches import signatures_for
 from tests.stages.synthesizing.bodies import Case, compile_cases, same, sums_of
 from tests.stages.synthesizing.plans import mac8
 from tests.targets import AARCH64, ARMV7, DOTPROD, I8MM, skip_unless_runnable

@@ -18,7 +18,7 @@ from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.counter_flush import WORDS, word_widths
 from stages.synthesizing.enumeration import candidates_for
-from stages.synthesizing.signatures import signatures_for
+from stages.synthesizing.sketches import signatures_for
 from stages.synthesizing.step_loops import fits
 from stages.synthesizing.word_variants import with_words
 from tests.stages.synthesizing.bodies import (

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw.profile import Hardware
-from stages.kernels.candidates import KernelCandidate, flush_for, from_table, to_table
 from stages.kernels.families import Dots
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import KernelCandidate, flush_for, from_table, to_table
 from stages.kernels.problems import FLOAT32, Problem
 from stages.kernels.selection import best, byte_candidates
 from stages.kernels.signature import KernelSignature

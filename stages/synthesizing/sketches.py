@@ -1,4 +1,4 @@
-"""Signatures of all kernels that the engine can make for a product: every method times every tile.
+"""Sketches: signatures of all kernels that the engine can make, every method times every tile.
 
 A signature is worth pricing if its program's live registers fit the instruction set
 (`fits_registers`).
