@@ -1,4 +1,4 @@
-"""Products in the form that plain kernels compute: output channels last in the weights, no padding.
+"""Products in the form that TE kernels compute: output channels last in the weights, no padding.
 
     direct_conv2d: data [N, H, W, I] in groups, weight [KH, KW, I / groups, O]
     direct_dense:  data [N, K], weight [K, O]

@@ -195,7 +195,7 @@ _CANDIDATES = TypeAdapter(list[KernelCandidate])
 
 
 def to_table(candidates: list[KernelCandidate]) -> list[Table]:
-    """Offers as plain data."""
+    """Candidates as plain data."""
     data: list[Table] = _CANDIDATES.dump_python(candidates, mode="json")
     return data
 

@@ -61,7 +61,7 @@ def enumerate_kernels(*, model: Model, hardware: Hardware, memo: Memo) -> Table:
             "problem": problem.name,
             "instructions": fingerprint(isa, float16=problem == FLOAT16),
             "costs": core_costs(hardware.core).ingredients(),
-            # Offers are counted as LLVM compiles them.
+            # Candidates are counted as LLVM compiles them.
             "target": [hardware.triple, hardware.cpu, list(hardware.features)],
             "caches": [hardware.l1d_kib, hardware.l2_kib],
         }

@@ -37,7 +37,7 @@ def float16_products(isa: Isa, channels: int) -> Iterator[FloatDots]:
             yield FloatDots(1, "float16", WORDS)
 
 
-def halves_body(signature: KernelSignature, isa: Isa) -> Body:
+def float16_body(signature: KernelSignature, isa: Isa) -> Body:
     """The body of products by lanes: a step is all words of a register of a pixel."""
     row = isa[Part.FLOAT16_MAC]
     program = Program(part=isa.bytes)

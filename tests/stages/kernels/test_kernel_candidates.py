@@ -1,4 +1,4 @@
-"""Offers: what a layer costs, where its counters are flushed, which kernel is the cheapest."""
+"""Candidates: what a layer costs, where its counters are flushed, which kernel is the cheapest."""
 
 from __future__ import annotations
 

@@ -135,8 +135,8 @@ def test_words_that_are_counted_as_one() -> None:
     skip_unless_runnable(hardware)
     cases: list[Case] = []
     for bits in ((1, 1), (2, 1), (2, 2), (3, 3)):
-        offered = signatures_for(Problem(*bits, "bipolar"), isa_of(hardware))
-        found = [s for s in offered if s.coupled and (s.rows + s.channels) % 5 == bits[0]]
+        every = signatures_for(Problem(*bits, "bipolar"), isa_of(hardware))
+        found = [s for s in every if s.coupled and (s.rows + s.channels) % 5 == bits[0]]
         found = [s for s in found if _is_candidate(s, isa_of(hardware))][:6]
         for number, signature in enumerate(found):
             cases.append(filled(signature, FLUSHES[number % 3]))

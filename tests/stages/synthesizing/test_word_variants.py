@@ -1,4 +1,4 @@
-"""Packed words of all widths: what kernels of them compute, what is proved, what is offered."""
+"""Packed words of all widths: what kernels of them compute, what is proved, what is a candidate."""
 
 from __future__ import annotations
 
