@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from hw.isa import Isa
 from stages.kernels.signature import KernelSignature
-from stages.synthesizing.addresses import row_start
 from stages.synthesizing.bias_preload import PRELOAD, without_preload
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.body import Body, Pass
+from stages.synthesizing.operands import row_start
 from stages.synthesizing.step_loops import loop_of
 from stages.synthesizing.sum_stores import SumStores
 from stages.synthesizing.tile_kernel import TileKernel

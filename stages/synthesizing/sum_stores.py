@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from hw.isa import Isa
 from stages.kernels.signature import BLOCK, KernelSignature
-from stages.synthesizing.addresses import row_start
 from stages.synthesizing.body import Body
-from stages.synthesizing.operands import Operands
+from stages.synthesizing.operands import Operands, row_start
 
 
 class SumStores(Operands):

@@ -18,9 +18,9 @@ from stages.kernels.kernel_candidates import LINE
 from stages.kernels.llvm import NEAREST, SECOND, FunctionText
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK, RING, RING_BYTES, KernelSignature
-from stages.synthesizing.addresses import row_start
 from stages.synthesizing.bias_preload import PRELOAD
 from stages.synthesizing.body import Body
+from stages.synthesizing.operands import row_start
 from stages.synthesizing.tile_body import shape_of
 from stages.synthesizing.weight_expansion import load_expanded
 
