@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages import without_torch
-from stages.registry import Stage
+from stages.stage import Stage
 
 without_torch.hide()
 

@@ -19,14 +19,15 @@ from pathlib import Path
 
 from hw.isa import isa_of
 from hw.profile import Hardware
-from pipelines import load, plan
-from pipelines.board import list_boards
-from pipelines.execute import Workshop
+from pipelines.builds import plan
+from pipelines.builds.execution import Workshop
+from pipelines.documents.board_files import list_boards
+from pipelines.recipe import load
 from stages.graph.bindings import bindings_of
-from stages.kernels.families import FloatDots, TransformedDots
 from stages.kernels.problems import BFLOAT16, FLOAT16, FLOAT32, Problem
 from stages.kernels.signature import KernelSignature
-from stages.options import Encoding
+from stages.kernels.wide_families import FloatDots, TransformedDots
+from stages.layer_options import Encoding
 from stages.synthesizing import BYTES, WIDE_WEIGHTS, wanted
 from stages.synthesizing.sketches import signatures_for, tiles_of
 

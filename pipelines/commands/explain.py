@@ -9,7 +9,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from pipelines import targets
 from pipelines.errors import UserError, did_you_mean
-from pipelines.overrides import Variables
+from pipelines.recipe.overrides import Variables
 
 if TYPE_CHECKING:
     from hw.isa import Isa

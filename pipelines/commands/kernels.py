@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hw.profile import Hardware
-from pipelines import tables, targets
+from pipelines import targets
 from pipelines.commands.arguments import repeat
-from pipelines.overrides import Variables
+from pipelines.output import printed_tables
 from pipelines.paper.cgo_kernels import SYNTHESIS
+from pipelines.recipe.overrides import Variables
 
 if TYPE_CHECKING:
-    from stages.options import Encoding
+    from stages.layer_options import Encoding
     from stages.synthesizing.survey import WindowSurvey
 
 PAPER_INSTRUCTIONS: Mapping[str, str] = {"A1W1": "24 (TVM 49)"}
@@ -49,17 +50,17 @@ def run(*, variables: Variables) -> None:
     for hardware in profiles:
         rows = _carried_rows(hardware)
         title = f"{hardware.isa} on {hardware.core}: counters carried from word to word, predicted"
-        tables.show(title, rows, _CARRIED)
+        printed_tables.show(title, rows, _CARRIED)
         result["carried"] += rows
         if hardware.isa.startswith("neon"):
             rows = _full_rows(hardware)
             title = f"{hardware.isa} on {hardware.core}: reduced in one call, counted after LLVM"
-            tables.show(title, rows, _FULL)
+            printed_tables.show(title, rows, _FULL)
             result["full"] += rows
     print(f"{time.monotonic() - started:.0f} s for all, from nothing")
     if rounds := repeat(variables):
         result["timed"] = _timed_rows(rounds)
-    tables.write_json(command.get("json"), result)
+    printed_tables.write_json(command.get("json"), result)
 
 
 def _published(n: int, m: int) -> float | None:
@@ -143,7 +144,7 @@ def _full_rows(hardware: Hardware) -> list[dict[str, Any]]:
 
 def _timed_rows(rounds: int) -> list[dict[str, Any]]:
     """The best kernel of every precision and the best plain one, run on this processor."""
-    from pipelines.measuring.kernels import PEAK, timings
+    from pipelines.benchmarks.kernel_timings import PEAK, timings
     from stages.kernels.problems import Problem
     from stages.synthesizing import survey
 
@@ -182,5 +183,5 @@ def _timed_rows(rounds: int) -> list[dict[str, Any]]:
         f"{hardware.isa} on this processor, in the first-level cache, {rounds} rounds; "
         f"peak of and, count and add: {peak:.3f} ps a bit pair"
     )
-    tables.show(title, rows, _TIMED)
+    printed_tables.show(title, rows, _TIMED)
     return rows

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pipelines.builds.execution import Workshop
 from pipelines.errors import UserError
-from pipelines.execute import Workshop
-from pipelines.load import Resolved
-from pipelines.patterns import is_meant
+from pipelines.recipe.layer_patterns import is_meant
+from pipelines.recipe.resolved import Resolved
 from pipelines.tuning import ledger, subjects
 from pipelines.tuning.candidates import as_offered
 from pipelines.tuning.ledger import Trial

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from hw.profile import Hardware
-from pipelines.execute import validated
-from pipelines.measuring.loaded import Steps
+from pipelines.benchmarks.loaded_program import Steps
+from pipelines.builds.stage_calls import validated
 from pipelines.tuning import ranking, subjects
 from pipelines.tuning.ledger import Trial
 from pipelines.tuning.ranking import PREDICTED, Ranking

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.execute import validated
-from pipelines.measuring.loaded import Steps
+from pipelines.benchmarks.loaded_program import Steps
+from pipelines.builds.stage_calls import validated
 from stages import bitpacking, legalizing
 from stages.dialect.calls import attributes
 from stages.graph.bindings import bindings_of, calls_of

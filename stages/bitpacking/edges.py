@@ -23,9 +23,9 @@ from typing import Any
 from tvm import relax
 
 from hw.profile import Hardware
-from stages.bitpacking.depthwise import depthwise_of
-from stages.bitpacking.graph import Caller, Graph
-from stages.bitpacking.layouts import FORMS, Layout, layout_of
+from stages.bitpacking.call_graph import Caller, Graph
+from stages.bitpacking.depthwise_plans import depthwise_of
+from stages.bitpacking.edge_layouts import FORMS, Layout, layout_of
 from stages.bitpacking.plans import LinearPlan, Plan, Plans
 from stages.bitpacking.rebasing import can_be_rebased, rebased
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of

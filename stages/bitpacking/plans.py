@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from stages.bitpacking.depthwise import DepthwisePlan
-from stages.bitpacking.folding import fold_bias, widened
-from stages.bitpacking.layers import Layer
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.bias_folding import fold_bias, widened
+from stages.bitpacking.depthwise_plans import DepthwisePlan
+from stages.bitpacking.edge_layouts import Layout
+from stages.bitpacking.linear_layers import Layer
 from stages.bitpacking.sums import most_of_layer
 from stages.bitpacking.window import Window
 from stages.dialect.calls import attributes

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.batched import BYTE_POINT
+from stages.dialect.batch_matmul import BYTE_POINT
 from stages.dialect.calls import dtype_of, shape_of, tensor_type
 from stages.dialect.registry import register
 from stages.kernels.packing import pack_weights, round_up

@@ -4,7 +4,7 @@
     direct_dense:  data [N, K], weight [K, O]
 
 Vectors then run along the output channels; padding and zero points have become operators and
-constants of their own (`stages.legalizing.direct`).
+constants of their own (`stages.legalizing.legalize_products`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tvm import te
 
 from stages.dialect import infer
 from stages.dialect.calls import shape_of, tensor_type
+from stages.dialect.convolve import convolve
 from stages.dialect.registry import register
-from stages.dialect.windows import convolve
 from stages.nodes import Index, Scalar, Tensor, TensorType
 
 Array = np.ndarray[Any, Any]

@@ -8,13 +8,13 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from stages.kernels.families import Family
 from stages.kernels.geometry import Geometry, tile_count
+from stages.kernels.multiply_accumulate import Family
 from stages.kernels.operand_storage import WORD_BYTES
 from stages.kernels.signature import BLOCK, Flush, KernelSignature
 from stages.kernels.winograd_transforms import BY_ONE, TRANSFORMS, WINDOW, Transform, transforms_of
 from stages.kinds import Table
-from stages.options import Algorithm
+from stages.layer_options import Algorithm
 
 LINE = 64
 """Bytes of a line of the caches."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stages.kernels.terms import products
-from stages.options import Encoding
+from stages.layer_options import Encoding
 
 Array = np.ndarray[Any, Any]
 GROUP = 4

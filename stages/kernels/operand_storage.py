@@ -9,7 +9,7 @@ import numpy as np
 
 from hw.isa.gfni import WIDTHS, code_name
 from stages.kernels.terms import weight_values
-from stages.options import Encoding
+from stages.layer_options import Encoding
 
 WORD_BITS = 32
 """A lane: 32 packed channels of one plane, or four 8-bit channels."""

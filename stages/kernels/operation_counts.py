@@ -6,7 +6,8 @@ from math import prod
 
 from tvm import relax
 
-from stages.dialect.calls import PREFIX, attributes, is_op, shape_of, tensor_types
+from stages.dialect.calls import attributes, is_op, shape_of, tensor_types
+from stages.dialect.names import PREFIX
 from stages.kernels.packed_conv2d import DEPTHWISE_CONVOLUTION, is_convolution
 from stages.nodes import Call
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from stages.dialect.calls import attributes, is_op, shape_of, storage_dtype, tensor_type
+from stages.dialect.convolve import windows
 from stages.dialect.registry import register
-from stages.dialect.windows import windows
 from stages.kernels.channel_groups import groups_of, put_back
 from stages.kernels.packing import (
     raw_sums,

@@ -16,8 +16,8 @@ import numpy as np
 from hw.isa import Isa, Part
 from stages.dialect import infer
 from stages.dialect.calls import shape_of, tensor_type
+from stages.dialect.convolve import convolve
 from stages.dialect.registry import register
-from stages.dialect.windows import convolve
 from stages.kernels.packing import round_up
 from stages.kernels.signature import BLOCK
 from stages.nodes import TensorType

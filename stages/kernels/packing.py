@@ -17,7 +17,7 @@ import numpy as np
 
 from hw.isa.gfni import REGISTER
 from stages.dialect.calls import storage_dtype
-from stages.dialect.floats import float64_of
+from stages.dialect.float_linear import float64_of
 from stages.kernels.coupling import left_out
 from stages.kernels.lut import pack_indices, unpack_indices, unpack_lut
 from stages.kernels.operand_storage import BYTE_BITS, WORD_BITS, Stored, WeightCode
@@ -25,7 +25,7 @@ from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kernels.terms import plane_bits
 from stages.kernels.weight_words import by_channels, in_words
 from stages.kernels.winograd_transforms import Transform, pack_transformed
-from stages.options import Encoding
+from stages.layer_options import Encoding
 
 Array = np.ndarray[Any, Any]
 _WORD = {"float32": np.float32, "uint16": np.uint32, "float16": np.uint32}

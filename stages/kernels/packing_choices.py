@@ -8,7 +8,7 @@ from hw.isa import ISAS
 from stages.kernels.kernel_candidates import KernelCandidate
 from stages.kernels.operand_storage import BYTE_BITS
 from stages.kernels.signature import KernelSignature
-from stages.options import BitAxis, Packing, ReductionAxis
+from stages.layer_options import BitAxis, Packing, ReductionAxis
 
 _BYTES: dict[str, int] = {name: isa.bytes for name, isa in ISAS.items()}
 

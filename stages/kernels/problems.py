@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stages.kernels.operand_storage import BYTE_BITS
-from stages.options import Encoding, FloatPrecision
+from stages.layer_options import Encoding
+from stages.options import FloatPrecision
 
 
 @dataclass(frozen=True)

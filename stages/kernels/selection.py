@@ -14,7 +14,7 @@ from stages.kernels.operand_storage import BYTE_LIMIT
 from stages.kernels.signature import BLOCK
 from stages.kernels.winograd_transforms import WINDOW, transforms_of
 from stages.kinds import Table
-from stages.options import Algorithm
+from stages.layer_options import Algorithm
 
 _BYTES: tuple[Method, ...] = ("mac8",)
 

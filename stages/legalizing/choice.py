@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from stages.dialect import integer
-from stages.dialect.algebra import numerators
 from stages.dialect.calls import attributes, dtype_of, is_op, shape_of
+from stages.dialect.numerators import numerators
 from stages.errors import StageError
 from stages.graph.composites import bits_obstacle
 from stages.kernels.channel_groups import groups_of
@@ -24,7 +24,7 @@ from stages.kernels.selection import byte_algorithms, byte_candidates, storable,
 from stages.kernels.terms import encoding_of
 from stages.kernels.workloads import Subject, Workload, pick, products_problem
 from stages.kinds import Table
-from stages.options import Algorithm, Packing
+from stages.layer_options import Algorithm, Packing
 
 _ON_BITS: dict[Algorithm | None, str] = {
     "bitserial": "be bit-serial",

@@ -16,7 +16,7 @@ from hw.core_costs import core_costs
 from hw.isa import isa_of
 from hw.isa.fingerprint import fingerprint
 from hw.profile import Hardware
-from stages.dialect.batched import BATCH_DENSE
+from stages.dialect.batch_matmul import BATCH_DENSE
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.graph.bindings import bindings_of
 from stages.graph.composites import (

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Literal
 
 from stages.kernels.terms import Op, Term, TermPlan, plain_plan, products, raw_planes
-from stages.options import Encoding
+from stages.layer_options import Encoding
 from stages.synthesizing.interaction import completed
 from stages.synthesizing.term_search import (
     Function,

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from hw.isa import Isa
-from stages.dialect.floats import HALF_TERMS
+from stages.dialect.float_linear import HALF_TERMS
 from stages.kernels.families import (
     Dots,
     FloatDots,

@@ -10,7 +10,7 @@ import pytest
 from pipelines import targets
 from pipelines.commands import explain, kernels
 from pipelines.errors import UserError
-from pipelines.overrides import Variables
+from pipelines.recipe.overrides import Variables
 from stages.kernels.problems import Problem
 from stages.synthesizing.enumeration import candidates_for
 

@@ -20,7 +20,8 @@ from stages.kernels.kernel_candidates import KernelCandidate, from_table, to_tab
 from stages.kernels.problems import Problem
 from stages.kernels.signature import KernelSignature
 from stages.kinds import Model, Table
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.layer_options import Algorithm, LayerAlgorithm
+from stages.options import LegalizeOptions
 from stages.synthesizing import enumeration
 from stages.synthesizing.compiled_counts import CompiledCounts
 from stages.synthesizing.enumeration import candidates_for

@@ -12,7 +12,7 @@ from hw.isa import isa_of
 from hw.profile import Hardware
 from stages import importing, quantizing
 from stages.dialect.calls import attributes, is_op
-from stages.dialect.floats import HALF_ROUNDOFF, HALF_TERMS, departure, departure_of_sums
+from stages.dialect.float_linear import HALF_ROUNDOFF, HALF_TERMS, departure, departure_of_sums
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
@@ -26,9 +26,9 @@ from stages.synthesizing.certificate import ProofError, prove
 from stages.synthesizing.float16_body import float16_products
 from tests.stages.importing.graphs import graph, node
 from tests.stages.packaging.programs import Executor, compile_program, pack
-from tests.stages.packaging.test_plain import Net, op
+from tests.stages.packaging.standalone.test_te_kernel import Net, op
 from tests.stages.test_channels_last import dense_model, model_of
-from tests.stages.test_halves import residual
+from tests.stages.test_round_to_halves import residual
 from tests.targets import FP16, skip_unless_runnable
 
 HALF = QuantizeOptions(floats="float16")

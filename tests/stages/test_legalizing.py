@@ -23,8 +23,9 @@ from stages.kernels.lut import Lut
 from stages.kernels.signature import KernelSignature
 from stages.kernels.terms import plain_plan
 from stages.kinds import Model, Table
+from stages.layer_options import Algorithm, LayerAlgorithm
 from stages.legalizing.choice import ON_BYTES, Layer, bitserial_obstacle, choose, shared
-from stages.options import Algorithm, LayerAlgorithm, LegalizeOptions
+from stages.options import LegalizeOptions
 from tests.stages.networks import SourceNet, residual_block
 from tests.stages.pipeline import algorithm, assert_same, board, offered, offers_of, random_inputs
 

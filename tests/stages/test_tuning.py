@@ -18,7 +18,7 @@ from stages.kernels.signature_text import parse_signature
 from stages.kernels.workloads import Workload
 from stages.tuning.row_blocks import row_blocks
 from tests.stages.packaging.programs import pack
-from tests.stages.packaging.test_plain import Net
+from tests.stages.packaging.standalone.test_te_kernel import Net
 from tests.targets import AMX, AVX512VNNI
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.dialect import batched, integer
-from stages.dialect import floats as products_of_floats
-from stages.dialect.settling import settle
+from stages.dialect import batch_matmul, integer
+from stages.dialect import float_linear as products_of_floats
+from stages.dialect.resummation import settle
 from stages.graph.collecting import collect
 from stages.kernels import (
     computed_weights,
@@ -17,14 +17,21 @@ from stages.kernels import (
     packed_winograd,
     rebase,
 )
-from stages.kernels.families import Dots, TransformedDots
+from stages.kernels.byte_families import Dots
 from stages.kernels.packing import pack_weights
 from stages.kernels.signature import KernelSignature
 from stages.kernels.signature_text import signature_text
 from stages.kernels.terms import plain_plan
+from stages.kernels.wide_families import TransformedDots
 from stages.kernels.winograd_transforms import BY_ONE
-from stages.numerics import linear, onnx, onnx_layers, rescale, source
-from stages.numerics.near_ties import near_ties
+from stages.numerics import (
+    linear_quantizers,
+    onnx_elementwise,
+    onnx_layers,
+    qonnx_operators,
+    rescale,
+)
+from stages.numerics.onnx_pointwise_conv import near_ties
 from tests.stages.dialect.example import RNG, Example, floats, integers
 from tests.stages.numerics.function_examples import FUNCTIONS
 from tests.stages.numerics.tflite_examples import TFLITE
@@ -147,7 +154,7 @@ INTEGER: dict[str, Example] = {
         {"zero_point": 128},
     ),
     "quantize_linear": Example(
-        linear.quantize_linear,
+        linear_quantizers.quantize_linear,
         (_PICTURE, floats(0.01), (np.array([[[3]], [[-4]], [[0]]], np.int8), "int8")),
         {"low": -128, "high": 127},
     ),
@@ -162,7 +169,7 @@ INTEGER: dict[str, Example] = {
         {"fused": True, "low": -128, "high": 127, "dtype": "int8"},
     ),
     "dequantize_linear": Example(
-        linear.dequantize_linear,
+        linear_quantizers.dequantize_linear,
         (
             integers(0, 15, (1, 2, 3, 3), "uint4"),
             floats(0.1, -0.3, 7),
@@ -171,7 +178,7 @@ INTEGER: dict[str, Example] = {
         {},
     ),
     "qlinear_add": Example(
-        onnx.qlinear_add,
+        onnx_elementwise.qlinear_add,
         (
             integers(0, 255, (2, 3, 4), "uint8"),
             integers(0, 255, (3, 1), "uint8"),
@@ -182,7 +189,7 @@ INTEGER: dict[str, Example] = {
         {"low": 0, "high": 255},
     ),
     "qlinear_mul": Example(
-        onnx.qlinear_mul,
+        onnx_elementwise.qlinear_mul,
         (
             integers(-128, 127, (2, 3, 4), "int8"),
             integers(-128, 127, (3, 4), "int8"),
@@ -191,19 +198,21 @@ INTEGER: dict[str, Example] = {
         {"lhs_zero_point": 3, "rhs_zero_point": -9, "zero_point": 5, "low": -128, "high": 127},
     ),
     "quantize_inside": Example(
-        onnx.quantize_inside,
+        onnx_elementwise.quantize_inside,
         (_PICTURE, floats(0.01)),
         {"zero_point": -7, "low": -128, "high": 127, "dtype": "int8"},
     ),
     "qlinear_add_fixed": Example(
-        onnx.qlinear_add_fixed,
+        onnx_elementwise.qlinear_add_fixed,
         tuple((np.array(value, np.float32), "float32") for value in (0.3, 17, 0.7, 201, 96)),
         {},
     ),
-    "float_sum": Example(onnx.float_sum, (_PICTURE, floats(0.01)), {}),
-    "dynamic_scale": Example(onnx.dynamic_scale, (floats(-3, 2, 0), floats(5, 9, 0)), {}),
+    "float_sum": Example(onnx_elementwise.float_sum, (_PICTURE, floats(0.01)), {}),
+    "dynamic_scale": Example(
+        onnx_elementwise.dynamic_scale, (floats(-3, 2, 0), floats(5, 9, 0)), {}
+    ),
     "dynamic_zero_point": Example(
-        onnx.dynamic_zero_point, (floats(-3, 2, 0), floats(0.02, 0.3, 1)), {}
+        onnx_elementwise.dynamic_zero_point, (floats(-3, 2, 0), floats(0.02, 0.3, 1)), {}
     ),
     "window_sum2d": Example(
         onnx_layers.window_sum2d,
@@ -223,18 +232,18 @@ INTEGER: dict[str, Example] = {
 
 OTHERS: dict[str, Example] = {
     "quant": Example(
-        source.quant,
+        qonnx_operators.quant,
         (_PICTURE, floats(0.3), floats(1.5)),
         {"bits": 3, "signed": True, "narrow": False, "rounding": "FLOOR"},
     ),
-    "bipolar_quant": Example(source.bipolar_quant, (_PICTURE, floats(0.5)), {}),
+    "bipolar_quant": Example(qonnx_operators.bipolar_quant, (_PICTURE, floats(0.5)), {}),
     "multi_threshold": Example(
-        source.multi_threshold,
+        qonnx_operators.multi_threshold,
         (_PICTURE, (np.array([[-1.0, 0.25, 1.0]], np.float32), "float32")),
         {"out_scale": 2.0, "out_bias": -3.0, "channel_axis": 1},
     ),
     "batch_norm": Example(
-        source.batch_norm,
+        qonnx_operators.batch_norm,
         (_PICTURE, *[floats(0.5, 1, 2)] * 4),
         {"epsilon": 1e-5, "channel_axis": 1},
     ),
@@ -292,7 +301,7 @@ OTHERS: dict[str, Example] = {
         {},
     ),
     "float_batch_dense": Example(
-        batched.float_batch_dense,
+        batch_matmul.float_batch_dense,
         (
             (RNG.integers(-9, 10, (2, 1, 3, 17)).astype(np.float32), "float32"),
             (RNG.integers(-9, 10, (2, 10, 17)).astype(np.float32), "float32"),
@@ -300,7 +309,7 @@ OTHERS: dict[str, Example] = {
         {},
     ),
     "batch_dense": Example(
-        batched.batch_dense,
+        batch_matmul.batch_dense,
         (integers(0, 255, (2, 1, 3, 17), "uint8"), integers(-128, 127, (2, 10, 17), "int8")),
         {"data_zero_point_x2": 6, "weight_zero_point_x2": -4},
     ),

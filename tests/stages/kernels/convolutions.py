@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from stages.bitpacking.folding import fold_bias
+from stages.bitpacking.bias_folding import fold_bias
 from stages.bitpacking.window import Window
 from stages.dialect.operators import OPERATORS
 from stages.kernels.operand_storage import Stored

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.dialect.windows import convolve
+from stages.dialect.convolve import convolve
 from stages.kernels.channel_groups import Groups, dense, first_read, groups_of, put_back, taken
 from tests.stages.kernels.signatures import mac8
 

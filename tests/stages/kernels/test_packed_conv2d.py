@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.bitpacking.folding import border, fold_bias, widened
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.bias_folding import border, fold_bias, widened
+from stages.bitpacking.edge_layouts import Layout
 from stages.kernels.packed_conv2d import border_classes, class_count, stored_row
 from stages.kernels.packing import pack_weights, round_up, unpack_planes
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kernels.signature_text import parse_signature, signature_text
 from stages.kernels.terms import TermPlan
-from stages.packaging.halo import fills_of
+from stages.packaging.emitting.halo import fills_of
 from tests.stages.kernels.convolutions import (
     SEEDS,
     Geometry,

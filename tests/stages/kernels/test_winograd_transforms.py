@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.dialect.windows import convolve
+from stages.dialect.convolve import convolve
 from stages.kernels.families import TransformedDots
 from stages.kernels.signature import KernelSignature
 from stages.kernels.winograd_transforms import (

@@ -13,7 +13,7 @@ from tvm.script.ir_builder import tirx as T
 from hw.isa import isa_of
 from hw.profile import Hardware
 from stages.codegen import compile_object
-from stages.dialect.windows import windows
+from stages.dialect.convolve import windows
 from stages.kernels.operand_storage import BYTE_LIMIT, WORD_LIMIT
 from stages.kernels.packing import pack_activations, pack_weights, raw_sums
 from stages.kernels.signature import (

@@ -9,7 +9,7 @@ from hw.profile import Hardware
 from stages.kernels.problems import Problem
 from stages.kernels.signature import Flush, KernelSignature
 from stages.kernels.terms import TermPlan
-from stages.options import Encoding
+from stages.layer_options import Encoding
 from stages.synthesizing.plan_discovery import plans
 from stages.synthesizing.sketches import signatures_for
 

@@ -10,7 +10,7 @@ import pytest
 from hw.isa import Isa, Part, isa_of
 from hw.profile import Hardware
 from stages.kernels.problems import Problem
-from stages.options import Encoding
+from stages.layer_options import Encoding
 from stages.synthesizing import synthesized
 from stages.synthesizing.bodies import body_of
 from stages.synthesizing.certificate import ProofError, prove

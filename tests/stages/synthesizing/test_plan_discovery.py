@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stages.kernels.terms import TermPlan, products, raw_planes
-from stages.options import Encoding
+from stages.layer_options import Encoding
 from stages.synthesizing import plan_discovery
 from stages.synthesizing.interaction import completed, interaction, residual
 from stages.synthesizing.plan_discovery import discovered, plans
