@@ -215,7 +215,9 @@ def test_board_can_be_added(tmp_path: Path) -> None:
 
 def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
     found = []
-    text = "\n".join(PAGES[page] for page in ("recipes/README.md", "stages/synthesizing/README.md"))
+    text = "\n".join(
+        PAGES[page] for page in ("recipes/README.md", "stages/synthesizing/algorithms.md")
+    )
     for line in dict.fromkeys(re.findall(r"`(layers: \[.*?\])`", text)):
         recipe = tmp_path / "mine.yaml"
         recipe.write_text(f"extends: {ROOT / 'recipes' / RECIPE}.yaml\n{line}\n", encoding="utf-8")
@@ -226,6 +228,16 @@ def test_layer_overrides_are_accepted(tmp_path: Path) -> None:
         ("layer3.*", None),
         ("layer[234].*.conv2", None),
     ]
+
+
+@pytest.mark.parametrize("room", ["stages/synthesizing", "stages/kernels"])
+def test_files_that_a_room_quotes_are_there(room: str) -> None:
+    pages = [text for page, text in PAGES.items() if str(Path(page).parent) == room]
+    quoted = {name for text in pages for name in re.findall(r"`(\w+\.py)`", text)}
+    there = {path.name for top in (room, f"tests/{room}") for path in (ROOT / top).glob("*.py")}
+    assert quoted <= there
+    own = {path.name for path in (ROOT / room).glob("*.py")} - {"__init__.py"}
+    assert own <= quoted
 
 
 def test_instruction_is_a_row() -> None:

@@ -26,7 +26,7 @@ from pipelines.errors import UserError
 from stages.dialect.calls import attributes, is_op
 from stages.graph.bindings import bindings_of, calls_of
 from stages.kernels.operand_storage import WORD_BITS
-from stages.kernels.packed import parse_signature
+from stages.kernels.signature_text import parse_signature
 from stages.kinds import Model
 
 Array = np.ndarray[Any, Any]

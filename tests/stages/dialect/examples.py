@@ -8,7 +8,10 @@ from stages.dialect import batch_matmul, integer
 from stages.dialect import float_linear as products_of_floats
 from stages.dialect.resummation import resum
 from stages.graph.collecting import collect
-from stages.kernels import direct_operators, rebase
+from stages.kernels import (
+    direct_operators,
+    rebase,
+)
 from tests.stages.dialect.example import IMAGE, RNG, Example, floats, integers
 from tests.stages.kernels.packed_examples import PACKED
 from tests.stages.numerics.function_examples import FUNCTIONS

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.kernels import computed_weights, packed, packed_depthwise, packed_winograd
+from stages.kernels import computed_weights, packed_conv2d, packed_depthwise, packed_winograd
+from stages.kernels import packed_edges as packed
 from stages.kernels.byte_families import Dots
 from stages.kernels.packing import pack_weights
 from stages.kernels.signature import KernelSignature
+from stages.kernels.signature_text import signature_text
 from stages.kernels.terms import plain_plan
 from stages.kernels.wide_families import TransformedDots
 from stages.kernels.winograd_transforms import BY_ONE
@@ -41,17 +43,17 @@ PACKED: dict[str, Example] = {
     "pack_matrices": Example(
         computed_weights.pack_matrices,
         (integers(0, 255, (2, 40, 13), "uint8"),),
-        {"signature": packed.signature_text(_PAIRS), "depth": 16},
+        {"signature": signature_text(_PAIRS), "depth": 16},
     ),
     "packed_conv2d": Example(
-        packed.packed_conv2d,
+        packed_conv2d.packed_conv2d,
         (
             (RNG.integers(0, 2**32, (2, 3, 3, 1)).astype(np.uint32), "uint32"),
             (pack_weights(POPCOUNT, _BITS), "uint32"),
             integers(-99, 99, (1, 64), "int32"),
         ),
         {
-            "signature": packed.signature_text(POPCOUNT),
+            "signature": signature_text(POPCOUNT),
             "scale": -1,
             "channels": [32, 40],
             "window": [1, 1],
@@ -72,7 +74,7 @@ PACKED: dict[str, Example] = {
             integers(-99, 99, (1, 64), "int32"),
         ),
         {
-            "signature": packed.signature_text(_TRANSFORMED),
+            "signature": signature_text(_TRANSFORMED),
             "scale": -1,
             "channels": [4, 40],
             "window": [3, 3],

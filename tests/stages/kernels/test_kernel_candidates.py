@@ -1,4 +1,4 @@
-"""Offers: what a layer costs, where its counters are emptied, which kernel is the cheapest."""
+"""Candidates: what a layer costs, where its counters are flushed, which kernel is the cheapest."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw.profile import Hardware
-from stages.kernels.candidates import KernelCandidate, flush_for, from_table, to_table
 from stages.kernels.families import Dots
 from stages.kernels.geometry import Geometry
+from stages.kernels.kernel_candidates import KernelCandidate, flush_for, from_table, to_table
 from stages.kernels.problems import FLOAT32, Problem
 from stages.kernels.selection import best, byte_candidates
 from stages.kernels.signature import KernelSignature
@@ -70,7 +70,7 @@ def test_a_row_of_pixels_that_lie_close_together(
     ],
 )
 def test_cycles(channels: int, times: int) -> None:
-    """Words of all tiles, and emptying them."""
+    """Words of all tiles, and flushing them."""
     geometry = Geometry((3, 3), channels, 7)
     tiles = 4 * 2
     words = 9 * channels // 32
@@ -184,7 +184,7 @@ def test_in_phases_rows_follow_one_another(window: int, positions: int) -> None:
     phased = geometry.as_polyphase
     assert phased is not None and phased.tiles(positions) == 1 / 7
     assert phased.tiles(positions + 1) == inf
-    for other in ({"strides": (1, 1)}, {"strides": (2, 1)}, {"pictures": 2}, {"channels": 4}):
+    for other in ({"strides": (1, 1)}, {"strides": (2, 1)}, {"images": 2}, {"channels": 4}):
         assert replace(geometry, **other).as_polyphase is None
 
 

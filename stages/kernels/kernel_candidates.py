@@ -43,10 +43,10 @@ class KernelCandidate:
     word_cycles: float
     """One word of the window, for the whole tile."""
     flush_cycles: float
-    """Emptying all counters of the tile into the sums once in every pass."""
+    """Flushing all counters of the tile into the sums once in every pass."""
     row_cycles: float = 0.0
-    """Beginning a row of the window in every pass, of loops that load what they read a turn before:
-    the first turn has nothing to load it beside."""
+    """Beginning a row of the window in every pass, of loops that load what they read an iteration
+    before: the first iteration has nothing to load it beside."""
     exposed_epilogue: float = 0.0
     """What results of a tile take that are not computed beside the next one's products."""
     l2_line_cycles: float = 0.0
@@ -178,12 +178,12 @@ class KernelCandidate:
         return height * tile * pixel if height * row * pixel > self.l1_bytes else 0
 
     def fitted(self, geometry: Geometry) -> KernelSignature:
-        """The signature with its counters emptied as seldom as their range allows."""
+        """The signature with its counters flushed as seldom as their range allows."""
         return self.signature.flushed(flush_for(self.signature, *geometry.rows_for(self.signature)))
 
 
 def flush_for(signature: KernelSignature, rows: int, row_words: int) -> Flush:
-    """Where the counters of a window of `rows` times `row_words` words must be emptied."""
+    """Where the counters of a window of `rows` times `row_words` words must be flushed."""
     if signature.flush_period == 0:
         return "none"
     if rows * row_words <= signature.flush_period:
@@ -195,7 +195,7 @@ _CANDIDATES = TypeAdapter(list[KernelCandidate])
 
 
 def to_table(candidates: list[KernelCandidate]) -> list[Table]:
-    """Offers as plain data."""
+    """Candidates as plain data."""
     data: list[Table] = _CANDIDATES.dump_python(candidates, mode="json")
     return data
 

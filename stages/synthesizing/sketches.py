@@ -1,4 +1,4 @@
-"""Signatures of all kernels that the engine can make for a product: every method times every tile.
+"""Sketches: signatures of all kernels that the engine can make, every method times every tile.
 
 A signature is worth pricing if its program's live registers fit the instruction set
 (`fits_registers`).
@@ -50,7 +50,7 @@ MAX_BITS = 3
 """Kernels of stored bits exist for up to three of each operand."""
 MAX_ROWS = 8
 LONG_ROWS = (10, 12, 14)
-"""Pixels of longer tiles, which pictures are often multiples of. Only registers as wide as a line
+"""Pixels of longer tiles, which images are often multiples of. Only registers as wide as a line
 of the cache gain by them: there the weights of a step are the most that has to come from one."""
 FLOAT_PRODUCTS = {FLOAT32: FloatDots(1), BFLOAT16: FloatDots(2, "bfloat16")}
 SPARE = 3
