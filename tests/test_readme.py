@@ -33,8 +33,7 @@ from recipes.models import exported
 from stages import STAGES, importing
 from stages.dialect.floats import departure
 from stages.importing import zoo
-from stages.importing.onnx import onnx_converters as onnx_operators
-from stages.importing.onnx import onnx_importer as converters
+from stages.importing.onnx.onnx_converters import CONVERTERS, QONNX_CONVERTERS
 from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
 from stages.packaging.program import TensorSpec
 from stages.packaging.shipping import example_c
@@ -156,7 +155,7 @@ def test_operators_are_those_that_are_converted() -> None:
     }
     domains = {"": "ONNX's own domain"}
     expected: dict[tuple[str, str], list[str]] = {}
-    ways = {"QONNX": converters.CONVERTERS, "Other files": onnx_operators.CONVERTERS}
+    ways = {"QONNX": QONNX_CONVERTERS, "Other files": CONVERTERS}
     for file, table in ways.items():
         for domain, operator in sorted(table):
             expected.setdefault((file, domains.get(domain, domain)), []).append(operator)

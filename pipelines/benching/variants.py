@@ -18,7 +18,7 @@ from pipelines.load import Resolved
 from pipelines.plan import IMPORTING, Plan
 from stages import importing
 from stages.errors import StageError
-from stages.importing.formats import format_of
+from stages.importing.formats import ONNX, format_of
 from stages.importing.twins import float_twin, larq_twin
 from stages.importing.zoo import build
 from stages.options import TensorQuantization, ZooOptions
@@ -47,7 +47,7 @@ def variants(plan: Plan, resolved: Resolved) -> list[Variant]:
     recipe = resolved.recipe
     source = checking.source(plan)
     found = format_of(source)
-    if found is not None:
+    if found is not ONNX:
         form = _FORMS.get(found.module, "")
         return [Variant("as stored", source, form, is_same=recipe.calibration is None)]
     zoo = slicing.zoo_options(recipe)

@@ -28,7 +28,7 @@ _KEEPING = ("quantize", "rescale", "table", "quant", "clip")
 """What may stand between scores and an output: parts of operators' names."""
 
 
-def ends(model: Model) -> Table:
+def boundary_operators(model: Model) -> Table:
     """`inputs` and `outputs` by name: what is known of each.
 
     Of an input `factor` and `offset`, which the graph multiplies it by and then adds before all

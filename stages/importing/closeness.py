@@ -33,7 +33,7 @@ MOST_PARAMETERS = 4_000_000
 """A model of more is not executed only to say by how much it may differ."""
 
 
-def loose(model: Model) -> list[Any]:
+def inexact_operands(model: Model) -> list[Any]:
     """Variables that dynamic quantizers read, and whose last bits are the framework's own."""
     bindings = bindings_of(model.module["main"])
     calls = {binding.var: binding.value for binding in bindings}
@@ -49,9 +49,9 @@ def loose(model: Model) -> list[Any]:
     return found
 
 
-def noted(model: Model) -> Model:
+def note_close_layers(model: Model) -> Model:
     """`model` with what it says of its islands, and of quantizers that are close, not equal."""
-    found = [Island(str(each.name), LOOSE, CLOSE) for each in loose(model)]
+    found = [Island(str(each.name), LOOSE, CLOSE) for each in inexact_operands(model)]
     if not found:
         return model
     text = written((*islands_of(model), *found))
@@ -66,7 +66,7 @@ def _is_inexact(value: Any) -> bool:
 
 def spread(model: Model, samples: Sequence[Mapping[str, Array]], seed: int = 0) -> dict[str, float]:
     """By how much outputs move at most where the last bits of `loose` variables do, by name."""
-    rng, apart = np.random.default_rng(seed), set(loose(model))
+    rng, apart = np.random.default_rng(seed), set(inexact_operands(model))
     moved = dict.fromkeys(output_names(model), 0.0)
 
     def nudged(variable: Any, value: Any) -> Any:

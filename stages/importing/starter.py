@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from stages.importing.image_preprocessing import IMAGENET, picture_of, pixels_of
+from stages.importing.image_preprocessing import IMAGENET, image_layout, pixels_of
 from stages.kinds import Table
 
 _MOST_CLASSES = 100_000
@@ -55,10 +55,10 @@ def starter_recipe(
     return "\n".join(lines) + "\n"
 
 
-def takes_pictures(description: Table) -> bool:
-    """Whether the file's one input can be a picture."""
+def takes_images(description: Table) -> bool:
+    """Whether the file's one input can be an image."""
     inputs = description["inputs"]
-    return len(inputs) == 1 and picture_of(inputs[0]) is not None
+    return len(inputs) == 1 and image_layout(inputs[0]) is not None
 
 
 def _section(name: str, lines: Iterator[str]) -> list[str]:
@@ -92,9 +92,9 @@ def _inputs(description: Table) -> Iterator[str]:
 
 
 def _numbers(item: Table) -> Iterator[str]:
-    """What an input that is no picture takes."""
+    """What an input that is no image takes."""
     shape = [1 if extent is None else extent for extent in item["shape"]]
-    yield _comment(f"{item['name']} is no picture: doit run takes a .npy or .npz of {shape}")
+    yield _comment(f"{item['name']} is no image: doit run takes a .npy or .npz of {shape}")
 
 
 def _outputs(description: Table, labels: Mapping[str, str]) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _evaluation(description: Table) -> Iterator[str]:
     classes = _classes(description)
     if not classes or len(description["inputs"]) != 1:
         return
-    folder = "a folder of pictures with labels.csv, or " if takes_pictures(description) else ""
+    folder = "a folder of images with labels.csv, or " if takes_images(description) else ""
     yield _comment(f"for `doit accuracy` name labelled data: {folder}a .npz of images and labels")
     first = ""
     names = description["outputs"][0].get("labels") or [""]

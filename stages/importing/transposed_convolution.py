@@ -3,7 +3,7 @@
 Along one axis a transposed convolution of stride s gives `y[o] = sum over i of x[i] * w[k]` with
 `i * s + k * dilation = o + pad`. Outputs whose `o + pad` leaves the same remainder r by s (a phase)
 read the same taps `r, r + s, ...` of the weights, spread by the dilation: each phase is a plain
-convolution of stride 1, and the s * s phases of a picture are so many times the channels, which are
+convolution of stride 1, and the s * s phases of an image are so many times the channels, which are
 then laid out as pixels (Shi et al., arXiv 1609.05158, section 3.2). Nothing is multiplied by the
 zeros that stand between pixels in the textbook form.
 """
@@ -77,7 +77,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Phases:
-    """Both directions of a picture."""
+    """Both directions of an image."""
 
     rows: Axis
     columns: Axis

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.importing.onnx.onnx_builder import RelaxBuilder
+from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.scale_views import views
 from stages.importing.unsupported import UnsupportedError
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 _WIDER = {dtype: ((np.dtype(np.int8), limits_of("int8")),) for dtype in ("int4", "int2")}
 
 
-def with_positive_scales(builder: RelaxBuilder, node: Node) -> Node:
+def with_positive_scales(builder: OnnxBuilder, node: Node) -> Node:
     """A DequantizeLinear of constants that gives the same reals by scales above 0.
 
     The node itself where its scales are so already. UnsupportedError where they are not and it

@@ -12,7 +12,7 @@ from onnx import helper
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing import evaluate, run
-from stages.importing.onnx import onnx_importer as converters
+from stages.importing.onnx import onnx_converters as converters
 from stages.importing.onnx.onnx_reader import QONNX
 from stages.kinds import Model
 from stages.options import GoldenOptions, ImportOptions
@@ -246,7 +246,8 @@ def test_an_open_batch_is_one_sample_and_other_open_extents_must_be_stated() -> 
         "input 'x' is given the shape [2, 6], but the file says [1, ?]"
     )
     assert refusal(source, x=(1, 1 << 40)) == (
-        "input 'x' has the shape [1, 1099511627776]; at most 268,435,456 elements are accepted"
+        "input 'x' has the shape [1, 1099511627776]; every extent must be at least 1 and the whole "
+        "at most 268,435,456 elements; state another in the recipe's inputs"
     )
     assert refusal(source, data=(1, 6)) == "the model has no input 'data'; its inputs are ['x']"
 
@@ -292,7 +293,11 @@ def test_everything_unsupported_is_told_at_once() -> None:
 
 
 BAD: dict[str, tuple[onnx.NodeProto, dict[str, Any], str]] = {
-    "weights": (node("Conv", ["x", "w"]), {"w": W[:, :4]}, "for 6 input channels"),
+    "weights": (
+        node("Conv", ["x", "w"]),
+        {"w": W[:, :4]},
+        "has weights of shape [4, 4, 3, 3] and 1 groups for data of shape [1, 6, 9, 11]",
+    ),
     "kernel": (
         node("Conv", ["x", "w"]),
         {"w": np.zeros((4, 6, 30, 3), np.float32)},
@@ -341,7 +346,7 @@ BAD: dict[str, tuple[onnx.NodeProto, dict[str, Any], str]] = {
     "broadcast": (
         node("Add", ["x", "w"]),
         {"w": np.zeros((5, 1, 1), np.float32)},
-        "has inputs of the shapes [1, 6, 9, 11] and [5, 1, 1], which do not fit together",
+        "has operands float32 [1, 6, 9, 11] and float32 [5, 1, 1], which do not fit together",
     ),
 }
 

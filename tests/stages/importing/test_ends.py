@@ -132,8 +132,8 @@ VECTORS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "two vectors": ((70,), (70,)),
     "rows and a vector": ((3, 70), (70,)),
     "a vector and columns": ((70,), (70, 33)),
-    "pictures of rows and a vector": ((2, 3, 70), (70,)),
-    "a vector and pictures of columns": ((70,), (2, 70, 33)),
+    "images of rows and a vector": ((2, 3, 70), (70,)),
+    "a vector and images of columns": ((70,), (2, 70, 33)),
 }
 
 
