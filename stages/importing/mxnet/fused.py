@@ -213,7 +213,8 @@ def _limits(node: Node, which: int) -> Limits:
     )
 
 
-def _bounds(limits: Limits, out_scale: Array, dtype: str) -> tuple[int, int]:
+def _bounds(limits: Limits, out_scale: Value, dtype: str) -> tuple[int, int]:
+    assert isinstance(out_scale, np.ndarray)  # a calibrated range is known at import
     low, high = LIMITS[dtype]
     if limits.low is not None:
         low = 0
