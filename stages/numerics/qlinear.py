@@ -23,7 +23,7 @@ from stages.numerics.rescale import rescale
 Array = np.ndarray[Any, Any]
 
 
-class Emitter(Protocol):
+class BindingTarget(Protocol):
     """Where bindings and parameters go: `ModelBuilder`, or an importer's own builder."""
 
     def emit(self, expr: Any, name: str) -> Any:
@@ -34,7 +34,7 @@ class Emitter(Protocol):
 
 
 def convolution(
-    to: Emitter, layer: str, data: Any, weight: Any, bias: Any | None, *,
+    to: BindingTarget, layer: str, data: Any, weight: Any, bias: Any | None, *,
     data_zero_point: int, weight_zero_point: int, strides: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], groups: int,
 ) -> Any:  # fmt: skip
@@ -58,7 +58,7 @@ def convolution(
 
 
 def product(
-    to: Emitter, layer: str, data: Any, weight: Any, bias: Any | None, *,
+    to: BindingTarget, layer: str, data: Any, weight: Any, bias: Any | None, *,
     data_zero_point: int, weight_zero_point: int,
 ) -> Any:  # fmt: skip
     """Accumulators int32 of data [..., K] and weights [K, O] or [..., K, O].
@@ -86,7 +86,7 @@ def product(
     return result if bias is None else to.emit(relax.op.add(result, bias), f"{layer}.bias")
 
 
-def moved(to: Emitter, data: Any, zero_point: int, name: str) -> Any:
+def moved(to: BindingTarget, data: Any, zero_point: int, name: str) -> Any:
     """`q - zero_point`, int32."""
     wide = to.emit(relax.op.astype(data, "int32"), f"{name}.wide")
     if zero_point == 0:
@@ -95,7 +95,7 @@ def moved(to: Emitter, data: Any, zero_point: int, name: str) -> Any:
     return to.emit(relax.op.subtract(wide, point), f"{name}.moved")
 
 
-def rescaled(to: Emitter, layer: str, accumulator: Any, factor: Array, out: Grid) -> Any:
+def rescaled(to: BindingTarget, layer: str, accumulator: Any, factor: Array, out: Grid) -> Any:
     """MLAS's requantization of accumulators with `factor`, scalar or along the last axis."""
     low, high = out.limits
     scale = to.tensor(f"{layer}.scale", np.asarray(factor, np.float32))
@@ -112,18 +112,18 @@ def output_factor(data: Grid, weight: Grid, out: Grid, alpha: float = 1.0) -> Ar
     return np.asarray((combined / out.factor).reshape(-1 if weight.scale.size > 1 else ()))
 
 
-def nhwc(to: Emitter, data: Any, layer: str) -> Any:
+def nhwc(to: BindingTarget, data: Any, layer: str) -> Any:
     """NCHW data as NHWC."""
     return to.emit(relax.op.permute_dims(data, [0, 2, 3, 1]), f"{layer}.nhwc")
 
 
-def nchw(to: Emitter, data: Any, layer: str) -> Any:
+def nchw(to: BindingTarget, data: Any, layer: str) -> Any:
     """NHWC data as NCHW."""
     return to.emit(relax.op.permute_dims(data, [0, 3, 1, 2]), f"{layer}.nchw")
 
 
 def max_pool(
-    to: Emitter, layer: str, data: Any, kernel: Sequence[int], strides: Sequence[int],
+    to: BindingTarget, layer: str, data: Any, kernel: Sequence[int], strides: Sequence[int],
     padding: Sequence[int],
 ) -> Any:  # fmt: skip
     """The largest integer of NCHW windows; padding never wins."""
@@ -133,7 +133,7 @@ def max_pool(
     return nchw(to, to.emit(call, layer), layer)
 
 
-def global_average_pool(to: Emitter, layer: str, data: Any, grid_in: Grid, out: Grid) -> Any:
+def global_average_pool(to: BindingTarget, layer: str, data: Any, grid_in: Grid, out: Grid) -> Any:
     """QLinearGlobalAveragePool of NCHW: integer sums, scale `xs / (ys * (H * W))`."""
     height, width = shape_of(data.ty)[2:]
     call = integer.sum_pool2d(
@@ -149,7 +149,7 @@ def global_average_pool(to: Emitter, layer: str, data: Any, grid_in: Grid, out: 
 
 
 def average(
-    to: Emitter, layer: str, data: Any, count: Array, grids: tuple[Grid, Grid], *,
+    to: BindingTarget, layer: str, data: Any, count: Array, grids: tuple[Grid, Grid], *,
     kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], offset: int = 0,
 ) -> Any:  # fmt: skip
     """QLinearAveragePool of NHWC bytes: float32 sums in the window's order, by `count`."""
@@ -170,7 +170,7 @@ def average(
 
 
 def average_of_floats(
-    to: Emitter, layer: str, data: Any, count: Array, grids: tuple[Grid, Grid], *,
+    to: BindingTarget, layer: str, data: Any, count: Array, grids: tuple[Grid, Grid], *,
     kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], by_columns: bool,
 ) -> Any:  # fmt: skip
     """AveragePool of floats between quantizers: the zero point comes after the rounding.
@@ -192,7 +192,7 @@ def average_of_floats(
 
 
 def _divided(
-    to: Emitter, layer: str, data: Any, count: Array, grid: Grid,
+    to: BindingTarget, layer: str, data: Any, count: Array, grid: Grid,
     windows: Sequence[tuple[list[int], list[int], list[int]]],
 ) -> Any:  # fmt: skip
     """Dequantized NHWC bytes, added up by one window after another, by `count`."""
@@ -207,7 +207,7 @@ def _divided(
     return to.emit(relax.op.divide(sums, to.tensor(f"{layer}.count", count)), f"{layer}.mean")
 
 
-def softmax(to: Emitter, layer: str, data: Any, grid: Grid, out: Grid) -> Any:
+def softmax(to: BindingTarget, layer: str, data: Any, grid: Grid, out: Grid) -> Any:
     """QLinearSoftmax of bytes along the last axis."""
     entries = onnx_tables.exponentials(grid.factor, shape_of(data.ty)[-1])
     call = onnx_layers.qlinear_softmax(
@@ -220,7 +220,7 @@ def softmax(to: Emitter, layer: str, data: Any, grid: Grid, out: Grid) -> Any:
 
 
 def add(
-    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid,
+    to: BindingTarget, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid,
     offset: int = 0,
 ) -> Any:  # fmt: skip
     """QLinearAdd of tensors that broadcast; `offset` as in `onnx.qlinear_add`.
@@ -245,7 +245,7 @@ def add(
 
 
 def add_of_computed(
-    to: Emitter, layer: str, lhs: Any, rhs: Any, scales: Sequence[Any], points: Sequence[Any],
+    to: BindingTarget, layer: str, lhs: Any, rhs: Any, scales: Sequence[Any], points: Sequence[Any],
     dtype: str,
 ) -> Any:  # fmt: skip
     """`add` where scales and zero points are computed: float32 scalars of both operands and the
@@ -278,7 +278,7 @@ def _lhs_is_single(lhs: Sequence[int], rhs: Sequence[int]) -> bool:
 
 
 def multiply(
-    to: Emitter, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid,
+    to: BindingTarget, layer: str, lhs: Any, rhs: Any, grids: tuple[Grid, Grid], out: Grid,
     offset: int = 0,
 ) -> Any:  # fmt: skip
     """QLinearMul of tensors that broadcast; `offset` as in `onnx.qlinear_add`."""

@@ -14,6 +14,13 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
+from stages.importing.mxnet.fused_weights import (
+    Weights,
+    float_weights,
+    only_inner,
+    saturate,
+    weight_scales,
+)
 from stages.importing.mxnet.mxnet_builder import MxnetBuilder, Scalars, Values, real
 from stages.importing.mxnet.mxnet_windows import windows_of
 from stages.importing.mxnet.quantized import accumulate, dense, flattened
@@ -25,7 +32,7 @@ from stages.importing.mxnet.quantized_ranges import (
     round_to,
     scale_of,
 )
-from stages.importing.mxnet.symbol import Attributes, Node
+from stages.importing.mxnet.symbol import Node
 from stages.importing.relax_builder import Value, value_dtype, value_shape
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import rescale
@@ -33,14 +40,6 @@ from stages.numerics import rescale
 Array = np.ndarray[Any, Any]
 _EXACT = 1 << 24
 """Integers up to here are exact in float32: oneDNN adds a bias there."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """A layer's float32 weights [O, ...] and, unless there is none, bias [O]."""
-
-    weight: Array
-    bias: Array | None
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,9 @@ def conv(builder: MxnetBuilder, node: Node) -> Values:
     attributes = node.attributes
     if not attributes.flag("quantized"):
         raise UnsupportedError("is not quantized; quantize the model with calibration")
-    shape, inner = builder.image(node), _only(node, "Convolution")
+    shape, inner = builder.image(node), only_inner(node, "Convolution")
     has_bias = not inner.flag("no_bias")
-    weights, position = _weights(builder, node, has_bias)
+    weights, position = float_weights(builder, node, has_bias)
     with_sum = attributes.flag("with_sum")
     first_end = position + with_sum
     ends = [builder.scalar(node, first_end + i) for i in range(2 + 2 * with_sum)]
@@ -71,8 +70,8 @@ def conv(builder: MxnetBuilder, node: Node) -> Values:
         )
     scalars = Scalars(builder, node.name)
     data_scale = scale_of(scalars, value_dtype(data), ends[0], ends[1])
-    scales = _weight_scales(weights, data_scale, per_channel=known is not None)
-    stored = _saturate(weights.weight * scales.reshape(-1, 1, 1, 1), "int8")
+    scales = weight_scales(weights, data_scale, per_channel=known is not None)
+    stored = saturate(weights.weight * scales.reshape(-1, 1, 1, 1), "int8")
     total = accumulate(builder, node.name, data, stored, windows_of(inner), groups)
     total = _add_bias(
         builder, node, total, stored, weights.bias, scalars.multiply(scales, data_scale)
@@ -94,68 +93,6 @@ def conv(builder: MxnetBuilder, node: Node) -> Values:
     else:
         result = _sum(builder, node, position, total, factor, (ends[2], ends[3]), out_scale, bounds)
     return [builder.to_nchw(result, node.name), *known]
-
-
-def _only(node: Node, op: str) -> Attributes:
-    found = [inner for symbol in node.subgraphs for inner in symbol.nodes if inner.op == op]
-    if len(found) != 1:
-        raise UnsupportedError(f"stands for {len(found)} operators {op}; one is expected")
-    return found[0].attributes
-
-
-def _weights(builder: MxnetBuilder, node: Node, has_bias: bool) -> tuple[Weights, int]:
-    """Weights and bias with batch normalization folded in, and the next input's position."""
-    weight = builder.constant_at(node, 1)
-    if weight.dtype != np.float32 or weight.ndim < 2:
-        raise UnsupportedError(f"has weights {weight.dtype} {list(weight.shape)}; float32 OIHW")
-    outputs, position = weight.shape[0], 2 + has_bias
-    bias = builder.vector(node, 2, outputs) if has_bias else None
-    if node.attributes.flag("with_bn"):
-        gamma, beta, mean, variance = (
-            builder.vector(node, position + i, outputs) for i in range(4)
-        )
-        position += 4
-        norm = _only(node, "BatchNorm")
-        if norm.flag("fix_gamma", default=True):
-            gamma = np.ones_like(gamma)
-        if (variance < 0).any():
-            raise UnsupportedError("has a negative variance")
-        # Epsilon is a double there, and so is what is computed with it.
-        with np.errstate(all="ignore"):  # what is not finite is refused below
-            deviation = np.sqrt(variance.astype(np.float64) + norm.number("eps", 1e-3))
-            alpha = (gamma / deviation).astype(np.float32)
-            bias = beta - alpha * mean if bias is None else beta + alpha * (bias - mean)
-            weight = weight * alpha.reshape(-1, *[1] * (weight.ndim - 1))
-    values = [weight] if bias is None else [weight, bias]
-    if not all(np.isfinite(value).all() for value in values):
-        raise UnsupportedError("has weights that are infinite or NaN once normalization is folded")
-    return Weights(weight, bias), position
-
-
-def _weight_scales(weights: Weights, data_scale: Value, per_channel: bool) -> Array:
-    """Levels per unit of each channel, `GetWeightScales`: float32 [O].
-
-    A channel's scale is lowered where its bias would not fit int32. With data of a range that only
-    the run tells, that case is taken not to occur: it needs biases 2^15 times the data and more.
-    """
-    sizes = np.abs(weights.weight.reshape(len(weights.weight), -1)).max(axis=1)
-    if not per_channel:
-        sizes = np.full_like(sizes, sizes.max())
-    if not (sizes > 0).all():
-        raise UnsupportedError("has an output channel whose weights are all zero")
-    scales = np.float32(REACH["int8"]) / sizes
-    bias = weights.bias
-    if per_channel and bias is not None and isinstance(data_scale, np.ndarray):
-        extremes = np.where(bias > 0, np.float32(2**31), np.float32(-(2**31)))
-        with np.errstate(divide="ignore", over="ignore"):
-            largest = extremes / np.float32(2) / bias / data_scale
-        scales = np.where(bias != 0, np.minimum(scales, largest), scales)
-    return np.asarray(scales, np.float32)
-
-
-def _saturate(values: Array, dtype: str) -> Array:
-    low, high = LIMITS[dtype]
-    return np.clip(np.rint(values), low, high).astype(dtype)
 
 
 def _add_bias(
@@ -256,7 +193,7 @@ def fully_connected(builder: MxnetBuilder, node: Node) -> Values:
     attributes = node.attributes
     if not attributes.flag("quantized"):
         raise UnsupportedError("is not quantized; quantize the model with calibration")
-    has_bias = not _only(node, "FullyConnected").flag("no_bias")
+    has_bias = not only_inner(node, "FullyConnected").flag("no_bias")
     if builder.constant_at(node, 1).dtype == np.float32:
         return _per_channel_dense(builder, node, has_bias)
     first = 2 + has_bias
@@ -269,12 +206,12 @@ def fully_connected(builder: MxnetBuilder, node: Node) -> Values:
 
 
 def _per_channel_dense(builder: MxnetBuilder, node: Node, has_bias: bool) -> Values:
-    weights, position = _weights(builder, node, has_bias)
+    weights, position = float_weights(builder, node, has_bias)
     scalars, data = Scalars(builder, node.name), flattened(builder, node)
     ends = builder.scalar(node, position), builder.scalar(node, position + 1)
     data_scale = scale_of(scalars, value_dtype(data), *ends)
-    scales = _weight_scales(weights, data_scale, per_channel=True)
-    stored = _saturate(weights.weight * scales.reshape(-1, 1), "int8")
+    scales = weight_scales(weights, data_scale, per_channel=True)
+    stored = saturate(weights.weight * scales.reshape(-1, 1), "int8")
     weight = builder.held(stored, f"{node.name}.weight")
     call = integer.dense(data, weight, data_zero_point_x2=0, weight_zero_point_x2=0)
     total = builder.emit(call, f"{node.name}.dense")

@@ -11,7 +11,14 @@ from collections.abc import Mapping
 
 from tvm import relax
 
-from stages.importing.mxnet import binary, float_operators, fused, quantized, range_conversions
+from stages.importing.mxnet import (
+    binary,
+    float_operators,
+    fused,
+    quantized,
+    quantized_joins,
+    range_conversions,
+)
 from stages.importing.mxnet.mxnet_builder import Converter
 from stages.importing.mxnet.symbol import Node
 from stages.importing.unsupported import NO_CONVERTER, ONLY_LAST, UnsupportedError
@@ -27,8 +34,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "_contrib_quantized_flatten": quantized.flatten,
     "_contrib_quantized_act": quantized.act,
     "_contrib_quantized_batch_norm": quantized.batch_norm,
-    "_contrib_quantized_elemwise_add": quantized.elemwise_add,
-    "_contrib_quantized_concat": quantized.concat,
+    "_contrib_quantized_elemwise_add": quantized_joins.elemwise_add,
+    "_contrib_quantized_concat": quantized_joins.concat,
     "_sg_mkldnn_conv": fused.conv,
     "_sg_onednn_conv": fused.conv,
     "_sg_mkldnn_fully_connected": fused.fully_connected,

@@ -20,7 +20,7 @@ from stages.importing.onnx.onnx_reader import read
 from stages.importing.unsupported import refusal
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import real_data
-from tests.stages.importing.integer_graphs import MICROSOFT, Array, build
+from tests.stages.importing.onnx.integer_graphs import MICROSOFT, Array, build
 
 RNG = np.random.default_rng
 NUMBERS = (-(1 << 62), -2, -1, 0, 1, 2, 3, 7, 1 << 20, 1 << 31, 1 << 62)

@@ -15,8 +15,8 @@ from stages.importing.onnx.onnx_importer import import_graph
 from stages.importing.onnx.onnx_reader import read
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import real_data
-from tests.stages.importing.integer_graphs import runtime
-from tests.stages.importing.test_qoperators import has_vnni
+from tests.stages.importing.onnx.integer_graphs import runtime
+from tests.stages.importing.onnx.random_operators import has_vnni
 
 Array = np.ndarray[Any, Any]
 KWS = "tum-ei-eda+mlonmcu-models/micro_kws_m_quantized/micro_kws_m_static_"

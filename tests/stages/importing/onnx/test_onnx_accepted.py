@@ -18,7 +18,7 @@ from stages.importing import run as import_
 from stages.importing.onnx.onnx_reader import QONNX, read
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import execute_qonnx, graph, node
-from tests.stages.importing.integer_graphs import MICROSOFT, build, compare
+from tests.stages.importing.onnx.integer_graphs import MICROSOFT, build, compare
 
 Array = np.ndarray[Any, Any]
 F32 = np.float32
