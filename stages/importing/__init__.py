@@ -175,12 +175,12 @@ def golden(*, source: bytes, model: Model, options: GoldenOptions) -> Golden:
     for otherwise in (None, *ELSEWHERE):
         samples = _samples(source, model, options.seed, options.samples, otherwise)
         results = [execute(sample) for sample in samples]
-        strange = [n for n in names if not all(np.isfinite(r[n]).all() for r in results)]
-        if not strange:
+        infinite = [n for n in names if not all(np.isfinite(r[n]).all() for r in results)]
+        if not infinite:
             break
     else:
         raise StageError(
-            f"output '{strange[0]}' is infinite or NaN on the golden inputs, wherever between -1 "
+            f"output '{infinite[0]}' is infinite or NaN on the golden inputs, wherever between -1 "
             "and 2 those of floats are drawn",
             hint="a build compares finite outputs; see whether the network is meant to give others",
         )

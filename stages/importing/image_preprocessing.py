@@ -1,6 +1,6 @@
 """How pixels become a network's input, as its file tells or as networks like it are trained.
 
-Each answer says whether it is known or guessed, and from what. The conventions are those of the
+Each answer says whether it is known or guessed, and from what. The ranges are those of the
 frameworks' own model collections: torchvision, timm and GluonCV (mean and deviation of ImageNet),
 Keras and TensorFlow's hosted models (-1 to 1), Keras's networks from Caffe (BGR less a mean).
 """
@@ -23,7 +23,7 @@ _DIGITS = 28 * 28
 _RAW = 1 / 32
 """A graph that multiplies its input by less than this takes pixels of 0 to 255."""
 _NEAR = 0.06
-"""By how much of its span a range may miss a convention's: calibration sees few images."""
+"""By how much of its span a range may miss a known one: calibration sees few images."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Pixels:
 
 
 @dataclass(frozen=True)
-class _Convention:
+class _PixelRange:
     """What pixels of 0 to 255 become: from where to where, and by which numbers."""
 
     low: float
@@ -58,21 +58,21 @@ class _Convention:
         return found
 
 
-_UNIT = _Convention(0, 1, "pixels of 0 to 1, the default")
-_SIGNED = _Convention(
+_UNIT = _PixelRange(0, 1, "pixels of 0 to 1, the default")
+_SIGNED = _PixelRange(
     -1, 1, "pixels of -1 to 1, as Keras's and TensorFlow's MobileNets and Inceptions take",
     1 / 127.5, (1.0,),
 )  # fmt: skip
-_MEANS = _Convention(
+_MEANS = _PixelRange(
     -2.1179, 2.64, "ImageNet's mean and deviation, as torchvision, timm and GluonCV train with",
     None, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225),
 )  # fmt: skip
-_CAFFE = _Convention(
+_CAFFE = _PixelRange(
     -123.68, 151.061, "BGR less the mean, as Keras's ResNet and VGG take from Caffe",
     1.0, (103.939, 116.779, 123.68), (), "bgr",
 )  # fmt: skip
-_BYTES = _Convention(0, 255, "pixels of 0 to 255", 1.0)
-_CENTRED = _Convention(-128, 127, "pixels less 128", 1.0, (128.0,))
+_BYTES = _PixelRange(0, 255, "pixels of 0 to 255", 1.0)
+_CENTRED = _PixelRange(-128, 127, "pixels less 128", 1.0, (128.0,))
 _ELSE = f"{_UNIT.whose}; for others state scale, mean and std"
 _ALL = (_UNIT, _SIGNED, _MEANS, _CAFFE, _BYTES, _CENTRED)
 
@@ -167,15 +167,15 @@ def _of_integers(item: Table, image: Layout) -> Pixels:
     return Pixels(known=f"pixels are stored {stored}, real values {low:.6g} to {high:.6g}{more}")
 
 
-def _fit(found: _Convention, image: Layout, said: str) -> Pixels:
-    """A convention as fields; those of three channels only for images of colour."""
+def _fit(found: _PixelRange, image: Layout, said: str) -> Pixels:
+    """A range as fields; those of three channels only for images of colour."""
     if image.channels != 3 and found in (_MEANS, _CAFFE):
         return Pixels(guessed=(_ELSE,))
     return Pixels(found.fields(image.channels), guessed=(said,))
 
 
-def _nearest(low: float, high: float) -> _Convention | None:
-    """The convention whose range this is; of ranges around 0, only the larger end counts."""
+def _nearest(low: float, high: float) -> _PixelRange | None:
+    """The known range that this is; of ranges around 0, only the larger end counts."""
     is_symmetric = abs(low + high) < 0.02 * (high - low)
     for each in _ALL:
         span = each.high - each.low

@@ -48,7 +48,7 @@ def starter_recipe(
     layers = description["layers"]
     if layers and not any(layer["activations"] or layer["weights"] for layer in layers):
         lines.append("# it computes in float32; for int8, name samples of its input:")
-        lines.append("# calibration: {data: FOLDER_OF_PICTURES_OR_FILE.npz}")
+        lines.append("# calibration: {data: FOLDER_OF_IMAGES_OR_FILE.npz}")
     for item in description["unsupported"]:
         at = f" at {', '.join(item['layers'][:3])}" if item["layers"] else ""
         lines.append(_comment(f"not supported yet: {item['op']}{at}: {item['why']}"))

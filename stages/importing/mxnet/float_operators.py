@@ -50,10 +50,10 @@ def fully_connected(builder: MxnetBuilder, node: Node) -> Values:
     data, weight = flattened(builder, node), builder.constant_at(node, 1)
     if weight.ndim != 2:
         raise UnsupportedError(f"has weights of shape {list(weight.shape)}; [O, K] is accepted")
-    turned = builder.emit(
+    transposed = builder.emit(
         relax.op.permute_dims(builder.read_at(node, 1), [1, 0]), f"{node.name}.turned"
     )
-    result = builder.emit(relax.op.matmul(data, turned), node.name)
+    result = builder.emit(relax.op.matmul(data, transposed), node.name)
     if node.attributes.flag("no_bias"):
         return [result]
     bias = builder.held(builder.vector(node, 2, len(weight)), f"{node.name}.bias_view")

@@ -51,7 +51,7 @@ def global_average_pool(builder: OnnxBuilder, node: Node) -> Var:
 
 
 def _mean(builder: OnnxBuilder, node: Node, keepdims: bool) -> Var:
-    """The mean over height and width, of a line over its width, seen as an image."""
+    """The mean over height and width, of a row [N, C, W] over its width."""
     shape = builder.shape(node.inputs[0])
     image = (*shape[:2], *([1] if len(shape) == 3 else []), *shape[2:])
     x = builder.reshaped(builder.read(node.inputs[0]), image, f"{node.layer}.picture")

@@ -127,8 +127,8 @@ def _spread(builder: OnnxBuilder, value: Any, axis: int, chosen: Array, name: st
     shape = [int(extent) for extent in value.ty.shape]
     times, step = chosen.size // shape[axis], int(chosen[-1] - chosen[-2]) if chosen.size > 1 else 1
     if times and np.array_equal(chosen, np.repeat(np.arange(shape[axis]), times)):
-        apart = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
-        parts = [builder.reshaped(value, apart, f"{name}.apart")] * times
+        one_more_axis = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
+        parts = [builder.reshaped(value, one_more_axis, f"{name}.apart")] * times
         beside = builder.emit(relax.op.concat(parts, axis + 1), f"{name}.beside")
         return builder.reshaped(beside, [*shape[:axis], chosen.size, *shape[axis + 1 :]], name)
     if step > 0 and np.array_equal(chosen, np.arange(chosen[0], chosen[-1] + 1, step)):

@@ -124,8 +124,8 @@ def depthwise_conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
     if found.is_per_tensor or found.axis != 3:
         raise UnsupportedError("has float data and int8 weights without a scale a channel")
     order = (3, 1, 2, 0)
-    turned = builder.constant(operator.input(1)).transpose(order)
-    weight = builder.tensor(builder.stated(operator.input(1)).name, turned)
+    transposed = builder.constant(operator.input(1)).transpose(order)
+    weight = builder.tensor(builder.stated(operator.input(1)).name, transposed)
     return _centered(builder, operator, weight, shape[3])
 
 

@@ -20,7 +20,7 @@ from stages.importing.tflite.activations import padding_of, strides_of
 from stages.importing.tflite.rescaling import layer_scales, requantized, scaled_in_double
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Operator
-from stages.importing.transposed_convolution import Axis, Phases
+from stages.importing.transposed_convolution import Axis, TransposedConvolution
 from stages.importing.unsupported import UnsupportedError
 
 _TYPES = {"uint8": "uint8", "int8": "int8", "int16": "int8"}
@@ -68,7 +68,7 @@ def _finished(
     data: int,
     weight: int,
     bias: int,
-    phases: Phases | None = None,
+    phases: TransposedConvolution | None = None,
 ) -> Any:
     """A layer's accumulators, perhaps of `phases`, with the bias added, rescaled to the output."""
     channels, dtype = total.ty.shape[-1], str(total.ty.dtype)
@@ -87,7 +87,9 @@ def _finished(
     return requantized(builder, operator, total, scales)
 
 
-def _bias(builder: TfliteBuilder, index: int, channels: int, phases: Phases | None) -> Any:
+def _bias(
+    builder: TfliteBuilder, index: int, channels: int, phases: TransposedConvolution | None
+) -> Any:
     """The bias of all channels of the accumulators."""
     if phases is None:
         return builder.read(index, (channels,))
@@ -195,7 +197,7 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
         raise UnsupportedError(f"gives the shape {wanted} of {n} images and {units} filters")
     strides = strides_of(operator)
     top, left, _, _ = padding_of(operator, (wanted[1], wanted[2]), (kh, kw), strides)
-    phases = Phases(
+    phases = TransposedConvolution(
         Axis(height, wanted[1], kh, strides[0], 1, top),
         Axis(width, wanted[2], kw, strides[1], 1, left),
     )
@@ -223,7 +225,9 @@ def transpose_conv(builder: TfliteBuilder, operator: Operator) -> Any:
     return phases.pixels(result, emit)
 
 
-def _filters(builder: TfliteBuilder, index: int, phases: Phases, zero_point: int) -> Any:
+def _filters(
+    builder: TfliteBuilder, index: int, phases: TransposedConvolution, zero_point: int
+) -> Any:
     """OHWI weights of all phases, the zero point where a phase has no tap."""
     stored = builder.constant(index)
     wide = (stored.astype(np.int32) - zero_point).transpose(3, 0, 1, 2)

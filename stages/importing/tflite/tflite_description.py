@@ -32,7 +32,7 @@ def describe_graph(source: bytes, options: ImportOptions) -> Table:
     those mean are then its `scale` and `zero_point`. What the metadata tell of inputs and outputs
     stands there, too.
     """
-    graph, told = read(source), metadata.read(source)
+    graph, stated = read(source), metadata.read(source)
     imported = attempted(lambda: import_graph(graph, options))
     inputs = [_input(graph, graph.tensors[index]) for index in graph.inputs]
     outputs = [_output(graph.tensors[index], imported.shapes) for index in graph.outputs]
@@ -41,8 +41,8 @@ def describe_graph(source: bytes, options: ImportOptions) -> Table:
         source=source,
         opset=graph.schema_version,
         producer=graph.description,
-        inputs=_with(inputs, told[0]),
-        outputs=_with(outputs, told[1]),
+        inputs=_with(inputs, stated[0]),
+        outputs=_with(outputs, stated[1]),
         operators=(each.kind for each in graph.operators),
         parameters=(int(t.data.size) for t in graph.tensors if t.data is not None),
         layers=_layers(graph),
@@ -50,11 +50,11 @@ def describe_graph(source: bytes, options: ImportOptions) -> Table:
     )
 
 
-def _with(items: list[Table], told: list[Table]) -> list[Table]:
+def _with(items: list[Table], stated: list[Table]) -> list[Table]:
     """Inputs or outputs with what the metadata say of them, if it is of as many."""
-    if len(told) != len(items):
+    if len(stated) != len(items):
         return items
-    return [item | more for item, more in zip(items, told, strict=True)]
+    return [item | more for item, more in zip(items, stated, strict=True)]
 
 
 def _input(graph: Graph, tensor: Tensor) -> Table:

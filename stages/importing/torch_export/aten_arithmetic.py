@@ -105,8 +105,8 @@ def softmax(builder: TorchBuilder, node: Node) -> list[Any]:
     if axis == rank - 1:
         return [builder.emit(softmaxes.softmax(data, beta=1.0), node.name)]
     order = [*(i for i in range(rank) if i != axis), axis]
-    turned = builder.emit(relax.op.permute_dims(data, order), f"{node.name}.turned")
-    result = builder.emit(softmaxes.softmax(turned, beta=1.0), f"{node.name}.last")
+    transposed = builder.emit(relax.op.permute_dims(data, order), f"{node.name}.turned")
+    result = builder.emit(softmaxes.softmax(transposed, beta=1.0), f"{node.name}.last")
     back = [order.index(i) for i in range(rank)]
     return [builder.emit(relax.op.permute_dims(result, back), node.name)]
 

@@ -85,10 +85,10 @@ def linear(builder: TorchBuilder, node: Node) -> list[Any]:
     """`x @ weight.T + bias`."""
     if len(value_shape(builder.value_at(node, "weight"))) != 2:
         raise UnsupportedError("has weights that are not [O, K]")
-    turned = builder.emit(
+    transposed = builder.emit(
         relax.op.permute_dims(builder.read_at(node, "weight"), [1, 0]), f"{node.name}.turned"
     )
-    result = builder.emit(relax.op.matmul(builder.read_at(node, "input"), turned), node.name)
+    result = builder.emit(relax.op.matmul(builder.read_at(node, "input"), transposed), node.name)
     if not builder.has(node, "bias"):
         return [result]
     return [builder.emit(relax.op.add(result, builder.read_at(node, "bias")), f"{node.name}.bias")]

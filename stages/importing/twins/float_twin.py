@@ -27,9 +27,9 @@ def build(source: bytes) -> bytes:
     model.CopyFrom(graph.model)
     outputs, _ = package_outputs(graph)
     kept = _without_quantizers(model.graph.node, outputs)
-    strange = sorted({f"{n.domain}.{n.op_type}" for n in kept if n.domain not in ("", "ai.onnx")})
-    if strange:
-        raise StageError(f"there is no float32 twin: {', '.join(strange)} is no ONNX operator")
+    foreign = sorted({f"{n.domain}.{n.op_type}" for n in kept if n.domain not in ("", "ai.onnx")})
+    if foreign:
+        raise StageError(f"there is no float32 twin: {', '.join(foreign)} is no ONNX operator")
     del model.graph.node[:]
     model.graph.node.extend(kept)
     # Types of tensors inside were stated for the quantized graph; they can be inferred again.
