@@ -15,7 +15,7 @@ from stages.importing import zoo
 from stages.importing.twins import float_twin
 from stages.options import TensorQuantization, ZooOptions
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 QONNX = "qonnx.custom_op.general"
 
 
