@@ -24,19 +24,23 @@ from hw import host
 from hw.isa.arrays import array_lanes, registers
 from hw.isa.instruction import Vector, call, pairs
 from hw.isa.neon import AARCH64
-from pipelines import fields, load, menu, overrides, plan, verifying
+from pipelines import menu, verifying
+from pipelines.builds import plan
+from pipelines.builds.execution import Workshop
 from pipelines.commands.importing import described, recipe_name
-from pipelines.execute import Workshop
+from pipelines.documents import fields
 from pipelines.front import VARIABLES
-from pipelines.recipe import Recipe
+from pipelines.recipe import load, overrides
+from pipelines.recipe.recipe import Recipe
 from recipes.models import exported
 from stages import STAGES, importing
-from stages.dialect.floats import departure
+from stages.dialect.float_linear import departure
 from stages.importing import zoo
 from stages.importing.onnx.onnx_converters import CONVERTERS, QONNX_CONVERTERS
-from stages.options import PACKAGE_FORMATS, LayerOverride, ZooOptions
-from stages.packaging.program import TensorSpec
-from stages.packaging.shipping import example_c
+from stages.layer_options import LayerOverride
+from stages.options import PACKAGE_FORMATS, ZooOptions
+from stages.packaging.files.client_files import example_c
+from stages.packaging.program.program import TensorSpec
 from tests import warm
 from tests.pages import PAGES, ROOT, anchors, block, commands, links, paths, section
 

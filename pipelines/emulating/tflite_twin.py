@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.benching.qdq_pairs import Activation, Constant, NoTwinError, Pairs
+from pipelines.benchmarks.qdq_pairs import Activation, Constant, NoTwinError, Pairs
 from pipelines.emulating.tflite_windows import padding_of, strides_of
 from stages.importing.onnx.onnx_reader import Node, SourceGraph, read
 from stages.importing.sliding_windows import Windows, windows_of

@@ -14,8 +14,8 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipelines import atomic, keys
 from pipelines.errors import UserError, shown
+from pipelines.store import atomic, keys
 
 COMMAND = "python -m pipelines.emulating.userland"
 MIRROR = "http://deb.debian.org/debian"
@@ -36,7 +36,7 @@ _ROOT, _SITE = "root", "site"
 
 def folder() -> Path:
     """Return where it is kept: a folder of its own for each list of packages and wheels."""
-    from stages.packaging.link import default_cache
+    from stages.packaging.compiling.linker import default_cache
 
     wanted = keys.canonical({"release": RELEASE, "packages": PACKAGES, "wheels": WHEELS})
     return default_cache().parent / "arm64" / keys.digest(wanted)[:12]

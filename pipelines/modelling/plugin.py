@@ -9,9 +9,9 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from pipelines import atomic
 from pipelines.errors import UserError
-from pipelines.keys import digest, tool_version
+from pipelines.store import atomic
+from pipelines.store.keys import digest, tool_version
 
 _SOURCES = ("plugin.c", "memory.h")
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-z,undefs")
@@ -27,7 +27,7 @@ def compiled(texts: dict[str, bytes], main: str) -> Path:
 
     Raises UserError where there is no compiler, or it refuses the text.
     """
-    from stages.packaging.link import default_cache
+    from stages.packaging.compiling.linker import default_cache
 
     parts = [tool_version("ziglang"), *_FLAGS, main]
     parts += [part for name in sorted(texts) for part in (name, digest(texts[name]))]

@@ -23,7 +23,7 @@ from stages.importing.onnx.oracle import Oracle, evaluate
 from stages.importing.samples import ELSEWHERE, Draw, draw, draw_stored
 from stages.importing.starter import starter_recipe, takes_images
 from stages.kinds import Golden, Model, Table
-from stages.numerics.session import islands_of
+from stages.numerics.onnx_islands import islands_of
 from stages.options import GoldenOptions, ImportOptions
 
 __all__ = [

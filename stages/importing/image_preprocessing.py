@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stages.image_layout import Layout, are_less_128, fitting, layout
 from stages.kinds import Table
-from stages.pixels import Layout, are_less_128, fitting, layout
 
 IMAGENET = (1000, 1001)
 """Outputs of networks for ImageNet; of 1001 the first is the background."""

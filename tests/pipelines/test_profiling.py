@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from hw import host
-from pipelines import profiling
 from pipelines.errors import UserError
+from pipelines.evaluation import layer_times
 from tests.pipelines.fake_clone import ROOT, doit
-from tests.stages.packaging.test_shipping import imported
+from tests.stages.packaging.files.test_client_files import imported
 
 RECIPE = ("recipe=digits_a2w2_host", "package.profile=true")
 BLOCK = "recipe=ci/residual_block_a2w1"
@@ -112,4 +112,4 @@ def test_a_board_s_package_replays_its_vectors(board: str) -> None:
 )
 def test_what_a_board_sends_is_looked_at(trace: bytes) -> None:
     with pytest.raises(UserError, match="toy: its program wrote no trace of layers"):
-        profiling._read("toy", trace)
+        layer_times._read("toy", trace)

@@ -14,11 +14,11 @@ from hw.profile import Hardware
 from stages import quantizing
 from stages.graph import interpret
 from stages.graph.bindings import needed_bindings
-from stages.graph.simplifying import simplify
+from stages.graph.simplify_graph import simplify
 from stages.kinds import Model
 from stages.quantizing.channels_last import channels_last
 from tests.stages.packaging.programs import Executor, assert_exact, compile_program, pack
-from tests.stages.packaging.test_plain import Net, op
+from tests.stages.packaging.standalone.test_te_kernel import Net, op
 from tests.stages.pipeline import algorithm
 from tests.targets import AARCH64, AVX2, AVX512BW, EVERY, skip_unless_runnable
 

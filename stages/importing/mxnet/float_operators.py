@@ -20,8 +20,7 @@ from stages.importing.mxnet.quantized import flattened
 from stages.importing.mxnet.symbol import Node
 from stages.importing.relax_builder import value_shape
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import pointwise
-from stages.numerics import softmax as softmaxes
+from stages.numerics import float_elementwise, float_softmax
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -91,8 +90,8 @@ def activation(builder: MxnetBuilder, node: Node) -> Values:
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": relax.op.nn.relu,
-    "sigmoid": pointwise.sigmoid,
-    "tanh": pointwise.tanh,
+    "sigmoid": float_elementwise.sigmoid,
+    "tanh": float_elementwise.tanh,
 }
 """Functions of one float by MXNet's names."""
 
@@ -112,7 +111,9 @@ def leaky_relu(builder: MxnetBuilder, node: Node) -> Values:
     if kind != "leaky":
         raise UnsupportedError(f"has act_type {kind}; leaky is accepted")
     slope = float(np.float32(node.attributes.number("slope", 0.25)))
-    return [builder.emit(pointwise.leaky_relu(builder.read_at(node, 0), alpha=slope), node.name)]
+    return [
+        builder.emit(float_elementwise.leaky_relu(builder.read_at(node, 0), alpha=slope), node.name)
+    ]
 
 
 def softmax(builder: MxnetBuilder, node: Node) -> Values:
@@ -122,12 +123,12 @@ def softmax(builder: MxnetBuilder, node: Node) -> Values:
         raise UnsupportedError("has an axis other than the last")
     if node.attributes.has("temperature") or len(node.inputs) > 1:
         raise UnsupportedError("has a temperature or lengths; plain softmax is accepted")
-    return [builder.emit(softmaxes.softmax(builder.read_at(node, 0), beta=1.0), node.name)]
+    return [builder.emit(float_softmax.softmax(builder.read_at(node, 0), beta=1.0), node.name)]
 
 
 def exponential(builder: MxnetBuilder, node: Node) -> Values:
     """Exp."""
-    return [builder.emit(pointwise.exp(builder.read_at(node, 0)), node.name)]
+    return [builder.emit(float_elementwise.exp(builder.read_at(node, 0)), node.name)]
 
 
 def pooling(builder: MxnetBuilder, node: Node) -> Values:

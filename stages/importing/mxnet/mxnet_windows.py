@@ -8,8 +8,8 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
-from stages.dialect.windows import pad_spatial
-from stages.dialect.windows import windows as sliding
+from stages.dialect.convolve import pad_spatial
+from stages.dialect.convolve import windows as sliding
 from stages.importing.mxnet.mxnet_builder import MxnetBuilder
 from stages.importing.mxnet.symbol import Attributes
 from stages.importing.sliding_windows import MAX_EXTENT, Windows

@@ -15,7 +15,7 @@ from stages.importing.onnx.onnx_reader import Node
 from stages.importing.sliding_windows import MAX_EXTENT
 from stages.importing.transposed_convolution import Axis, TransposedConvolution
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import linear, qlinear
+from stages.numerics import linear_quantizers, qlinear
 
 Array = np.ndarray[Any, Any]
 
@@ -141,7 +141,7 @@ def _filters(builder: OnnxBuilder, tensor: str, phases: TransposedConvolution, l
     # Where a phase has no tap, the weight is the zero point.
     numbers = phases.filters(_flat(wide)) + points.astype(np.int32)
     stored = found.stored.dtype
-    call = linear.dequantize_linear(
+    call = linear_quantizers.dequantize_linear(
         builder.tensor(f"{tensor}.phases", numbers.astype(stored)),
         builder.tensor(f"{tensor}.phases_scale", scales),
         builder.tensor(f"{tensor}.phases_zero_point", points.astype(stored)),

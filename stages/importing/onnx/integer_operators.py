@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.dialect.calls import shape_of
+from stages.dialect.calls import BYTES, shape_of
 from stages.importing.onnx.image_geometry import ImageGeometry
 from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
@@ -16,8 +16,8 @@ from stages.importing.onnx.quantize_linear import positive
 from stages.importing.onnx.weighted_layers import group_count
 from stages.importing.unsupported import UnsupportedError
 from stages.numerics import qlinear
-from stages.numerics.grid import BYTES, Grid
-from stages.numerics.grid import grid as grid_of
+from stages.numerics.quantization_grid import Grid
+from stages.numerics.quantization_grid import grid as grid_of
 
 Array = np.ndarray[Any, Any]
 

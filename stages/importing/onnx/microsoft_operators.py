@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from stages.dialect.calls import BYTES
 from stages.importing.onnx.integer_operators import (
     byte_grid,
     grid_at,
@@ -21,9 +22,9 @@ from stages.importing.onnx.quantize_linear import dynamic_quantize_linear, posit
 from stages.importing.onnx.tensor_movement import normal
 from stages.importing.onnx.weighted_layers import matrices
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import linear, qlinear
-from stages.numerics.grid import BYTES, Grid, every_byte
-from stages.numerics.onnx_tables import logistic
+from stages.numerics import linear_quantizers, qlinear
+from stages.numerics.onnx_luts import logistic
+from stages.numerics.quantization_grid import Grid, every_byte
 from stages.numerics.rescale import table
 
 Array = np.ndarray[Any, Any]
@@ -212,7 +213,7 @@ def qgemm(builder: OnnxBuilder, node: Node) -> Any:
 def _scaled(builder: OnnxBuilder, layer: str, sums: Any, unit: Array) -> Any:
     zero = builder.tensor(f"{layer}.zero", np.zeros((), np.int32))
     scale = builder.tensor(f"{layer}.unit", np.asarray(unit, np.float32))
-    return builder.emit(linear.dequantize_linear(sums, scale, zero), f"{layer}.float")
+    return builder.emit(linear_quantizers.dequantize_linear(sums, scale, zero), f"{layer}.float")
 
 
 def matmul_integer_to_float(builder: OnnxBuilder, node: Node) -> Any:
@@ -231,7 +232,9 @@ def _float_product(
     combined = relax.op.multiply(scale, builder.read(name))
     unit = builder.emit(combined, f"{node.layer}.unit")
     zero = builder.tensor(f"{node.layer}.zero", np.zeros((), np.int32))
-    result = builder.emit(linear.dequantize_linear(sums, unit, zero), f"{node.layer}.float")
+    result = builder.emit(
+        linear_quantizers.dequantize_linear(sums, unit, zero), f"{node.layer}.float"
+    )
     if not node.has(bias):
         return result
     moved = relax.op.add(result, builder.read(node.inputs[bias]))

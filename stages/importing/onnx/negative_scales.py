@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from stages.dialect.dtypes import limits
 from stages.importing.onnx.onnx_builder import OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.scale_views import views
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics.grid import limits_of
 
 Array = np.ndarray[Any, Any]
 
-_WIDER = {dtype: ((np.dtype(np.int8), limits_of("int8")),) for dtype in ("int4", "int2")}
+_WIDER = {dtype: ((np.dtype(np.int8), limits("int8")),) for dtype in ("int4", "int2")}
 
 
 def with_positive_scales(builder: OnnxBuilder, node: Node) -> Node:
@@ -71,7 +71,7 @@ def _of_unsigned(points: Array, scale: Array, dtype: str) -> Array:
 def _type_of(values: Array, points: Array, given: np.dtype[Any]) -> np.dtype[Any]:
     """The type that holds integers with their signs: theirs, or bytes for those below 8 bits."""
     extremes = [int(each) for each in (values.min(), values.max(), points.min(), points.max())]
-    low, high = limits_of(str(given))
+    low, high = limits(str(given))
     for dtype, (least, most) in ((given, (low, high)), *_WIDER.get(str(given), ())):
         if least <= min(extremes) and max(extremes) <= most:
             return np.dtype(dtype)

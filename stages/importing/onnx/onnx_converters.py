@@ -33,9 +33,9 @@ from stages.importing.onnx.onnx_reader import SourceGraph
 from stages.importing.onnx.resize import nearest, resize
 from stages.importing.onnx.trunc import trunc
 from stages.importing.unsupported import CONTROL_FLOW, ONLY_LAST
-from stages.numerics import onnx, qlinear
-from stages.numerics import pointwise as functions
-from stages.numerics.softmax import log_softmax, softmax
+from stages.numerics import float_elementwise as functions
+from stages.numerics import onnx_elementwise, qlinear
+from stages.numerics.float_softmax import log_softmax, softmax
 
 MICROSOFT = "com.microsoft"
 
@@ -80,7 +80,7 @@ _ORDINARY: Mapping[str, Converter] = {
     "Sub": pointwise.elementwise(relax.op.subtract),
     "Mul": pointwise.elementwise(relax.op.multiply),
     "Div": pointwise.divide,
-    "Sum": pointwise.variadic(onnx.float_sum),
+    "Sum": pointwise.variadic(onnx_elementwise.float_sum),
     "Max": pointwise.variadic(relax.op.maximum),
     "Min": pointwise.variadic(relax.op.minimum),
     "Equal": pointwise.elementwise(relax.op.equal),

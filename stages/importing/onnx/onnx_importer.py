@@ -19,8 +19,8 @@ from stages.importing.onnx.operand_checks import check_operands
 from stages.importing.onnx.runtime_session import islands, session_of
 from stages.importing.unsupported import NO_CONVERTER, UnsupportedError
 from stages.kinds import Model
+from stages.numerics.onnx_islands import ATTRIBUTE, written
 from stages.numerics.qdq import to_integers
-from stages.numerics.session import ATTRIBUTE, written
 from stages.options import ImportOptions
 
 Array = np.ndarray[Any, Any]

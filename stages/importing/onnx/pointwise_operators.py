@@ -14,7 +14,7 @@ from stages.importing.onnx.onnx_builder import Converter, OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.tensor_movement import ints, normal
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import pointwise as functions
+from stages.numerics import float_elementwise as functions
 
 
 def unary(function: Any) -> Converter:

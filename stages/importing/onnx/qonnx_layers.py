@@ -16,7 +16,7 @@ from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.pooling import max_pool, pool_geometry
 from stages.importing.unsupported import UnsupportedError
 from stages.nodes import Var
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 
 
 def qonnx_max_pool(builder: OnnxBuilder, node: Node) -> Var:
@@ -110,7 +110,7 @@ def qonnx_batch_norm(builder: OnnxBuilder, node: Node) -> Var:
     if not (variance + np.float32(epsilon) > 0).all():
         raise UnsupportedError("has a variance that is not positive")
     arguments = [builder.read(tensor) for tensor in node.inputs]
-    call = source.batch_norm(*arguments, epsilon=epsilon, channel_axis=1)
+    call = qonnx_operators.batch_norm(*arguments, epsilon=epsilon, channel_axis=1)
     return builder.emit(call, node.layer)
 
 

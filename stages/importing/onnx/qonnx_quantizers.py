@@ -11,7 +11,7 @@ from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.oracle_quantizers import channel_axis
 from stages.importing.onnx.source_arithmetic import ROUNDING_MODES
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 
 Array = np.ndarray[Any, Any]
 
@@ -31,9 +31,9 @@ def quant(builder: OnnxBuilder, node: Node) -> Any:
     if bits == 1 and signed:
         if zero_point.any():
             raise UnsupportedError("has one signed bit and a zero point; only zero point 0 has one")
-        call = source.bipolar_quant(builder.read(x), scale)
+        call = qonnx_operators.bipolar_quant(builder.read(x), scale)
     else:
-        call = source.quant(
+        call = qonnx_operators.quant(
             builder.read(x),
             scale,
             builder.parameter(zero_name, zero_point),
@@ -48,7 +48,7 @@ def quant(builder: OnnxBuilder, node: Node) -> Any:
 def bipolar_quant(builder: OnnxBuilder, node: Node) -> Any:
     """QONNX BipolarQuant."""
     x, scale_name = node.inputs
-    call = source.bipolar_quant(builder.read(x), _scale(builder, scale_name, x))
+    call = qonnx_operators.bipolar_quant(builder.read(x), _scale(builder, scale_name, x))
     return builder.emit(call, node.layer)
 
 
@@ -66,7 +66,7 @@ def multi_threshold(builder: OnnxBuilder, node: Node) -> Any:
         )
     ascending = np.sort(thresholds, axis=1)  # the result counts them, whatever their order
     is_sorted = np.array_equal(ascending, thresholds)
-    call = source.multi_threshold(
+    call = qonnx_operators.multi_threshold(
         builder.read(x),
         builder.parameter(thresholds_name + ("" if is_sorted else ".ascending"), ascending),
         out_scale=float(node.attributes.get("out_scale", 1.0)),

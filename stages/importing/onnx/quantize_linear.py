@@ -9,14 +9,14 @@ import onnx as onnx_package
 from tvm import relax
 
 from stages.dialect.calls import storage_dtype
+from stages.dialect.dtypes import limits
 from stages.dialect.operators import OPERATORS
 from stages.importing.onnx.negative_scales import with_positive_scales
 from stages.importing.onnx.onnx_builder import Dequantized, OnnxBuilder
 from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.scale_views import Views, views
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import linear, onnx
-from stages.numerics.grid import limits_of
+from stages.numerics import linear_quantizers, onnx_elementwise
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +35,7 @@ def quantize_linear(builder: OnnxBuilder, node: Node) -> Any:
     x, scale_name = node.inputs[:2]
     dtype = _quantized_dtype(builder, node)
     seen = views(builder.shape(x), builder.shape(scale_name), node)
-    low, high = limits_of(dtype)
+    low, high = limits(dtype)
     if x in builder.constants and scale_name in builder.constants:
         return _folded(builder, node, seen, dtype)
     value = builder.read(x)
@@ -43,7 +43,7 @@ def quantize_linear(builder: OnnxBuilder, node: Node) -> Any:
         value = builder.emit(relax.op.astype(value, "float32"), f"{node.layer}.float")
     value = builder.reshaped(value, seen.data, f"{node.layer}.blocks")
     scale, zero_point = _grid(builder, node, seen, dtype)
-    call = linear.quantize_linear(value, scale, zero_point, low=low, high=high)
+    call = linear_quantizers.quantize_linear(value, scale, zero_point, low=low, high=high)
     result = builder.emit(call, node.layer)
     return builder.reshaped(result, builder.shape(x), f"{node.layer}.shaped")
 
@@ -55,7 +55,7 @@ def _folded(builder: OnnxBuilder, node: Node, seen: Views, dtype: str) -> Array:
     point = np.zeros((), storage_dtype(dtype))
     if node.has(2):
         point = seen.of_scale(builder.constant(node.inputs[2]).astype(storage_dtype(dtype)))
-    low, high = limits_of(dtype)
+    low, high = limits(dtype)
     meaning = OPERATORS["relax.qnn.quantize_linear"].meaning
     data = builder.constant(x).astype(np.float32).reshape(seen.data)
     result = meaning(data, scale, point, low=low, high=high)
@@ -70,14 +70,16 @@ def dequantize_linear(builder: OnnxBuilder, node: Node) -> Any:
     node = with_positive_scales(builder, node)
     x, scale_name = node.inputs[:2]
     dtype = builder.dtype(x)
-    if dtype not in linear.DEQUANTIZED:
-        raise UnsupportedError(f"reads {dtype}; {', '.join(linear.DEQUANTIZED)} are accepted")
+    if dtype not in linear_quantizers.DEQUANTIZED:
+        raise UnsupportedError(
+            f"reads {dtype}; {', '.join(linear_quantizers.DEQUANTIZED)} are accepted"
+        )
     seen = views(builder.shape(x), builder.shape(scale_name), node)
     scale, zero_point = _grid(builder, node, seen, dtype)
     value = builder.read(x, seen.data)
     if x not in builder.constants:
         value = builder.reshaped(value, seen.data, f"{node.layer}.blocks")
-    result = builder.emit(linear.dequantize_linear(value, scale, zero_point), node.layer)
+    result = builder.emit(linear_quantizers.dequantize_linear(value, scale, zero_point), node.layer)
     if all(name in builder.constants for name in node.inputs if name):
         builder.dequantized[node.outputs[0]] = _dequantized(builder, node, seen)
     return builder.reshaped(result, builder.shape(x), f"{node.layer}.shaped")
@@ -96,8 +98,10 @@ def _quantized_dtype(builder: OnnxBuilder, node: Node) -> str:
     else:
         code = int(node.attributes.get("output_dtype", 0)) or onnx_package.TensorProto.UINT8
         dtype = onnx_package.TensorProto.DataType.Name(code).lower()
-    if dtype not in linear.QUANTIZED:
-        raise UnsupportedError(f"gives {dtype}; {', '.join(linear.QUANTIZED)} are accepted")
+    if dtype not in linear_quantizers.QUANTIZED:
+        raise UnsupportedError(
+            f"gives {dtype}; {', '.join(linear_quantizers.QUANTIZED)} are accepted"
+        )
     if builder.dtype(node.inputs[0]) not in ("float32", "int32"):
         raise UnsupportedError(f"reads {builder.dtype(node.inputs[0])}; float32 is accepted")
     return dtype
@@ -137,7 +141,9 @@ def dynamic_quantize_linear(builder: OnnxBuilder, node: Node) -> tuple[Any, Any,
     x, layer = builder.read(node.inputs[0]), node.layer
     low = builder.emit(relax.op.min(x), f"{layer}.low")
     high = builder.emit(relax.op.max(x), f"{layer}.high")
-    scale = builder.emit(onnx.dynamic_scale(low, high), f"{layer}.scale")
-    zero_point = builder.emit(onnx.dynamic_zero_point(low, scale), f"{layer}.zero_point")
-    call = linear.quantize_linear(x, scale, zero_point, low=0, high=255)
+    scale = builder.emit(onnx_elementwise.dynamic_scale(low, high), f"{layer}.scale")
+    zero_point = builder.emit(
+        onnx_elementwise.dynamic_zero_point(low, scale), f"{layer}.zero_point"
+    )
+    call = linear_quantizers.quantize_linear(x, scale, zero_point, low=0, high=255)
     return builder.emit(call, layer), scale, zero_point

@@ -16,7 +16,7 @@ from stages.importing.onnx.source_arithmetic import NEAREST, PLACES
 from stages.importing.onnx.tensor_movement import normal, take
 from stages.importing.sliding_windows import MAX_EXTENT
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics.interpolating import interpolate
+from stages.numerics.onnx_resize import interpolate
 
 Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ from stages.importing.onnx.double_quantizers import (
     constants_of,
 )
 from stages.importing.onnx.onnx_reader import Node, SourceGraph
-from stages.numerics.session import DEFAULT, UNOPTIMIZED, Island, Session
+from stages.numerics.onnx_islands import DEFAULT, UNOPTIMIZED, Island, Session
 
 Array = np.ndarray[Any, Any]
 _REDUCTIONS = ("ReduceMean", "ReduceSum")

@@ -13,7 +13,7 @@ from stages.importing.onnx.onnx_reader import Node
 from stages.importing.onnx.qonnx_quantizers import bit_width, scale_of
 from stages.importing.onnx.source_arithmetic import truncation_scale
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import source
+from stages.numerics import qonnx_operators
 
 Array = np.ndarray[Any, Any]
 
@@ -53,7 +53,7 @@ def trunc(builder: OnnxBuilder, node: Node) -> Any:
     target = scale_of(builder, rest[0], x).astype(np.float32)
     step = truncation_scale(scale, target)
     # Products by powers of two round nothing, so a quantizer of whole steps stands in the middle.
-    call = source.quant(
+    call = qonnx_operators.quant(
         whole,
         builder.parameter(f"{layer}.step", step),
         builder.parameter(f"{layer}.zero", np.zeros((), np.float32)),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.importing.relax_builder import value_shape
 from stages.importing.tflite.broadcast_arithmetic import operands
 from stages.importing.tflite.byte_luts import BYTES, stored_values

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.importing.tflite.activations import limits
 from stages.importing.tflite.byte_luts import BYTES, stored_values, tabled
 from stages.importing.tflite.rescaling import fixed_point

@@ -20,7 +20,7 @@ from stages.importing.tflite.activations import activated, padding_of, strides_o
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import hybrid
+from stages.numerics import tflite_hybrid
 
 
 def is_hybrid(builder: TfliteBuilder, operator: Operator) -> bool:
@@ -85,10 +85,10 @@ def _centered(builder: TfliteBuilder, operator: Operator, weight: Any, groups: i
         builder.emit(reduce(data, [1, 2, 3], True), f"{layer}.{name}")
         for name, reduce in (("low", relax.op.min), ("high", relax.op.max))
     ]
-    centered = builder.emit(hybrid.center_sample(data, *ends), f"{layer}.quantized")
+    centered = builder.emit(tflite_hybrid.center_sample(data, *ends), f"{layer}.quantized")
     total = _total(builder, operator, centered, weight, groups)
     joined = operator.kind == "DEPTHWISE_CONV_2D"
-    call = hybrid.centered_output(total, *ends, scale, joined=joined)
+    call = tflite_hybrid.centered_output(total, *ends, scale, joined=joined)
     value = builder.emit(call, f"{layer}.real")
     return _finished(builder, operator, value)
 
@@ -108,9 +108,9 @@ def conv_2d(builder: TfliteBuilder, operator: Operator) -> Any:
         raise UnsupportedError(f"has {groups} groups of float data and int8 weights of one scale")
     data, layer, scale = builder.read(operator.input(0)), operator.layer, _scale(builder, operator)
     largest = _largest(builder, data, layer)
-    quantized = builder.emit(hybrid.quantize_sample(data, largest), f"{layer}.quantized")
+    quantized = builder.emit(tflite_hybrid.quantize_sample(data, largest), f"{layer}.quantized")
     total = _total(builder, operator, quantized, weight, 1)
-    value = builder.emit(hybrid.sample_output(total, largest, scale), f"{layer}.real")
+    value = builder.emit(tflite_hybrid.sample_output(total, largest, scale), f"{layer}.real")
     return _finished(builder, operator, value)
 
 
@@ -140,11 +140,11 @@ def fully_connected(builder: TfliteBuilder, operator: Operator) -> Any:
     call = relax.op.reshape(builder.read(operator.input(0)), (prod(shape) // depth, depth))
     rows = builder.emit(call, f"{layer}.rows")
     largest = _largest(builder, rows, layer)
-    quantized = builder.emit(hybrid.quantize_sample(rows, largest), f"{layer}.quantized")
+    quantized = builder.emit(tflite_hybrid.quantize_sample(rows, largest), f"{layer}.quantized")
     weight = builder.read(operator.input(1))
     call = integer.dense(quantized, weight, data_zero_point_x2=0, weight_zero_point_x2=0)
     total = builder.emit(call, layer)
-    value = builder.emit(hybrid.sample_output(total, largest, scale), f"{layer}.real")
+    value = builder.emit(tflite_hybrid.sample_output(total, largest, scale), f"{layer}.real")
     result = _finished(builder, operator, value)
     if not operator.option("keep_num_dims", False):
         return result

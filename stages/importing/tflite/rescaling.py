@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.importing.relax_builder import value_dtype
 from stages.importing.tflite.activations import limits, stored_range
 from stages.importing.tflite.byte_luts import BYTES, stored_values, tabled

@@ -15,7 +15,7 @@ from stages.importing.limits import MAX_ELEMENTS
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import resizing
+from stages.numerics import tflite_resize
 
 Places = tuple[Array, Array, Array]
 """The places before and after each output position, and how far it lies between them."""
@@ -73,8 +73,8 @@ def resize_bilinear(builder: TfliteBuilder, operator: Operator) -> Any:
     sizes, modes, layer = _sizes(builder, operator), _modes(operator), operator.layer
     is_fixed = builder.dtype(operator.input(0)) in ("int8", "int16")
     places = fixed_places if is_fixed else float_places
-    build = resizing.resize_bilinear_integer if is_fixed else resizing.resize_bilinear
-    names = resizing.OPERANDS[1:]
+    build = tflite_resize.resize_bilinear_integer if is_fixed else tflite_resize.resize_bilinear
+    names = tflite_resize.OPERANDS[1:]
     vectors = [vector for pair in zip(*sizes, strict=True) for vector in places(*pair, *modes)]
     read = [
         builder.tensor(f"{layer}.{name}", vector)

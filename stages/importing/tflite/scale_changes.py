@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 
 from stages.dialect import integer
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.importing.tflite.activations import limits, require_no_activation
 from stages.importing.tflite.byte_luts import stored_values, tabled
 from stages.importing.tflite.movement import normal_axis

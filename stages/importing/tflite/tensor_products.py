@@ -18,7 +18,7 @@ from stages.importing.tflite.rescaling import fixed_point, requantized
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import curves
+from stages.numerics import tflite_activations
 
 
 def batch_matmul(builder: TfliteBuilder, operator: Operator) -> Any:
@@ -60,7 +60,7 @@ def prelu(builder: TfliteBuilder, operator: Operator) -> Any:
     multiplier, shift = fixed_point(float(s1 / s3))
     slope_multiplier, slope_shift = fixed_point(float(np.float32(s1 * s2) / s3))
     low, high = limits(builder.dtype(output))
-    call = curves.prelu_of_bytes(
+    call = tflite_activations.prelu_of_bytes(
         builder.read(data),
         builder.read(alpha),
         data_zero_point=z1,

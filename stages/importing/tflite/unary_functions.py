@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from stages.dialect.numbers import NUMPY
+from stages.dialect.numbers_numpy import NUMPY
 from stages.importing.tflite.activations import limits
 from stages.importing.tflite.byte_luts import BYTES, stored_values, tabled
 from stages.importing.tflite.hard_swish import hard_swish
@@ -21,7 +21,7 @@ from stages.importing.tflite.rescaling import fixed_point
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import Array, Operator
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import curves, tflite
+from stages.numerics import tflite, tflite_activations
 
 INT16_BITS = 3
 """Integer bits of the int16 argument of LOGISTIC and TANH: [-8, 8)."""
@@ -94,7 +94,7 @@ def leaky_relu(builder: TfliteBuilder, operator: Operator) -> Any:
             lambda v: np.where(v >= 0, _scaled(v, float(scale / target)), _scaled(v, slope)),
         )
     low, high = limits(builder.dtype(output))
-    call = curves.leaky_relu_of_int16(
+    call = tflite_activations.leaky_relu_of_int16(
         builder.read(data),
         data_zero_point=builder.affine(data)[1],
         multiplier=factors[0][0],
@@ -158,9 +158,9 @@ def logistic(builder: TfliteBuilder, operator: Operator) -> Any:
     """LOGISTIC of bytes or int16."""
     if builder.dtype(operator.input(0)) == "int16":
         multiplier, shift = _argument_of_int16(builder, operator)
-        call = curves.logistic_of_int16(
+        call = tflite_activations.logistic_of_int16(
             builder.read(operator.input(0)),
-            builder.tensor("sigmoid.table", curves.sigmoid_table()),
+            builder.tensor("sigmoid.table", tflite_activations.sigmoid_table()),
             multiplier=multiplier,
             shift=shift,
         )
@@ -172,9 +172,9 @@ def tanh(builder: TfliteBuilder, operator: Operator) -> Any:
     """TANH of bytes or int16."""
     if builder.dtype(operator.input(0)) == "int16":
         multiplier, shift = _argument_of_int16(builder, operator)
-        call = curves.tanh_of_int16(
+        call = tflite_activations.tanh_of_int16(
             builder.read(operator.input(0)),
-            builder.tensor("sigmoid.table", curves.sigmoid_table()),
+            builder.tensor("sigmoid.table", tflite_activations.sigmoid_table()),
             multiplier=multiplier,
             shift=shift,
         )

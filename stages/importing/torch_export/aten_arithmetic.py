@@ -12,8 +12,7 @@ from stages.importing.relax_builder import value_dtype, value_shape
 from stages.importing.torch_export.exported_program import Node
 from stages.importing.torch_export.torch_builder import TorchBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import pointwise
-from stages.numerics import softmax as softmaxes
+from stages.numerics import float_elementwise, float_softmax
 
 Converter = Callable[[TorchBuilder, Node], list[Any]]
 _LARGEST = float(np.finfo(np.float32).max)
@@ -76,7 +75,7 @@ def hard_sigmoid(builder: TorchBuilder, node: Node) -> list[Any]:
 def silu(builder: TorchBuilder, node: Node) -> list[Any]:
     """`x * sigmoid(x)`."""
     data = builder.read_at(node, "self")
-    gate = builder.emit(pointwise.sigmoid(data), f"{node.name}.gate")
+    gate = builder.emit(float_elementwise.sigmoid(data), f"{node.name}.gate")
     return [builder.emit(relax.op.multiply(data, gate), node.name)]
 
 
@@ -84,14 +83,16 @@ def gelu(builder: TorchBuilder, node: Node) -> list[Any]:
     """The error function's gelu."""
     if builder.argument(node, "approximate", "none") != "none":
         raise UnsupportedError("is approximated by tanh; approximate='none' is accepted")
-    return [builder.emit(pointwise.gelu(builder.read_at(node, "self")), node.name)]
+    return [builder.emit(float_elementwise.gelu(builder.read_at(node, "self")), node.name)]
 
 
 def leaky_relu(builder: TorchBuilder, node: Node) -> list[Any]:
     """Leaky ReLU."""
     slope = float(np.float32(builder.number(node, "negative_slope", 0.01)))
     return [
-        builder.emit(pointwise.leaky_relu(builder.read_at(node, "self"), alpha=slope), node.name)
+        builder.emit(
+            float_elementwise.leaky_relu(builder.read_at(node, "self"), alpha=slope), node.name
+        )
     ]
 
 
@@ -103,10 +104,10 @@ def softmax(builder: TorchBuilder, node: Node) -> list[Any]:
     rank = len(value_shape(data))
     axis = builder.axis(builder.whole(node, "dim"), rank)
     if axis == rank - 1:
-        return [builder.emit(softmaxes.softmax(data, beta=1.0), node.name)]
+        return [builder.emit(float_softmax.softmax(data, beta=1.0), node.name)]
     order = [*(i for i in range(rank) if i != axis), axis]
     transposed = builder.emit(relax.op.permute_dims(data, order), f"{node.name}.turned")
-    result = builder.emit(softmaxes.softmax(transposed, beta=1.0), f"{node.name}.last")
+    result = builder.emit(float_softmax.softmax(transposed, beta=1.0), f"{node.name}.last")
     back = [order.index(i) for i in range(rank)]
     return [builder.emit(relax.op.permute_dims(result, back), node.name)]
 

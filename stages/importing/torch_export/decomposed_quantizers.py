@@ -19,7 +19,7 @@ from stages.importing.relax_builder import value_dtype, value_shape
 from stages.importing.torch_export.exported_program import Node
 from stages.importing.torch_export.torch_builder import Converter, TorchBuilder
 from stages.importing.unsupported import UnsupportedError
-from stages.numerics import linear
+from stages.numerics import linear_quantizers
 
 Array = np.ndarray[Any, Any]
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535)}
@@ -61,7 +61,7 @@ def _quantize(builder: TorchBuilder, node: Node, scale: Any, point: Any, dtype: 
     high = _limit(builder, node, "quant_max", largest)
     if not smallest <= low <= high <= largest:
         raise UnsupportedError(f"quantizes to {low} .. {high} in {dtype}")
-    call = linear.quantize_linear(
+    call = linear_quantizers.quantize_linear(
         builder.read_at(node, "input"), scale, point, low=low, high=high, reciprocal=True
     )
     return [_in_shape(builder, node, call)]
@@ -90,7 +90,7 @@ def _dequantize(builder: TorchBuilder, node: Node, scale: Any, point: Any) -> li
     for name in ("out_dtype", "output_dtype"):
         if builder.argument(node, name, None) not in (None, "float32"):
             raise UnsupportedError(f"gives {builder.argument(node, name)}; float32 is accepted")
-    call = linear.dequantize_linear(builder.read_at(node, "input"), scale, point)
+    call = linear_quantizers.dequantize_linear(builder.read_at(node, "input"), scale, point)
     return [_in_shape(builder, node, call)]
 
 

@@ -16,7 +16,7 @@ from stages.importing.torch_export.decomposed_quantizers import QUANTIZERS
 from stages.importing.torch_export.exported_program import Node, Program
 from stages.importing.torch_export.torch_builder import Converter
 from stages.importing.unsupported import NO_CONVERTER, Problems, Unsupported
-from stages.numerics import pointwise
+from stages.numerics import float_elementwise
 
 _ATEN: Mapping[str, Converter] = {
     "conv2d": aten_layers.convolution,
@@ -46,10 +46,10 @@ _ATEN: Mapping[str, Converter] = {
     "neg": aten_arithmetic.unary(relax.op.negative),
     "abs": aten_arithmetic.unary(relax.op.abs),
     "sqrt": aten_arithmetic.unary(relax.op.sqrt),
-    "exp": aten_arithmetic.unary(pointwise.exp),
-    "sigmoid": aten_arithmetic.unary(pointwise.sigmoid),
-    "tanh": aten_arithmetic.unary(pointwise.tanh),
-    "hardswish": aten_arithmetic.unary(pointwise.hard_swish),
+    "exp": aten_arithmetic.unary(float_elementwise.exp),
+    "sigmoid": aten_arithmetic.unary(float_elementwise.sigmoid),
+    "tanh": aten_arithmetic.unary(float_elementwise.tanh),
+    "hardswish": aten_arithmetic.unary(float_elementwise.hard_swish),
     "hardsigmoid": aten_arithmetic.hard_sigmoid,
     "silu": aten_arithmetic.silu,
     "gelu": aten_arithmetic.gelu,

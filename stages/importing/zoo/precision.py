@@ -15,7 +15,7 @@ import numpy as np
 
 from stages.errors import StageError
 from stages.importing.zoo.qonnx_writer import BatchNorm, Quantizer
-from stages.options import TensorQuantization
+from stages.layer_options import TensorQuantization
 
 Array = np.ndarray[Any, Any]
 

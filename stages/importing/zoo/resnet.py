@@ -20,7 +20,7 @@ from stages.importing.zoo.precision import (
     weight_quantizer,
 )
 from stages.importing.zoo.qonnx_writer import QonnxWriter, Quantizer, Tensor
-from stages.options import TensorQuantization
+from stages.layer_options import TensorQuantization
 
 INPUT = Quantizer(2.0**-8, 8)
 RESIDUAL = Quantizer(2.0**-5, 8, signed=True)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.bitpacking.folding import border, fold_bias, widened
-from stages.bitpacking.layouts import Layout
+from stages.bitpacking.bias_folding import border, fold_bias, widened
+from stages.bitpacking.edge_layouts import Layout
 from stages.bitpacking.window import Window
 from stages.dialect.operators import OPERATORS
-from stages.kernels.methods import Stored
+from stages.kernels.operand_storage import Stored
 from stages.kernels.packed import (
     border_classes,
     class_count,
@@ -26,7 +26,7 @@ from stages.kernels.packed import (
 from stages.kernels.packing import pack_weights, round_up, unpack_planes
 from stages.kernels.signature import BLOCK, KernelSignature
 from stages.kernels.terms import TermPlan
-from stages.packaging.halo import fills_of
+from stages.packaging.emitting.halo import fills_of
 from tests.stages.kernels.signatures import SIGNATURES, joined, levels, mac8, popcount, stored
 from tests.stages.synthesizing.plans import PLANS, plan_named
 

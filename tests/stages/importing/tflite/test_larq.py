@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.benching import larq
-from pipelines.benching.engines import EngineError, load
-from pipelines.benching.variants import Variant
+from pipelines.benchmarks import larq_engine
+from pipelines.benchmarks.engines import EngineError, load
+from pipelines.benchmarks.variants import Variant
 from stages.dialect.calls import attributes, dtype_of, is_op
 from stages.errors import StageError
 from stages.graph import interpret
@@ -57,7 +57,9 @@ def run_beside_larq(source: bytes, x: Array, *, compiled: bool = True) -> Array:
     if not python:
         return found
     try:
-        loaded = load(larq.engines(python)[0], Variant("as stored", source, "tflite"), {"x": x}, 1)
+        loaded = load(
+            larq_engine.engines(python)[0], Variant("as stored", source, "tflite"), {"x": x}, 1
+        )
     except EngineError:
         # It pads with 0 for floats alone, and has groups on ARM alone.
         return found

@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from stages.errors import StageError
 from stages.importing import zoo
 from stages.importing.twins import float_twin
-from stages.options import TensorQuantization, ZooOptions
+from stages.layer_options import TensorQuantization
+from stages.options import ZooOptions
 
 ROOT = Path(__file__).parents[4]
 QONNX = "qonnx.custom_op.general"
