@@ -29,7 +29,7 @@ from stages.importing.tflite import (
     tensor_products,
     unary_functions,
 )
-from stages.importing.tflite.signatures import wrong_count
+from stages.importing.tflite.operand_counts import wrong_count
 from stages.importing.tflite.tflite_builder import TfliteBuilder
 from stages.importing.tflite.tflite_graph import ABSENT, Operator
 from stages.importing.tflite.tflite_reader import BUILTINS, UNKNOWN_BUILTIN
