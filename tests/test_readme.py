@@ -36,8 +36,7 @@ from recipes.models import exported
 from stages import STAGES, importing
 from stages.dialect.float_linear import departure
 from stages.importing import zoo
-from stages.importing.onnx import onnx_converters as onnx_operators
-from stages.importing.onnx import onnx_importer as converters
+from stages.importing.onnx.onnx_converters import CONVERTERS, QONNX_CONVERTERS
 from stages.layer_options import LayerOverride
 from stages.options import PACKAGE_FORMATS, ZooOptions
 from stages.packaging.files.client_files import example_c
@@ -160,7 +159,7 @@ def test_operators_are_those_that_are_converted() -> None:
     }
     domains = {"": "ONNX's own domain"}
     expected: dict[tuple[str, str], list[str]] = {}
-    ways = {"QONNX": converters.CONVERTERS, "Other files": onnx_operators.CONVERTERS}
+    ways = {"QONNX": QONNX_CONVERTERS, "Other files": CONVERTERS}
     for file, table in ways.items():
         for domain, operator in sorted(table):
             expected.setdefault((file, domains.get(domain, domain)), []).append(operator)

@@ -17,7 +17,7 @@ from stages.dialect.calls import Attrs, dtype_of, shape_of, tensor_type
 from stages.dialect.registry import register
 from stages.kinds import Array
 from stages.nodes import Expr, Index, Scalar, Tensor, TensorType, Var
-from stages.numerics.emitter_protocol import Emitter
+from stages.numerics.binding_target import BindingTarget
 
 Emit = Callable[[Expr, str], Var]
 """Adds a call to a graph, named after what it gives; returns that."""
@@ -54,7 +54,7 @@ def reduced(data: Expr, axes: Sequence[int], keepdims: bool, emit: Emit, name: s
     return emit(relax.op.reshape(data, result), name)
 
 
-def pooled(data: Expr, to: Emitter, name: str) -> Var:
+def pooled(data: Expr, to: BindingTarget, name: str) -> Var:
     """GlobalAveragePool of float32 NCHW, of which a vector of four adds up every plane."""
     n, channels, height, width = shape_of(data.ty)
     view = relax.op.reshape(data, (n * channels, height * width, 1))

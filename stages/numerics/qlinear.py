@@ -19,13 +19,13 @@ from stages.dialect.numbers_numpy import NUMPY
 from stages.kinds import Array
 from stages.nodes import Var
 from stages.numerics import linear_quantizers, onnx_elementwise, onnx_layers, onnx_luts
-from stages.numerics.emitter_protocol import Emitter
+from stages.numerics.binding_target import BindingTarget
 from stages.numerics.quantization_grid import Grid
 from stages.numerics.rescale import rescale
 
 
 def convolution(
-    to: Emitter, layer: str, data: Var, weight: Var, bias: Var | None, *,
+    to: BindingTarget, layer: str, data: Var, weight: Var, bias: Var | None, *,
     data_zero_point: int, weight_zero_point: int, strides: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], groups: int,
 ) -> Var:  # fmt: skip
@@ -49,7 +49,7 @@ def convolution(
 
 
 def product(
-    to: Emitter, layer: str, data: Var, weight: Var, bias: Var | None, *,
+    to: BindingTarget, layer: str, data: Var, weight: Var, bias: Var | None, *,
     data_zero_point: int, weight_zero_point: int,
 ) -> Var:  # fmt: skip
     """Accumulators int32 of data [..., K] and weights [K, O] or [..., K, O].
@@ -77,7 +77,7 @@ def product(
     return result if bias is None else to.emit(relax.op.add(result, bias), f"{layer}.bias")
 
 
-def moved(to: Emitter, data: Var, zero_point: int, name: str) -> Var:
+def moved(to: BindingTarget, data: Var, zero_point: int, name: str) -> Var:
     """`q - zero_point`, int32."""
     wide = to.emit(relax.op.astype(data, "int32"), f"{name}.wide")
     if zero_point == 0:
@@ -86,7 +86,7 @@ def moved(to: Emitter, data: Var, zero_point: int, name: str) -> Var:
     return to.emit(relax.op.subtract(wide, point), f"{name}.moved")
 
 
-def rescaled(to: Emitter, layer: str, accumulator: Var, factor: Array, out: Grid) -> Var:
+def rescaled(to: BindingTarget, layer: str, accumulator: Var, factor: Array, out: Grid) -> Var:
     """MLAS's requantization of accumulators with `factor`, scalar or along the last axis."""
     low, high = out.limits
     scale = to.tensor(f"{layer}.scale", np.asarray(factor, np.float32))
@@ -103,18 +103,18 @@ def output_factor(data: Grid, weight: Grid, out: Grid, alpha: float = 1.0) -> Ar
     return np.asarray((combined / out.factor).reshape(-1 if weight.scale.size > 1 else ()))
 
 
-def nhwc(to: Emitter, data: Var, layer: str) -> Var:
+def nhwc(to: BindingTarget, data: Var, layer: str) -> Var:
     """NCHW data as NHWC."""
     return to.emit(relax.op.permute_dims(data, [0, 2, 3, 1]), f"{layer}.nhwc")
 
 
-def nchw(to: Emitter, data: Var, layer: str) -> Var:
+def nchw(to: BindingTarget, data: Var, layer: str) -> Var:
     """NHWC data as NCHW."""
     return to.emit(relax.op.permute_dims(data, [0, 3, 1, 2]), f"{layer}.nchw")
 
 
 def max_pool(
-    to: Emitter, layer: str, data: Var, kernel: Sequence[int], strides: Sequence[int],
+    to: BindingTarget, layer: str, data: Var, kernel: Sequence[int], strides: Sequence[int],
     padding: Sequence[int],
 ) -> Var:  # fmt: skip
     """The largest integer of NCHW windows; padding never wins."""
@@ -124,7 +124,7 @@ def max_pool(
     return nchw(to, to.emit(call, layer), layer)
 
 
-def global_average_pool(to: Emitter, layer: str, data: Var, grid_in: Grid, out: Grid) -> Var:
+def global_average_pool(to: BindingTarget, layer: str, data: Var, grid_in: Grid, out: Grid) -> Var:
     """QLinearGlobalAveragePool of NCHW: integer sums, scale `xs / (ys * (H * W))`."""
     height, width = shape_of(data.ty)[2:]
     call = integer.sum_pool2d(
@@ -140,7 +140,7 @@ def global_average_pool(to: Emitter, layer: str, data: Var, grid_in: Grid, out: 
 
 
 def average(
-    to: Emitter, layer: str, data: Var, count: Array, grids: tuple[Grid, Grid], *,
+    to: BindingTarget, layer: str, data: Var, count: Array, grids: tuple[Grid, Grid], *,
     kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], offset: int = 0,
 ) -> Var:  # fmt: skip
     """QLinearAveragePool of NHWC bytes: float32 sums in the window's order, by `count`."""
@@ -161,7 +161,7 @@ def average(
 
 
 def average_of_floats(
-    to: Emitter, layer: str, data: Var, count: Array, grids: tuple[Grid, Grid], *,
+    to: BindingTarget, layer: str, data: Var, count: Array, grids: tuple[Grid, Grid], *,
     kernel: Sequence[int], strides: Sequence[int], padding: Sequence[int], by_columns: bool,
 ) -> Var:  # fmt: skip
     """AveragePool of floats between quantizers: the zero point comes after the rounding.
@@ -183,7 +183,7 @@ def average_of_floats(
 
 
 def _divided(
-    to: Emitter, layer: str, data: Var, count: Array, grid: Grid,
+    to: BindingTarget, layer: str, data: Var, count: Array, grid: Grid,
     windows: Sequence[tuple[list[int], list[int], list[int]]],
 ) -> Var:  # fmt: skip
     """Dequantized NHWC bytes, added up by one window after another, by `count`."""
@@ -198,7 +198,7 @@ def _divided(
     return to.emit(relax.op.divide(sums, to.tensor(f"{layer}.count", count)), f"{layer}.mean")
 
 
-def softmax(to: Emitter, layer: str, data: Var, grid: Grid, out: Grid) -> Var:
+def softmax(to: BindingTarget, layer: str, data: Var, grid: Grid, out: Grid) -> Var:
     """QLinearSoftmax of bytes along the last axis."""
     entries = onnx_luts.exponentials(grid.factor, shape_of(data.ty)[-1])
     call = onnx_layers.qlinear_softmax(
@@ -211,7 +211,7 @@ def softmax(to: Emitter, layer: str, data: Var, grid: Grid, out: Grid) -> Var:
 
 
 def add(
-    to: Emitter, layer: str, lhs: Var, rhs: Var, grids: tuple[Grid, Grid], out: Grid,
+    to: BindingTarget, layer: str, lhs: Var, rhs: Var, grids: tuple[Grid, Grid], out: Grid,
     offset: int = 0,
 ) -> Var:  # fmt: skip
     """QLinearAdd of tensors that broadcast; `offset` as in `onnx.qlinear_add`.
@@ -236,7 +236,7 @@ def add(
 
 
 def add_of_computed(
-    to: Emitter, layer: str, lhs: Var, rhs: Var, scales: Sequence[Var], points: Sequence[Var],
+    to: BindingTarget, layer: str, lhs: Var, rhs: Var, scales: Sequence[Var], points: Sequence[Var],
     dtype: str,
 ) -> Var:  # fmt: skip
     """`add` where scales and zero points are computed: float32 scalars of both operands and the
@@ -271,7 +271,7 @@ def _lhs_is_single(lhs: Sequence[int], rhs: Sequence[int]) -> bool:
 
 
 def multiply(
-    to: Emitter, layer: str, lhs: Var, rhs: Var, grids: tuple[Grid, Grid], out: Grid,
+    to: BindingTarget, layer: str, lhs: Var, rhs: Var, grids: tuple[Grid, Grid], out: Grid,
     offset: int = 0,
 ) -> Var:  # fmt: skip
     """QLinearMul of tensors that broadcast; `offset` as in `onnx.qlinear_add`."""

@@ -19,9 +19,9 @@ from stages.importing.onnx.runtime_session import NBITS
 from stages.numerics.onnx_islands import CLOSE, DEFAULT, INTEGERS, UNOPTIMIZED, islands_of
 from stages.numerics.qdq_onnx import CUT
 from stages.options import GoldenOptions
-from tests.stages.importing.integer_graphs import build, compare, imported, kind_of
-from tests.stages.importing.test_qdq_files import SEEDS, Graph
-from tests.stages.importing.test_qoperators import has_vnni
+from tests.stages.importing.onnx.integer_graphs import build, compare, imported, kind_of
+from tests.stages.importing.onnx.random_operators import has_vnni
+from tests.stages.importing.onnx.test_qdq_files import SEEDS, Graph
 
 pytestmark = pytest.mark.skipif(not has_vnni(), reason="references are those of x86 with VNNI")
 COLUMNS, BLOCKS = {"axis": 1}, {"axis": 0, "block_size": 16}

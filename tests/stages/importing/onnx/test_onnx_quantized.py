@@ -19,12 +19,12 @@ import pytest
 from onnx import numpy_helper
 
 from stages.graph import interpret
-from stages.importing.onnx.onnx_importer import convert
+from stages.importing.onnx.onnx_importer import import_graph
 from stages.importing.onnx.onnx_reader import read
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import real_data
-from tests.stages.importing.integer_graphs import runtime
-from tests.stages.importing.test_qoperators import has_vnni
+from tests.stages.importing.onnx.integer_graphs import runtime
+from tests.stages.importing.onnx.random_operators import has_vnni
 
 Array = np.ndarray[Any, Any]
 SHAPE = (1, 3, 224, 224)
@@ -78,7 +78,7 @@ def _value(rng: Any, op: str, position: int, shape: list[int]) -> Array:
 def quantized(
     model: onnx.ModelProto, folder: Path, style: str, per_channel: bool, signed: bool = False
 ) -> bytes:
-    """The model as `onnxruntime.quantization` writes it, calibrated on three random pictures."""
+    """The model as `onnxruntime.quantization` writes it, calibrated on three random images."""
     quantization = pytest.importorskip("onnxruntime.quantization")
     shape_inference = pytest.importorskip("onnxruntime.quantization.shape_inference")
     name = model.graph.input[0].name
@@ -108,9 +108,9 @@ def quantized(
 
 
 def worst_difference(model: onnx.ModelProto, source: bytes) -> float:
-    """The largest difference from ONNX Runtime over two random pictures; prints it."""
+    """The largest difference from ONNX Runtime over two random images; prints it."""
     start = time.monotonic()
-    imported = convert(read(source), ImportOptions())
+    imported = import_graph(read(source), ImportOptions()).required()
     seconds = time.monotonic() - start
     rng = np.random.default_rng(2)
     worst = 0.0

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from stages.graph.bindings import bindings_of
-from tests.stages.importing.integer_graphs import Array, build, compare, random
-from tests.stages.importing.test_qoperators import Draw, has_vnni
+from tests.stages.importing.onnx.integer_graphs import Array, build, compare, random
+from tests.stages.importing.onnx.random_operators import Draw, has_vnni
 
 SEEDS = st.integers(0, 2**32 - 1)
 pytestmark = pytest.mark.skipif(not has_vnni(), reason="references are those of x86 with VNNI")

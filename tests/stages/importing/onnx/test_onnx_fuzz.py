@@ -14,13 +14,13 @@ from onnx import AttributeProto, TensorProto, helper
 
 from stages.errors import StageError
 from stages.importing.onnx.onnx_converters import CONVERTERS
-from stages.importing.onnx.onnx_description import describe
-from stages.importing.onnx.onnx_importer import walk
+from stages.importing.onnx.onnx_description import describe_graph
+from stages.importing.onnx.onnx_importer import import_graph
 from stages.importing.onnx.onnx_reader import read
 from stages.importing.unsupported import refusal
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import real_data
-from tests.stages.importing.integer_graphs import MICROSOFT, Array, build
+from tests.stages.importing.onnx.integer_graphs import MICROSOFT, Array, build
 
 RNG = np.random.default_rng
 NUMBERS = (-(1 << 62), -2, -1, 0, 1, 2, 3, 7, 1 << 20, 1 << 31, 1 << 62)
@@ -179,20 +179,20 @@ def fuzz(source: bytes, rounds: int, seed: int) -> tuple[int, int]:
             pick(rng, CHANGES)(model, rng)
         changed, start = bytes(model.SerializeToString()), time.monotonic()
         try:
-            found = walk(read(changed), ImportOptions())
+            found = import_graph(read(changed), ImportOptions())
             if found.model is None:
                 raise refusal(found.unsupported)
             imported += 1
         except StageError as error:
             assert "Traceback" not in str(error)
         with contextlib.suppress(StageError):
-            describe(source=changed)
+            describe_graph(changed, ImportOptions())
         assert time.monotonic() - start < 30
     return imported, rounds - imported
 
 
 def test_the_network_is_fine() -> None:
-    found = walk(read(network()), ImportOptions())
+    found = import_graph(read(network()), ImportOptions())
     assert found.model is not None, found.unsupported
 
 

@@ -14,16 +14,16 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 from stages.importing.onnx.domains import QONNX, graphs_of
 
 CHANNELS_LAST = "qonnx.custom_op.channels_last"
-TURNED = ("Conv", "MaxPool")
-"""Operators of that domain which are turned."""
+TRANSPOSED = ("Conv", "MaxPool")
+"""Operators of that domain which are written so."""
 _QUANTIZERS = ("Quant", "IntQuant", "BipolarQuant")
 
 
-def turn_channels_last(model: ModelProto) -> None:
+def write_channels_first(model: ModelProto) -> None:
     """Write channels-last operators as ONNX's own."""
     for graph in graphs_of(model.graph):
         if any(node.domain == CHANNELS_LAST for node in graph.node):
-            _Graph(graph).turn()
+            _Graph(graph).rewrite()
 
 
 class _Graph:
@@ -36,7 +36,7 @@ class _Graph:
         self._readers = Counter(name for node in graph.node for name in node.input)
         self._readers.update(output.name for output in graph.output)
 
-    def turn(self) -> None:
+    def rewrite(self) -> None:
         """Turn what can be; nodes without the attribute that tells their rank stay."""
         written = GraphProto(
             node=[each for node in self._graph.node for each in self._turned(node)]
@@ -46,7 +46,7 @@ class _Graph:
 
     def _turned(self, node: NodeProto) -> Iterator[NodeProto]:
         kernel = [each.ints for each in node.attribute if each.name == "kernel_shape"]
-        is_turned = node.domain == CHANNELS_LAST and node.op_type in TURNED
+        is_turned = node.domain == CHANNELS_LAST and node.op_type in TRANSPOSED
         if not (is_turned and kernel and node.input and len(node.output) == 1):
             yield node
             return
@@ -83,8 +83,8 @@ class _Graph:
         for tensor in tensors:
             if tensor is not None and len(tensor.dims) == len(order):
                 value = numpy_helper.to_array(tensor).transpose(order)
-                turned = numpy_helper.from_array(np.ascontiguousarray(value), tensor.name)
-                tensor.CopyFrom(turned)
+                transposed = numpy_helper.from_array(np.ascontiguousarray(value), tensor.name)
+                tensor.CopyFrom(transposed)
         return True
 
 

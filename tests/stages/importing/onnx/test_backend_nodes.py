@@ -17,9 +17,8 @@ from onnx import numpy_helper
 from stages.errors import StageError
 from stages.graph import interpret
 from stages.importing.onnx.constant_subgraphs import FOLDABLE
-from stages.importing.onnx.onnx_converters import CONVERTERS
-from stages.importing.onnx.onnx_importer import CONVERTERS as QONNX_CONVERTERS
-from stages.importing.onnx.onnx_importer import walk
+from stages.importing.onnx.onnx_converters import CONVERTERS, QONNX_CONVERTERS
+from stages.importing.onnx.onnx_importer import import_graph
 from stages.importing.onnx.onnx_reader import read
 from stages.importing.unsupported import refusal
 from stages.kinds import Model
@@ -125,7 +124,7 @@ def imported(case: Any, values: Sequence[Any]) -> Model:
 
 
 def convert(source: bytes) -> Model:
-    found = walk(read(source), ImportOptions())
+    found = import_graph(read(source), ImportOptions())
     if found.model is None:
         raise refusal(found.unsupported)
     return found.model

@@ -37,7 +37,7 @@ def network(encoding: Encoding = "bipolar", size: int = SIZE) -> bytes:
     return zoo.build(options=options)
 
 
-def picture(size: int = SIZE) -> Array:
+def image(size: int = SIZE) -> Array:
     return np.random.default_rng(1).random((1, 3, size, size), dtype=np.float32)
 
 
@@ -67,9 +67,9 @@ def without_wide_quantizers(source: bytes) -> bytes:
 
 def test_a_twin_computes_the_network_without_its_wide_quantizers() -> None:
     source = network()
-    found = imported_outputs(larq_twin.twin(source), picture())
+    found = imported_outputs(larq_twin.twin(source), image())
     narrow = without_wide_quantizers(source)
-    (wanted,) = oracle.evaluate(source=narrow, inputs={"data": picture()}).values()
+    (wanted,) = oracle.evaluate(source=narrow, inputs={"data": image()}).values()
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
@@ -81,9 +81,9 @@ def test_larq_itself_agrees(size: int) -> None:
         pytest.skip("BITKILN_LARQ names no Python that has larq-compute-engine")
     source = larq_twin.twin(network(size=size))
     variant = Variant("bipolar", source, "larq")
-    expected = imported_outputs(source, picture(size))
+    expected = imported_outputs(source, image(size))
     for engine in larq_engine.engines(python):
-        loaded = load(engine, variant, {"data": picture(size)}, 1)
+        loaded = load(engine, variant, {"data": image(size)}, 1)
         (found,) = loaded.outputs()
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
         assert loaded.timed(2) > 0

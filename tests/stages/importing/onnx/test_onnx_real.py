@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from stages.graph import interpret
-from stages.importing.onnx.onnx_importer import convert
+from stages.importing.onnx.onnx_importer import import_graph
 from stages.importing.onnx.onnx_reader import read
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import real_data
-from tests.stages.importing.integer_graphs import runtime
-from tests.stages.importing.test_qoperators import has_vnni
+from tests.stages.importing.onnx.integer_graphs import runtime
+from tests.stages.importing.onnx.random_operators import has_vnni
 
 Array = np.ndarray[Any, Any]
 KWS = "tum-ei-eda+mlonmcu-models/micro_kws_m_quantized/micro_kws_m_static_"
@@ -39,7 +39,7 @@ SAMPLES = 20
 def test_keyword_spotting(name: str) -> None:
     source = real_data(f"{KWS}{name}.onnx").read_bytes()
     graph = read(source)
-    model = convert(graph, ImportOptions())
+    model = import_graph(graph, ImportOptions()).required()
     rng = np.random.default_rng(0)
     worst = 0.0
     for _ in range(SAMPLES):
@@ -64,7 +64,7 @@ def test_float_topologies(name: str) -> None:
     """Networks with constant weights, so that what is compared is shapes and operators."""
     source = real_data(f"onnx-wheel-light/{name}.onnx").read_bytes()
     graph = read(source)
-    model = convert(graph, ImportOptions())
+    model = import_graph(graph, ImportOptions()).required()
     x = np.random.default_rng(0).normal(size=(1, 3, 224, 224)).astype(np.float32)
     inputs = {graph.inputs[0].name: x}
     found = interpret.run(model, inputs).values()

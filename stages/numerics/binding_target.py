@@ -8,7 +8,7 @@ from stages.kinds import Array
 from stages.nodes import Expr, Var
 
 
-class Emitter(Protocol):
+class BindingTarget(Protocol):
     """Where bindings and parameters go: `ModelBuilder`, or an importer's own builder."""
 
     def emit(self, expr: Expr, name: str) -> Var:

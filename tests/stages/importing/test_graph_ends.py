@@ -25,7 +25,7 @@ from stages.importing.twins.tflite_writer import build as tflite
 from stages.kinds import Model
 from stages.options import GoldenOptions, ImportOptions
 from tests.stages.importing.graphs import graph, node
-from tests.stages.importing.integer_graphs import build, runtime
+from tests.stages.importing.onnx.integer_graphs import build, runtime
 from tests.stages.importing.torch_export.archives import archive, content
 from tests.stages.packaging.programs import Executor, compile_program, pack
 from tests.targets import AARCH64, AVX2, skip_unless_runnable
@@ -132,8 +132,8 @@ VECTORS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "two vectors": ((70,), (70,)),
     "rows and a vector": ((3, 70), (70,)),
     "a vector and columns": ((70,), (70, 33)),
-    "pictures of rows and a vector": ((2, 3, 70), (70,)),
-    "a vector and pictures of columns": ((70,), (2, 70, 33)),
+    "images of rows and a vector": ((2, 3, 70), (70,)),
+    "a vector and images of columns": ((70,), (2, 70, 33)),
 }
 
 

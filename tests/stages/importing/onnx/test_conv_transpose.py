@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from stages.errors import StageError
-from tests.stages.importing.integer_graphs import build, compare, imported
-from tests.stages.importing.test_qdq_files import SEEDS, Graph
-from tests.stages.importing.test_qoperators import has_vnni
+from tests.stages.importing.onnx.integer_graphs import build, compare, imported
+from tests.stages.importing.onnx.random_operators import has_vnni
+from tests.stages.importing.onnx.test_qdq_files import SEEDS, Graph
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "as_wide_as_they_move": ((1, 3, 5, 6), (3, 4, 2, 2), {"strides": [2, 2]}),

@@ -18,7 +18,7 @@ from stages.importing import run as import_
 from stages.importing.onnx.onnx_reader import QONNX, read
 from stages.options import ImportOptions
 from tests.stages.importing.graphs import execute_qonnx, graph, node
-from tests.stages.importing.integer_graphs import MICROSOFT, build, compare
+from tests.stages.importing.onnx.integer_graphs import MICROSOFT, build, compare
 
 Array = np.ndarray[Any, Any]
 F32 = np.float32
@@ -216,7 +216,7 @@ def test_what_cannot_be_computed_with_is_one_sentence(name: str) -> None:
 
 def test_operands_that_microsofts_operators_need() -> None:
     """As ONNX Runtime's own schemas have them."""
-    from stages.importing.onnx import operand_checks as onnx_operands
+    from stages.importing.onnx import operand_checks
 
     state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
     schemas = {
@@ -224,7 +224,7 @@ def test_operands_that_microsofts_operators_need() -> None:
     }
     if not schemas:
         pytest.skip("this ONNX Runtime does not tell its schemas")
-    for key, required in onnx_operands._REQUIRED.items():
+    for key, required in operand_checks._REQUIRED.items():
         if key[0] == MICROSOFT:
             found = schemas[key].inputs
             single = [i for i, each in enumerate(found) if "Single" in str(each.option)]

@@ -15,7 +15,7 @@ from stages.graph import interpret
 from stages.graph.bindings import bindings_of
 from stages.importing import Oracle
 from stages.importing import run as import_
-from stages.importing.onnx.channels_last import CHANNELS_LAST
+from stages.importing.onnx.channels_last_operators import CHANNELS_LAST
 from stages.importing.onnx.onnx_reader import QONNX, read
 from stages.kinds import Model
 from stages.options import ImportOptions

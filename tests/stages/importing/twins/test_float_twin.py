@@ -16,7 +16,7 @@ from stages.importing.twins import float_twin
 from stages.layer_options import TensorQuantization
 from stages.options import ZooOptions
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 QONNX = "qonnx.custom_op.general"
 
 

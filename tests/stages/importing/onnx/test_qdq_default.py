@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.stages.importing.integer_graphs import build, compare, random
-from tests.stages.importing.test_qdq_files import SEEDS, Graph
-from tests.stages.importing.test_qoperators import has_vnni
+from tests.stages.importing.onnx.integer_graphs import build, compare, random
+from tests.stages.importing.onnx.random_operators import has_vnni
+from tests.stages.importing.onnx.test_qdq_files import SEEDS, Graph
 
 pytestmark = pytest.mark.skipif(not has_vnni(), reason="references are those of x86 with VNNI")
 SHAPES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from stages.errors import StageError
-from tests.stages.importing.integer_graphs import Array, build, compare, imported
-from tests.stages.importing.test_qdq_files import SEEDS, Graph
-from tests.stages.importing.test_qoperators import has_vnni
+from tests.stages.importing.onnx.integer_graphs import Array, build, compare, imported
+from tests.stages.importing.onnx.random_operators import has_vnni
+from tests.stages.importing.onnx.test_qdq_files import SEEDS, Graph
 
 SHAPE = (2, 6, 5, 7)
 CASES: dict[str, tuple[str, tuple[int, ...], dict[str, Any], int]] = {

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from stages.graph import interpret
-from stages.importing.onnx.onnx_importer import convert
+from stages.importing.onnx.onnx_importer import import_graph
 from stages.importing.onnx.onnx_reader import read
 from stages.kinds import Model
 from stages.options import ImportOptions
@@ -72,7 +72,7 @@ def runtime(source: bytes, inputs: Mapping[str, Array], *, fuse: bool = False) -
 
 
 def imported(source: bytes) -> Model:
-    return convert(read(source), ImportOptions())
+    return import_graph(read(source), ImportOptions()).required()
 
 
 def compare(

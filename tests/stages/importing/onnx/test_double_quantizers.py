@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from tests.stages.importing.integer_graphs import build, compare, random
+from tests.stages.importing.onnx.integer_graphs import build, compare, random
 
 BETWEEN: dict[str, tuple[str, list[Any]]] = {
     "nothing": ("", []),

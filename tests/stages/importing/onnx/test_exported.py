@@ -12,7 +12,7 @@ from recipes.models.exported_yolo import yolo
 from recipes.models.graphs import Net
 from stages.dialect.calls import shape_of
 from stages.graph.bindings import outputs_of
-from stages.importing.onnx.onnx_importer import convert
+from stages.importing.onnx.onnx_importer import import_graph
 from stages.importing.onnx.onnx_reader import read
 from stages.options import ImportOptions
 
@@ -28,6 +28,6 @@ def test_exported_networks_are_valid_and_read(
     net, outputs = build()
     model = net.model(outputs)
     onnx.checker.check_model(model, full_check=True)
-    read_in = convert(read(model.SerializeToString()), ImportOptions())
+    read_in = import_graph(read(model.SerializeToString()), ImportOptions()).required()
     main = read_in.module["main"]
     assert [shape_of(output.ty) for output in outputs_of(main)] == shapes
